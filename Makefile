@@ -1,0 +1,40 @@
+# Everything that Sluice does from a checkout. `make up` and `make test` install what they lack by apt-get.
+
+ARGS ?=
+SECONDS_EACH ?= 60
+SEEDS ?= 20000
+
+.PHONY: help up test lint bench-peers soak fuzz reference
+
+help:
+	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
+	@echo 'make test         all tests'
+	@echo 'make lint         rustfmt and clippy'
+	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
+	@echo 'make soak         the simulation with many seeds                (SEEDS=20000)'
+	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
+	@echo 'make reference    writes the generated references anew'
+
+up:
+	@scripts/up.sh $(ARGS)
+
+test:
+	@scripts/test.sh
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+bench-peers:
+	scripts/bench-deps.sh
+	cargo build --release --locked -p sluice
+	cargo run --release --locked -p xtask -- bench-peers $(ARGS)
+
+soak:
+	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation
+
+fuzz:
+	scripts/fuzz.sh $(SECONDS_EACH)
+
+reference:
+	SLUICE_BLESS=1 cargo test --locked -p sluice-proxy --test config

@@ -1,0 +1,242 @@
+//! A client: where its session stands, and what follows it from server to server.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use sluice_wire::{Framer, scram, startup::SessionRequest};
+
+use crate::{
+    hub::Pool,
+    io::{Conn, PeerAddress},
+    profile::Profile,
+    queue::Ticket,
+    replies::Tell,
+    shape::Shape,
+    statement::{Statement, StatementId},
+};
+
+/// A client that waits reads on until this much is kept for it, in bytes.
+pub const PENDING_BYTES_MAX: usize = 64 << 10;
+
+/// Names a client may have prepared at once: far above what drivers keep, far below what would hurt.
+pub const NAMES_MAX: usize = 65_536;
+
+/// A client.
+#[derive(Debug)]
+pub struct Client {
+    /// Its connection.
+    pub conn: Conn,
+    /// Tells it from others that had the same number.
+    pub serial: u32,
+    /// Where it came from.
+    pub peer: PeerAddress,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Where the stream of its messages stands.
+    pub framer: Framer,
+    /// Whether the message that is passing is kept from the server.
+    pub discarding: bool,
+    /// Whether reading stopped.
+    pub paused: bool,
+    /// What has come and can't be handled yet: part of a message, or all while it waits.
+    pub pending: Vec<u8>,
+    /// What its BackendKeyData said.
+    pub key: Box<[u8]>,
+}
+
+/// How far a client has come.
+#[derive(Debug)]
+pub enum Phase {
+    /// Nothing but requests for encryption.
+    Startup,
+    /// It waits for its secret to be looked up.
+    Secret(Box<LoginRequest>),
+    /// It was asked for its password.
+    Password(Box<LoginRequest>, Challenge),
+    /// It is known, and waits for a server to tell what it reports.
+    Welcome(Box<Session>),
+    /// It is logged in.
+    Open(Box<Session>),
+}
+
+/// A login that is not complete.
+#[derive(Debug)]
+pub struct LoginRequest {
+    /// What it asked for.
+    pub request: SessionRequest,
+    /// Its user.
+    pub user: String,
+    /// The settings it starts with.
+    pub profile: Profile,
+    /// Its pool.
+    pub pool: Arc<Pool>,
+}
+
+/// What a client was asked for.
+#[derive(Debug)]
+pub enum Challenge {
+    /// An MD5 hash with this salt, of this secret; `None` if no answer is right.
+    Md5([u8; 4], Option<String>),
+    /// The first message of SCRAM, to be checked against this verifier.
+    ScramFirst(scram::Verifier),
+    /// The proof.
+    ScramProof(scram::ServerExchange),
+}
+
+/// A session of a client that has proven who it is.
+#[derive(Debug)]
+pub struct Session {
+    /// Its pool.
+    pub pool: Arc<Pool>,
+    /// The settings it started with.
+    pub start: Profile,
+    /// The settings in place for it.
+    pub profile: Profile,
+    /// The server it has, or waits for.
+    pub link: Link,
+    /// Its prepared statements, by its names.
+    pub names: Option<Box<Names>>,
+    /// Its unnamed statement.
+    pub unnamed: Option<Unnamed>,
+    /// The statement behind the unnamed portal, if its shape should be noted when that portal is described.
+    pub bound: Option<(StatementId, Tell)>,
+    /// Whether all is dropped up to the client's next Sync, because of an error.
+    pub skipping: bool,
+    /// Whether the shape that a Bind was held for has come.
+    pub learnt: bool,
+    /// A DEALLOCATE in the extended protocol, which Sluice carries out by itself.
+    pub deallocate: Option<Box<Deallocate>>,
+}
+
+/// A client's names and what they mean.
+pub type Names = HashMap<Box<[u8]>, Prepared, foldhash::fast::RandomState>;
+
+/// A statement as a client has it.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// What it is.
+    pub statement: Arc<Statement>,
+    /// The shape of its result, as the client was told; it may read rows by that ever after.
+    pub told: Option<Shape>,
+}
+
+/// Which server a client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// None, and it needs none.
+    None,
+    /// It waits in its pool's queue.
+    Waiting(Ticket),
+    /// One was given to it and is on its way from another worker.
+    Coming,
+    /// This one.
+    Server(u32),
+}
+
+/// A client's unnamed statement.
+#[derive(Debug, Clone)]
+pub struct Unnamed {
+    /// What it is.
+    pub prepared: Prepared,
+    /// Whether it was sent to a server as it came; otherwise it is served from the shared one.
+    pub raw: bool,
+}
+
+/// A `DEALLOCATE` of a name that only Sluice knows, sent by Parse.
+#[derive(Debug)]
+pub struct Deallocate {
+    /// What to forget; `None` for `ALL`.
+    pub name: Option<Box<[u8]>>,
+    /// Whether the unnamed portal is its.
+    pub bound: bool,
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub fn new(conn: Conn, serial: u32, peer: PeerAddress) -> Self {
+        Self {
+            conn,
+            serial,
+            peer,
+            phase: Phase::Startup,
+            framer: Framer::default(),
+            discarding: false,
+            paused: false,
+            pending: Vec::new(),
+            key: Box::default(),
+        }
+    }
+
+    /// Its session, if it has proven who it is.
+    pub fn session(&self) -> Option<&Session> {
+        match &self.phase {
+            Phase::Welcome(session) | Phase::Open(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Its session, if it has proven who it is.
+    pub fn session_mut(&mut self) -> Option<&mut Session> {
+        match &mut self.phase {
+            Phase::Welcome(session) | Phase::Open(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// The server it has.
+    pub fn server(&self) -> Option<u32> {
+        match self.session()?.link {
+            Link::Server(server) => Some(server),
+            _ => None,
+        }
+    }
+}
+
+impl Session {
+    /// A session without a server.
+    pub fn new(pool: Arc<Pool>, profile: Profile) -> Self {
+        Self {
+            pool,
+            start: profile.clone(),
+            profile,
+            link: Link::None,
+            names: None,
+            unnamed: None,
+            bound: None,
+            skipping: false,
+            learnt: false,
+            deallocate: None,
+        }
+    }
+
+    /// The statement behind one of its names.
+    pub fn named(&self, name: &[u8]) -> Option<&Prepared> {
+        self.names.as_ref()?.get(name)
+    }
+
+    /// The client was told, or will be, what a statement's result looks like.
+    pub fn tell(&mut self, name: &[u8], id: StatementId, shape: Option<Shape>) {
+        let prepared = if name.is_empty() {
+            self.unnamed.as_mut().map(|unnamed| &mut unnamed.prepared)
+        } else {
+            self.names.as_mut().and_then(|names| names.get_mut(name))
+        };
+        if let Some(prepared) = prepared.filter(|p| p.statement.id == id) {
+            prepared.told = shape;
+        }
+    }
+
+    /// What the client was told of a statement's result no longer holds, and it has asked anew.
+    pub fn untell(&mut self, id: StatementId) {
+        let named = self.names.iter_mut().flat_map(|names| names.values_mut());
+        let unnamed = self.unnamed.iter_mut().map(|unnamed| &mut unnamed.prepared);
+        for prepared in named.chain(unnamed).filter(|p| p.statement.id == id) {
+            prepared.told = None;
+        }
+    }
+
+    /// Forgets a name; gives what it meant.
+    pub fn forget(&mut self, name: &[u8]) -> Option<Prepared> {
+        self.names.as_mut()?.remove(name)
+    }
+}

@@ -1,0 +1,592 @@
+//! What a server says, on its way to a client. Rows pass by reference, as many as a chunk holds; what is read is what
+//! tells where a transaction ends and what is in place on the server.
+
+use std::sync::Arc;
+
+use sluice_wire::{
+    ErrorFields, ErrorResponse, Frame,
+    message::{self, Parse, TransactionStatus, backend, frontend},
+    sqlstate,
+};
+
+use crate::{
+    client::{Phase, Session},
+    io::{Conn, Io},
+    profile,
+    replies::{Expected, Local, Own, ParseSent},
+    residue::Residue,
+    server::{ReplayState, Role, Server},
+    shape::Shape,
+    statement::server_name,
+    time::Time,
+};
+
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, frontend::send_local};
+
+/// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
+const WHOLE_BYTES_MAX: usize = 64 << 20;
+
+/// The stream of a server's messages makes no sense any more.
+struct OutOfStep(&'static str);
+
+/// One server's bytes on their way.
+struct Relay<'a, I> {
+    io: &'a mut I,
+    server: &'a mut Server,
+    /// The client; `None` if nobody is to see what comes.
+    client: Option<(Conn, &'a mut Session)>,
+    bytes: &'a [u8],
+    shared: bool,
+    pos: usize,
+    run: usize,
+    /// Whether what the client was held for has come.
+    resumes: bool,
+    /// Whether what a cancel was held for has come.
+    cancels: bool,
+}
+
+/// Whether the client sees a message.
+enum Verdict {
+    Pass,
+    Swallow,
+}
+
+impl Engine {
+    pub(super) fn server_bytes(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        if server.pending.is_empty() {
+            self.server_input(now, index, bytes, shared, io);
+        } else {
+            let mut whole = std::mem::take(&mut server.pending);
+            whole.extend_from_slice(bytes);
+            self.server_input(now, index, &whole, false, io);
+        }
+        self.check_rest(now, index, io);
+    }
+
+    fn server_input(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
+        let mut pos = 0;
+        if matches!(self.servers[index as usize].role, Role::Opening { .. }) {
+            match self.login_input(now, index, bytes, io) {
+                Some(used) => pos = used,
+                None => return,
+            }
+            let server = &mut self.servers[index as usize];
+            if matches!(server.role, Role::Opening { .. }) {
+                server.pending.extend_from_slice(&bytes[pos..]);
+                return;
+            }
+        }
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let owner = match server.role {
+            Role::Serving(client) => Some(client),
+            _ => None,
+        };
+        let client = owner.and_then(|c| self.clients.get_mut(c as usize)).and_then(|client| {
+            let conn = client.conn;
+            match &mut client.phase {
+                Phase::Open(session) => Some((conn, &mut **session)),
+                _ => None,
+            }
+        });
+        let mut relay = Relay { io, server, client, bytes, shared, pos, run: pos, resumes: false, cancels: false };
+        let outcome = relay.run();
+        let (pos, resumes, cancels) = (relay.pos, relay.resumes, relay.cancels);
+        if let Some((conn, _)) = relay.client
+            && relay.io.backlog(conn) > BACKLOG_HIGH_BYTES
+            && !relay.server.paused
+        {
+            relay.server.paused = true;
+            relay.io.pause(relay.server.conn);
+        }
+        match outcome {
+            Ok(()) => server.pending.extend_from_slice(&bytes[pos..]),
+            Err(OutOfStep(reason)) => self.server_closed(now, index, reason, io),
+        }
+        if cancels {
+            self.todo.push_back(Todo::Cancel(index));
+        }
+        if let Some(owner) = owner.filter(|_| resumes) {
+            self.todo.push_back(Todo::Input(owner));
+        }
+    }
+}
+
+impl<I: Io> Relay<'_, I> {
+    fn run(&mut self) -> Result<(), OutOfStep> {
+        while self.pos < self.bytes.len() {
+            match self.server.framer.next(&self.bytes[self.pos..]) {
+                Err(_) => return Err(OutOfStep("it sent a message of an impossible length")),
+                Ok(Frame::Short) => break,
+                Ok(Frame::Rest(bytes)) => {
+                    self.rest(bytes);
+                    // The client may have been held until what came unasked has come whole.
+                    self.resumes |= self.server.replies.is_empty() && !self.server.framer.is_inside();
+                }
+                Ok(Frame::Message { tag, total, here }) => {
+                    if here < total && (is_read_whole(tag) || self.reads_shape(tag)) {
+                        if total > WHOLE_BYTES_MAX {
+                            return Err(OutOfStep("it sent a message of an impossible length"));
+                        }
+                        break;
+                    }
+                    let body = &self.bytes[self.pos + 5..self.pos + here];
+                    let verdict = self.message(tag, body)?;
+                    self.dispose(verdict, total, here);
+                    self.send_settled();
+                    if self.server.names_open && !self.server.replies.has_named() {
+                        self.server.names_open = false;
+                        self.resumes = true;
+                    }
+                }
+            }
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn rest(&mut self, bytes: usize) {
+        self.server.framer.pass_rest(bytes);
+        if self.server.discarding {
+            self.flush();
+            self.pos += bytes;
+            self.run = self.pos;
+        } else {
+            self.pos += bytes;
+        }
+    }
+
+    fn dispose(&mut self, verdict: Verdict, total: usize, here: usize) {
+        self.server.framer.pass(total, here);
+        // Where nobody hears the beginning, nobody hears the rest: the next client may come in the midst of it.
+        self.server.discarding = matches!(verdict, Verdict::Swallow) || self.client.is_none();
+        if self.server.discarding {
+            self.flush();
+            self.pos += here;
+            self.run = self.pos;
+        } else {
+            self.pos += here;
+        }
+    }
+
+    fn flush(&mut self) {
+        let range = self.run..self.pos;
+        self.run = self.pos;
+        let Some((conn, _)) = &self.client else { return };
+        if range.is_empty() {
+        } else if self.shared {
+            self.io.forward(*conn, range);
+        } else {
+            self.io.send(*conn, &self.bytes[range]);
+        }
+    }
+
+    /// Gives the client what Sluice itself answers at this place.
+    fn send_settled(&mut self) {
+        while let Some(settled) = self.server.replies.pop_settled() {
+            if let Expected::Local(local) = settled {
+                self.flush();
+                if let Some((conn, _)) = &self.client {
+                    send_local(self.io, *conn, &local);
+                }
+            }
+        }
+    }
+
+    fn is_own(&self) -> bool {
+        matches!(self.server.replies.front(), Some(Expected::Own(_)))
+    }
+
+    /// What a message means, and whether the client sees it. `body` is whole if [`is_read_whole`].
+    fn message(&mut self, tag: u8, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        if self.server.replay.state == ReplayState::Healing {
+            return self.while_healing(tag, body);
+        }
+        match tag {
+            backend::DATA_ROW | backend::COPY_DATA | backend::COPY_DONE => Ok(self.unless_own()),
+            backend::COMMAND_COMPLETE => Ok(self.command_complete(body)),
+            backend::READY_FOR_QUERY => self.ready_for_query(body),
+            backend::ERROR_RESPONSE => Ok(self.error(body)),
+            backend::PARSE_COMPLETE => self.parse_complete(),
+            backend::BIND_COMPLETE => {
+                self.server.replay.state = ReplayState::Off;
+                self.expect(|e| matches!(e, Expected::Bind(_)))
+            }
+            backend::CLOSE_COMPLETE => match self.server.replies.pop() {
+                Some(Expected::Close) => Ok(Verdict::Pass),
+                Some(Expected::Evict(_)) => Ok(Verdict::Swallow),
+                _ => Err(OutOfStep("it sent CloseComplete out of turn")),
+            },
+            backend::ROW_DESCRIPTION | backend::NO_DATA => Ok(self.described(tag, body)),
+            backend::PARAMETER_DESCRIPTION => {
+                self.server.replay.state = ReplayState::Off;
+                Ok(match self.server.replies.front() {
+                    Some(Expected::Learn(_)) => Verdict::Swallow,
+                    _ => Verdict::Pass,
+                })
+            }
+            backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED => {
+                self.executed();
+                Ok(self.unless_own())
+            }
+            backend::COPY_IN_RESPONSE | backend::COPY_BOTH_RESPONSE => {
+                self.copy_in()?;
+                Ok(self.unless_own())
+            }
+            backend::PARAMETER_STATUS => Ok(self.parameter_status(body)),
+            _ => Ok(self.unless_own()),
+        }
+    }
+
+    fn unless_own(&self) -> Verdict {
+        if self.is_own() { Verdict::Swallow } else { Verdict::Pass }
+    }
+
+    fn expect(&mut self, is_it: impl Fn(&Expected) -> bool) -> Result<Verdict, OutOfStep> {
+        match self.server.replies.pop() {
+            Some(expected) if is_it(&expected) => Ok(Verdict::Pass),
+            _ => Err(OutOfStep("it answered out of turn")),
+        }
+    }
+
+    fn reads_shape(&self, tag: u8) -> bool {
+        tag == backend::ROW_DESCRIPTION
+            && matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(_)))
+    }
+
+    fn described(&mut self, tag: u8, body: &[u8]) -> Verdict {
+        let shape = || if tag == backend::NO_DATA { Shape::none() } else { Shape::of(body) };
+        match self.server.replies.front() {
+            Some(Expected::Describe(..)) => {
+                if let Some(Expected::Describe(Some(id), Some(tell))) = self.server.replies.pop() {
+                    self.server.statements.set_shape(id, shape());
+                    if let Some((_, session)) = &mut self.client {
+                        session.tell(&tell.0, id, Some(shape()));
+                    }
+                }
+                Verdict::Pass
+            }
+            Some(Expected::Learn(id)) => {
+                self.server.statements.set_shape(*id, shape());
+                self.server.replies.pop();
+                self.stop_learning();
+                if let Some((_, session)) = &mut self.client {
+                    session.learnt = true;
+                }
+                Verdict::Swallow
+            }
+            _ => self.unless_own(),
+        }
+    }
+
+    /// The Bind that waits may be handled again.
+    fn stop_learning(&mut self) {
+        self.resumes |= std::mem::take(&mut self.server.learning);
+    }
+
+    fn executed(&mut self) {
+        if matches!(self.server.replies.front(), Some(Expected::Execute)) {
+            self.server.replies.pop();
+        }
+    }
+
+    fn copy_in(&mut self) -> Result<(), OutOfStep> {
+        let extended = matches!(self.server.replies.front(), Some(Expected::Execute));
+        let (ended, ignores_sync) = self.server.replies.begin_copy_in();
+        if ignores_sync && self.client.is_none() {
+            // The cancel that is on its way may end the COPY before that Sync is read, which then is not ignored.
+            return Err(OutOfStep("a COPY began for a client that is gone"));
+        }
+        self.server.copy_in = !ended;
+        self.server.batch_open |= extended && !ended;
+        Ok(())
+    }
+
+    fn command_complete(&mut self, body: &[u8]) -> Verdict {
+        if self.is_own() {
+            return Verdict::Swallow;
+        }
+        self.executed();
+        let tag = body.strip_suffix(b"\0").unwrap_or(body);
+        // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
+        if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
+            return Verdict::Pass;
+        }
+        self.server.residue = self.server.residue.max(Residue::of_command(tag));
+        if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
+            return Verdict::Pass;
+        }
+        self.server.statements.clear();
+        self.server.stale.clear();
+        self.server.unnamed = None;
+        if tag == b"DISCARD ALL" {
+            self.server.profile = profile::Profile::default();
+            self.server.discarded = true;
+        }
+        if let Some((_, session)) = &mut self.client {
+            session.names = None;
+            session.unnamed = None;
+        }
+        Verdict::Pass
+    }
+
+    fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
+        self.server.status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
+        if std::mem::take(&mut self.server.discarded)
+            && let Some((_, session)) = &mut self.client
+        {
+            session.profile = session.start.clone();
+        }
+        match self.server.replies.pop() {
+            Some(Expected::Own(own)) => {
+                if own == Own::Reset && self.server.own_error.is_none() {
+                    self.server.residue = Residue::None;
+                }
+                self.cancels |= std::mem::take(&mut self.server.cancel_held);
+                Ok(Verdict::Swallow)
+            }
+            Some(Expected::Query | Expected::Sync) => {
+                self.server.copy_in = false;
+                Ok(Verdict::Pass)
+            }
+            Some(Expected::OwnSync) => {
+                self.server.flushing = false;
+                self.resumes = true;
+                Ok(Verdict::Swallow)
+            }
+            _ => Err(OutOfStep("it sent ReadyForQuery out of turn")),
+        }
+    }
+
+    fn parse_complete(&mut self) -> Result<Verdict, OutOfStep> {
+        match self.server.replies.pop() {
+            Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
+                if let Some(statement) = statement {
+                    statement.accept();
+                }
+                Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
+            }
+            _ => Err(OutOfStep("it sent ParseComplete out of turn")),
+        }
+    }
+
+    fn parameter_status(&mut self, body: &[u8]) -> Verdict {
+        let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
+        self.server.parameters.insert(name.to_owned(), value.to_owned());
+        if self.is_own() {
+            return Verdict::Swallow;
+        }
+        if matches!(self.server.role, Role::Idle) {
+            // The server's configuration has been reloaded.
+            self.server.pool.login().forget_welcomes();
+        }
+        let Some((conn, session)) = &mut self.client else {
+            // A setting that was made with a function leaves no other trace.
+            if !matches!(self.server.role, Role::Idle) {
+                self.server.residue = self.server.residue.max(Residue::Settings);
+            }
+            return Verdict::Pass;
+        };
+        if !self.server.discarded {
+            let is_in_place = Arc::ptr_eq(&self.server.profile, &session.profile);
+            session.profile = profile::with_reported(&session.profile, name, value);
+            self.server.profile = if is_in_place {
+                session.profile.clone()
+            } else {
+                profile::with_reported(&self.server.profile, name, value)
+            };
+            return Verdict::Pass;
+        }
+        // What the client goes back to is what it began with, and not the server's own default.
+        let key = name.to_ascii_lowercase();
+        let Some(start) = session.start.get(&key) else { return Verdict::Pass };
+        if session.profile.get(&key) != Some(start) {
+            let conn = *conn;
+            let mut message = Vec::new();
+            message::put_parameter_status(&mut message, name, start);
+            self.flush();
+            self.io.send(conn, &message);
+        }
+        Verdict::Swallow
+    }
+
+    fn error(&mut self, body: &[u8]) -> Verdict {
+        self.server.copy_in = false;
+        match self.server.replies.front() {
+            Some(Expected::Own(_)) => {
+                self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
+                // Which of its settings took effect is not known.
+                self.server.residue = self.server.residue.max(Residue::Settings);
+                return Verdict::Swallow;
+            }
+            // Between transactions it is no concern of the client's that the server ends.
+            None if self.server.follows_statements() && self.server.is_at_rest() => return Verdict::Swallow,
+            _ => {}
+        }
+        let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
+        self.server.said_why |= is_end && self.client.is_some();
+        // ReadyForQuery follows, or the end of the connection.
+        if let None | Some(Expected::Query | Expected::Sync | Expected::OwnSync) = self.server.replies.front() {
+            return Verdict::Pass;
+        }
+        if is_stale(body) && self.begin_healing(is_missing(body)) {
+            return Verdict::Swallow;
+        }
+        self.server.replay.state = ReplayState::Off;
+        let failed = self.server.replies.pop();
+        let mut stale = None;
+        let verdict = match &failed {
+            Some(Expected::Refused(error)) => {
+                self.flush();
+                if let Some((conn, _)) = &self.client {
+                    self.io.send(*conn, &error.to_bytes());
+                }
+                Verdict::Swallow
+            }
+            Some(Expected::Bind(Some(id)) | Expected::Describe(Some(id), _) | Expected::Learn(id))
+                if is_stale(body) =>
+            {
+                stale = Some(*id);
+                Verdict::Pass
+            }
+            _ => Verdict::Pass,
+        };
+        // Backwards, since a later one may have built on an earlier one: a name closed and given again.
+        let mut undone: Vec<Expected> = failed.into_iter().collect();
+        undone.extend(std::iter::from_fn(|| self.server.replies.pop_skipped()));
+        for expected in undone.into_iter().rev() {
+            self.undo(expected);
+        }
+        if let Some(id) = stale {
+            // Only now: a message that was skipped may have been the one to prepare it again.
+            self.server.statements.remove(id);
+            self.server.stale.push(id);
+        }
+        self.server.skipping = self.server.replies.is_empty();
+        // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
+        self.server.batch_open |= self.server.skipping;
+        self.server.batch_runs |= self.server.skipping;
+        self.stop_learning();
+        // Behind a Sync of the client's own a new batch has begun, behind one of Sluice's the old one goes on.
+        let goes_on = !matches!(self.server.replies.front(), Some(Expected::Sync));
+        if let Some((_, session)) = &mut self.client {
+            session.skipping = goes_on;
+            session.learnt = false;
+        }
+        verdict
+    }
+
+    /// Takes back what was noted when a message was sent that the server has refused or skipped.
+    fn undo(&mut self, expected: Expected) {
+        let session = self.client.as_mut().map(|(_, session)| &mut **session);
+        match expected {
+            Expected::Parse(ParseSent { statement: Some(statement), shared, name, .. }) => {
+                if shared {
+                    self.server.statements.remove(statement.id);
+                } else {
+                    self.server.unnamed = None;
+                }
+                let Some(session) = session else { return };
+                if let Some(name) = name {
+                    session.forget(&name);
+                }
+                if session.unnamed.as_ref().is_some_and(|u| Arc::ptr_eq(&u.prepared.statement, &statement)) {
+                    session.unnamed = None;
+                }
+            }
+            Expected::Evict(id) if !self.server.stale.contains(&id) => {
+                // It is still there; if the list is full again meanwhile, another one is there that it does not have.
+                let forgotten = self.server.statements.insert(id);
+                self.server.stale.extend(forgotten);
+            }
+            // What the unnamed statement was before is not kept: better none than another one.
+            Expected::Local(Local::ParseComplete(None)) => {
+                if let Some(session) = session {
+                    session.unnamed = None;
+                }
+            }
+            Expected::Local(Local::ParseComplete(Some(name))) => {
+                if let Some(session) = session {
+                    session.forget(&name);
+                }
+            }
+            Expected::Local(
+                Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))),
+            ) => {
+                if let Some(session) = session {
+                    session.names.get_or_insert_default().entry(name).or_insert(prepared);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The first statement of a transaction was stale, and all that was sent can be sent again.
+    fn begin_healing(&mut self, is_missing: bool) -> bool {
+        let replay = &mut self.server.replay;
+        let Some(statement) = &replay.statement else { return false };
+        let first = match self.server.replies.front() {
+            Some(Expected::Bind(Some(id)) | Expected::Describe(Some(id), _)) => *id == statement.id,
+            _ => false,
+        };
+        let possible = first
+            && replay.state == ReplayState::Whole
+            && (replay.shape_free || is_missing)
+            && self.server.status == TransactionStatus::Idle;
+        if possible {
+            replay.state = ReplayState::Healing;
+        }
+        possible
+    }
+
+    fn while_healing(&mut self, tag: u8, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        if tag != backend::READY_FOR_QUERY {
+            return Ok(if tag == backend::NOTICE_RESPONSE { Verdict::Pass } else { Verdict::Swallow });
+        }
+        let replay = &mut self.server.replay;
+        replay.state = ReplayState::Off;
+        let (Some(statement), Some(b'I')) = (replay.statement.take(), body.first()) else {
+            return Err(OutOfStep("a stale statement left it inside a transaction"));
+        };
+        let mut out = Vec::with_capacity(replay.bytes.len() + statement.definition.len() + 64);
+        message::put_statement_message(&mut out, frontend::CLOSE, &server_name(statement.id));
+        Parse::write(&mut out, &statement.name, &statement.definition);
+        out.extend_from_slice(&replay.bytes);
+        let parse = ParseSent { statement: Some(statement.clone()), shared: true, asked: false, name: None };
+        self.server.replies.push_front(Expected::Parse(parse));
+        self.server.replies.push_front(Expected::Evict(statement.id));
+        // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.
+        self.server.statements.forget_shape(statement.id);
+        if let Some((_, session)) = &mut self.client {
+            session.untell(statement.id);
+        }
+        self.io.send(self.server.conn, &out);
+        self.resumes = true;
+        Ok(Verdict::Swallow)
+    }
+}
+
+/// Whether an error says that a prepared statement no longer fits the schema, or is gone. The routine's name is the
+/// same in every language (`plancache.c`, `prepare.c`).
+fn is_stale(body: &[u8]) -> bool {
+    let fields = ErrorFields(body);
+    match fields.get(b'C') {
+        Some(b"0A000") => fields.get(b'R') == Some(b"RevalidateCachedQuery"),
+        Some(b"26000") => true,
+        _ => false,
+    }
+}
+
+/// Whether an error says that the statement is gone.
+fn is_missing(body: &[u8]) -> bool {
+    ErrorFields(body).get(b'C') == Some(sqlstate::INVALID_STATEMENT_NAME.as_bytes())
+}
+
+/// Messages that are read, not only passed on.
+fn is_read_whole(tag: u8) -> bool {
+    matches!(
+        tag,
+        backend::READY_FOR_QUERY | backend::ERROR_RESPONSE | backend::PARAMETER_STATUS | backend::COMMAND_COMPLETE
+    )
+}

@@ -1,0 +1,158 @@
+//! CancelRequests. One that comes names a client of the pool; one that goes out names a server, over a connection of
+//! its own, and that server goes to nobody else until the request has been delivered.
+
+use sluice_wire::{
+    ErrorResponse, Frame,
+    message::{TransactionStatus, frontend},
+    startup,
+};
+use subtle::ConstantTimeEq;
+
+use crate::{
+    client::{Link, Phase},
+    hub::Mail,
+    io::{Conn, Io, Owner},
+    replies::Expected,
+    server::Role,
+    time::Time,
+};
+
+use super::{Engine, SETTLE_TIMEOUT, Todo};
+
+/// `query_canceled`.
+const QUERY_CANCELED: &str = "57014";
+
+/// Bits of a process id that are the client's number; the others are its worker's.
+const INDEX_BITS: u32 = 24;
+
+/// A CancelRequest on its way to a server.
+#[derive(Debug)]
+pub(super) struct Canceller {
+    conn: Conn,
+    /// For which server; `None` once that is gone.
+    server: Option<u32>,
+    request: Vec<u8>,
+    deadline: Time,
+}
+
+/// What BackendKeyData calls a client.
+pub(super) fn process_id(worker: u16, index: u32) -> u32 {
+    // Never zero, which some drivers take for "none".
+    (u32::from(worker) << INDEX_BITS | (index & ((1 << INDEX_BITS) - 1))) + 1
+}
+
+impl Engine {
+    /// A CancelRequest has come: it goes to the worker whose client it names.
+    pub(super) fn cancel_requested(&mut self, now: Time, process_id: u32, key: Vec<u8>, io: &mut impl Io) {
+        let Some(code) = process_id.checked_sub(1) else { return };
+        let worker = (code >> INDEX_BITS) as u16;
+        let index = code & ((1 << INDEX_BITS) - 1);
+        if worker == self.worker {
+            self.cancel_client(now, index, &key, io);
+        } else if worker < self.hub.workers {
+            io.mail(worker, Mail::Cancel { index, key });
+        }
+    }
+
+    /// Cancels what a client is running, or is waiting to run.
+    pub(super) fn cancel_client(&mut self, now: Time, index: u32, key: &[u8], io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {
+            return;
+        }
+        let Phase::Open(session) = &mut client.phase else { return };
+        match session.link {
+            Link::Server(server) => self.send_cancel(now, server, io),
+            Link::Waiting(ticket) => {
+                // The query has not begun: it is taken out of what the client has sent.
+                let Some(end) = first_query(&client.pending) else { return };
+                if !session.pool.state().leave(ticket) {
+                    return;
+                }
+                session.link = Link::None;
+                client.pending.drain(..end);
+                let error = ErrorResponse::error(QUERY_CANCELED, "canceling statement due to user request");
+                io.send(client.conn, &error.to_bytes());
+                io.send(client.conn, &TransactionStatus::Idle.ready_for_query());
+                self.todo.push_back(Todo::Input(index));
+            }
+            Link::None | Link::Coming => {}
+        }
+    }
+
+    /// Sends a CancelRequest to a server that is running something.
+    pub(super) fn send_cancel(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let Some((process_id, key)) = &server.key else { return };
+        if server.replies.is_empty() && !server.batch_open {
+            return;
+        }
+        if matches!(server.replies.front(), Some(Expected::Own(_))) {
+            // It would hit a query of Sluice's own, which nobody asked to be cancelled.
+            server.cancel_held = true;
+            return;
+        }
+        let mut request = Vec::new();
+        startup::put_cancel(&mut request, *process_id, key);
+        server.cancels += 1;
+        let entry = self.cancels.vacant_entry();
+        let conn = io.connect(Owner::Cancel(entry.key() as u32), &server.pool.upstream.address);
+        entry.insert(Canceller { conn, server: Some(index), request, deadline: now + SETTLE_TIMEOUT });
+    }
+
+    pub(super) fn cancel_connected(&mut self, index: u32, io: &mut impl Io) {
+        if let Some(canceller) = self.cancels.get(index as usize) {
+            io.send(canceller.conn, &canceller.request);
+        }
+    }
+
+    /// PostgreSQL closes the connection once it has passed the cancel on.
+    pub(super) fn cancel_closed(&mut self, index: u32, io: &mut impl Io) {
+        let Some(canceller) = self.cancels.try_remove(index as usize) else { return };
+        io.close(canceller.conn);
+        let Some(index) = canceller.server else { return };
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        server.cancels -= 1;
+        if server.cancels == 0 && matches!(server.role, Role::Settling { .. }) {
+            self.todo.push_back(Todo::Settle(index));
+        }
+    }
+
+    /// A cancel that could not be delivered in time may still be: its server can't be trusted with another query.
+    pub(super) fn expire_cancels(&mut self, now: Time, io: &mut impl Io) {
+        let late: Vec<u32> =
+            self.cancels.iter().filter(|(_, c)| now >= c.deadline).map(|(index, _)| index as u32).collect();
+        for index in late {
+            let canceller = self.cancels.remove(index as usize);
+            io.close(canceller.conn);
+            if let Some(server) = canceller.server {
+                self.server_closed(now, server, "a cancel request could not be delivered", io);
+            }
+        }
+    }
+
+    pub(super) fn forget_cancels(&mut self, server: u32) {
+        for (_, canceller) in &mut self.cancels {
+            if canceller.server == Some(server) {
+                canceller.server = None;
+            }
+        }
+    }
+}
+
+/// Where the first query in `pending` ends: at the end of a Query, or of the Sync behind a batch.
+fn first_query(pending: &[u8]) -> Option<usize> {
+    let framer = sluice_wire::Framer::default();
+    let mut at = 0;
+    while at < pending.len() {
+        let Ok(Frame::Message { tag, total, here }) = framer.next(&pending[at..]) else { return None };
+        if here < total {
+            return None;
+        }
+        at += total;
+        if matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL | frontend::SYNC) {
+            return Some(at);
+        }
+    }
+    None
+}

@@ -1,0 +1,519 @@
+//! What a client says, on its way to a server. Bytes that need no change pass by reference; only headers are read.
+
+use sluice_wire::{
+    ErrorResponse, Frame, FrameError,
+    message::{Malformed, TransactionStatus, frontend},
+    sqlstate,
+};
+
+use crate::{
+    client::{Client, Link, PENDING_BYTES_MAX, Phase, Session},
+    io::{Conn, Io},
+    replies::{Expected, Local},
+    server::{REPLAY_BYTES_MAX, ReplayState, Server},
+    time::Time,
+};
+
+use super::{BACKLOG_HIGH_BYTES, Engine};
+
+/// Why the handling of a client's bytes stopped.
+pub(super) enum Stop {
+    /// All is handled, or what is left is part of a message.
+    Done,
+    /// What comes next needs a server.
+    NeedServer,
+    /// The server is busy with something that must end first.
+    Hold,
+    /// The client says goodbye.
+    Terminate,
+    /// The client broke the protocol, or a limit.
+    Broken(ErrorResponse),
+}
+
+/// One client's bytes on their way.
+pub(super) struct Relay<'a, I> {
+    pub(super) io: &'a mut I,
+    pub(super) client: Conn,
+    pub(super) session: &'a mut Session,
+    pub(super) server: Option<&'a mut Server>,
+    pub(super) scratch: &'a mut Vec<u8>,
+    pub(super) message_bytes_max: usize,
+    framer: &'a mut sluice_wire::Framer,
+    discarding: &'a mut bool,
+    bytes: &'a [u8],
+    /// Whether `bytes` is the driver's chunk, so that stretches of it can be forwarded by reference.
+    shared: bool,
+    pos: usize,
+    /// Where the stretch begins that passes unchanged and has not been forwarded yet.
+    run: usize,
+}
+
+/// What becomes of one message.
+pub(super) enum Step {
+    /// It is handled.
+    Next,
+    /// More of it must come first.
+    Incomplete,
+    /// See [`Stop`].
+    Stop(Stop),
+}
+
+/// A message, as far as it has come.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) tag: u8,
+    pub(super) total: usize,
+    /// The body, as far as it has come.
+    pub(super) body: &'a [u8],
+}
+
+impl Seen<'_> {
+    pub(super) fn is_whole(&self) -> bool {
+        self.body.len() + 5 == self.total
+    }
+}
+
+impl Engine {
+    pub(super) fn client_bytes(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        let waits = matches!(client.phase, Phase::Secret(_) | Phase::Welcome(_))
+            || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming));
+        if waits {
+            client.pending.extend_from_slice(bytes);
+            if client.pending.len() > PENDING_BYTES_MAX && !client.paused {
+                client.paused = true;
+                io.pause(client.conn);
+            }
+        } else if client.pending.is_empty() {
+            self.client_input(now, index, bytes, true, io);
+        } else {
+            let mut whole = std::mem::take(&mut client.pending);
+            whole.extend_from_slice(bytes);
+            self.client_input(now, index, &whole, false, io);
+        }
+        let Some(client) = self.clients.get(index as usize) else { return };
+        if let Some(server) = client.server() {
+            self.check_rest(now, server, io);
+        }
+    }
+
+    /// Handles `bytes` as far as that can be done now, and keeps the rest.
+    pub(super) fn client_input(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
+        let mut pos = 0;
+        while pos < bytes.len() {
+            let Some(client) = self.clients.get(index as usize) else { return };
+            let used = match client.phase {
+                Phase::Startup => self.startup_input(now, index, &bytes[pos..], io),
+                Phase::Password(..) => self.password_input(now, index, &bytes[pos..], io),
+                Phase::Secret(_) | Phase::Welcome(_) => Some(0),
+                Phase::Open(_) => match self.open_input(now, index, bytes, pos, shared, io) {
+                    Some(end) => {
+                        pos = end;
+                        break;
+                    }
+                    None => return,
+                },
+            };
+            match used {
+                None => return,
+                Some(0) => break,
+                Some(used) => pos += used,
+            }
+        }
+        if let Some(client) = self.clients.get_mut(index as usize)
+            && pos < bytes.len()
+        {
+            client.pending.extend_from_slice(&bytes[pos..]);
+        }
+    }
+
+    /// Handles messages of a logged-in client from `pos` on; returns where it stopped. `None`: the client is gone.
+    fn open_input(
+        &mut self,
+        now: Time,
+        index: u32,
+        bytes: &[u8],
+        mut pos: usize,
+        shared: bool,
+        io: &mut impl Io,
+    ) -> Option<usize> {
+        loop {
+            let message_bytes_max = self.hub.limits.rewritten_message_bytes as usize;
+            let Client { conn, framer, discarding, phase, paused, .. } = self.clients.get_mut(index as usize)?;
+            let Phase::Open(session) = phase else { return Some(pos) };
+            let server = match session.link {
+                Link::Server(server) => self.servers.get_mut(server as usize),
+                _ => None,
+            };
+            let mut relay = Relay {
+                io,
+                client: *conn,
+                session,
+                server,
+                scratch: &mut self.scratch,
+                message_bytes_max,
+                framer,
+                discarding,
+                bytes,
+                shared,
+                pos,
+                run: pos,
+            };
+            let stop = relay.run();
+            pos = relay.pos;
+            if let Some(server) = &relay.server
+                && relay.io.backlog(server.conn) > BACKLOG_HIGH_BYTES
+                && !*paused
+            {
+                *paused = true;
+                relay.io.pause(*conn);
+            }
+            match stop {
+                Stop::Done => return Some(pos),
+                Stop::Hold => {
+                    if bytes.len() - pos > PENDING_BYTES_MAX && !*paused {
+                        *paused = true;
+                        relay.io.pause(*conn);
+                    }
+                    return Some(pos);
+                }
+                Stop::NeedServer => {
+                    self.acquire(now, index, io);
+                    match self.clients.get(index as usize)?.session()?.link {
+                        Link::Server(_) => {}
+                        _ => return Some(pos),
+                    }
+                }
+                Stop::Terminate => {
+                    self.drop_client(now, index, io);
+                    return None;
+                }
+                Stop::Broken(error) => {
+                    self.refuse_client(now, index, &error, io);
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl<'a, I: Io> Relay<'a, I> {
+    fn run(&mut self) -> Stop {
+        while self.pos < self.bytes.len() {
+            let step = match self.framer.next(&self.bytes[self.pos..]) {
+                Err(error) => {
+                    self.flush();
+                    return Stop::Broken(broken_frame(error));
+                }
+                Ok(Frame::Short) => break,
+                Ok(Frame::Rest(bytes)) => {
+                    self.rest(bytes);
+                    continue;
+                }
+                Ok(Frame::Message { tag, total, here }) => {
+                    let body = &self.bytes[self.pos + 5..self.pos + here];
+                    self.message(Seen { tag, total, body })
+                }
+            };
+            match step {
+                Step::Next => {}
+                Step::Incomplete => break,
+                Step::Stop(stop) => {
+                    self.flush();
+                    return stop;
+                }
+            }
+        }
+        self.flush();
+        Stop::Done
+    }
+
+    fn rest(&mut self, bytes: usize) {
+        self.framer.pass_rest(bytes);
+        if *self.discarding {
+            self.flush();
+            self.pos += bytes;
+            self.run = self.pos;
+        } else {
+            self.pos += bytes;
+        }
+    }
+
+    fn message(&mut self, seen: Seen<'a>) -> Step {
+        if seen.tag == frontend::TERMINATE {
+            return Step::Stop(Stop::Terminate);
+        }
+        if self.session.skipping && seen.tag != frontend::SYNC {
+            self.drop_message(seen);
+            return Step::Next;
+        }
+        match &self.server {
+            None if self.is_transaction_mode() => self.unattached(seen),
+            None => Step::Stop(Stop::NeedServer),
+            Some(server) if server.replay.state == ReplayState::Healing || server.learning || server.flushing => {
+                Step::Stop(Stop::Hold)
+            }
+            Some(server) if server.names_open && names_statements(seen.tag) => Step::Stop(Stop::Hold),
+            // Something unasked is passing: an answer of Sluice's own would land in the midst of it.
+            Some(server) if server.replies.is_empty() && server.framer.is_inside() => Step::Stop(Stop::Hold),
+            Some(_) => self.attached(seen),
+        }
+    }
+
+    /// Without a server: what can be answered is, all else has to wait for one.
+    fn unattached(&mut self, seen: Seen<'a>) -> Step {
+        match seen.tag {
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+                self.statement_without_server(seen)
+            }
+            frontend::QUERY => self.query_without_server(seen),
+            frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
+            frontend::SYNC => {
+                self.session.skipping = false;
+                self.drop_message(seen);
+                self.io.send(self.client, &TransactionStatus::Idle.ready_for_query());
+                Step::Next
+            }
+            // As PostgreSQL does outside of a COPY, and with nothing to flush.
+            frontend::FLUSH | frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL => {
+                self.drop_message(seen);
+                Step::Next
+            }
+            tag => Step::Stop(Stop::Broken(unknown_message(tag))),
+        }
+    }
+
+    fn attached(&mut self, seen: Seen<'a>) -> Step {
+        match seen.tag {
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+                if self.is_transaction_mode() { self.statement(seen) } else { self.statement_as_it_is(seen) }
+            }
+            frontend::QUERY => self.query(seen),
+            frontend::FUNCTION_CALL => self.pass_expecting(seen, Expected::Query),
+            frontend::SYNC => self.sync(seen),
+            frontend::FLUSH => self.flush_message(seen),
+            frontend::COPY_DATA => {
+                self.pass(seen);
+                Step::Next
+            }
+            frontend::COPY_DONE | frontend::COPY_FAIL => {
+                let server = self.server();
+                server.copy_in = false;
+                if !server.replies.is_empty() {
+                    server.replies.push(Expected::CopyEnd);
+                }
+                self.pass(seen);
+                Step::Next
+            }
+            tag => Step::Stop(Stop::Broken(unknown_message(tag))),
+        }
+    }
+
+    /// A Flush behind a batch that only prepares and describes becomes a Sync of Sluice's own: the client may leave
+    /// its own Sync for much later (asyncpg does), and the server is not to wait for it.
+    fn flush_message(&mut self, seen: Seen<'a>) -> Step {
+        let follows = self.is_transaction_mode();
+        let server = self.server();
+        if !follows || !server.batch_open || server.batch_runs || server.status != TransactionStatus::Idle {
+            self.pass(seen);
+            return Step::Next;
+        }
+        self.drop_message(seen);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
+        let server = self.server();
+        server.replies.push(Expected::OwnSync);
+        server.flushing = true;
+        server.batch_open = false;
+        server.replay.state = ReplayState::Off;
+        self.send_scratch();
+        Step::Next
+    }
+
+    fn sync(&mut self, seen: Seen<'a>) -> Step {
+        let follows = self.is_transaction_mode();
+        self.session.skipping = false;
+        let server = self.server();
+        if follows && server.is_settled() {
+            // All of the batch was answered here.
+            let status = server.status;
+            self.drop_message(seen);
+            self.io.send(self.client, &status.ready_for_query());
+            return Step::Next;
+        }
+        server.batch_open = false;
+        server.batch_runs = false;
+        server.skipping = false;
+        // A server that reads a COPY ignores it.
+        server.names_open |= server.replies.has_named();
+        if !server.copy_in {
+            server.replies.push(Expected::Sync);
+        }
+        self.pass(seen);
+        self.flush();
+        let replay = &mut self.server().replay;
+        if replay.state == ReplayState::Open {
+            replay.state = ReplayState::Whole;
+        }
+        Step::Next
+    }
+
+    /// Session mode: the names are the server's own, only the answers are counted.
+    fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
+        let expected = match seen.tag {
+            frontend::PARSE => {
+                Expected::Parse(crate::replies::ParseSent { statement: None, shared: false, asked: true, name: None })
+            }
+            frontend::BIND => Expected::Bind(None),
+            frontend::DESCRIBE => Expected::Describe(None, None),
+            frontend::CLOSE => Expected::Close,
+            _ => Expected::Execute,
+        };
+        self.server().batch_open = true;
+        self.pass_expecting(seen, expected)
+    }
+
+    pub(super) fn is_transaction_mode(&self) -> bool {
+        self.session.pool.settings.mode == crate::settings::PoolMode::Transaction
+    }
+
+    /// The server; to be called only where there is one.
+    pub(super) fn server(&mut self) -> &mut Server {
+        self.server.as_deref_mut().expect("the caller has seen that there is a server")
+    }
+
+    pub(super) fn pass_expecting(&mut self, seen: Seen<'a>, expected: Expected) -> Step {
+        self.server().replies.push(expected);
+        self.pass(seen);
+        Step::Next
+    }
+
+    /// Whether the message behind this one describes a portal, so that the client will read its rows by that.
+    pub(super) fn describes_portal_next(&self, seen: Seen<'_>) -> bool {
+        let next = self.pos + seen.total;
+        self.bytes.get(next) == Some(&frontend::DESCRIBE) && self.bytes.get(next + 5) == Some(&b'P')
+    }
+
+    /// Lets a message through as it is, as far as it has come.
+    pub(super) fn pass(&mut self, seen: Seen<'a>) {
+        let here = seen.body.len() + 5;
+        if let Some(server) = &mut self.server
+            && server.replay.state == ReplayState::Whole
+        {
+            server.replay.state = ReplayState::Off;
+        }
+        self.framer.pass(seen.total, here);
+        *self.discarding = false;
+        self.pos += here;
+    }
+
+    /// Keeps a message from the server.
+    pub(super) fn drop_message(&mut self, seen: Seen<'a>) {
+        self.flush();
+        let here = seen.body.len() + 5;
+        self.framer.pass(seen.total, here);
+        *self.discarding = true;
+        self.pos += here;
+        self.run = self.pos;
+    }
+
+    /// Takes the first `bytes` of a message's body out of what passes; the rest of the message passes.
+    pub(super) fn replace_head(&mut self, seen: Seen<'a>, bytes: usize) {
+        self.flush();
+        self.framer.pass(seen.total, seen.body.len() + 5);
+        *self.discarding = false;
+        self.run = self.pos + 5 + bytes;
+        self.pos += 5 + seen.body.len();
+    }
+
+    /// Forwards the stretch that passes unchanged.
+    pub(super) fn flush(&mut self) {
+        if self.run == self.pos {
+            return;
+        }
+        let range = self.run..self.pos;
+        self.run = self.pos;
+        let Some(server) = &mut self.server else { return };
+        keep_for_replay(server, &self.bytes[range.clone()]);
+        if self.shared {
+            self.io.forward(server.conn, range);
+        } else {
+            self.io.send(server.conn, &self.bytes[range]);
+        }
+    }
+
+    /// Sends what stands in `scratch` to the server, in its place among what passes.
+    pub(super) fn send_scratch(&mut self) {
+        self.flush();
+        let Some(server) = &mut self.server else { return };
+        keep_for_replay(server, self.scratch);
+        self.io.send(server.conn, self.scratch);
+        self.scratch.clear();
+    }
+
+    /// Gives the client an answer of Sluice's own, when those before it have come.
+    pub(super) fn answer(&mut self, local: Local) {
+        match &mut self.server {
+            Some(server) if !server.replies.is_empty() => server.replies.push(Expected::Local(local)),
+            _ => send_local(self.io, self.client, &local),
+        }
+    }
+
+    /// A message that must be seen whole and is not, or is too large for that.
+    pub(super) fn incomplete(&self, seen: Seen<'_>) -> Step {
+        if seen.total <= self.message_bytes_max {
+            return Step::Incomplete;
+        }
+        let error = ErrorResponse::fatal(
+            sqlstate::PROGRAM_LIMIT_EXCEEDED,
+            format!("a message of {} bytes is larger than the pool's limit of {}", seen.total, self.message_bytes_max),
+        )
+        .hint(
+            "Raise \"rewritten_message\" under [limits] in the pool's configuration, or send the data as a parameter.",
+        );
+        Step::Stop(Stop::Broken(error))
+    }
+}
+
+/// Whether a message may speak of a prepared statement by its name.
+fn names_statements(tag: u8) -> bool {
+    matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE | frontend::QUERY)
+}
+
+fn keep_for_replay(server: &mut Server, bytes: &[u8]) {
+    let replay = &mut server.replay;
+    if replay.state == ReplayState::Whole {
+        // Something follows that has not been kept.
+        replay.state = ReplayState::Off;
+    }
+    if replay.state != ReplayState::Open {
+        return;
+    }
+    if replay.bytes.len() + bytes.len() > REPLAY_BYTES_MAX {
+        replay.state = ReplayState::Off;
+        replay.bytes = Vec::new();
+    } else {
+        replay.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// Sends an answer of Sluice's own.
+pub(super) fn send_local(io: &mut impl Io, client: Conn, local: &Local) {
+    match local {
+        Local::ParseComplete(_) => io.send(client, &sluice_wire::message::PARSE_COMPLETE),
+        Local::CloseComplete(_) => io.send(client, &sluice_wire::message::CLOSE_COMPLETE),
+        Local::Message(bytes, _) => io.send(client, bytes),
+    }
+}
+
+pub(super) fn malformed(error: Malformed) -> Step {
+    Step::Stop(Stop::Broken(ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())))
+}
+
+fn broken_frame(error: FrameError) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid message length: {error}"))
+}
+
+fn unknown_message(tag: u8) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {tag}"))
+}

@@ -1,0 +1,450 @@
+//! Who has which server: a client acquires one, it is attached, and released when it is at rest.
+
+use std::{sync::Arc, time::Duration};
+
+use sluice_wire::{
+    ErrorResponse,
+    message::{self, SYNC, TransactionStatus, frontend},
+    sqlstate,
+};
+
+use crate::{
+    client::{Client, Link, Phase},
+    hub::{ClientRef, Mail, Pool, ServerRef},
+    io::{HandOver, Io, LogEvent},
+    pool::{Acquired, Released},
+    profile::{self, Profile},
+    replies::{Expected, Own},
+    residue::Residue,
+    server::{Replay, Role, Server},
+    settings::PoolMode,
+    time::Time,
+};
+
+use super::{Engine, SETTLE_TIMEOUT, Todo, resume_client, resume_server, shutting_down, statements::NO_STATEMENT};
+
+/// How long a server whose client is gone may go on after a cancel, before it gets another: the first one may have come
+/// before the query did, and is lost then.
+const CANCEL_AGAIN: Duration = Duration::from_millis(500);
+
+impl Engine {
+    /// A client needs a server: it gets one, or waits for it.
+    pub(super) fn acquire(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        if self.stopping.is_some() {
+            self.refuse_client(now, index, &shutting_down(), io);
+            return;
+        }
+        let Some(client) = self.client_ref(index) else { return };
+        let Some(session) = self.clients[index as usize].session_mut() else { return };
+        let pool = session.pool.clone();
+        let acquired = pool.state().acquire(now, client);
+        match acquired {
+            Acquired::Server(server) if server.worker == self.worker => {
+                session.link = Link::Coming;
+                self.attach(now, server.index, client, io);
+            }
+            Acquired::Server(server) => {
+                session.link = Link::Coming;
+                io.mail(server.worker, Mail::Fetch(server, client, pool));
+            }
+            Acquired::Queued(ticket) => {
+                session.link = Link::Waiting(ticket);
+                self.connect_for(now, &pool, io);
+            }
+        }
+    }
+
+    /// Gives a server of this worker to a client of this worker. A client that has gone leaves it to the next one.
+    pub(super) fn attach(&mut self, now: Time, index: u32, client: ClientRef, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let taker = self.clients.get_mut(client.index as usize).filter(|c| c.serial == client.serial);
+        let Some(session) = taker.and_then(Client::session_mut) else {
+            server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+            self.todo.push_back(Todo::Settle(index));
+            return;
+        };
+        session.link = Link::Server(index);
+        server.role = Role::Serving(client.index);
+        if let Some(sql) = profile::transition(&server.profile, &session.profile) {
+            send_own(server, &mut self.scratch, Own::Settings, &sql, io);
+        }
+        server.profile = session.profile.clone();
+        self.todo.push_back(Todo::Input(client.index));
+    }
+
+    /// An idle server of this worker was given to a client of another.
+    pub(super) fn give_away(
+        &mut self,
+        now: Time,
+        server: ServerRef,
+        client: ClientRef,
+        pool: &Arc<Pool>,
+        io: &mut impl Io,
+    ) {
+        if !self.is_idle(server) {
+            // It went while the letter was on its way, when the pool had no idle server of that name to count out.
+            pool.state().lost();
+            io.mail(client.worker, Mail::FetchFailed(client));
+            self.connect_for(now, pool, io);
+            return;
+        }
+        self.hand_over(server.index, client, io);
+    }
+
+    fn hand_over(&mut self, index: u32, client: ClientRef, io: &mut impl Io) {
+        let server = Box::new(self.servers.remove(index as usize));
+        io.hand_over(server.conn, client.worker, server, HandOver(client));
+    }
+
+    /// The server that a client was to get is gone: it asks again.
+    pub(super) fn fetch_failed(&mut self, now: Time, client: ClientRef, io: &mut impl Io) {
+        if self.is_current(client) && matches!(self.link(client.index), Some(Link::Coming | Link::Waiting(_))) {
+            self.acquire(now, client.index, io);
+        }
+    }
+
+    fn link(&self, index: u32) -> Option<Link> {
+        Some(self.clients.get(index as usize)?.session()?.link)
+    }
+
+    /// Called when a server's bytes have been handled: if its client's transaction has ended, it is the next one's.
+    pub(super) fn check_rest(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(server) = self.servers.get(index as usize) else { return };
+        if !server.is_at_rest() {
+            if matches!(server.role, Role::Settling { .. }) && server.is_settled() {
+                self.todo.push_back(Todo::Settle(index));
+            }
+            return;
+        }
+        match server.role {
+            Role::Serving(client) => self.client_at_rest(now, client, index, io),
+            Role::Settling { .. } => self.todo.push_back(Todo::Settle(index)),
+            Role::Opening { .. } | Role::Idle => {}
+        }
+    }
+
+    fn client_at_rest(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+        if let Some(error) = self.servers[server as usize].own_error.take() {
+            self.refuse_client(now, client, &error, io);
+            return;
+        }
+        let Some(Client { phase, framer, discarding, .. }) = self.clients.get(client as usize) else { return };
+        match phase {
+            Phase::Welcome(_) => {
+                self.welcome_from(client, server, io);
+                self.detach(now, client, server, io);
+            }
+            // A client that is still in the middle of what a COPY had no use for must send it to its end.
+            Phase::Open(_) if framer.is_inside() && !discarding => {}
+            Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
+                self.detach(now, client, server, io);
+                if self.stopping.is_some() {
+                    self.refuse_client(now, client, &shutting_down(), io);
+                }
+            }
+            _ if self.stopping.is_some() => self.refuse_client(now, client, &shutting_down(), io),
+            Phase::Open(session) => {
+                let server = &mut self.servers[server as usize];
+                if let Some(sql) = profile::transition(&server.profile, &session.profile) {
+                    // It has discarded all, also what it began with.
+                    send_own(server, &mut self.scratch, Own::Settings, &sql, io);
+                }
+                server.profile = session.profile.clone();
+            }
+            _ => {}
+        }
+    }
+
+    fn detach(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+        if let Some(client) = self.clients.get_mut(client as usize) {
+            // The server has taken all it was sent.
+            resume_client(client, io);
+            if let Some(session) = client.session_mut() {
+                session.link = Link::None;
+            }
+        }
+        if let Some(server) = self.servers.get_mut(server as usize) {
+            server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+        }
+        self.todo.push_back(Todo::Settle(server));
+    }
+
+    /// A client is gone: what it had or waited for goes back.
+    pub(super) fn leave_lease(&mut self, now: Time, client: &Client, io: &mut impl Io) {
+        let Some(session) = client.session() else { return };
+        match session.link {
+            // One that is being given away at this moment finds nobody, and goes to the next.
+            Link::None | Link::Coming => {}
+            Link::Waiting(ticket) => {
+                session.pool.state().leave(ticket);
+            }
+            Link::Server(server) => {
+                let cut = client.framer.is_inside() && !client.discarding;
+                self.abandon(now, server, cut, io);
+            }
+        }
+    }
+
+    /// A client has left its server in the middle of something. The server ends what it was at and rolls back; one
+    /// that was sent half a message can't be brought back in step.
+    fn abandon(&mut self, now: Time, index: u32, cut: bool, io: &mut impl Io) {
+        if cut {
+            self.close_server(index, io);
+            return;
+        }
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+        server.replay = Replay::default();
+        server.learning = false;
+        server.batch_runs = false;
+        if !server.follows_statements() {
+            server.residue = Residue::Anything;
+        }
+        resume_server(server, io);
+        self.scratch.clear();
+        let owes = !server.replies.is_empty();
+        let copies = std::mem::take(&mut server.copy_in);
+        let reads = copies || owes;
+        if reads {
+            // It may be about to read a COPY, which a cancel does not end. Outside of one this is ignored.
+            message::framed(&mut self.scratch, frontend::COPY_FAIL, |out| {
+                message::put_cstr(out, b"the client has gone");
+            });
+            if owes {
+                server.replies.push(Expected::CopyEnd);
+            }
+        }
+        let skips = std::mem::take(&mut server.skipping);
+        let open = std::mem::take(&mut server.batch_open);
+        if open && !skips {
+            // What ran since the last Sync is rolled back, as it is when PostgreSQL's own client goes.
+            message::put_statement_message(&mut self.scratch, frontend::DESCRIBE, NO_STATEMENT);
+            server.replies.push(Expected::Describe(None, None));
+        }
+        if reads || open || skips {
+            // A COPY swallows the client's own.
+            self.scratch.extend_from_slice(&SYNC);
+            server.replies.push(Expected::Sync);
+        }
+        if !self.scratch.is_empty() {
+            io.send(server.conn, &self.scratch);
+        }
+        if server.is_settled() {
+            self.todo.push_back(Todo::Settle(index));
+        } else {
+            server.cancel_again = now + CANCEL_AGAIN;
+            // A COPY ends by itself. A cancel could end it before it has read a Sync that it would ignore.
+            if !copies {
+                self.send_cancel(now, index, io);
+            }
+        }
+    }
+
+    /// Brings a server without a client to rest, and then to its next client.
+    pub(super) fn settle(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        if !matches!(server.role, Role::Settling { .. }) || !server.is_settled() {
+            return;
+        }
+        if server.own_error.take().is_some() {
+            // A server that can't be put in order is of no use.
+            self.close_server(index, io);
+            return;
+        }
+        if server.cancels > 0 {
+            // Whatever is sent now, it could hit.
+            return;
+        }
+        if server.status != TransactionStatus::Idle {
+            send_own(server, &mut self.scratch, Own::Rollback, "ROLLBACK", io);
+            return;
+        }
+        if let Some(sql) = server.residue.cleanup() {
+            if server.residue == Residue::Anything {
+                server.statements.clear();
+                server.stale.clear();
+                server.unnamed = None;
+            }
+            server.residue = Residue::None;
+            server.profile = Profile::default();
+            send_own(server, &mut self.scratch, Own::Reset, sql, io);
+            return;
+        }
+        resume_server(server, io);
+        if self.stopping.is_some() {
+            self.close_server(index, io);
+            return;
+        }
+        self.release(now, index, io);
+    }
+
+    fn release(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(reference) = self.server_ref(index) else { return };
+        let server = &mut self.servers[index as usize];
+        server.role = Role::Idle;
+        let released = server.pool.state().release(now, reference, server.opened);
+        match released {
+            Released::Idle => {}
+            Released::To(client) if client.worker == self.worker => self.attach(now, index, client, io),
+            Released::To(client) => self.hand_over(index, client, io),
+            Released::Close => {
+                let pool = server.pool.clone();
+                self.discard_server(index, io);
+                self.connect_for(now, &pool, io);
+            }
+        }
+    }
+
+    /// Closes a server that the pool still counts.
+    pub(super) fn close_server(&mut self, index: u32, io: &mut impl Io) {
+        let (Some(server), Some(reference)) = (self.servers.get(index as usize), self.server_ref(index)) else {
+            return;
+        };
+        match server.role {
+            // One that has just been given to another worker's client is counted out when that letter comes.
+            Role::Idle => {
+                server.pool.state().lost_idle(reference);
+            }
+            Role::Opening { .. } => server.pool.state().unreserve(),
+            Role::Serving(_) | Role::Settling { .. } => server.pool.state().lost(),
+        }
+        self.discard_server(index, io);
+    }
+
+    /// Closes a server that the pool does not count any more.
+    fn discard_server(&mut self, index: u32, io: &mut impl Io) {
+        let Some(server) = self.servers.try_remove(index as usize) else { return };
+        self.forget_cancels(index);
+        // Behind half a message of a client's, it would be taken for the rest of it.
+        if !matches!(server.role, Role::Serving(_)) {
+            io.send(server.conn, &message::TERMINATE);
+        }
+        io.close(server.conn);
+        self.hub.dismiss_server();
+    }
+
+    /// An idle server is no longer part of its pool.
+    pub(super) fn close_idle(&mut self, server: ServerRef, io: &mut impl Io) {
+        if self.is_idle(server) {
+            self.discard_server(server.index, io);
+        }
+    }
+
+    /// A server's connection is gone.
+    pub(super) fn server_closed(&mut self, now: Time, index: u32, reason: &str, io: &mut impl Io) {
+        let Some(server) = self.servers.get(index as usize) else { return };
+        let pool = server.pool.clone();
+        let address = &pool.upstream.address;
+        match server.role {
+            Role::Opening { .. } => {
+                let error = ErrorResponse::fatal(
+                    sqlstate::CANNOT_CONNECT,
+                    format!("could not connect to the server at {address}: {reason}"),
+                )
+                .hint("Is PostgreSQL running there, and does it accept connections?");
+                self.open_failed(now, index, error, io);
+                return;
+            }
+            Role::Serving(client) => {
+                io.log(LogEvent::ServerLost { address, reason });
+                // Inside half a message, an error of Sluice's own would pass for the rest of it.
+                let is_cut = server.framer.is_inside() && !server.discarding;
+                let says_nothing = server.said_why || is_cut;
+                self.close_server(index, io);
+                let error = ErrorResponse::fatal(
+                    sqlstate::CONNECTION_FAILURE,
+                    format!("the server connection was lost: {reason}"),
+                )
+                .hint("The transaction was not finished; connect again and retry it.");
+                if let Some(session) = self.clients.get_mut(client as usize).and_then(Client::session_mut) {
+                    session.link = Link::None;
+                }
+                if says_nothing {
+                    self.drop_client(now, client, io);
+                } else {
+                    self.refuse_client(now, client, &error, io);
+                }
+            }
+            Role::Idle | Role::Settling { .. } => {
+                io.log(LogEvent::ServerLost { address, reason });
+                self.close_server(index, io);
+            }
+        }
+        // It may have gone because the server restarts with other settings.
+        pool.login().forget_welcomes();
+        self.connect_for(now, &pool, io);
+    }
+
+    pub(super) fn expire_servers(&mut self, now: Time, io: &mut impl Io) {
+        let due = |server: &Server| match server.role {
+            Role::Opening { deadline, .. } | Role::Settling { deadline } => now >= deadline,
+            Role::Idle | Role::Serving(_) => false,
+        };
+        let again = |server: &Server| {
+            let busy = matches!(server.role, Role::Settling { .. }) && !server.is_settled();
+            let own = matches!(server.replies.front(), Some(Expected::Own(_)));
+            busy && !own && server.cancels == 0 && now >= server.cancel_again
+        };
+        let again: Vec<u32> = self.servers.iter().filter(|(_, s)| again(s)).map(|(index, _)| index as u32).collect();
+        for index in again {
+            self.servers[index as usize].cancel_again = now + CANCEL_AGAIN;
+            self.send_cancel(now, index, io);
+        }
+        let late: Vec<u32> = self.servers.iter().filter(|(_, s)| due(s)).map(|(index, _)| index as u32).collect();
+        for index in late {
+            let server = &self.servers[index as usize];
+            if matches!(server.role, Role::Opening { .. }) {
+                self.server_closed(now, index, "it did not answer within connect_timeout", io);
+            } else {
+                let pool = server.pool.clone();
+                self.close_server(index, io);
+                self.connect_for(now, &pool, io);
+            }
+        }
+    }
+
+    /// What a pool needs as time goes by: waits that end, servers no longer needed, connects after a pause.
+    pub(super) fn tend_pools(&mut self, now: Time, io: &mut impl Io) {
+        let mut pools = self.hub.pools();
+        for pool in &pools {
+            let (refused, surplus) = {
+                let mut state = pool.state();
+                (state.expire(now), state.surplus(now))
+            };
+            for (client, error) in refused {
+                io.mail(client.worker, Mail::Refuse(client, error));
+            }
+            for server in surplus {
+                io.mail(server.worker, Mail::CloseIdle(server));
+            }
+        }
+        // Those who wait come before what is only kept ready.
+        pools.sort_by_key(|pool| pool.state().counts().waiting == 0);
+        for pool in &pools {
+            self.connect_for(now, pool, io);
+        }
+    }
+
+    /// Handles what a client has sent while it had to wait.
+    pub(super) fn resume_input(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        resume_client(client, io);
+        let server = client.server();
+        if !client.pending.is_empty() {
+            let bytes = std::mem::take(&mut client.pending);
+            self.client_input(now, index, &bytes, false, io);
+        }
+        if let Some(server) = server {
+            self.check_rest(now, server, io);
+        }
+    }
+}
+
+/// Sends a query of Sluice's own; the client will see nothing of it.
+fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
+    scratch.clear();
+    message::put_query(scratch, sql);
+    server.replies.push(Expected::Own(own));
+    server.unnamed = None;
+    io.send(server.conn, scratch);
+}

@@ -1,0 +1,343 @@
+//! A client from its first byte to its first ReadyForQuery.
+
+use sluice_wire::{
+    ErrorResponse, Frame, md5,
+    message::{self, AUTHENTICATION_OK, AuthenticationRequest, TransactionStatus, frontend},
+    scram::{self, ScramError, ServerExchange, Verifier},
+    secret::Secret,
+    sqlstate,
+    startup::{self, ProtocolVersion, SessionRequest, Startup},
+};
+
+use crate::{
+    client::{Challenge, Client, LoginRequest, Phase, Session},
+    hub::{ClientRef, Welcome},
+    io::Io,
+    profile,
+    secrets::{Found, Known, Method},
+    time::Time,
+};
+
+use super::{Engine, cancel};
+
+/// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
+const PASSWORD_BYTES_MAX: usize = 65_535;
+
+/// The length of cancel keys by protocol version, in bytes; as PostgreSQL 18 has them.
+const CANCEL_KEY_BYTES: usize = 32;
+const CANCEL_KEY_BYTES_3_0: usize = 4;
+
+impl Engine {
+    pub(super) fn is_open(&self, index: u32) -> bool {
+        matches!(self.clients.get(index as usize), Some(Client { phase: Phase::Open(_), .. }))
+    }
+
+    /// Handles first packets at the beginning of `bytes`; returns how many bytes they took. `None`: the client is
+    /// gone.
+    pub(super) fn startup_input(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+        match startup::read(bytes) {
+            Ok(None) => Some(0),
+            Ok(Some((Startup::Ssl | Startup::GssEnc, used))) => {
+                // 'N': no encryption, go on in clear (PostgreSQL documentation, 55.2.10). What came behind the
+                // request in the same packet was not meant to be read in clear.
+                if used < bytes.len() {
+                    let error = "received unencrypted data after an encryption request";
+                    self.refuse_client(now, index, &ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error), io);
+                    return None;
+                }
+                io.send(self.clients.get(index as usize)?.conn, b"N");
+                Some(used)
+            }
+            Ok(Some((Startup::Cancel { process_id, key }, _))) => {
+                self.cancel_requested(now, process_id, key, io);
+                self.drop_client(now, index, io);
+                None
+            }
+            Ok(Some((Startup::Session(request), used))) => match self.begin_login(now, index, request, io) {
+                Ok(()) => self.clients.get(index as usize).map(|_| used),
+                Err(error) => {
+                    self.refuse_client(now, index, &error, io);
+                    None
+                }
+            },
+            Err(error) => {
+                let code = match error {
+                    startup::StartupError::Version(_) => sqlstate::FEATURE_NOT_SUPPORTED,
+                    _ => sqlstate::PROTOCOL_VIOLATION,
+                };
+                self.refuse_client(now, index, &ErrorResponse::fatal(code, error.to_string()), io);
+                None
+            }
+        }
+    }
+
+    fn begin_login(
+        &mut self,
+        now: Time,
+        index: u32,
+        request: SessionRequest,
+        io: &mut impl Io,
+    ) -> Result<(), ErrorResponse> {
+        let user = request.get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
+            ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+        })?;
+        let database = request.get("database").filter(|d| !d.is_empty()).unwrap_or(&user).to_owned();
+        if request.get("replication").is_some_and(|r| !matches!(r, "false" | "off" | "no" | "0")) {
+            return Err(ErrorResponse::fatal(
+                sqlstate::FEATURE_NOT_SUPPORTED,
+                "replication connections can't go through the pool",
+            )
+            .hint("Connect to the PostgreSQL server itself."));
+        }
+        let pool = self.hub.pool(&database, &user).ok_or_else(|| {
+            ErrorResponse::fatal(sqlstate::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist"))
+                .hint("The pool's configuration has no [[database]] of that name, and none named \"*\".")
+        })?;
+        let profile = profile::from_startup(&request)
+            .map_err(|error| ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error))?;
+        let client = &mut self.clients[index as usize];
+        let (version, unknown) = request.negotiate();
+        if request.version != version || !unknown.is_empty() {
+            self.scratch.clear();
+            startup::put_negotiate(&mut self.scratch, version, &unknown);
+            io.send(client.conn, &self.scratch);
+        }
+        let login = Box::new(LoginRequest { request, user, profile, pool });
+        match self.hub.secrets.method {
+            Method::Trust => self.authenticated(now, index, *login, io),
+            Method::Md5 | Method::ScramSha256 => self.ask_secret(now, index, login, io)?,
+        }
+        Ok(())
+    }
+
+    fn ask_secret(
+        &mut self,
+        now: Time,
+        index: u32,
+        login: Box<LoginRequest>,
+        io: &mut impl Io,
+    ) -> Result<(), ErrorResponse> {
+        let Some(client) = self.client_ref(index) else { return Ok(()) };
+        match self.hub.secrets.get(now, &login.user, client) {
+            Known::Now(found) => self.challenge(index, login, found, io),
+            Known::Later { ask } => {
+                if ask {
+                    io.look_up(&login.user);
+                }
+                self.clients[index as usize].phase = Phase::Secret(login);
+                Ok(())
+            }
+        }
+    }
+
+    /// A look-up has ended that a client waits for.
+    pub(super) fn secret_found(&mut self, now: Time, client: ClientRef, io: &mut impl Io) {
+        if !self.is_current(client) {
+            return;
+        }
+        let index = client.index;
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        let Phase::Secret(login) = &client.phase else { return };
+        let Some(found) = self.hub.secrets.last(&login.user) else { return };
+        let Phase::Secret(login) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
+        if let Err(error) = self.challenge(index, login, found, io) {
+            self.refuse_client(now, index, &error, io);
+        }
+        self.todo.push_back(super::Todo::Input(index));
+    }
+
+    /// Asks the client to prove itself. A user that does not exist is asked just the same.
+    fn challenge(
+        &mut self,
+        index: u32,
+        login: Box<LoginRequest>,
+        found: Found,
+        io: &mut impl Io,
+    ) -> Result<(), ErrorResponse> {
+        let secret = found.map_err(|error| {
+            ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
+                .detail(error.message.clone())
+        })?;
+        let method = self.hub.secrets.method;
+        let scram_verifier = match (&secret, method) {
+            (Some(Secret::Scram(verifier)), _) => Some(verifier.clone()),
+            (Some(Secret::Plain(password)), Method::ScramSha256) => {
+                Some(self.hub.secrets.verifier(&login.user, password))
+            }
+            (None | Some(Secret::Md5(_)), Method::ScramSha256) => {
+                Some(Verifier::mock(&self.hub.secrets.mock_seed, &login.user))
+            }
+            _ => None,
+        };
+        self.scratch.clear();
+        let challenge = match scram_verifier {
+            Some(verifier) => {
+                AuthenticationRequest::Sasl(b"SCRAM-SHA-256\0\0").write(&mut self.scratch);
+                Challenge::ScramFirst(verifier)
+            }
+            None => {
+                let mut salt = [0; 4];
+                io.random(&mut salt);
+                AuthenticationRequest::Md5Password(salt).write(&mut self.scratch);
+                let stored = match &secret {
+                    Some(Secret::Md5(stored)) => Some(stored.clone()),
+                    Some(Secret::Plain(password)) => Some(md5::hash_password(&login.user, password)),
+                    _ => None,
+                };
+                Challenge::Md5(salt, stored)
+            }
+        };
+        if let Some(secret @ (Secret::Plain(_) | Secret::Md5(_))) = secret
+            && login.pool.upstream.user == login.user
+        {
+            login.pool.login().secret = Some(secret);
+        }
+        let client = &mut self.clients[index as usize];
+        client.phase = Phase::Password(login, challenge);
+        io.send(client.conn, &self.scratch);
+        Ok(())
+    }
+
+    /// Handles a password message at the beginning of `bytes`; returns how many bytes it took. `None`: the client is
+    /// gone.
+    pub(super) fn password_input(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+        let client = self.clients.get_mut(index as usize)?;
+        let (tag, total) = match client.framer.next(bytes) {
+            Ok(Frame::Message { tag, total, here }) if here == total => (tag, total),
+            Ok(Frame::Message { tag: frontend::PASSWORD, total, .. }) if total <= PASSWORD_BYTES_MAX => return Some(0),
+            Ok(Frame::Short) => return Some(0),
+            _ => (0, 0),
+        };
+        if tag != frontend::PASSWORD {
+            // A client that ends the connection here was asked for a password it does not have; that is no fault.
+            if tag == frontend::TERMINATE {
+                self.drop_client(now, index, io);
+                return None;
+            }
+            let error = ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "expected password response");
+            self.refuse_client(now, index, &error, io);
+            return None;
+        }
+        let Phase::Password(login, challenge) = std::mem::replace(&mut client.phase, Phase::Startup) else {
+            return Some(0);
+        };
+        match self.check_password(now, index, login, challenge, &bytes[5..total], io) {
+            Ok(()) => self.clients.get(index as usize).map(|_| total),
+            Err(error) => {
+                self.refuse_client(now, index, &error, io);
+                None
+            }
+        }
+    }
+
+    fn check_password(
+        &mut self,
+        now: Time,
+        index: u32,
+        login: Box<LoginRequest>,
+        challenge: Challenge,
+        body: &[u8],
+        io: &mut impl Io,
+    ) -> Result<(), ErrorResponse> {
+        match challenge {
+            Challenge::Md5(salt, stored) => {
+                let given = message::split_cstr(body).map_or(body, |(given, _)| given);
+                if !stored.is_some_and(|stored| md5::verify(&stored, salt, given)) {
+                    return Err(self.wrong_password(&login.user));
+                }
+                self.authenticated(now, index, *login, io);
+            }
+            Challenge::ScramFirst(verifier) => {
+                let (mechanism, first) = message::read_sasl_initial(body).map_err(malformed)?;
+                if mechanism != scram::MECHANISM.as_bytes() {
+                    let error = "client selected an invalid SASL authentication mechanism";
+                    return Err(ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error));
+                }
+                let mut random = [0; 18];
+                io.random(&mut random);
+                let begun = ServerExchange::begin(verifier, first, random);
+                let (exchange, reply) = begun.map_err(|error| self.scram_error(error, &login.user))?;
+                self.scratch.clear();
+                AuthenticationRequest::SaslContinue(reply.as_bytes()).write(&mut self.scratch);
+                let client = &mut self.clients[index as usize];
+                client.phase = Phase::Password(login, Challenge::ScramProof(exchange));
+                io.send(client.conn, &self.scratch);
+            }
+            Challenge::ScramProof(exchange) => {
+                let finished = exchange.finish(body);
+                let (signature, keys) = finished.map_err(|error| self.scram_error(error, &login.user))?;
+                if login.pool.upstream.user == login.user {
+                    login.pool.login().keys = Some(keys);
+                }
+                self.scratch.clear();
+                AuthenticationRequest::SaslFinal(signature.as_bytes()).write(&mut self.scratch);
+                io.send(self.clients[index as usize].conn, &self.scratch);
+                self.authenticated(now, index, *login, io);
+            }
+        }
+        Ok(())
+    }
+
+    fn scram_error(&self, error: ScramError, user: &str) -> ErrorResponse {
+        match error {
+            ScramError::Mismatch => self.wrong_password(user),
+            error => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string()),
+        }
+    }
+
+    fn wrong_password(&self, user: &str) -> ErrorResponse {
+        self.hub.secrets.doubt(user);
+        ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
+    }
+
+    /// The client is who it says. It is let in at once if it is known what the server would report.
+    fn authenticated(&mut self, now: Time, index: u32, login: LoginRequest, io: &mut impl Io) {
+        let LoginRequest { request, profile, pool, .. } = login;
+        let length =
+            if request.negotiate().0 >= ProtocolVersion::V3_2 { CANCEL_KEY_BYTES } else { CANCEL_KEY_BYTES_3_0 };
+        let mut key = vec![0; length];
+        io.random(&mut key);
+        let client = &mut self.clients[index as usize];
+        client.key = key.into();
+        io.send(client.conn, &AUTHENTICATION_OK);
+        let welcome = pool.login().welcome(&profile);
+        let session = Box::new(Session::new(pool, profile));
+        match welcome {
+            Some(welcome) => self.admit(index, session, &welcome, io),
+            None => {
+                client.phase = Phase::Welcome(session);
+                self.acquire(now, index, io);
+            }
+        }
+    }
+
+    /// A server has come to a client that waits for what it reports.
+    pub(super) fn welcome_from(&mut self, index: u32, server: u32, io: &mut impl Io) {
+        let (Some(client), Some(server)) = (self.clients.get_mut(index as usize), self.servers.get(server as usize))
+        else {
+            return;
+        };
+        let Phase::Welcome(session) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
+        let welcome = Welcome { profile: session.profile.clone(), parameters: server.reported().into() };
+        session.pool.login().remember(welcome.clone());
+        self.admit(index, session, &welcome, io);
+        self.todo.push_back(super::Todo::Input(index));
+    }
+
+    fn admit(&mut self, index: u32, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
+        session.profile = welcome.profile.clone();
+        session.start = welcome.profile.clone();
+        let process_id = cancel::process_id(self.worker, index);
+        let client = &mut self.clients[index as usize];
+        client.phase = Phase::Open(session);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&welcome.parameters);
+        message::put_backend_key_data(&mut self.scratch, process_id, &client.key);
+        self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
+        io.send(client.conn, &self.scratch);
+    }
+}
+
+fn malformed(error: message::Malformed) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
+}

@@ -1,0 +1,362 @@
+//! One worker's share of the pool: its clients, its server connections, and what happens between them.
+//!
+//! A driver reports events; the engine answers with actions on [`Io`]. Nothing here blocks, and nothing here is
+//! shared with other workers but the [`Hub`].
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `login` | a client from its first byte to its first ReadyForQuery |
+//! | `frontend` | what a client says, on its way to a server |
+//! | `statements` | prepared statements among what a client says |
+//! | `backend` | what a server says, on its way to a client |
+//! | `opening` | a server connection from connect to its first ReadyForQuery |
+//! | `lease` | who has which server: acquire, attach, release, put in order |
+//! | `cancel` | CancelRequests, in and out |
+
+mod backend;
+mod cancel;
+mod frontend;
+mod lease;
+mod login;
+mod opening;
+mod statements;
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use slab::Slab;
+use sluice_wire::{ErrorResponse, sqlstate};
+
+use crate::{
+    client::Client,
+    hub::{ClientRef, Hub, Mail, ServerRef},
+    io::{Conn, Io, LogEvent, Owner, PeerAddress},
+    server::{Role, Server},
+    time::Time,
+};
+
+use cancel::Canceller;
+
+/// Above this many bytes that the kernel has not taken, the sender of them is not read from.
+pub const BACKLOG_HIGH_BYTES: usize = 256 << 10;
+
+/// How long a server whose client is gone may take to come to rest, and a cancel to be delivered.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One worker's share of the pool.
+#[derive(Debug)]
+pub struct Engine {
+    worker: u16,
+    hub: Arc<Hub>,
+    clients: Slab<Client>,
+    servers: Slab<Server>,
+    cancels: Slab<Canceller>,
+    serial: u32,
+    /// Clients in the order they came, until they are logged in or too late.
+    logins: VecDeque<(Time, ClientRef)>,
+    /// Work that an event has left to do: done before the event's call returns.
+    todo: VecDeque<Todo>,
+    /// When the last client is sent away, once the service is stopping.
+    stopping: Option<Time>,
+    /// Where messages are put together; empty between uses.
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Todo {
+    /// A server without a client: bring it to rest, or to its next client.
+    Settle(u32),
+    /// A client whose bytes may be handled now.
+    Input(u32),
+    /// A server whose client's query has been cancelled, and begins only now.
+    Cancel(u32),
+}
+
+impl Engine {
+    /// The engine of worker number `worker`.
+    pub fn new(worker: u16, hub: Arc<Hub>) -> Self {
+        Self {
+            worker,
+            hub,
+            clients: Slab::new(),
+            servers: Slab::new(),
+            cancels: Slab::new(),
+            serial: 0,
+            logins: VecDeque::new(),
+            todo: VecDeque::new(),
+            stopping: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// A client has connected.
+    pub fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress, io: &mut impl Io) -> Option<Owner> {
+        let refusal = if self.stopping.is_some() {
+            Some(shutting_down())
+        } else if !self.hub.admit_client() {
+            Some(
+                ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
+                    .hint("Raise \"clients\" under [limits] in the pool's configuration."),
+            )
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            io.log(LogEvent::ClientRefused { peer, error: &error });
+            io.send(conn, &error.to_bytes());
+            io.close(conn);
+            return None;
+        }
+        let serial = self.next_serial();
+        let index = self.clients.insert(Client::new(conn, serial, peer)) as u32;
+        let client = ClientRef { worker: self.worker, index, serial };
+        self.logins.push_back((now + self.hub.limits.login_timeout, client));
+        Some(Owner::Client(index))
+    }
+
+    /// A connection that the engine asked for is open.
+    pub fn connected(&mut self, _now: Time, owner: Owner, io: &mut impl Io) {
+        match owner {
+            Owner::Client(_) => {}
+            Owner::Server(index) => self.server_connected(index, io),
+            Owner::Cancel(index) => self.cancel_connected(index, io),
+        }
+    }
+
+    /// Bytes have come. They are the chunk that [`Io::forward`] speaks of.
+    pub fn received(&mut self, now: Time, owner: Owner, bytes: &[u8], io: &mut impl Io) {
+        match owner {
+            Owner::Client(index) => self.client_bytes(now, index, bytes, io),
+            Owner::Server(index) => self.server_bytes(now, index, bytes, true, io),
+            Owner::Cancel(_) => {}
+        }
+        self.work(now, io);
+    }
+
+    /// A connection is gone: its end was reached, or it broke.
+    pub fn closed(&mut self, now: Time, owner: Owner, reason: &str, io: &mut impl Io) {
+        match owner {
+            Owner::Client(index) => self.drop_client(now, index, io),
+            Owner::Server(index) => self.server_closed(now, index, reason, io),
+            Owner::Cancel(index) => self.cancel_closed(index, io),
+        }
+        self.work(now, io);
+    }
+
+    /// A connection whose backlog was high has been read from.
+    pub fn drained(&mut self, owner: Owner, io: &mut impl Io) {
+        match owner {
+            Owner::Client(index) => {
+                let server = self.clients.get(index as usize).and_then(Client::server);
+                if let Some(server) = server.and_then(|s| self.servers.get_mut(s as usize)) {
+                    resume_server(server, io);
+                }
+            }
+            Owner::Server(index) => {
+                if let Some(Server { role: Role::Serving(client), .. }) = self.servers.get(index as usize)
+                    && let Some(client) = self.clients.get_mut(*client as usize)
+                {
+                    resume_client(client, io);
+                }
+            }
+            Owner::Cancel(_) => {}
+        }
+    }
+
+    /// A letter has come.
+    pub fn mail(&mut self, now: Time, mail: Mail, io: &mut impl Io) {
+        match mail {
+            Mail::Server(server, client) => {
+                self.adopt(now, server, client, &[], io);
+            }
+            Mail::Fetch(server, client, pool) => self.give_away(now, server, client, &pool, io),
+            Mail::FetchFailed(client) => self.fetch_failed(now, client, io),
+            Mail::Refuse(client, error) => {
+                if self.is_current(client) {
+                    self.refuse_client(now, client.index, &error, io);
+                }
+            }
+            Mail::CloseIdle(server) => self.close_idle(server, io),
+            Mail::Cancel { index, key } => self.cancel_client(now, index, &key, io),
+            Mail::Secret(client) => self.secret_found(now, client, io),
+            Mail::Stop(deadline) => self.stop(now, deadline, io),
+        }
+        self.work(now, io);
+    }
+
+    /// Takes over a server from another worker; its connection is `server.conn`, and its number is returned if it is
+    /// still there when this call ends. `early` has come from it while it changed hands: no client's concern.
+    pub fn adopt(
+        &mut self,
+        now: Time,
+        server: Box<Server>,
+        client: ClientRef,
+        early: &[u8],
+        io: &mut impl Io,
+    ) -> Option<Owner> {
+        let serial = self.next_serial();
+        // The pool has given it away, and counts it as in use.
+        let role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+        let index = self.servers.insert(Server { serial, role, ..*server }) as u32;
+        if !early.is_empty() {
+            self.server_bytes(now, index, early, false, io);
+        }
+        if self.servers.get(index as usize).is_some_and(|server| server.serial == serial) {
+            self.attach(now, index, client, io);
+        } else {
+            self.fetch_failed(now, client, io);
+        }
+        self.work(now, io);
+        // Without its client it may have been closed or handed on, and its number given to another.
+        let here = self.servers.get(index as usize).is_some_and(|server| server.serial == serial);
+        here.then_some(Owner::Server(index))
+    }
+
+    /// Time has passed; to be called about ten times a second.
+    pub fn tick(&mut self, now: Time, io: &mut impl Io) {
+        self.expire_logins(now, io);
+        self.expire_servers(now, io);
+        self.expire_cancels(now, io);
+        if self.worker == 0 {
+            self.tend_pools(now, io);
+        }
+        if self.stopping.is_some_and(|deadline| now >= deadline) {
+            self.send_all_away(now, |_| true, io);
+            let servers: Vec<u32> = self.servers.iter().map(|(index, _)| index as u32).collect();
+            for index in servers {
+                self.close_server(index, io);
+            }
+        }
+        self.work(now, io);
+    }
+
+    /// Whether a stopping engine has nothing left.
+    pub fn is_finished(&self) -> bool {
+        self.stopping.is_some() && self.clients.is_empty() && self.servers.is_empty()
+    }
+
+    /// How many servers of this worker are in use; counted up to `limit`.
+    pub fn serving(&self, limit: usize) -> usize {
+        self.servers.iter().filter(|(_, server)| matches!(server.role, Role::Serving(_))).take(limit).count()
+    }
+
+    /// Clients and servers of this worker, for tests and figures.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.clients.len(), self.servers.len())
+    }
+
+    /// Does what the event has left to do. Each step may leave more; all of them end, since each either uses up a
+    /// client's bytes or moves a server nearer to rest.
+    fn work(&mut self, now: Time, io: &mut impl Io) {
+        while let Some(todo) = self.todo.pop_front() {
+            match todo {
+                Todo::Settle(server) => self.settle(now, server, io),
+                Todo::Input(client) => self.resume_input(now, client, io),
+                Todo::Cancel(server) => self.send_cancel(now, server, io),
+            }
+        }
+    }
+
+    fn client_ref(&self, index: u32) -> Option<ClientRef> {
+        let client = self.clients.get(index as usize)?;
+        Some(ClientRef { worker: self.worker, index, serial: client.serial })
+    }
+
+    fn server_ref(&self, index: u32) -> Option<ServerRef> {
+        let server = self.servers.get(index as usize)?;
+        Some(ServerRef { worker: self.worker, index, serial: server.serial })
+    }
+
+    /// Whether that server is here, and idle.
+    fn is_idle(&self, server: ServerRef) -> bool {
+        let here = self.servers.get(server.index as usize);
+        here.is_some_and(|s| s.serial == server.serial && matches!(s.role, Role::Idle))
+    }
+
+    fn next_serial(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+
+    fn is_current(&self, client: ClientRef) -> bool {
+        self.clients.get(client.index as usize).is_some_and(|c| c.serial == client.serial)
+    }
+
+    /// Sends a client away with an error.
+    fn refuse_client(&mut self, now: Time, index: u32, error: &ErrorResponse, io: &mut impl Io) {
+        let Some(client) = self.clients.get(index as usize) else { return };
+        io.log(LogEvent::ClientRefused { peer: client.peer, error });
+        // Whatever the pool calls it, the client's connection ends here.
+        let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
+        let server = client.server().and_then(|s| self.servers.get(s as usize));
+        // Behind half a message of a server's, it would be taken for the rest of it.
+        if !server.is_some_and(|s| s.framer.is_inside() && !s.discarding) {
+            io.send(client.conn, &fatal.to_bytes());
+        }
+        self.drop_client(now, index, io);
+    }
+
+    /// Forgets a client, and sees that its server, if it has one, is put in order.
+    fn drop_client(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(client) = self.clients.try_remove(index as usize) else { return };
+        io.close(client.conn);
+        self.hub.dismiss_client();
+        self.leave_lease(now, &client, io);
+    }
+
+    fn expire_logins(&mut self, now: Time, io: &mut impl Io) {
+        while let Some(&(deadline, client)) = self.logins.front() {
+            let known = self.is_current(client) && !self.is_open(client.index);
+            if known && now < deadline {
+                return;
+            }
+            self.logins.pop_front();
+            if known {
+                let error =
+                    ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "canceling authentication due to timeout")
+                        .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
+                self.refuse_client(now, client.index, &error, io);
+            }
+        }
+    }
+
+    fn stop(&mut self, now: Time, deadline: Time, io: &mut impl Io) {
+        self.stopping = Some(deadline);
+        self.send_all_away(now, |client| client.server().is_none(), io);
+        // Sessions that have a server for themselves and do nothing with it.
+        let at_rest = self.servers.iter().filter(|(_, s)| matches!(s.role, Role::Serving(_)) && s.is_at_rest());
+        for index in at_rest.map(|(index, _)| index as u32).collect::<Vec<_>>() {
+            self.check_rest(now, index, io);
+        }
+        let idle = self.servers.iter().filter(|(_, s)| matches!(s.role, Role::Idle | Role::Opening { .. }));
+        for index in idle.map(|(index, _)| index as u32).collect::<Vec<_>>() {
+            self.close_server(index, io);
+        }
+    }
+
+    fn send_all_away(&mut self, now: Time, which: impl Fn(&Client) -> bool, io: &mut impl Io) {
+        let chosen: Vec<u32> = self.clients.iter().filter(|(_, c)| which(c)).map(|(index, _)| index as u32).collect();
+        for index in chosen {
+            self.refuse_client(now, index, &shutting_down(), io);
+        }
+    }
+}
+
+/// What clients are told when the service stops.
+fn shutting_down() -> ErrorResponse {
+    ErrorResponse::fatal(
+        sqlstate::ADMIN_SHUTDOWN,
+        "terminating connection because the connection pool is shutting down",
+    )
+}
+
+fn resume_server(server: &mut Server, io: &mut impl Io) {
+    if std::mem::take(&mut server.paused) {
+        io.resume(server.conn);
+    }
+}
+
+fn resume_client(client: &mut Client, io: &mut impl Io) {
+    if std::mem::take(&mut client.paused) {
+        io.resume(client.conn);
+    }
+}

@@ -1,0 +1,175 @@
+//! A server connection from connect to its first ReadyForQuery.
+
+use std::sync::Arc;
+
+use sluice_wire::{
+    ErrorResponse, Frame,
+    message::{self, AuthenticationRequest, backend},
+    sqlstate,
+    startup::{self, ProtocolVersion},
+};
+
+use crate::{
+    hub::{Mail, Pool},
+    io::{Io, LogEvent, Owner},
+    server::{Role, Server, ServerLogin},
+    time::Time,
+};
+
+use super::{Engine, Todo};
+
+/// No message of a login is larger than this, in bytes.
+const LOGIN_BYTES_MAX: usize = 1 << 20;
+
+/// How a server's login ended.
+enum Ended {
+    Ready,
+    Failed(ErrorResponse),
+}
+
+impl Engine {
+    /// Opens as many connections as the pool needs now and may have.
+    pub(super) fn connect_for(&mut self, now: Time, pool: &Arc<Pool>, io: &mut impl Io) {
+        if self.stopping.is_some() {
+            return;
+        }
+        while pool.state().may_connect(now) {
+            // Only those who wait are worth another pool's server; two pools short of their minimum would take turns.
+            let is_needed = pool.state().counts().waiting > 0;
+            let has_room = self.hub.admit_server() || (is_needed && self.make_room(pool, io));
+            if !has_room {
+                pool.state().unreserve();
+                return;
+            }
+            let serial = self.next_serial();
+            let entry = self.servers.vacant_entry();
+            let conn = io.connect(Owner::Server(entry.key() as u32), &pool.upstream.address);
+            entry.insert(Server::opening(conn, serial, pool.clone(), now));
+        }
+    }
+
+    /// Takes an idle server from another pool, so that this one may open one within the process's limit.
+    fn make_room(&mut self, pool: &Arc<Pool>, io: &mut impl Io) -> bool {
+        for other in self.hub.pools() {
+            if Arc::ptr_eq(&other, pool) {
+                continue;
+            }
+            if let Some(server) = other.state().give_up_idle() {
+                io.mail(server.worker, Mail::CloseIdle(server));
+                // Over the limit by one until that letter is read; the wait for it would be longer than that.
+                self.hub.admit_server_over();
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(super) fn server_connected(&mut self, index: u32, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let Role::Opening { login, .. } = &mut server.role else { return };
+        *login = ServerLogin::Started;
+        let upstream = &server.pool.upstream;
+        // Nothing else is set: what RESET goes back to is then the server's own default.
+        let parameters = [("user", upstream.user.as_str()), ("database", upstream.dbname.as_str())];
+        self.scratch.clear();
+        startup::put_session(&mut self.scratch, ProtocolVersion::V3_2, parameters);
+        io.send(server.conn, &self.scratch);
+    }
+
+    /// Handles messages of a login; returns how many bytes they took. `None`: the server is gone, or logged in.
+    pub(super) fn login_input(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+        let mut used = 0;
+        loop {
+            let server = self.servers.get_mut(index as usize)?;
+            let (tag, body) = match server.framer.next(&bytes[used..]) {
+                Ok(Frame::Message { tag, total, here }) if here == total => (tag, &bytes[used + 5..used + total]),
+                Ok(Frame::Message { total, .. }) if total <= LOGIN_BYTES_MAX => return Some(used),
+                Ok(Frame::Short) => return Some(used),
+                _ => {
+                    self.open_failed(now, index, not_postgresql(), io);
+                    return None;
+                }
+            };
+            used += 5 + body.len();
+            match self.login_message(index, tag, body, io) {
+                None => {}
+                Some(Ended::Failed(error)) => {
+                    self.open_failed(now, index, error, io);
+                    return None;
+                }
+                Some(Ended::Ready) => {
+                    self.opened(now, index);
+                    return Some(used);
+                }
+            }
+        }
+    }
+
+    fn login_message(&mut self, index: u32, tag: u8, body: &[u8], io: &mut impl Io) -> Option<Ended> {
+        let server = &mut self.servers[index as usize];
+        let Role::Opening { login, .. } = &mut server.role else { return None };
+        match tag {
+            backend::AUTHENTICATION => {
+                let request = match AuthenticationRequest::read(body) {
+                    Ok(request) => request,
+                    Err(_) => return Some(Ended::Failed(not_postgresql())),
+                };
+                let mut random = [0; 18];
+                io.random(&mut random);
+                self.scratch.clear();
+                let before = std::mem::replace(login, ServerLogin::Connecting);
+                match before.answer(request, &server.pool, random, &mut self.scratch) {
+                    Ok(after) => *login = after,
+                    Err(error) => return Some(Ended::Failed(error)),
+                }
+                if !self.scratch.is_empty() {
+                    io.send(server.conn, &self.scratch);
+                }
+            }
+            backend::PARAMETER_STATUS => {
+                if let Ok((name, value)) = message::read_parameter_status(body) {
+                    server.parameters.insert(name.to_owned(), value.to_owned());
+                }
+            }
+            backend::BACKEND_KEY_DATA => {
+                if let Some((process_id, key)) = body.split_first_chunk::<4>() {
+                    server.key = Some((u32::from_be_bytes(*process_id), key.into()));
+                }
+            }
+            backend::ERROR_RESPONSE => return Some(Ended::Failed(ErrorResponse::from_body(body))),
+            backend::READY_FOR_QUERY => return Some(Ended::Ready),
+            // Notices, and the news that the server speaks 3.0 only.
+            _ => {}
+        }
+        None
+    }
+
+    fn opened(&mut self, now: Time, index: u32) {
+        let server = &mut self.servers[index as usize];
+        server.role = Role::Settling { deadline: now + super::SETTLE_TIMEOUT };
+        server.pool.state().connected();
+        self.todo.push_back(Todo::Settle(index));
+    }
+
+    /// A connection could not be opened: those who wait hear of it when waiting has no point any more.
+    pub(super) fn open_failed(&mut self, now: Time, index: u32, error: ErrorResponse, io: &mut impl Io) {
+        let Some(server) = self.servers.try_remove(index as usize) else { return };
+        io.close(server.conn);
+        self.hub.dismiss_server();
+        io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });
+        let lasting = is_lasting(&error);
+        let refused = server.pool.state().connect_failed(now, &Arc::new(error), lasting);
+        for (client, error) in refused {
+            io.mail(client.worker, Mail::Refuse(client, error));
+        }
+    }
+}
+
+/// Whether trying again soon would end the same way: a wrong name or password, not a server that restarts or is full.
+fn is_lasting(error: &ErrorResponse) -> bool {
+    ["28", "3D", "42", "0A"].iter().any(|class| error.code.starts_with(class))
+}
+
+fn not_postgresql() -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "what listens there does not speak PostgreSQL's protocol")
+}

@@ -1,0 +1,559 @@
+//! Prepared statements among what a client says, in transaction mode: a client's names are its own, the statements
+//! behind them are shared.
+
+use std::sync::Arc;
+
+use sluice_wire::{
+    ErrorResponse,
+    message::{self, BIND_COMPLETE, BindNames, FLUSH, NO_DATA, Named, Parse, TransactionStatus, frontend},
+    sqlstate,
+};
+
+use crate::{
+    client::{Deallocate, NAMES_MAX, Prepared, Unnamed},
+    io::Io,
+    replies::{Expected, Local, ParseSent, Tell},
+    residue::Residue,
+    server::ReplayState,
+    shape::Shape,
+    sql::{self, Command},
+    statement::{NAME_PREFIX, Statement, StatementId, server_name},
+};
+
+use super::frontend::{Relay, Seen, Step, Stop, malformed};
+
+/// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
+/// one, so that the server skips and rolls back just as PostgreSQL does.
+pub(super) const NO_STATEMENT: &[u8] = b"sluice_refused";
+
+/// ParameterDescription of a statement without parameters.
+const NO_PARAMETERS: [u8; 7] = [message::backend::PARAMETER_DESCRIPTION, 0, 0, 0, 6, 0, 0];
+
+/// What a client's statement name means.
+enum Meaning {
+    /// The shared statement.
+    Shared(Prepared),
+    /// The server's own unnamed statement, which is this client's.
+    Raw,
+    /// Nothing that Sluice knows; the server may (SQL's PREPARE).
+    Unknown,
+    /// Nothing at all.
+    Missing(ErrorResponse),
+}
+
+impl<'a, I: Io> Relay<'a, I> {
+    /// Without a server: names can be given and forgotten, and that is all.
+    pub(super) fn statement_without_server(&mut self, seen: Seen<'a>) -> Step {
+        let need_server = Step::Stop(Stop::NeedServer);
+        if !seen.is_whole() {
+            return match seen.tag {
+                frontend::PARSE | frontend::DESCRIBE | frontend::CLOSE => self.incomplete(seen),
+                _ => need_server,
+            };
+        }
+        match seen.tag {
+            frontend::PARSE => {
+                let Ok(parse) = Parse::read(seen.body) else { return need_server };
+                if self.is_own_command(&parse) {
+                    return self.parse(seen, parse);
+                }
+                // Held until it is used, so that no other worker makes room in its place.
+                let known = self.session.pool.statements().find(parse.definition).filter(|s| s.is_accepted()).cloned();
+                let servable = known.is_some()
+                    && if parse.name.is_empty() {
+                        self.session.pool.settings.auto_prepare
+                    } else {
+                        // An error has to come from a server.
+                        self.session.named(parse.name).is_none()
+                            && self.session.names.as_ref().is_none_or(|names| names.len() < NAMES_MAX)
+                    };
+                if servable { self.parse(seen, parse) } else { need_server }
+            }
+            frontend::CLOSE => match Named::read(seen.body, "Close") {
+                Ok(Named::Statement(_)) => self.close(seen),
+                _ => need_server,
+            },
+            frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE if self.session.deallocate.is_some() => {
+                if self.own_command(seen) { Step::Next } else { need_server }
+            }
+            _ => need_server,
+        }
+    }
+
+    /// With a server.
+    pub(super) fn statement(&mut self, seen: Seen<'a>) -> Step {
+        match seen.tag {
+            frontend::BIND => self.bind(seen),
+            frontend::EXECUTE => {
+                if self.session.deallocate.is_some() {
+                    if !seen.is_whole() {
+                        return self.incomplete(seen);
+                    }
+                    if self.own_command(seen) {
+                        return Step::Next;
+                    }
+                }
+                let server = self.server();
+                server.batch_open = true;
+                server.batch_runs = true;
+                self.pass_expecting(seen, Expected::Execute)
+            }
+            _ if !seen.is_whole() => self.incomplete(seen),
+            frontend::PARSE => match Parse::read(seen.body) {
+                Ok(parse) => self.parse(seen, parse),
+                Err(error) => malformed(error),
+            },
+            frontend::DESCRIBE => self.describe(seen),
+            _ => self.close(seen),
+        }
+    }
+
+    fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
+        self.session.deallocate = None;
+        if let Some(command) = self.own_command_of(&parse) {
+            self.session.deallocate = Some(Box::new(command));
+            self.session.unnamed = None;
+            self.drop_message(seen);
+            self.answer(Local::ParseComplete(None));
+            return Step::Next;
+        }
+        if parse.name.is_empty() { self.parse_unnamed(seen, parse) } else { self.parse_named(seen, parse) }
+    }
+
+    fn parse_named(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
+        self.drop_message(seen);
+        if self.session.named(parse.name).is_some() {
+            if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
+                return self.refuse(in_failed_transaction());
+            }
+            let name = String::from_utf8_lossy(parse.name);
+            let message = format!("prepared statement \"{name}\" already exists");
+            return self.refuse(ErrorResponse::error(sqlstate::DUPLICATE_STATEMENT, message));
+        }
+        let statement = self.session.pool.statements().intern(parse.definition);
+        let names = self.session.names.get_or_insert_default();
+        if names.len() >= NAMES_MAX {
+            let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
+            return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
+        }
+        names.insert(parse.name.into(), Prepared { statement: statement.clone(), told: None });
+        self.parse_shared(statement, Some(parse.name));
+        Step::Next
+    }
+
+    fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
+        let statement = self.session.pool.statements().intern(parse.definition);
+        let raw = !self.session.pool.settings.auto_prepare || !statement.came_again() || !statement.is_accepted();
+        let prepared = Prepared { statement: statement.clone(), told: None };
+        self.session.unnamed = Some(Unnamed { prepared, raw });
+        if !raw {
+            self.drop_message(seen);
+            self.parse_shared(statement, None);
+            return Step::Next;
+        }
+        let server = self.server();
+        server.unnamed = Some(statement.id);
+        server.batch_open = true;
+        let sent = ParseSent { statement: Some(statement), shared: false, asked: true, name: None };
+        self.pass_expecting(seen, Expected::Parse(sent))
+    }
+
+    /// Answers a Parse of a shared statement: by the server if none of its kind has accepted it yet.
+    fn parse_shared(&mut self, statement: Arc<Statement>, name: Option<&[u8]>) {
+        let known = statement.is_accepted() || self.server.as_mut().is_some_and(|s| s.statements.touch(statement.id));
+        if known && self.is_in_failed_transaction() && !sql::ends_transaction(statement.query()) {
+            self.session.unnamed = self.session.unnamed.take().filter(|_| name.is_some());
+            if let Some(name) = name {
+                self.session.forget(name);
+            }
+            self.refuse(in_failed_transaction());
+        } else if known {
+            // The name is needed only if an error could come before the answer.
+            let waits = self.server.as_ref().is_some_and(|s| !s.replies.is_empty());
+            self.answer(Local::ParseComplete(name.filter(|_| waits).map(Into::into)));
+        } else {
+            self.send_parse(statement, true, name.map(Into::into));
+        }
+    }
+
+    /// Whether PostgreSQL would parse nothing but the end of the transaction now. While something runs that is not
+    /// known yet: then the client hears of it at the Bind.
+    fn is_in_failed_transaction(&self) -> bool {
+        self.server.as_ref().is_some_and(|s| s.status == TransactionStatus::Failed && !s.replies.runs())
+    }
+
+    /// Prepares a shared statement on the server, and makes room for it there.
+    fn send_parse(&mut self, statement: Arc<Statement>, asked: bool, name: Option<Box<[u8]>>) {
+        self.scratch.clear();
+        let server = self.server.as_deref_mut().expect("the caller has seen that there is a server");
+        // All that are stale go along, or those that nobody asks for again would stay for good.
+        for gone in server.statements.insert(statement.id).into_iter().chain(server.stale.drain(..)) {
+            message::put_statement_message(self.scratch, frontend::CLOSE, &server_name(gone));
+            server.replies.push(Expected::Evict(gone));
+        }
+        Parse::write(self.scratch, &statement.name, &statement.definition);
+        server.replies.push(Expected::Parse(ParseSent { statement: Some(statement), shared: true, asked, name }));
+        server.batch_open = true;
+        self.send_scratch();
+    }
+
+    /// Sees that the server has a shared statement before it is used, and that the use can be repeated if the
+    /// statement proves stale. `shape_free`: the client would not mind another shape of the result.
+    fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool) {
+        let server = self.server();
+        if !server.statements.touch(statement.id) {
+            self.send_parse(statement.clone(), false, None);
+        } else if server.is_at_rest() {
+            self.flush();
+            let replay = &mut self.server().replay;
+            replay.bytes.clear();
+            replay.statement = Some(statement.clone());
+            replay.shape_free = shape_free;
+            replay.state = ReplayState::Open;
+        }
+    }
+
+    /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
+    /// message has to wait for the answer.
+    fn is_as_told(&mut self, statement: &Arc<Statement>, told: Shape) -> Option<bool> {
+        let learnt = std::mem::take(&mut self.session.learnt);
+        let server = self.server();
+        match server.statements.shape(statement.id) {
+            Some(shape) if shape == told => return Some(true),
+            Some(_) if learnt => return Some(false),
+            // In a failed transaction the server refuses whatever comes.
+            _ if server.status == TransactionStatus::Failed => return Some(true),
+            Some(_) => {
+                // It may be the server's statement that is old: it is prepared again.
+                server.statements.remove(statement.id);
+                server.stale.push(statement.id);
+            }
+            None => {}
+        }
+        if !self.server().statements.touch(statement.id) {
+            self.send_parse(statement.clone(), false, None);
+        }
+        self.scratch.clear();
+        message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
+        self.scratch.extend_from_slice(&FLUSH);
+        let server = self.server();
+        server.replies.push(Expected::Learn(statement.id));
+        server.batch_open = true;
+        server.learning = true;
+        self.send_scratch();
+        None
+    }
+
+    fn meaning(&mut self, name: &[u8]) -> Meaning {
+        if !name.is_empty() {
+            return match self.session.named(name) {
+                Some(prepared) => Meaning::Shared(prepared.clone()),
+                None if name.starts_with(NAME_PREFIX) => Meaning::Missing(no_such_statement(name)),
+                None => Meaning::Unknown,
+            };
+        }
+        let Some(Unnamed { prepared, raw }) = &self.session.unnamed else {
+            return Meaning::Missing(no_such_statement(name));
+        };
+        let here = self.server.as_ref().is_some_and(|s| s.unnamed == Some(prepared.statement.id));
+        if *raw && here { Meaning::Raw } else { Meaning::Shared(prepared.clone()) }
+    }
+
+    fn bind(&mut self, seen: Seen<'a>) -> Step {
+        let Some(names) = BindNames::read(seen.body) else {
+            return if seen.is_whole() { malformed(message::Malformed("Bind")) } else { self.incomplete(seen) };
+        };
+        if self.session.deallocate.is_some() && self.own_command(seen) {
+            return Step::Next;
+        }
+        self.session.bound = None;
+        match self.meaning(names.statement) {
+            Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
+            Meaning::Raw | Meaning::Unknown => {
+                let unnamed = self.session.unnamed.as_ref().filter(|_| names.statement.is_empty());
+                let residue = unnamed.map_or(Residue::None, |unnamed| unnamed.prepared.statement.residue);
+                let server = self.server();
+                server.residue = server.residue.max(residue);
+                server.batch_open = true;
+                server.batch_runs = true;
+                self.pass_expecting(seen, Expected::Bind(None))
+            }
+            Meaning::Missing(error) => {
+                self.drop_message(seen);
+                self.refuse(error)
+            }
+        }
+    }
+
+    fn bind_shared(&mut self, seen: Seen<'a>, names: BindNames<'a>, prepared: Prepared) -> Step {
+        let Prepared { statement, told } = prepared;
+        self.flush();
+        let described = self.describes_portal_next(seen);
+        if let Some(told) = told.filter(|_| !described) {
+            match self.is_as_told(&statement, told) {
+                Some(true) => {}
+                Some(false) => {
+                    self.drop_message(seen);
+                    return self.refuse(changed_result());
+                }
+                None => return Step::Stop(Stop::Hold),
+            }
+        }
+        self.ensure(&statement, described || told.is_none());
+        let known = self.server().statements.shape(statement.id);
+        if names.portal.is_empty() && (told.is_none() || told != known) {
+            self.session.bound = Some((statement.id, Tell(names.statement.into())));
+        }
+        let rest = seen.total - 5 - names.bytes;
+        self.scratch.clear();
+        BindNames::write(self.scratch, names.portal, &statement.name, rest);
+        self.send_scratch();
+        let server = self.server();
+        server.residue = server.residue.max(statement.residue);
+        server.replies.push(Expected::Bind(Some(statement.id)));
+        server.batch_open = true;
+        server.batch_runs = true;
+        self.replace_head(seen, names.bytes);
+        Step::Next
+    }
+
+    fn describe(&mut self, seen: Seen<'a>) -> Step {
+        if self.session.deallocate.is_some() && self.own_command(seen) {
+            return Step::Next;
+        }
+        let name = match Named::read(seen.body, "Describe") {
+            Ok(Named::Statement(name)) => name,
+            Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
+            Err(error) => return malformed(error),
+        };
+        match self.meaning(name) {
+            Meaning::Shared(Prepared { statement, .. }) => {
+                self.flush();
+                self.ensure(&statement, true);
+                self.drop_message(seen);
+                self.scratch.clear();
+                message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
+                let tell = self.told_by(Some((statement.id, Tell(name.into()))));
+                let server = self.server();
+                server.replies.push(Expected::Describe(Some(statement.id), tell));
+                server.batch_open = true;
+                self.send_scratch();
+                Step::Next
+            }
+            Meaning::Raw | Meaning::Unknown => {
+                self.server().batch_open = true;
+                self.pass_expecting(seen, Expected::Describe(None, None))
+            }
+            Meaning::Missing(error) => {
+                self.drop_message(seen);
+                self.refuse(error)
+            }
+        }
+    }
+
+    fn describe_portal(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
+        let bound = self.session.bound.take().filter(|_| name.is_empty());
+        let id = bound.as_ref().map(|(id, _)| *id);
+        let tell = self.told_by(bound);
+        self.server().batch_open = true;
+        let id = id.filter(|_| tell.is_some());
+        self.pass_expecting(seen, Expected::Describe(id, tell))
+    }
+
+    /// Notes the shape that a Describe tells the client: now if it is known, otherwise when the answer comes.
+    fn told_by(&mut self, described: Option<(StatementId, Tell)>) -> Option<Tell> {
+        let (id, tell) = described?;
+        match self.server().statements.shape(id) {
+            Some(shape) => {
+                self.session.tell(&tell.0, id, Some(shape));
+                None
+            }
+            None => Some(tell),
+        }
+    }
+
+    fn close(&mut self, seen: Seen<'a>) -> Step {
+        let name = match Named::read(seen.body, "Close") {
+            Ok(Named::Statement(name)) => name,
+            Ok(Named::Portal(_)) => {
+                self.server().batch_open = true;
+                return self.pass_expecting(seen, Expected::Close);
+            }
+            Err(error) => return malformed(error),
+        };
+        let mut undo = None;
+        if name.is_empty() {
+            self.session.unnamed = None;
+            self.session.deallocate = None;
+        } else {
+            match self.session.forget(name) {
+                Some(statement) => undo = Some((name.into(), statement)),
+                // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
+                None if self.server.is_some() && !name.starts_with(NAME_PREFIX) => {
+                    self.server().batch_open = true;
+                    return self.pass_expecting(seen, Expected::Close);
+                }
+                None => {}
+            }
+        }
+        self.drop_message(seen);
+        self.answer(Local::CloseComplete(undo));
+        Step::Next
+    }
+
+    /// Provokes an error on the server, so that it aborts and skips as it would, and has it replaced by `error`.
+    fn refuse(&mut self, error: ErrorResponse) -> Step {
+        self.scratch.clear();
+        message::put_statement_message(self.scratch, frontend::DESCRIBE, NO_STATEMENT);
+        let server = self.server();
+        server.replies.push(Expected::Refused(Box::new(error)));
+        server.batch_open = true;
+        self.send_scratch();
+        Step::Next
+    }
+
+    /// A Query with a server.
+    pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
+        if self.is_transaction_mode() {
+            if may_become_own(seen) {
+                return Step::Incomplete;
+            }
+            let server = self.server();
+            let quiet = server.is_settled() && server.status != TransactionStatus::Failed;
+            if quiet && self.query_of_own(seen, false) {
+                return Step::Next;
+            }
+            let server = self.server();
+            server.unnamed = None;
+            server.residue = server.residue.max(Residue::of_text(seen.body));
+            self.session.unnamed = None;
+            self.session.deallocate = None;
+        }
+        self.pass_expecting(seen, Expected::Query)
+    }
+
+    /// A Query without a server.
+    pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
+        if may_become_own(seen) {
+            return Step::Incomplete;
+        }
+        if self.query_of_own(seen, true) { Step::Next } else { Step::Stop(Stop::NeedServer) }
+    }
+
+    /// Carries out a Query that concerns the client's names only; `alone` says that there is no server that could be
+    /// concerned too.
+    fn query_of_own(&mut self, seen: Seen<'a>, alone: bool) -> bool {
+        let Some((text, [])) = seen.is_whole().then(|| message::split_cstr(seen.body)).flatten() else { return false };
+        let tag = match sql::command(text) {
+            Some(Command::Deallocate(name)) if self.session.forget(&name).is_some() => "DEALLOCATE",
+            Some(Command::DeallocateAll) if alone => {
+                self.session.names = None;
+                "DEALLOCATE ALL"
+            }
+            Some(Command::DiscardAll) if alone && Arc::ptr_eq(&self.session.profile, &self.session.start) => {
+                self.session.names = None;
+                "DISCARD ALL"
+            }
+            _ => return false,
+        };
+        self.session.unnamed = None;
+        self.drop_message(seen);
+        let status = self.server.as_ref().map_or(TransactionStatus::Idle, |s| s.status);
+        self.scratch.clear();
+        message::put_command_complete(self.scratch, tag);
+        self.scratch.extend_from_slice(&status.ready_for_query());
+        self.io.send(self.client, self.scratch);
+        self.scratch.clear();
+        true
+    }
+
+    fn is_own_command(&self, parse: &Parse<'_>) -> bool {
+        self.own_command_of(parse).is_some()
+    }
+
+    /// A DEALLOCATE by Parse, of a name that only Sluice knows.
+    fn own_command_of(&self, parse: &Parse<'_>) -> Option<Deallocate> {
+        if !parse.name.is_empty() || self.is_in_failed_transaction() {
+            return None;
+        }
+        match sql::command(parse.query)? {
+            Command::Deallocate(name) => {
+                self.session.named(&name)?;
+                Some(Deallocate { name: Some(name), bound: false })
+            }
+            Command::DeallocateAll if self.server.is_none() => Some(Deallocate { name: None, bound: false }),
+            _ => None,
+        }
+    }
+
+    /// Carries out a message that concerns such a DEALLOCATE; `false` if it concerns something else.
+    fn own_command(&mut self, seen: Seen<'a>) -> bool {
+        let Some(command) = self.session.deallocate.as_deref_mut() else { return false };
+        let answers: &[&[u8]] = match seen.tag {
+            frontend::BIND => match BindNames::read(seen.body) {
+                Some(BindNames { portal: b"", statement: b"", .. }) => {
+                    command.bound = true;
+                    &[&BIND_COMPLETE]
+                }
+                _ => return false,
+            },
+            frontend::DESCRIBE => match Named::read(seen.body, "Describe") {
+                Ok(Named::Statement(b"")) => &[&NO_PARAMETERS, &NO_DATA],
+                Ok(Named::Portal(b"")) if command.bound => &[&NO_DATA],
+                _ => return false,
+            },
+            _ if command.bound && seen.body.first() == Some(&0) => {
+                let name = command.name.take();
+                self.session.deallocate = None;
+                self.scratch.clear();
+                let undo = match name {
+                    Some(name) => {
+                        message::put_command_complete(self.scratch, "DEALLOCATE");
+                        self.session.forget(&name).map(|prepared| (name, prepared))
+                    }
+                    None => {
+                        self.session.names = None;
+                        message::put_command_complete(self.scratch, "DEALLOCATE ALL");
+                        None
+                    }
+                };
+                let answer = std::mem::take(self.scratch);
+                self.drop_message(seen);
+                self.answer(Local::Message(answer.into(), undo));
+                return true;
+            }
+            _ => return false,
+        };
+        self.drop_message(seen);
+        for answer in answers {
+            self.answer(Local::Message((*answer).into(), None));
+        }
+        true
+    }
+}
+
+/// What PostgreSQL says to a client whose statement's result has changed (`RevalidateCachedQuery`); drivers know it, and
+/// prepare again.
+fn changed_result() -> ErrorResponse {
+    ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+        .routine("RevalidateCachedQuery")
+}
+
+/// Whether this may become a command about prepared statements when all of it has come.
+fn may_become_own(seen: Seen<'_>) -> bool {
+    !seen.is_whole() && seen.total <= sql::TEXT_BYTES_MAX
+}
+
+fn in_failed_transaction() -> ErrorResponse {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    ErrorResponse::error(sqlstate::IN_FAILED_TRANSACTION, message)
+}
+
+fn no_such_statement(name: &[u8]) -> ErrorResponse {
+    let message = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_owned()
+    } else {
+        format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
+    };
+    ErrorResponse::error(sqlstate::INVALID_STATEMENT_NAME, message)
+}

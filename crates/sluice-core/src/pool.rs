@@ -1,0 +1,363 @@
+//! One pool: which servers are idle, who waits, when to connect. Pure bookkeeping, shared by all workers.
+//!
+//! A server is named by the worker that has its connection; who may use it is decided here and nowhere else.
+
+use std::{sync::Arc, time::Duration};
+
+use sluice_wire::{ErrorResponse, sqlstate};
+
+use crate::{
+    hub::{ClientRef, ServerRef},
+    queue::{Queue, Ticket},
+    settings::PoolSettings,
+    time::Time,
+};
+
+/// The state of a pool.
+#[derive(Debug)]
+pub struct PoolState {
+    settings: PoolSettings,
+    /// Idle servers; the most recently used last.
+    idle: Vec<Idle>,
+    waiters: Queue<Waiter>,
+    /// Servers connected, connecting, or promised.
+    open: u32,
+    connecting: u32,
+    /// What went wrong last, while nothing has gone right since.
+    trouble: Option<Trouble>,
+    used: bool,
+}
+
+#[derive(Debug)]
+struct Idle {
+    server: ServerRef,
+    since: Time,
+    opened: Time,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    client: ClientRef,
+    since: Time,
+}
+
+#[derive(Debug)]
+struct Trouble {
+    error: Arc<ErrorResponse>,
+    pause: Duration,
+    retry_at: Time,
+}
+
+/// The answer to a client that needs a server.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// This one; it is the client's from now on.
+    Server(ServerRef),
+    /// It has to wait; [`PoolState::may_connect`] says whether a connection should be opened.
+    Queued(Ticket),
+}
+
+/// What becomes of a server that is free.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It goes to the client that has waited longest.
+    To(ClientRef),
+    /// It waits for a client.
+    Idle,
+    /// It has lived long enough.
+    Close,
+}
+
+/// A waiter that gets an error.
+pub type Refusal = (ClientRef, Arc<ErrorResponse>);
+
+impl PoolState {
+    /// An empty pool.
+    pub fn new(settings: PoolSettings) -> Self {
+        Self {
+            settings,
+            idle: Vec::new(),
+            waiters: Queue::default(),
+            open: 0,
+            connecting: 0,
+            trouble: None,
+            used: false,
+        }
+    }
+
+    /// Gives a server to `client`, or a place in the queue.
+    pub fn acquire(&mut self, now: Time, client: ClientRef) -> Acquired {
+        self.used = true;
+        // One on the client's own worker spares a hand-over; the idle ones are few.
+        let own = self.idle.iter().rposition(|idle| idle.server.worker == client.worker);
+        match own.or(self.idle.len().checked_sub(1)) {
+            Some(place) => Acquired::Server(self.idle.remove(place).server),
+            None => Acquired::Queued(self.waiters.push(Waiter { client, since: now })),
+        }
+    }
+
+    /// A waiter leaves the queue; `false` if it has just been given a server or an error.
+    pub fn leave(&mut self, ticket: Ticket) -> bool {
+        self.waiters.remove(ticket).is_some()
+    }
+
+    /// Reserves a connection to open, if there is need and leave for one.
+    pub fn may_connect(&mut self, now: Time) -> bool {
+        let wanted = self.waiters.len() as u32;
+        let short_of_min = self.used && self.open < self.settings.min;
+        let needed = wanted > self.connecting || short_of_min;
+        let allowed = self.open < self.settings.size && self.connecting < self.settings.parallel_connects;
+        let paused = self.trouble.as_ref().is_some_and(|t| now < t.retry_at || self.connecting > 0);
+        if !needed || !allowed || paused {
+            return false;
+        }
+        self.open += 1;
+        self.connecting += 1;
+        true
+    }
+
+    /// A reserved connection was not opened after all.
+    pub fn unreserve(&mut self) {
+        self.open -= 1;
+        self.connecting -= 1;
+    }
+
+    /// A connection is open and logged in. It still has to be released before anyone can use it.
+    pub fn connected(&mut self) {
+        self.connecting -= 1;
+        self.trouble = None;
+    }
+
+    /// A connection could not be opened. `lasting` says that trying again won't help those who wait now.
+    pub fn connect_failed(&mut self, now: Time, error: &Arc<ErrorResponse>, lasting: bool) -> Vec<Refusal> {
+        self.unreserve();
+        let pause = match &self.trouble {
+            Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
+            None => self.settings.backoff_min,
+        };
+        self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause });
+        if lasting && self.open == 0 { self.refuse_while(|_| true, error) } else { self.expire(now) }
+    }
+
+    /// A server that was in use or being reset is gone.
+    pub fn lost(&mut self) {
+        self.open -= 1;
+    }
+
+    /// An idle server is gone; `false` if it has just been given away.
+    pub fn lost_idle(&mut self, server: ServerRef) -> bool {
+        let Some(place) = self.idle.iter().position(|idle| idle.server == server) else { return false };
+        self.idle.remove(place);
+        self.open -= 1;
+        true
+    }
+
+    /// A server is free.
+    pub fn release(&mut self, now: Time, server: ServerRef, opened: Time) -> Released {
+        if now.since(opened) >= self.settings.server_lifetime {
+            self.open -= 1;
+            return Released::Close;
+        }
+        match self.waiters.pop() {
+            Some(waiter) => Released::To(waiter.client),
+            None => {
+                self.idle.push(Idle { server, since: now, opened });
+                Released::Idle
+            }
+        }
+    }
+
+    /// Those who have waited long enough, with the reason.
+    pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
+        let mut refused = Vec::new();
+        // With nothing open and connects failing, waiting longer than a connect may take has no point.
+        if let Some(trouble) = self.trouble.as_ref().filter(|_| self.open == self.connecting) {
+            let error = trouble.error.clone();
+            let limit = self.settings.connect_timeout.min(self.settings.wait_timeout);
+            refused = self.refuse_while(|waiter| now.since(waiter.since) >= limit, &error);
+        }
+        let limit = self.settings.wait_timeout;
+        if self.waiters.front().is_some_and(|waiter| now.since(waiter.since) >= limit) {
+            let error = Arc::new(self.wait_error());
+            refused.extend(self.refuse_while(|waiter| now.since(waiter.since) >= limit, &error));
+        }
+        refused
+    }
+
+    fn refuse_while(&mut self, due: impl Fn(&Waiter) -> bool, error: &Arc<ErrorResponse>) -> Vec<Refusal> {
+        let mut refused = Vec::new();
+        while self.waiters.front().is_some_and(&due) {
+            refused.extend(self.waiters.pop().map(|waiter| (waiter.client, error.clone())));
+        }
+        refused
+    }
+
+    fn wait_error(&self) -> ErrorResponse {
+        let waited = self.settings.wait_timeout.as_secs_f64();
+        let error = ErrorResponse::fatal(
+            sqlstate::TOO_MANY_CONNECTIONS,
+            format!("no server connection became free within {waited} s (wait_timeout)"),
+        )
+        .hint("Shorten transactions, or raise \"size\" of this pool, or \"wait_timeout\".");
+        match &self.trouble {
+            Some(trouble) => error.detail(format!("The last attempt to connect failed: {}", trouble.error.message)),
+            None => error.detail(format!("{} of {} server connections are open.", self.open, self.settings.size)),
+        }
+    }
+
+    /// Idle servers that have been idle or have lived for too long; they are no longer part of the pool.
+    pub fn surplus(&mut self, now: Time) -> Vec<ServerRef> {
+        let mut gone = Vec::new();
+        let mut spare = self.open.saturating_sub(self.settings.min);
+        self.idle.retain(|idle| {
+            let old = now.since(idle.opened) >= self.settings.server_lifetime;
+            let unused = spare > 0 && now.since(idle.since) >= self.settings.server_idle_timeout;
+            if old || unused {
+                spare = spare.saturating_sub(1);
+                gone.push(idle.server);
+            }
+            !(old || unused)
+        });
+        self.open -= gone.len() as u32;
+        gone
+    }
+
+    /// Gives up the server that has been idle longest, for another pool.
+    pub fn give_up_idle(&mut self) -> Option<ServerRef> {
+        if self.idle.is_empty() {
+            return None;
+        }
+        self.open -= 1;
+        Some(self.idle.remove(0).server)
+    }
+
+    /// The clients that wait, the next one first.
+    pub fn waiting(&self) -> impl Iterator<Item = ClientRef> {
+        self.waiters.iter().map(|waiter| waiter.client)
+    }
+
+    /// Counts for tests, for the operator, and for the invariants of the simulation.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            open: self.open,
+            idle: self.idle.len() as u32,
+            connecting: self.connecting,
+            waiting: self.waiters.len() as u32,
+        }
+    }
+}
+
+/// How a pool stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Servers connected, connecting or promised.
+    pub open: u32,
+    /// Of these, idle.
+    pub idle: u32,
+    /// Of these, connecting.
+    pub connecting: u32,
+    /// Clients that wait.
+    pub waiting: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time(1_000_000);
+
+    fn client(index: u32) -> ClientRef {
+        ClientRef { worker: 0, index, serial: 0 }
+    }
+
+    fn server(index: u32) -> ServerRef {
+        ServerRef { worker: 0, index, serial: 0 }
+    }
+
+    fn pool(size: u32) -> PoolState {
+        PoolState::new(PoolSettings { size, ..PoolSettings::default() })
+    }
+
+    /// A pool with one server in use and `waiting` clients.
+    fn busy(waiting: u32) -> PoolState {
+        let mut pool = pool(1);
+        assert!(matches!(pool.acquire(NOW, client(0)), Acquired::Queued(_)));
+        assert!(pool.may_connect(NOW));
+        pool.connected();
+        assert_eq!(pool.release(NOW, server(0), NOW), Released::To(client(0)));
+        for i in 1..=waiting {
+            assert!(matches!(pool.acquire(NOW, client(i)), Acquired::Queued(_)));
+        }
+        pool
+    }
+
+    #[test]
+    fn waiters_are_served_in_order() {
+        let mut pool = busy(3);
+        for i in 1..=3 {
+            assert_eq!(pool.release(NOW, server(0), NOW), Released::To(client(i)));
+        }
+        assert_eq!(pool.release(NOW, server(0), NOW), Released::Idle);
+        assert_eq!(pool.acquire(NOW, client(9)), Acquired::Server(server(0)));
+    }
+
+    #[test]
+    fn no_more_connections_than_the_size_and_than_are_needed() {
+        let mut pool = pool(3);
+        for i in 0..2 {
+            pool.acquire(NOW, client(i));
+        }
+        assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW), pool.may_connect(NOW)], [true, true, false]);
+        for i in 2..9 {
+            pool.acquire(NOW, client(i));
+        }
+        assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW)], [true, false]);
+    }
+
+    #[test]
+    fn a_long_wait_ends_with_what_to_change() {
+        let mut pool = busy(2);
+        let limit = PoolSettings::default().wait_timeout;
+        assert!(pool.expire(NOW + (limit - Duration::from_millis(1))).is_empty());
+        let refused = pool.expire(NOW + limit);
+        assert_eq!(refused.iter().map(|(c, _)| c.index).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(refused[0].1.code, sqlstate::TOO_MANY_CONNECTIONS);
+        assert!(refused[0].1.hint.as_deref().is_some_and(|h| h.contains("size")));
+    }
+
+    #[test]
+    fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
+        let mut pool = pool(2);
+        let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
+        pool.acquire(NOW, client(1));
+        assert!(pool.may_connect(NOW));
+        assert!(pool.connect_failed(NOW, &error, false).is_empty());
+        assert!(!pool.may_connect(NOW));
+        let later = NOW + PoolSettings::default().backoff_min;
+        assert!(pool.may_connect(later));
+        assert_eq!(pool.connect_failed(later, &error, true), [(client(1), error.clone())]);
+        pool.acquire(later, client(2));
+        let limit = later + PoolSettings::default().connect_timeout;
+        assert_eq!(pool.expire(limit), [(client(2), error)]);
+    }
+
+    #[test]
+    fn idle_servers_above_the_minimum_go_after_a_while() {
+        let mut pool = PoolState::new(PoolSettings { size: 3, min: 1, ..PoolSettings::default() });
+        for i in 0..3 {
+            pool.acquire(NOW, client(i));
+            assert!(pool.may_connect(NOW));
+        }
+        for i in 0..3 {
+            pool.connected();
+            pool.release(NOW, server(i), NOW);
+        }
+        for i in 0..3 {
+            assert_eq!(pool.release(NOW, server(i), NOW), Released::Idle);
+        }
+        let later = NOW + PoolSettings::default().server_idle_timeout;
+        assert_eq!(pool.surplus(later).len(), 2);
+        assert_eq!(pool.counts(), Counts { open: 1, idle: 1, connecting: 0, waiting: 0 });
+        assert_eq!(pool.surplus(NOW + PoolSettings::default().server_lifetime).len(), 1);
+    }
+}

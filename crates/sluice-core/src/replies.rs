@@ -1,0 +1,181 @@
+//! What a server still owes: one entry for each message sent to it that it will answer, in order, and what Sluice
+//! itself puts between the answers.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use sluice_wire::ErrorResponse;
+
+use crate::{
+    client::Prepared,
+    statement::{Statement, StatementId},
+};
+
+/// An answer that is still to come.
+#[derive(Debug)]
+pub enum Expected {
+    /// To a Query or FunctionCall: anything, then ReadyForQuery.
+    Query,
+    /// To a Sync: ReadyForQuery.
+    Sync,
+    /// To a Sync of Sluice's own, in place of a client's Flush: the client never sees the answer.
+    OwnSync,
+    /// To a Parse.
+    Parse(ParseSent),
+    /// To a Bind, of a shared statement or of one the server alone knows.
+    Bind(Option<StatementId>),
+    /// To a Describe of a statement or portal.
+    Describe(Option<StatementId>, Option<Tell>),
+    /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer.
+    Learn(StatementId),
+    /// To an Execute.
+    Execute,
+    /// To a client's Close.
+    Close,
+    /// To a Close of a shared statement that had to make room: the client never sees the answer.
+    Evict(StatementId),
+    /// Nothing comes from the server: when its turn comes, the client gets this.
+    Local(Local),
+    /// Nothing comes: here the client ended a COPY.
+    CopyEnd,
+    /// An error that Sluice provoked, to be replaced by this one.
+    Refused(Box<ErrorResponse>),
+    /// To a Query of Sluice's own: the client sees nothing of it.
+    Own(Own),
+}
+
+/// Which of the client's statements has been described, by the client's name for it (empty for the unnamed one).
+#[derive(Debug)]
+pub struct Tell(pub Box<[u8]>);
+
+/// A Parse on its way.
+#[derive(Debug)]
+pub struct ParseSent {
+    /// What is being parsed; `None` where statements are not followed.
+    pub statement: Option<Arc<Statement>>,
+    /// Whether under its shared name.
+    pub shared: bool,
+    /// Whether the client asked for it and gets the answer.
+    pub asked: bool,
+    /// The client's name for it, which is free again if it fails.
+    pub name: Option<Box<[u8]>>,
+}
+
+/// An answer that Sluice gives by itself, in its place among the server's.
+#[derive(Debug)]
+pub enum Local {
+    /// ParseComplete of a statement that is known; the name is free again if an error comes before its turn.
+    ParseComplete(Option<Box<[u8]>>),
+    /// CloseComplete of a shared statement; an error before its turn brings the name back.
+    CloseComplete(Option<(Box<[u8]>, Prepared)>),
+    /// Some other message, whole; an error before its turn brings the name back that it took.
+    Message(Box<[u8]>, Option<(Box<[u8]>, Prepared)>),
+}
+
+/// Sluice's own queries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// Brings the server to a client's settings.
+    Settings,
+    /// Ends a transaction that a client left open.
+    Rollback,
+    /// Removes what a client left behind in the session.
+    Reset,
+}
+
+/// The answers a server owes, the next one first.
+#[derive(Debug, Default)]
+pub struct Replies {
+    queue: VecDeque<Expected>,
+    /// How many of them would change what a name means if they failed or were skipped: a client's, or a shared one.
+    named: usize,
+}
+
+impl Expected {
+    fn is_named(&self) -> bool {
+        matches!(
+            self,
+            Self::Parse(ParseSent { name: Some(_), .. } | ParseSent { shared: true, .. })
+                | Self::Evict(_)
+                | Self::Local(
+                    Local::ParseComplete(Some(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
+                )
+        )
+    }
+}
+
+impl Replies {
+    /// Whether nothing is owed.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether any of them is to something that runs, and so may open or end a transaction.
+    pub fn runs(&self) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Query | Expected::Execute))
+    }
+
+    /// How many are owed.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether it is still open what a name means.
+    pub fn has_named(&self) -> bool {
+        self.named > 0
+    }
+
+    /// One more, behind the others.
+    pub fn push(&mut self, expected: Expected) {
+        self.named += usize::from(expected.is_named());
+        self.queue.push_back(expected);
+    }
+
+    /// One more, before the others.
+    pub fn push_front(&mut self, expected: Expected) {
+        self.named += usize::from(expected.is_named());
+        self.queue.push_front(expected);
+    }
+
+    /// The next one.
+    pub fn front(&self) -> Option<&Expected> {
+        self.queue.front()
+    }
+
+    /// The next one has come.
+    pub fn pop(&mut self) -> Option<Expected> {
+        let expected = self.queue.pop_front()?;
+        self.named -= usize::from(expected.is_named());
+        Some(expected)
+    }
+
+    /// The next one, if nothing more will come from the server for it.
+    pub fn pop_settled(&mut self) -> Option<Expected> {
+        match self.queue.front() {
+            Some(Expected::Local(_) | Expected::CopyEnd) => self.pop(),
+            _ => None,
+        }
+    }
+
+    /// After an error in the extended protocol: the next one that the server skips because of it, until a Sync.
+    pub fn pop_skipped(&mut self) -> Option<Expected> {
+        match self.queue.front() {
+            None | Some(Expected::Sync | Expected::OwnSync | Expected::Own(_)) => None,
+            Some(_) => self.pop(),
+        }
+    }
+
+    /// The server has begun to read a COPY that an Execute started: it ignores each Sync up to the COPY's end
+    /// (PostgreSQL documentation, 55.2.6). Returns whether the client has already sent that end, and whether there was
+    /// a Sync to ignore.
+    pub fn begin_copy_in(&mut self) -> (bool, bool) {
+        let end = self.queue.iter().position(|e| matches!(e, Expected::CopyEnd));
+        let upto = end.unwrap_or(self.queue.len());
+        let before = self.queue.len();
+        let mut place = 0;
+        self.queue.retain(|expected| {
+            place += 1;
+            !(place <= upto && matches!(expected, Expected::Sync))
+        });
+        (end.is_some(), self.queue.len() < before)
+    }
+}

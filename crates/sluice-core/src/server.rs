@@ -1,0 +1,334 @@
+//! A server connection: where it stands in the protocol, and what is in place there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use sluice_wire::{
+    ErrorResponse, Framer, md5,
+    message::{AuthenticationRequest, TransactionStatus, framed, frontend, put_cstr, put_sasl_initial, split_cstr},
+    scram::{self, ClientExchange, ClientFinal, ClientSecret},
+    secret::Secret,
+    sqlstate,
+};
+
+use crate::{
+    hub::Pool,
+    io::Conn,
+    profile::Profile,
+    replies::Replies,
+    residue::Residue,
+    settings::PoolMode,
+    statement::{ServerStatements, Statement, StatementId},
+    time::Time,
+};
+
+/// A server connection.
+#[derive(Debug)]
+pub struct Server {
+    /// Its connection.
+    pub conn: Conn,
+    /// Tells it from others of its worker that had the same number.
+    pub serial: u32,
+    /// Its pool.
+    pub pool: Arc<Pool>,
+    /// What it is doing.
+    pub role: Role,
+    /// When it was opened.
+    pub opened: Time,
+    /// Where the stream of its messages stands.
+    pub framer: Framer,
+    /// Whether the message that is passing is kept from the client.
+    pub discarding: bool,
+    /// A message that must be seen whole, as far as it has come.
+    pub pending: Vec<u8>,
+    /// Whether reading stopped because the client does not read.
+    pub paused: bool,
+    /// Of the last ReadyForQuery.
+    pub status: TransactionStatus,
+    /// What it owes.
+    pub replies: Replies,
+    /// Whether messages of the extended protocol were sent since the last Sync.
+    pub batch_open: bool,
+    /// Whether it ignores all up to the next Sync, which has not been sent yet.
+    pub skipping: bool,
+    /// Whether the batch that is open has run anything, or only prepared and described.
+    pub batch_runs: bool,
+    /// Whether a Sync stands behind messages that give names a meaning: until they are answered, what a name means
+    /// behind that Sync is open.
+    pub names_open: bool,
+    /// Whether a client's Bind waits for the shape of a statement.
+    pub learning: bool,
+    /// Whether a Sync of Sluice's own stands in for a Flush: behind an error, what the client sends next would run
+    /// instead of being skipped, so it waits for the answer.
+    pub flushing: bool,
+    /// Whether it reads a COPY whose end has not been sent yet.
+    pub copy_in: bool,
+    /// The shared statements it has.
+    pub statements: ServerStatements,
+    /// Shared statements that it has and that must be closed before they are prepared again.
+    pub stale: Vec<StatementId>,
+    /// What its unnamed statement is.
+    pub unnamed: Option<StatementId>,
+    /// The settings in place.
+    pub profile: Profile,
+    /// What it has reported.
+    pub parameters: BTreeMap<String, String>,
+    /// What a client has left behind.
+    pub residue: Residue,
+    /// How a query of Sluice's own has failed.
+    pub own_error: Option<Box<ErrorResponse>>,
+    /// Whether it has told its client why it ends the connection.
+    pub said_why: bool,
+    /// Whether its client's `DISCARD ALL` has been carried out, and what it reports now are its own defaults.
+    pub discarded: bool,
+    /// CancelRequests on their way to it.
+    pub cancels: u32,
+    /// When it gets another one, if it is still busy for a client that is gone.
+    pub cancel_again: Time,
+    /// Whether a cancel waits until a query of Sluice's own has ended.
+    pub cancel_held: bool,
+    /// Its BackendKeyData.
+    pub key: Option<(u32, Box<[u8]>)>,
+    /// What can be sent again if a shared statement proves stale.
+    pub replay: Replay,
+}
+
+/// What a server is doing.
+#[derive(Debug)]
+pub enum Role {
+    /// Connecting or logging in.
+    Opening {
+        /// When to give up.
+        deadline: Time,
+        /// How far it has come.
+        login: ServerLogin,
+    },
+    /// In the pool, free.
+    Idle,
+    /// It belongs to this client.
+    Serving(u32),
+    /// Its client is gone, or it is being put in order: nobody gets what it says.
+    Settling {
+        /// When to give up.
+        deadline: Time,
+    },
+}
+
+/// The beginning of a transaction, kept until the server shows that its statement is not stale.
+#[derive(Debug, Default)]
+pub struct Replay {
+    /// The messages, up to and with a Sync.
+    pub bytes: Vec<u8>,
+    /// What is kept.
+    pub state: ReplayState,
+    /// The statement it uses first.
+    pub statement: Option<Arc<Statement>>,
+    /// Whether another shape of the result would be no surprise to the client.
+    pub shape_free: bool,
+}
+
+/// Whether a [`Replay`] can be used.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayState {
+    /// Nothing is kept.
+    #[default]
+    Off,
+    /// The batch is being kept, and its Sync has not come.
+    Open,
+    /// The batch is whole, and nothing came after it.
+    Whole,
+    /// The statement was stale: at the next ReadyForQuery it is prepared again, and the batch sent again.
+    Healing,
+}
+
+/// What is kept for a replay at most, in bytes.
+pub const REPLAY_BYTES_MAX: usize = 16 << 10;
+
+impl Server {
+    /// A connection that is being opened.
+    pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, now: Time) -> Self {
+        let statements = ServerStatements::new(pool.settings.prepared_per_server);
+        Self {
+            conn,
+            serial,
+            role: Role::Opening { deadline: now + pool.settings.connect_timeout, login: ServerLogin::Connecting },
+            pool,
+            opened: now,
+            framer: Framer::default(),
+            discarding: false,
+            pending: Vec::new(),
+            paused: false,
+            status: TransactionStatus::Idle,
+            replies: Replies::default(),
+            batch_open: false,
+            batch_runs: false,
+            names_open: false,
+            learning: false,
+            flushing: false,
+            skipping: false,
+            copy_in: false,
+            statements,
+            stale: Vec::new(),
+            unnamed: None,
+            profile: Profile::default(),
+            parameters: BTreeMap::new(),
+            residue: Residue::None,
+            own_error: None,
+            said_why: false,
+            discarded: false,
+            cancels: 0,
+            cancel_again: now,
+            cancel_held: false,
+            key: None,
+            replay: Replay::default(),
+        }
+    }
+
+    /// Whether its transaction has ended and nothing is owed or half sent.
+    pub fn is_at_rest(&self) -> bool {
+        self.status == TransactionStatus::Idle && self.is_settled()
+    }
+
+    /// Whether nothing is owed or half sent, in either direction; a transaction may be open.
+    pub fn is_settled(&self) -> bool {
+        self.replies.is_empty() && !self.batch_open && !self.copy_in && !self.skipping && !self.framer.is_inside()
+    }
+
+    /// Whether clients' prepared statements are followed.
+    pub fn follows_statements(&self) -> bool {
+        self.pool.settings.mode == PoolMode::Transaction
+    }
+
+    /// What it has reported, as ParameterStatus messages.
+    pub fn reported(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        for (name, value) in &self.parameters {
+            sluice_wire::message::put_parameter_status(&mut out, name, value);
+        }
+        out
+    }
+}
+
+/// How far a login to a server has come.
+#[derive(Debug)]
+pub enum ServerLogin {
+    /// The connection is being made.
+    Connecting,
+    /// The StartupMessage is sent.
+    Started,
+    /// The first SASL message is sent.
+    Challenged(ClientExchange),
+    /// The proof is sent.
+    Proven(ClientFinal),
+    /// The server has proven itself too.
+    Verified,
+    /// AuthenticationOk has come.
+    Accepted,
+}
+
+impl ServerLogin {
+    /// Takes a request of the server; appends the answer to `out`.
+    pub fn answer(
+        self,
+        request: AuthenticationRequest<'_>,
+        pool: &Pool,
+        random: [u8; 18],
+        out: &mut Vec<u8>,
+    ) -> Result<Self, ErrorResponse> {
+        match (self, request) {
+            (Self::Started | Self::Verified, AuthenticationRequest::Ok) => Ok(Self::Accepted),
+            (Self::Started, AuthenticationRequest::CleartextPassword) => {
+                let password = plain_password(pool).ok_or_else(|| no_password(pool, "the password in clear text"))?;
+                framed(out, frontend::PASSWORD, |out| put_cstr(out, password.as_bytes()));
+                Ok(Self::Started)
+            }
+            (Self::Started, AuthenticationRequest::Md5Password(salt)) => {
+                let stored = md5_secret(pool).ok_or_else(|| no_password(pool, "an MD5 password"))?;
+                framed(out, frontend::PASSWORD, |out| put_cstr(out, md5::answer(&stored, salt).as_bytes()));
+                Ok(Self::Started)
+            }
+            (Self::Started, AuthenticationRequest::Sasl(mechanisms)) => {
+                if !offers(mechanisms, scram::MECHANISM) {
+                    return Err(unsupported("a SASL mechanism other than SCRAM-SHA-256"));
+                }
+                let secret = scram_secret(pool).ok_or_else(|| no_password(pool, "SCRAM-SHA-256"))?;
+                let (exchange, first) = ClientExchange::begin(secret, random);
+                put_sasl_initial(out, scram::MECHANISM, first.as_bytes());
+                Ok(Self::Challenged(exchange))
+            }
+            (Self::Challenged(exchange), AuthenticationRequest::SaslContinue(challenge)) => {
+                let (last, proof) = exchange.answer(challenge).map_err(scram_failed)?;
+                framed(out, frontend::PASSWORD, |out| out.extend_from_slice(proof.as_bytes()));
+                Ok(Self::Proven(last))
+            }
+            (Self::Proven(last), AuthenticationRequest::SaslFinal(signature)) => {
+                last.verify(signature).map_err(scram_failed)?;
+                Ok(Self::Verified)
+            }
+            (_, AuthenticationRequest::Other(kind)) => {
+                Err(unsupported(&format!("authentication request {kind} (GSSAPI, SSPI or OAuth)")))
+            }
+            _ => Err(ErrorResponse::fatal(
+                sqlstate::PROTOCOL_VIOLATION,
+                "the server sent an authentication request out of turn",
+            )),
+        }
+    }
+}
+
+fn offers(mechanisms: &[u8], wanted: &str) -> bool {
+    let mut rest = mechanisms;
+    while let Some((name, tail)) = split_cstr(rest) {
+        if name == wanted.as_bytes() {
+            return true;
+        }
+        rest = tail;
+    }
+    false
+}
+
+fn plain_password(pool: &Pool) -> Option<String> {
+    if let Some(password) = &pool.upstream.password {
+        return Some(password.clone());
+    }
+    match &pool.login().secret {
+        Some(Secret::Plain(password)) => Some(password.clone()),
+        _ => None,
+    }
+}
+
+fn md5_secret(pool: &Pool) -> Option<String> {
+    if let Some(password) = plain_password(pool) {
+        return Some(md5::hash_password(&pool.upstream.user, &password));
+    }
+    match &pool.login().secret {
+        Some(Secret::Md5(stored)) => Some(stored.clone()),
+        _ => None,
+    }
+}
+
+fn scram_secret(pool: &Pool) -> Option<ClientSecret> {
+    if let Some(password) = plain_password(pool) {
+        return Some(ClientSecret::Password(password));
+    }
+    pool.login().keys.clone().map(ClientSecret::Keys)
+}
+
+fn no_password(pool: &Pool, wanted: &str) -> ErrorResponse {
+    ErrorResponse::fatal(
+        sqlstate::INVALID_AUTHORIZATION,
+        format!(
+            "the server asks for {wanted} of user \"{}\", and the pool has nothing to answer with",
+            pool.upstream.user
+        ),
+    )
+    .hint("Set \"password\" or \"password_file\" of this database in the pool's configuration.")
+}
+
+fn unsupported(what: &str) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, format!("the server asks for {what}"))
+        .hint("Let pg_hba.conf ask for scram-sha-256, md5, password, peer or trust where the pool connects.")
+}
+
+fn scram_failed(error: scram::ScramError) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, format!("logging in to the server failed: {error}"))
+}

@@ -1,0 +1,85 @@
+//! What an operator decides about a pool. Plain values: the configuration file is parsed elsewhere.
+
+use std::time::Duration;
+
+/// How long a client keeps the server it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolMode {
+    /// Until its transaction ends. Prepared statements and startup settings follow the client.
+    Transaction,
+    /// Until it disconnects. The server is then reset (`DISCARD ALL`) and used again.
+    Session,
+}
+
+/// The settings of one pool, that is of one (database, user) pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// When a server goes back to the pool.
+    pub mode: PoolMode,
+    /// Server connections at most, over all workers.
+    pub size: u32,
+    /// Server connections kept open once the pool has been used; at most `size`.
+    pub min: u32,
+    /// How long a client waits for a server before it gets SQLSTATE 53300.
+    pub wait_timeout: Duration,
+    /// Age after which a server is closed when it falls idle.
+    pub server_lifetime: Duration,
+    /// How long a server above `min` may be idle before it is closed.
+    pub server_idle_timeout: Duration,
+    /// How long connecting and logging in to PostgreSQL may take.
+    pub connect_timeout: Duration,
+    /// The wait after a first failed connect; doubled up to `backoff_max` while failures go on.
+    pub backoff_min: Duration,
+    /// The longest wait between two attempts to connect.
+    pub backoff_max: Duration,
+    /// Connects under way at once, at most.
+    pub parallel_connects: u32,
+    /// Whether unnamed statements that come again are served from shared prepared ones.
+    pub auto_prepare: bool,
+    /// Prepared statements kept on each server, at most; the least recently used goes first.
+    pub prepared_per_server: u32,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            mode: PoolMode::Transaction,
+            size: 20,
+            min: 0,
+            wait_timeout: Duration::from_secs(30),
+            server_lifetime: Duration::from_secs(3600),
+            server_idle_timeout: Duration::from_secs(600),
+            connect_timeout: Duration::from_secs(5),
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(5),
+            parallel_connects: 4,
+            auto_prepare: true,
+            prepared_per_server: 500,
+        }
+    }
+}
+
+/// Limits that hold for the process as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Clients connected at once, over all workers; one more gets SQLSTATE 53300.
+    pub clients: u32,
+    /// Server connections at once, over all pools.
+    pub servers: u32,
+    /// How long a client may take from connecting to being logged in.
+    pub login_timeout: Duration,
+    /// The largest client message that is collected whole (Parse, startup, passwords), in bytes. Messages that only
+    /// pass through have no limit but PostgreSQL's own (1 GiB).
+    pub rewritten_message_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients: 10_000,
+            servers: 500,
+            login_timeout: Duration::from_secs(30),
+            rewritten_message_bytes: 16 << 20,
+        }
+    }
+}

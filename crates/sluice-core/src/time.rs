@@ -1,0 +1,23 @@
+//! Time as the core knows it: an argument, never a clock.
+
+use std::{ops::Add, time::Duration};
+
+/// Microseconds since the service started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// How long ago `earlier` was; zero if it is still to come.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    fn add(self, duration: Duration) -> Time {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Time(self.0.saturating_add(micros))
+    }
+}

@@ -1,0 +1,571 @@
+//! A client: it logs in, does what its script says, and compares all it gets with a session of its own.
+
+use std::{collections::VecDeque, time::Duration};
+
+use sluice_core::{secrets::Method, time::Time};
+use sluice_wire::{
+    ErrorFields, md5,
+    message::{self, AuthenticationRequest, framed, frontend, put_cstr},
+    scram::{ClientExchange, ClientFinal, ClientSecret},
+    startup::{self, ProtocolVersion},
+};
+
+use crate::{
+    net::{Event, PipeId, SimIo},
+    plan::{DATABASES, PASSWORD, USERS},
+    postgres::{RELOADED, describe},
+    rng::Rng,
+    session::{Ends, QUIET, Session},
+};
+
+/// A client that has waited this long for an answer is stuck.
+const STUCK: Duration = Duration::from_secs(45);
+
+/// A message that was sent.
+pub(crate) type Message = (u8, Vec<u8>);
+
+#[derive(Debug)]
+enum Phase {
+    /// Not connected yet.
+    Away,
+    /// It has asked for encryption.
+    Ssl,
+    /// It has sent its StartupMessage.
+    Started,
+    Challenged(Box<ClientExchange>),
+    Proven(Box<ClientFinal>),
+    /// AuthenticationOk has come.
+    Accepted,
+    Ready,
+    /// It has said goodbye or nonsense, or was sent away: the end must come.
+    Ending,
+    Done,
+}
+
+/// How a client differs from a good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Good,
+    WrongPassword,
+    UnknownUser,
+    /// It sends nonsense in place of a StartupMessage.
+    NoPostgres,
+    /// It breaks the protocol after some steps.
+    Breaks(u64),
+}
+
+/// Why a session ended before its script did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lost(pub String);
+
+pub(crate) struct Client {
+    pub(crate) id: usize,
+    pub(crate) kind: Kind,
+    pub(crate) pipe: PipeId,
+    pub(crate) database: &'static str,
+    user: &'static str,
+    version: ProtocolVersion,
+    startup: Vec<(String, String)>,
+    phase: Phase,
+    pub(crate) reference: Session,
+    /// The session before `current`, and what of the answer to `current` has come.
+    before: Session,
+    current: Option<Message>,
+    matched: Vec<Vec<u8>>,
+    sent: VecDeque<Message>,
+    expected: VecDeque<Vec<u8>>,
+    input: Vec<u8>,
+    pub(crate) steps_left: u64,
+    pub(crate) sequence: u64,
+    /// Cancels sent that have not shown.
+    pub(crate) cancels: u32,
+    /// From its first cancel on, it does nothing whose outcome a late cancel would make unclear.
+    pub(crate) careful: bool,
+    pub(crate) key: Option<(u32, Vec<u8>)>,
+    pub(crate) asked_at: Time,
+    deadline: Option<Time>,
+    pub(crate) lost: Option<Lost>,
+    pub(crate) answers: u64,
+    saw_application_name: bool,
+}
+
+impl Client {
+    pub(crate) fn new(id: usize, kind: Kind, io: &mut SimIo) -> Self {
+        let rng = &mut io.rng;
+        let mut startup = Vec::new();
+        if rng.percent(60) {
+            startup.push(("application_name".to_owned(), format!("app{}", rng.below(4))));
+        }
+        if rng.percent(20) {
+            startup.push(("geqo".to_owned(), "off".to_owned()));
+        }
+        if rng.percent(20) {
+            startup.push(("timezone".to_owned(), "Mars".to_owned()));
+        }
+        let reference = Session::new(&startup);
+        Self {
+            id,
+            kind,
+            pipe: usize::MAX,
+            database: rng.pick(&DATABASES),
+            user: if kind == Kind::UnknownUser { "mallory" } else { rng.pick(&USERS) },
+            version: rng.pick(&[ProtocolVersion::V3_0, ProtocolVersion::V3_2]),
+            startup,
+            phase: Phase::Away,
+            before: reference.clone(),
+            reference,
+            current: None,
+            matched: Vec::new(),
+            sent: VecDeque::new(),
+            expected: VecDeque::new(),
+            input: Vec::new(),
+            steps_left: io.plan.steps,
+            sequence: 0,
+            cancels: 0,
+            careful: false,
+            key: None,
+            asked_at: Time(0),
+            deadline: None,
+            lost: None,
+            answers: 0,
+            saw_application_name: false,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.phase, Phase::Done)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready)
+    }
+
+    /// Whether it is connected and wants to stay.
+    pub(crate) fn stays(&self) -> bool {
+        !matches!(self.phase, Phase::Away | Phase::Ending | Phase::Done)
+    }
+
+    /// Says what is wrong, and who found it.
+    fn violation(&self, what: &str) -> ! {
+        let current = self.current.as_ref().map(|(tag, body)| describe(*tag, body));
+        panic!(
+            "client {} ({:?}): {what}\n  at work: {current:?}\n  still expected: {:?}\n  still to be answered: {:?}",
+            self.id,
+            self.phase,
+            self.expected.iter().take(4).map(|f| describe(f[0], &f[5..])).collect::<Vec<_>>(),
+            self.sent.iter().take(6).map(|(tag, body)| describe(*tag, body)).collect::<Vec<_>>(),
+        );
+    }
+
+    /// It has connected.
+    pub(crate) fn begin(&mut self, pipe: PipeId, io: &mut SimIo) {
+        self.pipe = pipe;
+        self.ask(io);
+        if self.kind == Kind::NoPostgres {
+            let mut rng = Rng::new(io.rng.next());
+            let mut nonsense: Vec<u8> = (0..rng.range(8, 60)).map(|_| rng.next() as u8).collect();
+            nonsense[0] |= 0x80;
+            io.write_up(pipe, &nonsense);
+            self.phase = Phase::Ending;
+            return;
+        }
+        if io.rng.percent(15) {
+            self.phase = Phase::Ssl;
+            io.write_up(pipe, &[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
+        } else {
+            self.start(io);
+        }
+    }
+
+    fn start(&mut self, io: &mut SimIo) {
+        self.phase = Phase::Started;
+        let mut out = Vec::new();
+        let mut parameters = vec![("user", self.user), ("database", self.database)];
+        let options: Vec<String> =
+            self.startup.iter().filter(|(n, _)| n == "geqo").map(|(n, v)| format!("-c {n}={v}")).collect();
+        parameters.extend(options.iter().map(|o| ("options", o.as_str())));
+        let others = self.startup.iter().filter(|(n, _)| n != "geqo");
+        parameters.extend(others.map(|(n, v)| (n.as_str(), v.as_str())));
+        startup::put_session(&mut out, self.version, parameters);
+        io.write_up(self.pipe, &out);
+    }
+
+    /// From now on, an answer is due.
+    fn ask(&mut self, io: &SimIo) {
+        self.asked_at = io.now;
+        self.deadline = Some(io.now + STUCK);
+    }
+
+    pub(crate) fn check_deadline(&self, io: &SimIo) {
+        if self.deadline.is_some_and(|d| io.now > d) && !self.is_done() {
+            self.violation("is stuck");
+        }
+    }
+
+    /// It is gone without a word.
+    pub(crate) fn vanish(&mut self, io: &mut SimIo) {
+        if !self.is_done() && self.pipe != usize::MAX {
+            io.trace(|| format!("client {} vanishes", self.id));
+            self.phase = Phase::Done;
+            let lossy = io.rng.percent(50);
+            io.close_up(self.pipe, lossy);
+        }
+    }
+
+    /// The pool has closed the connection.
+    pub(crate) fn ended(&mut self, io: &mut SimIo) {
+        io.trace(|| format!("client {} is disconnected", self.id));
+        if matches!(self.phase, Phase::Ending) {
+            self.phase = Phase::Done;
+        } else if matches!(self.phase, Phase::Ready)
+            && !self.input.is_empty()
+            && (io.plan.crashes > 0 || io.plan.stops_after_micros.is_some())
+        {
+            // Half a message has come: no error can follow that.
+            self.lost = Some(Lost("08006".to_owned()));
+            self.phase = Phase::Done;
+        } else if !self.is_done() {
+            self.violation("was disconnected without a reason");
+        }
+    }
+
+    /// Bytes have come.
+    pub(crate) fn received(&mut self, bytes: &[u8], io: &mut SimIo) {
+        if self.is_done() {
+            return;
+        }
+        self.input.extend_from_slice(bytes);
+        if matches!(self.phase, Phase::Ssl) && !self.input.is_empty() {
+            match self.input.remove(0) {
+                b'N' => self.start(io),
+                b'E' => {
+                    self.input.insert(0, b'E');
+                    self.phase = Phase::Started;
+                }
+                _ => self.violation("got a wrong answer to its request for encryption"),
+            }
+        }
+        let mut at = 0;
+        while let Some(header) = self.input[at..].first_chunk::<5>() {
+            let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize;
+            if !header[0].is_ascii_alphanumeric() || !(4..1 << 24).contains(&length) {
+                self.violation(&format!("got what is no message: {header:?}"));
+            }
+            if self.input.len() - at <= length {
+                break;
+            }
+            let frame = self.input[at..=at + length].to_vec();
+            at += length + 1;
+            self.frame(&frame, io);
+            if self.is_done() {
+                return;
+            }
+        }
+        self.input.drain(..at);
+    }
+
+    fn frame(&mut self, frame: &[u8], io: &mut SimIo) {
+        let (tag, body) = (frame[0], &frame[5..]);
+        io.trace(|| format!("client {} gets {}", self.id, describe(tag, body)));
+        if tag == b'E' && ErrorFields(body).get(b'V') == Some(b"FATAL") {
+            self.sent_away(body, io);
+            return;
+        }
+        let unasked = match tag {
+            b'S' => body.starts_with(RELOADED.as_bytes()),
+            b'N' => ErrorFields(body).get(b'M').is_some_and(|m| m.starts_with(RELOADED.as_bytes())),
+            _ => false,
+        };
+        if unasked {
+            return;
+        }
+        match self.phase {
+            Phase::Ready => self.answer(frame, io),
+            Phase::Ending => {}
+            _ => self.login_frame(tag, body, io),
+        }
+    }
+
+    /// A FATAL error has come: is there a reason for it?
+    fn sent_away(&mut self, body: &[u8], io: &mut SimIo) {
+        let field = |f| String::from_utf8_lossy(ErrorFields(body).get(f).unwrap_or_default()).into_owned();
+        let (code, text) = (field(b'C'), field(b'M'));
+        let plan = &io.plan;
+        let waited = io.now.since(self.asked_at);
+        let trouble = plan.connect_trouble || plan.login_trouble;
+        let known = match (&self.phase, code.as_str()) {
+            (Phase::Ending, _) => true,
+            (Phase::Ready, "28P01") => false,
+            (_, "28P01") => self.kind == Kind::WrongPassword || self.kind == Kind::UnknownUser,
+            (_, "53300") if text.contains("too many clients") => plan.clients as u32 >= plan.client_limit,
+            (_, "53300") => waited >= plan.pool.wait_timeout,
+            (_, "57P01") if text.contains("shutting down") => plan.stops_after_micros.is_some(),
+            (_, "08006" | "57P01") => trouble || plan.crashes > 0,
+            (_, "08001" | "57P03") => trouble || plan.crashes > 0 && waited >= plan.pool.connect_timeout,
+            _ => false,
+        };
+        if !known {
+            self.violation(&format!("was sent away without a reason: {code} {text}"));
+        }
+        if !matches!(self.phase, Phase::Ending) {
+            self.lost = Some(Lost(code));
+        }
+        self.phase = Phase::Ending;
+        self.ask(io);
+    }
+
+    fn login_frame(&mut self, tag: u8, body: &[u8], io: &mut SimIo) {
+        match tag {
+            b'R' => {
+                let request = AuthenticationRequest::read(body).expect("the pool's messages are whole");
+                self.authenticate(request, io);
+            }
+            b'S' if matches!(self.phase, Phase::Accepted) => {
+                let (name, value) = message::read_parameter_status(body).expect("the pool's messages are whole");
+                if name == "application_name" {
+                    self.saw_application_name = true;
+                }
+                let mine = self.reference.settings.get(&name.to_ascii_lowercase());
+                if mine.is_some_and(|mine| mine != value) {
+                    self.violation(&format!("is told {name} = {value} at login"));
+                }
+            }
+            b'K' if matches!(self.phase, Phase::Accepted) => {
+                let (pid, key) = body.split_first_chunk::<4>().expect("the pool's messages are whole");
+                self.key = Some((u32::from_be_bytes(*pid), key.to_vec()));
+            }
+            b'Z' if matches!(self.phase, Phase::Accepted) && body == b"I" => {
+                if self.key.is_none() || !self.saw_application_name || self.kind == Kind::WrongPassword {
+                    self.violation("was let in too easily");
+                }
+                self.phase = Phase::Ready;
+                self.idle(io);
+            }
+            _ => self.violation(&format!("got {} at login", describe(tag, body))),
+        }
+    }
+
+    fn authenticate(&mut self, request: AuthenticationRequest<'_>, io: &mut SimIo) {
+        let password = if self.kind == Kind::WrongPassword { "falsch" } else { PASSWORD };
+        let mut out = Vec::new();
+        self.phase = match (std::mem::replace(&mut self.phase, Phase::Done), request) {
+            (Phase::Started, AuthenticationRequest::Md5Password(salt)) => {
+                let answer = md5::answer(&md5::hash_password(self.user, password), salt);
+                framed(&mut out, frontend::PASSWORD, |out| put_cstr(out, answer.as_bytes()));
+                Phase::Started
+            }
+            (Phase::Started, AuthenticationRequest::Sasl(_)) => {
+                let random = [io.rng.next() as u8; 18];
+                let (exchange, first) = ClientExchange::begin(ClientSecret::Password(password.into()), random);
+                message::put_sasl_initial(&mut out, "SCRAM-SHA-256", first.as_bytes());
+                Phase::Challenged(Box::new(exchange))
+            }
+            (Phase::Challenged(exchange), AuthenticationRequest::SaslContinue(challenge)) => {
+                let (last, proof) = exchange.answer(challenge).expect("a challenge");
+                framed(&mut out, frontend::PASSWORD, |out| out.extend_from_slice(proof.as_bytes()));
+                Phase::Proven(Box::new(last))
+            }
+            (Phase::Proven(last), AuthenticationRequest::SaslFinal(signature)) => {
+                last.verify(signature).expect("the pool knows the secret");
+                Phase::Proven(last)
+            }
+            (Phase::Proven(_), AuthenticationRequest::Ok) => Phase::Accepted,
+            (Phase::Started, AuthenticationRequest::Ok) if io.plan.method != Method::ScramSha256 => Phase::Accepted,
+            (_, request) => self.violation(&format!("got {request:?} at login")),
+        };
+        if !out.is_empty() {
+            io.write_up(self.pipe, &out);
+        }
+    }
+
+    /// Its session goes on by itself until an answer is due.
+    fn advance(&mut self) {
+        while self.expected.is_empty() {
+            let Some(next) = self.sent.pop_front() else { return };
+            self.before = self.reference.clone();
+            self.current = Some(next);
+            self.matched.clear();
+            self.run_current(Ends::default());
+        }
+    }
+
+    fn run_current(&mut self, ends: Ends) {
+        let Some((tag, body)) = &self.current else { return };
+        let mut out = Vec::new();
+        self.reference.handle(*tag, body, ends, &mut out);
+        self.expected = frames(&out);
+    }
+
+    /// What came shows that the message at work ended in another way that is right, too.
+    fn again(&mut self, ends: Ends) {
+        self.reference = self.before.clone();
+        self.run_current(ends);
+        for frame in std::mem::take(&mut self.matched) {
+            if self.expected.pop_front().as_ref() != Some(&frame) {
+                self.violation(&format!("got a part of another answer before: {}", describe(frame[0], &frame[5..])));
+            }
+            self.matched.push(frame);
+        }
+    }
+
+    fn answer(&mut self, frame: &[u8], io: &mut SimIo) {
+        self.advance();
+        self.answers += 1;
+        if !self.expected.front().is_some_and(|e| same(e, frame)) {
+            self.reconsider(frame, io);
+        }
+        match self.expected.front() {
+            Some(expected) if same(expected, frame) || self.is_forgotten(expected, frame, io) => {
+                let expected = self.expected.pop_front().expect("it was there a moment ago");
+                self.matched.push(expected);
+            }
+            _ => self.violation(&format!("got {}", describe(frame[0], &frame[5..]))),
+        }
+        self.advance();
+        if self.expected.is_empty() && self.sent.is_empty() {
+            self.idle(io);
+        }
+    }
+
+    fn reconsider(&mut self, frame: &[u8], io: &SimIo) {
+        let Some(expected) = self.expected.front() else { return };
+        let code = |f: &[u8]| (f[0] == b'E').then(|| ErrorFields(&f[5..]).get(b'C').map(<[u8]>::to_vec)).flatten();
+        let tag = self.current.as_ref().map(|(tag, _)| *tag);
+        let in_failed = code(expected).as_deref() == Some(b"25P02");
+        match code(frame).as_deref() {
+            Some(b"57014") if self.cancels > 0 => {
+                self.cancels -= 1;
+                self.again(Ends { fail: Some("57014"), ..Ends::default() });
+            }
+            // A schema change in the middle of a transaction can't be healed.
+            Some(b"0A000") if io.plan.schema_changes > 0 && matches!(tag, Some(b'B' | b'D')) => {
+                self.again(Ends { fail: Some("0A000"), ..Ends::default() });
+            }
+            // The pool answers a Parse it knows by itself; the error comes with the next message.
+            None if frame[0] == b'1' && in_failed => self.again(Ends { lenient: true, ..Ends::default() }),
+            // It also knows the names by itself.
+            Some(b"42P05") if in_failed && tag == Some(b'P') => {
+                self.again(Ends { lenient: true, ..Ends::default() });
+            }
+            _ => {}
+        }
+    }
+
+    /// In transaction mode, what is not reported does not outlive the transaction: the row may show what the session
+    /// began with.
+    fn is_forgotten(&self, expected: &[u8], frame: &[u8], io: &SimIo) -> bool {
+        if !io.plan.is_transaction_mode() || expected[0] != b'D' || frame[0] != b'D' {
+            return false;
+        }
+        let text = |f: &[u8]| String::from_utf8_lossy(&f[11..]).into_owned();
+        let (expected, got) = (text(expected), text(frame));
+        let quiet = QUIET.iter().any(|(n, _)| {
+            expected.starts_with(&format!("show {n}=")) && got == format!("show {n}={}", self.reference.start[*n])
+        });
+        quiet || expected.starts_with("showtemp=") && got == "showtemp=none"
+    }
+
+    /// All is answered: think, then go on.
+    fn idle(&mut self, io: &mut SimIo) {
+        self.deadline = None;
+        let think = match io.rng.below(10) {
+            0..6 => 0,
+            6..9 => io.rng.below(2_000),
+            _ => io.rng.below(200_000),
+        };
+        io.after(think, Event::Client(self.id));
+    }
+
+    /// Goes on with its script.
+    pub(crate) fn go_on(&mut self, io: &mut SimIo) {
+        if !self.is_ready() || !self.expected.is_empty() || !self.sent.is_empty() || self.deadline.is_some() {
+            return;
+        }
+        if let Kind::Breaks(after) = self.kind
+            && self.steps_left <= after
+        {
+            let nonsense = self.nonsense(io);
+            io.trace(|| format!("client {} breaks the protocol", self.id));
+            io.write_up(self.pipe, &nonsense);
+            self.phase = Phase::Ending;
+            self.ask(io);
+            return;
+        }
+        if self.steps_left == 0 && self.reference.copy.is_none() {
+            io.trace(|| format!("client {} says goodbye", self.id));
+            io.write_up(self.pipe, &message::TERMINATE);
+            self.phase = Phase::Ending;
+            self.ask(io);
+            return;
+        }
+        self.steps_left = self.steps_left.saturating_sub(1);
+        let cancels = io.rng.percent(io.plan.cancel_percent);
+        self.careful |= cancels;
+        let messages = self.next_step(io);
+        let mut out = Vec::new();
+        for (tag, body) in &messages {
+            io.trace(|| format!("client {} sends {}", self.id, describe(*tag, body)));
+            framed(&mut out, *tag, |out| out.extend_from_slice(body));
+        }
+        self.ask(io);
+        if io.rng.percent(io.plan.stall_percent) {
+            let stall = Duration::from_micros(io.rng.below(300_000));
+            io.pipes[self.pipe].stalled_until = io.now + stall;
+        }
+        if cancels {
+            let delay = io.rng.below(8) * io.rng.below(1_000);
+            io.after(delay, Event::ClientCancels(self.id));
+        }
+        if io.rng.percent(io.plan.vanish_percent) {
+            let part = io.rng.index(out.len() + 1);
+            io.write_up(self.pipe, &out[..part]);
+            let delay = io.rng.below(3_000);
+            io.after(delay, Event::ClientVanishes(self.id));
+            self.phase = Phase::Ending;
+            return;
+        }
+        io.write_up(self.pipe, &out);
+        self.sent.extend(messages);
+        self.advance();
+        if self.expected.is_empty() && self.sent.is_empty() {
+            self.idle(io);
+        }
+    }
+
+    fn nonsense(&self, io: &mut SimIo) -> Vec<u8> {
+        let mut out = Vec::new();
+        match io.rng.below(5) {
+            0 => out.extend_from_slice(&[b'Q', 0, 0, 0, 3]),
+            1 => out.extend_from_slice(&[b'Q', 0xff, 0xff, 0xff, 0xff]),
+            2 => framed(&mut out, b'!', |out| out.extend_from_slice(b"what?")),
+            3 => out.extend_from_slice(&[b'P', 0, 0x7f, 0, 0, b'a', 0]),
+            _ => {
+                framed(&mut out, frontend::DESCRIBE, |out| out.push(b'Q'));
+            }
+        }
+        if self.reference.copy.is_some() || self.reference.skipping {
+            // There it would be passed over, or is the server's to judge.
+            return vec![b'd', 0, 0, 0, 1];
+        }
+        out
+    }
+}
+
+/// Whether an answer is the expected one. Of errors, PostgreSQL's own fields count that a client acts on.
+fn same(expected: &[u8], got: &[u8]) -> bool {
+    if expected[0] != got[0] || !matches!(got[0], b'E' | b'N') {
+        return expected == got;
+    }
+    let fields = |frame: &[u8]| [b'V', b'C', b'M'].map(|f| ErrorFields(&frame[5..]).get(f).map(<[u8]>::to_vec));
+    fields(expected) == fields(got)
+}
+
+fn frames(mut bytes: &[u8]) -> VecDeque<Vec<u8>> {
+    let mut frames = VecDeque::new();
+    while let Some(header) = bytes.first_chunk::<5>() {
+        let total = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize + 1;
+        frames.push_back(bytes[..total].to_vec());
+        bytes = &bytes[total..];
+    }
+    frames
+}

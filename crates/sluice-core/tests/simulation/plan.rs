@@ -1,0 +1,245 @@
+//! What a seed decides about a run as a whole. The kind of run goes round with the seed, so that a failure can be sought
+//! among few causes.
+
+use std::{collections::HashMap, time::Duration};
+
+use sluice_core::{
+    hub::{Hub, Route},
+    io::Address,
+    secrets::{LookUp, Method, Secrets, Source},
+    settings::{Limits, PoolMode, PoolSettings},
+    time::Time,
+};
+use sluice_wire::{scram::Verifier, secret::Secret};
+
+use crate::rng::Rng;
+
+pub(crate) const PASSWORD: &str = "geheim";
+pub(crate) const DATABASES: [&str; 2] = ["one", "two"];
+pub(crate) const USERS: [&str; 2] = ["alice", "bob"];
+
+/// The largest Parse that the pool takes, in bytes.
+pub(crate) const PARSE_BYTES_MAX: u32 = 100 << 10;
+
+/// How many kinds of runs there are.
+pub(crate) const KINDS: u64 = 14;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) kind: &'static str,
+    pub(crate) workers: u16,
+    pub(crate) clients: usize,
+    pub(crate) steps: u64,
+    pub(crate) method: Method,
+    pub(crate) look_up: bool,
+    pub(crate) pool: PoolSettings,
+    pub(crate) servers: u32,
+    pub(crate) client_limit: u32,
+    /// Of deliveries that are cut short.
+    pub(crate) cut_percent: u64,
+    pub(crate) delay_micros_max: u64,
+    pub(crate) cancel_percent: u64,
+    pub(crate) vanish_percent: u64,
+    pub(crate) crashes: u64,
+    pub(crate) schema_changes: u64,
+    /// How often the servers' configuration is reloaded, so that they say something unasked.
+    pub(crate) reloads: u64,
+    /// Of steps that keep a server for seconds.
+    pub(crate) long_percent: u64,
+    /// When the service is told to stop, if its clients are not to be done by then.
+    pub(crate) stops_after_micros: Option<u64>,
+    pub(crate) connect_trouble: bool,
+    pub(crate) login_trouble: bool,
+    pub(crate) trouble_until: Time,
+    pub(crate) strange_percent: u64,
+    pub(crate) stall_percent: u64,
+    /// How much clients favour the extended protocol, COPY and large rows.
+    pub(crate) extended_percent: u64,
+    pub(crate) copy_percent: u64,
+    pub(crate) big_percent: u64,
+    pub(crate) settings_percent: u64,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let rng = &mut rng;
+        let mut plan = Self::calm(rng);
+        match seed % KINDS {
+            0 => {}
+            1 => {
+                plan.kind = "prepared statements";
+                plan.extended_percent = 90;
+                plan.pool.prepared_per_server = rng.range(1, 3) as u32;
+                plan.schema_changes = rng.below(15);
+            }
+            2 => {
+                plan.kind = "cancels";
+                plan.cancel_percent = 50;
+                plan.pool.size = rng.range(1, 2) as u32;
+            }
+            3 => {
+                plan.kind = "clients vanish";
+                plan.vanish_percent = 15;
+                plan.copy_percent = 20;
+            }
+            4 => {
+                plan.kind = "servers crash";
+                plan.crashes = rng.range(1, 8);
+                plan.big_percent = rng.pick(&[3, 20]);
+                plan.workers = rng.range(2, 3) as u16;
+            }
+            5 => {
+                plan.kind = "trouble with connecting";
+                plan.connect_trouble = true;
+                plan.login_trouble = rng.percent(50);
+                plan.crashes = rng.below(3);
+            }
+            6 => {
+                plan.kind = "session mode";
+                plan.pool.mode = PoolMode::Session;
+                plan.vanish_percent = rng.pick(&[0, 10]);
+                plan.cancel_percent = rng.pick(&[0, 10]);
+            }
+            7 => {
+                plan.kind = "large and slow";
+                plan.big_percent = 30;
+                plan.copy_percent = 30;
+                plan.stall_percent = 30;
+                plan.steps = 6;
+                plan.clients = plan.clients.min(5);
+            }
+            8 => {
+                plan.kind = "strange clients";
+                plan.strange_percent = 30;
+                plan.client_limit = rng.range(3, 20) as u32;
+            }
+            9 => {
+                plan.kind = "settings";
+                plan.settings_percent = 60;
+                plan.pool.size = rng.range(1, 2) as u32;
+            }
+            10 => {
+                plan.kind = "few servers, short lives";
+                plan.servers = rng.range(1, 3) as u32;
+                plan.pool.server_lifetime = Duration::from_millis(rng.range(1, 3000));
+                plan.pool.server_idle_timeout = Duration::from_millis(rng.range(1, 3000));
+            }
+            11 => {
+                plan.kind = "long waits";
+                plan.pool.size = 1;
+                plan.steps = 5;
+                plan.long_percent = 25;
+                plan.pool.mode = rng.pick(&[PoolMode::Transaction, PoolMode::Session]);
+                plan.vanish_percent = rng.pick(&[0, 5]);
+            }
+            12 => {
+                plan.kind = "the service stops";
+                plan.stops_after_micros = Some(rng.below(300_000));
+                plan.big_percent = 20;
+                plan.cut_percent = 90;
+            }
+            _ => {
+                plan.kind = "everything";
+                plan.cancel_percent = rng.pick(&[0, 10]);
+                plan.vanish_percent = rng.pick(&[0, 5]);
+                plan.crashes = rng.below(3);
+                plan.schema_changes = rng.below(3);
+                plan.reloads = rng.below(10);
+                plan.long_percent = rng.pick(&[0, 2]);
+                plan.stall_percent = rng.pick(&[0, 5]);
+                plan.strange_percent = rng.pick(&[0, 5]);
+                plan.settings_percent = rng.pick(&[0, 20]);
+                plan.copy_percent = rng.pick(&[0, 20]);
+                plan.servers = rng.pick(&[2, 100]);
+            }
+        }
+        plan
+    }
+
+    fn calm(rng: &mut Rng) -> Self {
+        let size = rng.range(1, 4) as u32;
+        let pool = PoolSettings {
+            mode: PoolMode::Transaction,
+            size,
+            min: rng.below(u64::from(size) + 1) as u32,
+            wait_timeout: Duration::from_secs(rng.range(5, 12)),
+            connect_timeout: Duration::from_secs(2),
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_millis(500),
+            parallel_connects: rng.range(1, 3) as u32,
+            auto_prepare: rng.percent(70),
+            prepared_per_server: rng.pick(&[1, 2, 4, 100]),
+            ..PoolSettings::default()
+        };
+        Self {
+            kind: "calm",
+            workers: rng.range(1, 3) as u16,
+            clients: rng.range(2, 9) as usize,
+            steps: rng.range(4, 14),
+            method: rng.pick(&[Method::Trust, Method::Md5, Method::ScramSha256]),
+            look_up: rng.percent(50),
+            pool,
+            servers: 100,
+            client_limit: 1000,
+            cut_percent: rng.pick(&[5, 40, 90]),
+            delay_micros_max: rng.pick(&[1_000, 5_000, 40_000]),
+            cancel_percent: 0,
+            vanish_percent: 0,
+            crashes: 0,
+            schema_changes: 0,
+            reloads: rng.pick(&[0, 0, 30]),
+            long_percent: 0,
+            stops_after_micros: None,
+            connect_trouble: false,
+            login_trouble: false,
+            trouble_until: Time(rng.range(1, 8) * 1_000_000),
+            strange_percent: 0,
+            stall_percent: 0,
+            extended_percent: rng.pick(&[10, 50, 90]),
+            copy_percent: 5,
+            big_percent: 3,
+            settings_percent: 5,
+        }
+    }
+
+    /// Whether settings and temporary things must stay with a client's transaction.
+    pub(crate) fn is_transaction_mode(&self) -> bool {
+        self.pool.mode == PoolMode::Transaction
+    }
+
+    pub(crate) fn verifier() -> Verifier {
+        Verifier::derive(PASSWORD, b"0123456789abcdef", 2)
+    }
+
+    pub(crate) fn secret(&self) -> Secret {
+        match self.method {
+            Method::Md5 => Secret::Plain(PASSWORD.into()),
+            _ => Secret::Scram(Self::verifier()),
+        }
+    }
+
+    pub(crate) fn hub(&self) -> Hub {
+        let source = if self.look_up {
+            Source::LookUp(LookUp::new(Duration::from_millis(500)))
+        } else {
+            let users: HashMap<String, Secret> = USERS.iter().map(|u| (u.to_string(), self.secret())).collect();
+            Source::File(users)
+        };
+        let limits = Limits {
+            clients: self.client_limit,
+            servers: self.servers,
+            login_timeout: Duration::from_secs(20),
+            rewritten_message_bytes: PARSE_BYTES_MAX,
+        };
+        let route = Route {
+            name: None,
+            address: Address::Unix("/simulated".into()),
+            dbname: None,
+            user: None,
+            password: None,
+            pool: self.pool.clone(),
+        };
+        Hub::new(limits, Secrets::new(self.method, source, [3; 32]), vec![route], self.workers)
+    }
+}

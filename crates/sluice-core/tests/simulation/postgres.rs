@@ -1,0 +1,383 @@
+//! The server behind the pool: it accepts connections, checks logins, runs sessions, passes cancels on, and crashes.
+
+use std::collections::HashMap;
+
+use sluice_wire::{
+    message::{self, AUTHENTICATION_OK, AuthenticationRequest, frontend},
+    scram::{ServerExchange, Verifier},
+    startup::{self, Startup},
+};
+
+use crate::{
+    net::{Event, PipeId, SimIo},
+    session::{Ends, Session, put_error},
+};
+
+/// A server that has this much unread stops reading while it works; one that has this much unsent stops working.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Answers are kept until this many bytes are there, or something asks for them.
+const OUTPUT_BYTES: usize = 8 << 10;
+
+/// What is reported after a reload: nothing that follows a client.
+pub(crate) const RELOADED: &str = "in_hot_standby";
+
+enum State {
+    Startup,
+    Sasl,
+    Proof(Box<ServerExchange>),
+    Running(Box<Session>),
+    Gone,
+}
+
+/// A server process.
+pub(crate) struct Backend {
+    pub(crate) pipe: PipeId,
+    state: State,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    key: [u8; 32],
+    /// Counts what was to come and does not any more.
+    generation: u32,
+    scheduled: bool,
+    /// The length of the message that is being worked on.
+    at_work: Option<usize>,
+    cancelled: bool,
+    /// The client whose work is under way.
+    holder: Option<String>,
+    pub(crate) is_session: bool,
+}
+
+/// All server processes.
+pub(crate) struct Postgres {
+    pub(crate) backends: Vec<Backend>,
+    by_pid: HashMap<u32, usize>,
+    pub(crate) schema: u32,
+    /// `None` trusts everybody.
+    pub(crate) verifier: Option<Verifier>,
+    pub(crate) crashes: u32,
+    pub(crate) served: u64,
+}
+
+impl Postgres {
+    pub(crate) fn new(verifier: Option<Verifier>) -> Self {
+        Self { backends: Vec::new(), by_pid: HashMap::new(), schema: 1, verifier, crashes: 0, served: 0 }
+    }
+
+    /// A connection has come.
+    pub(crate) fn accept(&mut self, pipe: PipeId, io: &mut SimIo) -> usize {
+        let mut key = [0; 32];
+        key.iter_mut().for_each(|b| *b = io.rng.next() as u8);
+        self.backends.push(Backend {
+            pipe,
+            state: State::Startup,
+            input: Vec::new(),
+            output: Vec::new(),
+            key,
+            generation: 0,
+            scheduled: false,
+            at_work: None,
+            cancelled: false,
+            holder: None,
+            is_session: false,
+        });
+        self.backends.len() - 1
+    }
+
+    /// Those that run a session, or are about to.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &Backend)> {
+        self.backends.iter().enumerate().filter(|(_, b)| b.is_session && !matches!(b.state, State::Gone))
+    }
+
+    pub(crate) fn received(&mut self, index: usize, bytes: &[u8], io: &mut SimIo) {
+        let backend = &mut self.backends[index];
+        if matches!(backend.state, State::Gone) {
+            return;
+        }
+        backend.input.extend_from_slice(bytes);
+        if backend.at_work.is_some() && backend.input.len() > BUFFER_BYTES {
+            io.pipes[backend.pipe].stalled_until = io.now + std::time::Duration::from_micros(500);
+        }
+        backend.schedule(index, 0, io);
+    }
+
+    /// The pool has closed the connection.
+    pub(crate) fn ended(&mut self, index: usize, io: &mut SimIo) {
+        io.trace(|| format!("server {index} ends"));
+        self.backends[index].state = State::Gone;
+    }
+
+    /// A process dies.
+    pub(crate) fn crash(&mut self, index: usize, io: &mut SimIo) {
+        io.trace(|| format!("server {index} crashes"));
+        self.crashes += 1;
+        let backend = &mut self.backends[index];
+        if io.rng.percent(50) {
+            let text = "terminating connection due to administrator command";
+            let mut out = Vec::new();
+            // Only between messages: what a process says last is never inside another message.
+            put_error(&mut out, b'E', "FATAL", "57P01", text);
+            io.write_up(backend.pipe, &out);
+        }
+        backend.state = State::Gone;
+        let lossy = io.rng.percent(50);
+        io.close_up(backend.pipe, lossy);
+    }
+
+    /// The configuration is reloaded: processes with nothing to do say at once what has changed.
+    pub(crate) fn reload(&mut self, io: &mut SimIo) {
+        for backend in &self.backends {
+            let State::Running(session) = &backend.state else { continue };
+            if session.is_at_rest() && backend.output.is_empty() && backend.at_work.is_none() {
+                let mut out = Vec::new();
+                message::put_parameter_status(&mut out, RELOADED, "whatever");
+                put_error(&mut out, b'N', "NOTICE", "00000", &format!("{RELOADED} {}", "x".repeat(300)));
+                io.write_up(backend.pipe, &out);
+            }
+        }
+    }
+
+    fn cancel(&mut self, pid: u32, key: &[u8], io: &mut SimIo) {
+        let Some(&index) = self.by_pid.get(&pid) else { return };
+        let backend = &mut self.backends[index];
+        if backend.key == *key && backend.at_work.is_some() {
+            io.trace(|| format!("server {index} is cancelled at {:?}", backend.holder));
+            backend.cancelled = true;
+            backend.generation += 1;
+            backend.scheduled = false;
+            backend.schedule(index, 10, io);
+        }
+    }
+
+    /// A process goes on with what it has.
+    pub(crate) fn run(&mut self, index: usize, generation: u32, io: &mut SimIo) {
+        let backend = &mut self.backends[index];
+        if backend.generation != generation {
+            return;
+        }
+        backend.scheduled = false;
+        loop {
+            let backend = &mut self.backends[index];
+            let pipe = backend.pipe;
+            if io.pipes[pipe].up.bytes.len() > BUFFER_BYTES {
+                backend.schedule(index, 300, io);
+                return;
+            }
+            match &mut backend.state {
+                State::Gone => return,
+                State::Startup => {
+                    let input = std::mem::take(&mut backend.input);
+                    match startup::read(&input) {
+                        Ok(None) => {
+                            self.backends[index].input = input;
+                            return;
+                        }
+                        Ok(Some((Startup::Cancel { process_id, key }, _))) => {
+                            self.cancel(process_id, &key, io);
+                            self.backends[index].state = State::Gone;
+                            io.close_up(pipe, false);
+                            return;
+                        }
+                        Ok(Some((Startup::Session(request), used))) => {
+                            assert_eq!(request.parameters.len(), 2, "the pool starts with settings");
+                            self.backends[index].input = input[used..].to_vec();
+                            self.begin_login(index, io);
+                        }
+                        other => panic!("the pool began with {other:?}"),
+                    }
+                }
+                State::Sasl | State::Proof(_) => {
+                    let Some(total) = message_length(&backend.input) else { return };
+                    let message: Vec<u8> = backend.input.drain(..total).collect();
+                    if message[0] == frontend::TERMINATE {
+                        backend.state = State::Gone;
+                        io.close_up(pipe, false);
+                        return;
+                    }
+                    self.login(index, &message, io);
+                }
+                State::Running(_) => {
+                    let Some(total) = message_length(&backend.input) else { return };
+                    if backend.at_work.take() != Some(total) {
+                        backend.at_work = Some(total);
+                        let micros = backend.service(io);
+                        if micros > 0 {
+                            backend.schedule(index, micros, io);
+                            return;
+                        }
+                        backend.at_work = None;
+                    }
+                    let message: Vec<u8> = backend.input.drain(..total).collect();
+                    let cancelled = std::mem::take(&mut backend.cancelled);
+                    self.work(index, message[0], &message[5..], cancelled, io);
+                }
+            }
+        }
+    }
+
+    fn begin_login(&mut self, index: usize, io: &mut SimIo) {
+        self.backends[index].is_session = true;
+        if io.plan.login_trouble && io.rng.percent(30) && io.now < io.plan.trouble_until {
+            let mut out = Vec::new();
+            put_error(&mut out, b'E', "FATAL", "57P03", "the database system is starting up");
+            io.write_up(self.backends[index].pipe, &out);
+            self.backends[index].state = State::Gone;
+            io.close_up(self.backends[index].pipe, false);
+            return;
+        }
+        if self.verifier.is_some() {
+            let mut out = Vec::new();
+            AuthenticationRequest::Sasl(b"SCRAM-SHA-256\0\0").write(&mut out);
+            io.write_up(self.backends[index].pipe, &out);
+            self.backends[index].state = State::Sasl;
+        } else {
+            self.accepted(index, io);
+        }
+    }
+
+    fn login(&mut self, index: usize, message: &[u8], io: &mut SimIo) {
+        assert_eq!(message[0], frontend::PASSWORD, "the pool answers a challenge with a password message");
+        let mut out = Vec::new();
+        let backend = &mut self.backends[index];
+        match std::mem::replace(&mut backend.state, State::Gone) {
+            State::Sasl => {
+                let (_, first) = message::read_sasl_initial(&message[5..]).expect("a SASLInitialResponse");
+                let verifier = self.verifier.clone().expect("it asked for SCRAM");
+                let (exchange, challenge) = ServerExchange::begin(verifier, first, [7; 18]).expect("SCRAM");
+                AuthenticationRequest::SaslContinue(challenge.as_bytes()).write(&mut out);
+                backend.state = State::Proof(Box::new(exchange));
+                io.write_up(backend.pipe, &out);
+            }
+            State::Proof(exchange) => {
+                let (signature, _) = exchange.finish(&message[5..]).expect("the pool logs in with the right keys");
+                AuthenticationRequest::SaslFinal(signature.as_bytes()).write(&mut out);
+                io.write_up(backend.pipe, &out);
+                self.accepted(index, io);
+            }
+            _ => {}
+        }
+    }
+
+    fn accepted(&mut self, index: usize, io: &mut SimIo) {
+        let session = Session::new(&[]);
+        let backend = &mut self.backends[index];
+        let mut out = AUTHENTICATION_OK.to_vec();
+        out.extend(session.welcome());
+        let pid = 1000 + index as u32;
+        message::put_backend_key_data(&mut out, pid, &backend.key);
+        out.extend_from_slice(&message::TransactionStatus::Idle.ready_for_query());
+        io.write_up(backend.pipe, &out);
+        backend.state = State::Running(Box::new(session));
+        self.by_pid.insert(pid, index);
+    }
+
+    fn work(&mut self, index: usize, tag: u8, body: &[u8], cancelled: bool, io: &mut SimIo) {
+        let schema = self.schema;
+        let backend = &mut self.backends[index];
+        let State::Running(session) = &mut backend.state else { return };
+        if tag == frontend::TERMINATE {
+            io.trace(|| format!("server {index} is told to end"));
+            backend.state = State::Gone;
+            io.close_up(backend.pipe, false);
+            return;
+        }
+        io.trace(|| format!("server {index} handles {}", describe(tag, body)));
+        if let Some(tagged) = client_tag(body) {
+            match &backend.holder {
+                Some(holder) if *holder != tagged => {
+                    panic!("server {index} gets work of client {tagged} in the middle of client {holder}'s")
+                }
+                _ => backend.holder = Some(tagged),
+            }
+        }
+        self.served += 1;
+        let before = backend.output.len();
+        let fail = cancelled.then_some("57014");
+        session.handle(tag, body, Ends { schema, fail, lenient: false }, &mut backend.output);
+        if session.is_at_rest() {
+            backend.holder = None;
+        }
+        let new = &backend.output[before..];
+        let urgent = matches!(tag, frontend::FLUSH | frontend::SYNC | frontend::QUERY | frontend::FUNCTION_CALL)
+            || matches!(new.first(), Some(b'E' | b'G'))
+            || session.copy.is_some()
+            || matches!(tag, frontend::COPY_DONE | frontend::COPY_FAIL);
+        if urgent || backend.output.len() > OUTPUT_BYTES {
+            let out = std::mem::take(&mut backend.output);
+            io.write_up(backend.pipe, &out);
+        }
+    }
+
+    /// What must hold of every process when all is quiet.
+    pub(crate) fn check_rest(&self) {
+        for (index, backend) in self.live() {
+            let State::Running(session) = &backend.state else {
+                panic!("server {index} is still logging in when all is quiet")
+            };
+            assert!(backend.input.is_empty(), "server {index} has half a message: {:?}", backend.input);
+            assert!(backend.output.is_empty(), "server {index} has output that nobody asked for");
+            assert!(session.is_at_rest(), "server {index} is idle in the pool in the middle of something");
+            // What a client began with may be in place still, as the pool's note of it is; what it has set may not.
+            let set = |left: &String| left.contains("=v") && ["geqo", "work_mem"].iter().any(|n| left.starts_with(n));
+            let left: Vec<String> =
+                session.leftovers().into_iter().filter(|l| set(l) || l.starts_with("temp")).collect();
+            assert!(left.is_empty(), "server {index} keeps what a client left behind: {left:?}");
+        }
+    }
+
+    /// Statements on each process, at most.
+    pub(crate) fn statements_max(&self) -> usize {
+        let count = |b: &Backend| match &b.state {
+            State::Running(session) => session.statement_count(),
+            _ => 0,
+        };
+        self.live().map(|(_, b)| count(b)).max().unwrap_or(0)
+    }
+}
+
+impl Backend {
+    fn schedule(&mut self, index: usize, micros: u64, io: &mut SimIo) {
+        if !std::mem::replace(&mut self.scheduled, true) {
+            io.after(micros, Event::Backend(index, self.generation));
+        }
+    }
+
+    /// How long the message at the front takes, in microseconds.
+    fn service(&self, io: &mut SimIo) -> u64 {
+        let State::Running(session) = &self.state else { return 0 };
+        let (tag, total) = (self.input[0], message_length(&self.input).unwrap_or(5));
+        if !matches!(tag, b'Q' | b'E' | b'P' | b'B' | b'F') || session.copy.is_some() || session.skipping {
+            return 0;
+        }
+        let text = session.text_of(tag, &self.input[5..total]);
+        match text.strip_prefix("sleep ").and_then(|rest| rest.split(' ').next()).and_then(|ms| ms.parse::<u64>().ok())
+        {
+            Some(ms) => ms * 1000,
+            None if io.rng.percent(40) => io.moment(),
+            None => 0,
+        }
+    }
+}
+
+fn message_length(input: &[u8]) -> Option<usize> {
+    let header = input.first_chunk::<5>()?;
+    let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize;
+    assert!(length >= 4 && header[0].is_ascii_alphabetic(), "the pool sends nonsense to a server: {header:?}");
+    (input.len() > length).then_some(length + 1)
+}
+
+/// The client that a text or parameter names: `@12.` is client 12.
+fn client_tag(body: &[u8]) -> Option<String> {
+    body.split(|&b| b == b'@').skip(1).find_map(|after| {
+        let digits: Vec<u8> = after.iter().copied().take_while(u8::is_ascii_digit).collect();
+        let marked = !digits.is_empty() && after.get(digits.len()) == Some(&b'.');
+        marked.then(|| String::from_utf8(digits).expect("digits"))
+    })
+}
+
+/// A message for the trace.
+pub(crate) fn describe(tag: u8, body: &[u8]) -> String {
+    let text: String =
+        body.iter().take(90).map(|&b| if b.is_ascii_graphic() || b == b' ' { b as char } else { '.' }).collect();
+    format!("{} ({} bytes) {text}", tag as char, body.len())
+}

@@ -1,0 +1,375 @@
+//! What clients do: one step at a time, each a few messages sent together and then answered.
+
+use sluice_wire::message::{frontend, put_cstr};
+
+use crate::{
+    client::{Client, Message},
+    net::SimIo,
+    plan::PARSE_BYTES_MAX,
+    session::Block,
+};
+
+const NAMES: [&str; 4] = ["p0", "p1", "P 2", "p3"];
+
+/// Texts that clients share: whoever prepares one may be served from another's.
+const SHARED: [&str; 8] = [
+    "echo $1 S0",
+    "echo $1 S1",
+    "echo $1 S2",
+    "rows 3 20 $1 S3",
+    "show timezone",
+    "echo $1 S4",
+    "rows 7 300 $1 S5",
+    "echo $1 S6",
+];
+
+/// The messages of a step.
+#[derive(Default)]
+struct Step {
+    messages: Vec<Message>,
+    /// Names that the step gives or takes.
+    touched: Vec<String>,
+    /// Whether the step takes all names. What gives one behind that, unanswered, the pool takes for older than it.
+    takes_all: bool,
+}
+
+impl Step {
+    fn push(&mut self, tag: u8, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut body = Vec::new();
+        write(&mut body);
+        self.messages.push((tag, body));
+    }
+
+    fn query(&mut self, text: &str) {
+        self.push(frontend::QUERY, |out| put_cstr(out, text.as_bytes()));
+    }
+
+    fn parse(&mut self, name: &str, text: &str) {
+        self.push(frontend::PARSE, |out| {
+            put_cstr(out, name.as_bytes());
+            put_cstr(out, text.as_bytes());
+            out.extend_from_slice(&[0, 0]);
+        });
+    }
+
+    fn bind(&mut self, name: &str, parameter: Option<&str>) {
+        self.push(frontend::BIND, |out| {
+            put_cstr(out, b"");
+            put_cstr(out, name.as_bytes());
+            out.extend_from_slice(&[0, 0, 0, u8::from(parameter.is_some())]);
+            if let Some(parameter) = parameter {
+                out.extend_from_slice(&(parameter.len() as u32).to_be_bytes());
+                out.extend_from_slice(parameter.as_bytes());
+            }
+            out.extend_from_slice(&[0, 0]);
+        });
+    }
+
+    fn execute(&mut self, limit: u32) {
+        self.push(frontend::EXECUTE, |out| {
+            out.push(0);
+            out.extend_from_slice(&limit.to_be_bytes());
+        });
+    }
+
+    fn named(&mut self, tag: u8, kind: u8, name: &str) {
+        self.push(tag, |out| {
+            out.push(kind);
+            put_cstr(out, name.as_bytes());
+        });
+    }
+
+    fn empty(&mut self, tag: u8) {
+        self.push(tag, |_| {});
+    }
+}
+
+impl Client {
+    /// A mark that no other text has.
+    fn mark(&mut self) -> String {
+        self.sequence += 1;
+        format!("@{}.{}@", self.id, self.sequence)
+    }
+
+    pub(crate) fn next_step(&mut self, io: &mut SimIo) -> Vec<Message> {
+        let mut step = Step::default();
+        if let Some(copy) = self.reference.copy.clone() {
+            self.copy_data(&mut step, copy.extended, io);
+        } else if self.reference.batch {
+            self.continue_batch(&mut step, io);
+        } else if self.steps_left == 0 && self.reference.block != Block::None {
+            if io.rng.percent(50) {
+                step.query("rollback");
+            } else {
+                step.query("commit");
+            }
+        } else if self.reference.block == Block::Failed && io.rng.percent(60)
+            || self.reference.block == Block::Open && io.rng.percent(30)
+        {
+            self.end_block(&mut step, io);
+        } else if io.rng.percent(io.plan.long_percent) {
+            let mark = self.mark();
+            step.query(&format!("sleep {} {mark}", io.rng.range(1_000, 20_000)));
+        } else if io.rng.percent(io.plan.copy_percent) {
+            self.copy(&mut step, io);
+        } else if io.rng.percent(io.plan.big_percent) {
+            self.big(&mut step, io);
+        } else if io.rng.percent(io.plan.settings_percent) {
+            self.settings(&mut step, io);
+        } else if io.rng.percent(io.plan.extended_percent) {
+            self.extended(&mut step, io);
+        } else {
+            self.simple(&mut step, io);
+        }
+        step.messages
+    }
+
+    fn end_block(&mut self, step: &mut Step, io: &mut SimIo) {
+        let text = io.rng.pick(&["commit", "rollback"]);
+        if io.rng.percent(io.plan.extended_percent) {
+            let name = io.rng.pick(&["", "end"]);
+            if name.is_empty() || !self.reference.has(name) {
+                step.parse(name, text);
+            }
+            step.bind(name, None);
+            step.execute(0);
+            step.empty(frontend::SYNC);
+        } else {
+            step.query(text);
+        }
+    }
+
+    fn simple(&mut self, step: &mut Step, io: &mut SimIo) {
+        let mark = self.mark();
+        match io.rng.below(14) {
+            0..4 => step.query(&format!("echo {mark}")),
+            4 => step.query(&format!("echo {mark}; rows 2 9 {mark};echo three {mark}")),
+            5 if self.reference.block == Block::None => step.query("begin"),
+            5 | 6 if self.reference.block == Block::None => step.query(&format!("begin; echo {mark}")),
+            7 => step.query(&format!("error {mark}")),
+            8 => step.query(&format!("echo {mark}; error {mark}; echo never")),
+            9 => step.query(&format!("sleep {} {mark}", io.rng.below(300))),
+            10 => step.query(" ; "),
+            11 => {
+                let name = io.rng.pick(&NAMES[..2]);
+                let text = if self.reference.has(name) || io.rng.percent(20) { name } else { "all" };
+                step.query(&format!("deallocate {text}"));
+            }
+            12 if self.reference.block == Block::None || io.rng.percent(20) => step.query("discard all"),
+            13 => step.push(frontend::FUNCTION_CALL, |out| out.extend_from_slice(format!("call {mark}").as_bytes())),
+            _ => {
+                // Several at once, without waiting.
+                for _ in 0..io.rng.range(2, 5) {
+                    let mark = self.mark();
+                    step.query(&format!("echo {mark}"));
+                    if self.careful {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn settings(&mut self, step: &mut Step, io: &mut SimIo) {
+        let mark = self.mark();
+        let value = format!("v{}x{}", self.id, self.sequence);
+        let name = io.rng.pick(&["application_name", "timezone", "datestyle", "geqo", "work_mem"]);
+        let text = match io.rng.below(10) {
+            0..2 => format!("set {name} = '{value}'"),
+            3..7 => format!("show {name}"),
+            2 if !["geqo", "work_mem"].contains(&name) => {
+                format!("select pg_catalog.set_config('{name}', '{value}', false)")
+            }
+            7 => format!("temp {mark}"),
+            8 => "showtemp".to_owned(),
+            _ => format!("begin; set {name} = '{value}'; show {name}"),
+        };
+        if io.rng.percent(30) && !text.contains(';') {
+            step.parse("", &text);
+            step.bind("", None);
+            step.execute(0);
+            step.empty(frontend::SYNC);
+        } else {
+            step.query(&text);
+        }
+    }
+
+    fn big(&mut self, step: &mut Step, io: &mut SimIo) {
+        let mark = self.mark();
+        match io.rng.below(4) {
+            0 => step.query(&format!("rows {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
+            1 => step.query(&format!("copy out {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
+            2 => step.query(&format!("echo {mark}{}", "x".repeat(io.rng.below(200_000) as usize))),
+            _ => {
+                let long = "y".repeat(io.rng.below(u64::from(PARSE_BYTES_MAX) - 100) as usize);
+                step.parse("", &format!("echo $1 {mark} {long}"));
+                step.named(frontend::DESCRIBE, b'S', "");
+                let mark = format!("{mark}{}", "z".repeat(io.rng.below(200_000) as usize));
+                step.bind("", Some(&mark));
+                step.execute(0);
+                step.empty(frontend::SYNC);
+            }
+        }
+    }
+
+    fn copy(&mut self, step: &mut Step, io: &mut SimIo) {
+        let mark = self.mark();
+        if io.rng.percent(25) {
+            let text = format!("copy out {} {} {mark}", io.rng.below(40), io.rng.range(10, 200));
+            if io.rng.percent(50) {
+                step.query(&text);
+            } else {
+                step.parse("", &text);
+                step.bind("", None);
+                step.execute(0);
+                step.empty(frontend::SYNC);
+            }
+            return;
+        }
+        let text = format!("copy in {mark}");
+        let extended = io.rng.percent(50);
+        if extended {
+            step.parse("", &text);
+            step.bind("", None);
+            step.execute(0);
+        } else {
+            step.query(&text);
+        }
+        // The data may follow at once, or when the server asks for it.
+        match io.rng.below(3) {
+            0 => self.copy_data(step, extended, io),
+            // libpq's way: the Sync is sent at once, and ignored.
+            1 if extended => {
+                step.empty(frontend::SYNC);
+            }
+            _ if extended => step.empty(frontend::FLUSH),
+            _ => {}
+        }
+    }
+
+    fn copy_data(&mut self, step: &mut Step, extended: bool, io: &mut SimIo) {
+        let mark = self.mark();
+        let large = io.rng.percent(io.plan.big_percent);
+        let end = io.rng.below(10);
+        for row in 0..io.rng.below(12) {
+            let filler = if large { io.rng.below(60_000) } else { io.rng.below(200) };
+            let bad = if end == 0 && row == 3 { "bad " } else { "" };
+            let text = format!("{bad}{mark} {row} {}", "c".repeat(filler as usize));
+            step.push(frontend::COPY_DATA, |out| out.extend_from_slice(text.as_bytes()));
+        }
+        match end {
+            1 => step.push(frontend::COPY_FAIL, |out| put_cstr(out, mark.as_bytes())),
+            _ => step.empty(frontend::COPY_DONE),
+        }
+        if extended {
+            step.empty(frontend::SYNC);
+        }
+    }
+
+    fn continue_batch(&mut self, step: &mut Step, io: &mut SimIo) {
+        for _ in 0..io.rng.below(3) {
+            self.statement(step, true, io);
+        }
+        step.empty(if io.rng.percent(20) { frontend::FLUSH } else { frontend::SYNC });
+        if step.messages.len() == 1 && step.messages[0].0 == frontend::FLUSH {
+            step.empty(frontend::SYNC);
+        }
+    }
+
+    fn extended(&mut self, step: &mut Step, io: &mut SimIo) {
+        let batches = if self.careful || io.rng.percent(60) { 1 } else { io.rng.range(2, 5) };
+        for _ in 0..batches {
+            for _ in 0..io.rng.range(1, 3) {
+                self.statement(step, batches == 1, io);
+            }
+            if batches > 1 && io.rng.percent(20) {
+                step.empty(frontend::FLUSH);
+            }
+            step.empty(frontend::SYNC);
+        }
+        if batches == 1 && io.rng.percent(15) {
+            // Wait for the answers with the batch still open.
+            step.messages.pop();
+            step.empty(frontend::FLUSH);
+        }
+    }
+
+    /// One statement; where batches follow each other unanswered, none whose failure would change what the next one
+    /// means.
+    fn statement(&mut self, step: &mut Step, alone: bool, io: &mut SimIo) {
+        if step.takes_all {
+            return;
+        }
+        let mark = self.mark();
+        let name = io.rng.pick(&NAMES);
+        let shared = io.rng.pick(&SHARED);
+        let untouched = alone || !step.touched.iter().any(|t| t == name);
+        match io.rng.below(20) {
+            0..4 => {
+                step.parse("", shared);
+                if io.rng.percent(40) {
+                    step.named(frontend::DESCRIBE, b'S', "");
+                }
+                self.use_statement(step, "", shared, &mark, io);
+            }
+            4..9 if self.reference.has(name) && untouched => {
+                // What the text was is the session's to know: "echo" without a parameter is as good.
+                self.use_statement(step, name, "$1", &mark, io);
+            }
+            4..12 if !self.reference.has(name) && !step.touched.iter().any(|t| t == name) => {
+                step.touched.push(name.to_owned());
+                step.parse(name, shared);
+                if io.rng.percent(40) {
+                    step.named(frontend::DESCRIBE, b'S', name);
+                }
+                self.use_statement(step, name, shared, &mark, io);
+            }
+            12 if self.reference.has(name) && alone => {
+                step.touched.push(name.to_owned());
+                step.named(frontend::CLOSE, b'S', name);
+                if io.rng.percent(50) {
+                    step.parse(name, shared);
+                    self.use_statement(step, name, shared, &mark, io);
+                }
+            }
+            13 if alone && io.rng.percent(50) => step.parse(io.rng.pick(&["", "bad"]), "syntax error"),
+            14 => self.use_statement(step, "missing", "", &mark, io),
+            15 => {
+                step.parse("", &format!("error {mark}"));
+                self.use_statement(step, "", "", &mark, io);
+            }
+            16 if alone => {
+                let which = io.rng.pick(&["p0", "all"]);
+                step.takes_all = which == "all";
+                step.parse("", &format!("deallocate {which}"));
+                self.use_statement(step, "", "", &mark, io);
+            }
+            17 if self.reference.block == Block::None && alone => {
+                step.parse("", "begin");
+                self.use_statement(step, "", "", &mark, io);
+            }
+            18 if alone && self.reference.has(name) => {
+                // A duplicate.
+                step.parse(name, shared);
+            }
+            _ => {
+                step.parse("", &format!("echo $1 {mark}"));
+                self.use_statement(step, "", "$1", &mark, io);
+            }
+        }
+    }
+
+    fn use_statement(&mut self, step: &mut Step, name: &str, text: &str, mark: &str, io: &mut SimIo) {
+        step.bind(name, text.contains("$1").then_some(mark));
+        if io.rng.percent(30) {
+            step.named(frontend::DESCRIBE, b'P', "");
+        }
+        if text.contains("$1") && io.rng.percent(15) {
+            step.execute(2);
+        }
+        step.execute(0);
+        if io.rng.percent(5) {
+            step.named(frontend::CLOSE, b'P', "");
+        }
+    }
+}

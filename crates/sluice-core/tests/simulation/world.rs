@@ -1,0 +1,423 @@
+//! One run: workers, clients and servers in one thread, on virtual time, and what must hold.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use sluice_core::{
+    Engine,
+    engine::BACKLOG_HIGH_BYTES,
+    hub::{ClientRef, Hub, Mail},
+    io::{Owner, PeerAddress},
+    time::Time,
+};
+use sluice_wire::startup;
+
+use crate::{
+    client::{Client, Kind},
+    net::{Arrival, CHUNK_BYTES_MAX, Delivery, Event, Life, Parcel, Peer, PipeId, SimIo},
+    plan::Plan,
+    postgres::Postgres,
+};
+
+/// How long all is left to settle before the counts must be back where they began.
+const SETTLING: Duration = Duration::from_secs(25);
+
+/// A run ends by then.
+const LIMIT: Time = Time(600_000_000);
+
+/// What a run came to.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Figures {
+    pub(crate) events: u64,
+    pub(crate) answers: u64,
+    pub(crate) served: u64,
+    pub(crate) lost: u64,
+    pub(crate) waits: u64,
+}
+
+pub(crate) struct World {
+    io: SimIo,
+    hub: Arc<Hub>,
+    engines: Vec<Engine>,
+    postgres: Postgres,
+    clients: Vec<Client>,
+    /// Which client an engine's number stands for.
+    names: HashMap<(u16, u32), usize>,
+    /// Who waited for which pool when it was last looked at.
+    queues: HashMap<(String, String), Vec<ClientRef>>,
+    figures: Figures,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, tracing: bool) -> Self {
+        let plan = Plan::new(seed);
+        let hub = Arc::new(plan.hub());
+        let upstream_checks = plan.method != sluice_core::secrets::Method::Trust;
+        let engines = (0..plan.workers).map(|w| Engine::new(w, hub.clone())).collect();
+        let mut io = SimIo::new(seed, plan, tracing);
+        io.trace(|| format!("{:?}", io.plan));
+        let postgres = Postgres::new(upstream_checks.then(Plan::verifier));
+        let clients: Vec<Client> = (0..io.plan.clients)
+            .map(|id| {
+                let kind = match io.rng.below(8) {
+                    _ if !io.rng.percent(io.plan.strange_percent) => Kind::Good,
+                    0 | 1 if io.plan.method != sluice_core::secrets::Method::Trust => Kind::WrongPassword,
+                    2 if io.plan.method != sluice_core::secrets::Method::Trust => Kind::UnknownUser,
+                    3 | 4 => Kind::NoPostgres,
+                    _ => Kind::Breaks(io.rng.below(io.plan.steps)),
+                };
+                Client::new(id, kind, &mut io)
+            })
+            .collect();
+        for id in 0..clients.len() {
+            let at = io.rng.pick(&[1_000, 20_000, 1_500_000]);
+            let at = io.rng.below(at);
+            io.after(at, Event::ClientArrives(id));
+        }
+        for _ in 0..io.plan.crashes {
+            let most = io.rng.pick(&[50_000, 300_000, 2_000_000]);
+            let at = io.rng.below(most);
+            io.after(at, Event::Crash);
+        }
+        if let Some(at) = io.plan.stops_after_micros {
+            io.after(at, Event::Stop);
+        }
+        for _ in 0..io.plan.reloads {
+            let at = io.rng.below(300_000);
+            io.after(at, Event::Reload);
+        }
+        for _ in 0..io.plan.schema_changes {
+            let at = io.rng.below(500_000);
+            io.after(at, Event::SchemaChange);
+        }
+        io.after(0, Event::Tick);
+        Self {
+            io,
+            hub,
+            engines,
+            postgres,
+            clients,
+            names: HashMap::new(),
+            queues: HashMap::new(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Runs to the end and checks what must hold then.
+    pub(crate) fn run(mut self) -> Figures {
+        self.run_until(|world| world.clients.iter().all(Client::is_done));
+        let quiet = self.io.now + SETTLING;
+        self.run_until(|world| world.io.now > quiet);
+        // Where servers live shortly, there may always be one that is being replaced.
+        let is_busy = |world: &Self| {
+            let connecting = world.hub.pools().iter().any(|p| p.state().counts().connecting > 0);
+            let closing = world.io.pipes.iter().any(|p| p.life == Life::Closing);
+            connecting || closing || world.io.mailboxes.iter().any(|m| !m.is_empty())
+        };
+        self.run_until(|world| !is_busy(world) || world.io.now > quiet + SETTLING);
+        self.check_quiet();
+        if self.io.plan.stops_after_micros.is_none() {
+            self.probe();
+            self.stop();
+        }
+        self.check_end();
+        self.figures.answers = self.clients.iter().map(|c| c.answers).sum();
+        self.figures.lost = self.clients.iter().filter(|c| c.lost.is_some()).count() as u64;
+        self.figures.served = self.postgres.served;
+        self.figures
+    }
+
+    fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            let event = self.io.next().expect("ticks go on");
+            assert!(self.io.now < LIMIT, "the run does not end");
+            self.figures.events += 1;
+            self.event(event);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Up(pipe) => self.up(pipe),
+            Event::Down(pipe) => {
+                let delivery = self.io.deliver(pipe);
+                self.delivered(delivery);
+            }
+            Event::Drained(pipe) => {
+                let it = &self.io.pipes[pipe];
+                if let (Life::Open, Some(owner)) = (it.life, it.owner) {
+                    self.enter(it.worker, Vec::new());
+                    self.engines[usize::from(self.io.worker)].drained(owner, &mut self.io);
+                }
+            }
+            Event::Connect(pipe) => self.connect(pipe),
+            Event::Leave(pipe) => self.io.leave(pipe),
+            Event::Linger(pipe) => {
+                if self.io.pipes[pipe].life == Life::Closing {
+                    let delivery = self.io.end_down(pipe);
+                    self.delivered(delivery);
+                }
+            }
+            Event::Mail(worker) => self.read_mail(worker),
+            Event::Tick => self.tick(),
+            Event::LookUp(user) => self.look_up(&user),
+            Event::Client(id) => self.clients[id].go_on(&mut self.io),
+            Event::ClientArrives(id) => self.client_arrives(id),
+            Event::ClientVanishes(id) => self.clients[id].vanish(&mut self.io),
+            Event::ClientCancels(id) => self.client_cancels(id),
+            Event::Backend(index, generation) => self.postgres.run(index, generation, &mut self.io),
+            Event::Crash => {
+                let live: Vec<usize> = self.postgres.live().map(|(index, _)| index).collect();
+                if !live.is_empty() {
+                    let index = live[self.io.rng.index(live.len())];
+                    self.postgres.crash(index, &mut self.io);
+                }
+            }
+            Event::CrashOf(pipe) => {
+                if let Peer::Backend(index) = self.io.pipes[pipe].peer
+                    && self.postgres.live().any(|(live, _)| live == index)
+                {
+                    self.postgres.crash(index, &mut self.io);
+                }
+            }
+            Event::Stop => self.stop(),
+            Event::Reload => self.postgres.reload(&mut self.io),
+            Event::SchemaChange => self.postgres.schema += 1,
+            Event::Nothing => {}
+        }
+        self.check_queues();
+    }
+
+    fn enter(&mut self, worker: u16, chunk: Vec<u8>) {
+        self.io.worker = worker;
+        self.io.chunk = chunk;
+    }
+
+    fn up(&mut self, pipe: PipeId) {
+        let worker = self.io.pipes[pipe].worker;
+        let arrival = self.io.arrive(pipe);
+        let now = self.io.now;
+        match arrival {
+            Arrival::Bytes(owner, bytes) => {
+                self.enter(worker, bytes.clone());
+                self.engines[usize::from(worker)].received(now, owner, &bytes, &mut self.io);
+            }
+            Arrival::End(owner) => {
+                self.enter(worker, Vec::new());
+                self.engines[usize::from(worker)].closed(now, owner, "the other side closed it", &mut self.io);
+            }
+            Arrival::Nothing => {}
+        }
+    }
+
+    fn delivered(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Bytes(Peer::Client(id), bytes) => self.clients[id].received(&bytes, &mut self.io),
+            Delivery::Bytes(Peer::Backend(index), bytes) => self.postgres.received(index, &bytes, &mut self.io),
+            Delivery::End(Peer::Client(id)) => self.clients[id].ended(&mut self.io),
+            Delivery::End(Peer::Backend(index)) => self.postgres.ended(index, &mut self.io),
+            _ => {}
+        }
+    }
+
+    /// A connect to the server ends, if it does.
+    fn connect(&mut self, pipe: PipeId) {
+        let it = &mut self.io.pipes[pipe];
+        let (Life::Connecting, Some(owner)) = (it.life, it.owner) else { return };
+        let worker = it.worker;
+        let trouble = self.io.plan.connect_trouble && self.io.now < self.io.plan.trouble_until;
+        match self.io.rng.below(10) {
+            // It hangs.
+            0..2 if trouble => {}
+            2..6 if trouble => {
+                self.enter(worker, Vec::new());
+                self.engines[usize::from(worker)].closed(self.io.now, owner, "connection refused", &mut self.io);
+            }
+            _ => {
+                let backend = self.postgres.accept(pipe, &mut self.io);
+                let it = &mut self.io.pipes[pipe];
+                (it.peer, it.life) = (Peer::Backend(backend), Life::Open);
+                self.enter(worker, Vec::new());
+                self.engines[usize::from(worker)].connected(self.io.now, owner, &mut self.io);
+                self.io.wake_down(pipe);
+            }
+        }
+    }
+
+    fn read_mail(&mut self, worker: u16) {
+        let at = usize::from(worker);
+        for parcel in std::mem::take(&mut self.io.mailboxes[at]) {
+            let now = self.io.now;
+            match parcel {
+                Parcel::Mail(mail) => {
+                    self.io.trace(|| format!("worker {worker} reads {mail:?}").chars().take(200).collect());
+                    self.enter(worker, Vec::new());
+                    self.engines[at].mail(now, mail, &mut self.io);
+                }
+                Parcel::Server { pipe, mut server, client, early } => {
+                    let conn = self.io.take_over(pipe, worker);
+                    self.io.trace(|| format!("worker {worker} takes over pipe {pipe} for {client:?}"));
+                    server.conn = conn;
+                    self.enter(worker, Vec::new());
+                    let adopted = self.engines[at].adopt(now, server, client, &early, &mut self.io);
+                    let Some(owner) = adopted else { continue };
+                    self.io.pipes[pipe].owner = Some(owner);
+                    self.io.wake_up(pipe);
+                }
+            }
+            self.check_queues();
+        }
+    }
+
+    fn tick(&mut self) {
+        for worker in 0..self.engines.len() {
+            self.enter(worker as u16, Vec::new());
+            self.engines[worker].tick(self.io.now, &mut self.io);
+            self.check_queues();
+        }
+        for client in &self.clients {
+            client.check_deadline(&self.io);
+        }
+        let limit = BACKLOG_HIGH_BYTES + 3 * CHUNK_BYTES_MAX as usize + (64 << 10);
+        assert!(self.io.backlog_max < limit, "a backlog of {} bytes", self.io.backlog_max);
+        // More only while as many of other pools are being closed for them.
+        let letters = self.io.mailboxes.iter().flatten();
+        let closing = letters.filter(|l| matches!(l, Parcel::Mail(Mail::CloseIdle(_)))).count() as u32;
+        let (servers, most) = (self.hub.servers(), self.io.plan.servers);
+        assert!(servers <= most + closing, "{servers} servers, and {closing} of them being closed");
+        self.io.after(100_000, Event::Tick);
+    }
+
+    fn look_up(&mut self, user: &str) {
+        let known = crate::plan::USERS.contains(&user);
+        let found = Ok(known.then(|| self.io.plan.secret()));
+        for client in self.hub.secrets.found(self.io.now, user, found) {
+            self.io.post(client.worker, Parcel::Mail(Mail::Secret(client)));
+        }
+    }
+
+    fn client_arrives(&mut self, id: usize) {
+        let worker = self.io.rng.below(u64::from(self.io.plan.workers)) as u16;
+        let (pipe, conn) = self.io.open_client(worker, Peer::Client(id));
+        self.io.trace(|| format!("client {id} connects to worker {worker}"));
+        self.enter(worker, Vec::new());
+        let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, PeerAddress::Local, &mut self.io);
+        self.io.pipes[pipe].owner = owner;
+        if let Some(Owner::Client(index)) = owner {
+            self.names.insert((worker, index), id);
+        }
+        self.clients[id].begin(pipe, &mut self.io);
+    }
+
+    fn client_cancels(&mut self, id: usize) {
+        let client = &mut self.clients[id];
+        let (true, Some((pid, key))) = (client.is_ready(), &client.key) else { return };
+        let mut packet = Vec::new();
+        startup::put_cancel(&mut packet, *pid, key);
+        client.cancels += 1;
+        self.io.trace(|| format!("client {id} cancels"));
+        let worker = self.io.rng.below(u64::from(self.io.plan.workers)) as u16;
+        let (pipe, conn) = self.io.open_client(worker, Peer::Canceller);
+        self.enter(worker, Vec::new());
+        let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, PeerAddress::Local, &mut self.io);
+        self.io.pipes[pipe].owner = owner;
+        if let Some(Owner::Client(index)) = owner {
+            self.names.remove(&(worker, index));
+        }
+        self.io.write_up(pipe, &packet);
+    }
+
+    /// Whoever has left a queue was its first, or did not want to wait any more.
+    fn check_queues(&mut self) {
+        for pool in self.hub.pools() {
+            let waiting: Vec<ClientRef> = pool.state().waiting().collect();
+            let key = (pool.database.clone(), pool.user.clone());
+            let before = self.queues.insert(key, waiting.clone()).unwrap_or_default();
+            let first = before.iter().position(|c| waiting.contains(c)).unwrap_or(before.len());
+            self.figures.waits += first as u64;
+            for gone in before[first..].iter().filter(|c| !waiting.contains(c)) {
+                let client = self.names.get(&(gone.worker, gone.index)).map(|id| &self.clients[*id]);
+                let overtook = client.is_some_and(|c| c.stays() && !c.careful);
+                assert!(!overtook, "{gone:?} was served before {:?} of {before:?}", before[first]);
+            }
+            let kept: Vec<&ClientRef> = before.iter().filter(|c| waiting.contains(c)).collect();
+            assert!(waiting.iter().zip(kept).all(|(a, b)| a == b), "a queue was reordered: {before:?} {waiting:?}");
+        }
+    }
+
+    /// All clients have gone, and time has passed.
+    fn check_quiet(&mut self) {
+        self.io.trace(|| "all should be quiet".to_owned());
+        assert_eq!(self.hub.clients(), 0, "clients are still counted");
+        let mut open = 0;
+        for pool in self.hub.pools() {
+            let counts = pool.state().counts();
+            assert_eq!((counts.waiting, counts.connecting), (0, 0), "a pool is not at rest: {counts:?}");
+            assert_eq!(counts.open, counts.idle, "a pool counts servers that are not idle: {counts:?}");
+            open += counts.open;
+        }
+        assert_eq!(self.hub.servers(), open, "the process counts other servers than its pools");
+        let held: usize = self.engines.iter().map(|e| e.counts().1).sum();
+        assert_eq!(held, open as usize, "workers have other servers than the pools count");
+        assert!(self.engines.iter().all(|e| e.counts().0 == 0), "a worker still has clients");
+        let live = self.postgres.live().count();
+        assert_eq!(live, open as usize, "there are other sessions on the server than the pools count");
+        self.postgres.check_rest();
+        let pipes = self.io.pipes.iter().filter(|p| p.life != Life::Gone).count();
+        assert_eq!(pipes, open as usize, "connections were forgotten");
+        if self.io.plan.is_transaction_mode() {
+            let (most, limit) = (self.postgres.statements_max(), self.io.plan.pool.prepared_per_server as usize);
+            // An unnamed one may be there as well.
+            assert!(most <= limit + 1, "a server has {most} prepared statements, the limit is {limit}");
+        }
+        let crashes = self.postgres.crashes as usize;
+        let lost = |c: &&Client| c.lost.as_ref().is_some_and(|l| matches!(l.0.as_str(), "08006" | "57P01"));
+        let victims = self.clients.iter().filter(lost).count();
+        let plan = &self.io.plan;
+        let trouble = plan.connect_trouble || plan.login_trouble || plan.stops_after_micros.is_some();
+        assert!(victims <= crashes || trouble, "{victims} clients lost their servers in {crashes} crashes");
+    }
+
+    /// After all that, a new client of each pool is served.
+    fn probe(&mut self) {
+        self.io.plan.trouble_until = Time(0);
+        let plan = &mut self.io.plan;
+        (plan.cancel_percent, plan.vanish_percent, plan.crashes, plan.steps) = (0, 0, 0, 3);
+        (plan.connect_trouble, plan.login_trouble) = (false, false);
+        (plan.strange_percent, plan.long_percent) = (0, 0);
+        let first = self.clients.len();
+        for id in first..first + 3 {
+            let client = Client::new(id, Kind::Good, &mut self.io);
+            self.clients.push(client);
+            self.io.after(0, Event::ClientArrives(id));
+        }
+        self.run_until(|world| world.clients.iter().all(Client::is_done));
+        for client in &self.clients[first..] {
+            assert_eq!(client.lost, None, "client {} was not served after all was quiet", client.id);
+        }
+    }
+
+    /// The service stops.
+    fn stop(&mut self) {
+        let grace = Duration::from_micros(self.io.rng.below(1_000_000));
+        for worker in 0..self.io.plan.workers {
+            self.io.post(worker, Parcel::Mail(Mail::Stop(self.io.now + grace)));
+        }
+    }
+
+    fn check_end(&mut self) {
+        let limit = self.io.now + SETTLING;
+        self.run_until(|world| world.engines.iter().all(Engine::is_finished) || world.io.now > limit);
+        assert!(self.engines.iter().all(Engine::is_finished), "a stopping service does not come to its end");
+        assert_eq!(self.hub.servers(), 0, "servers are still counted at the end");
+    }
+}
+
+impl Figures {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.answers += other.answers;
+        self.served += other.served;
+        self.lost += other.lost;
+        self.waits += other.waits;
+    }
+}

@@ -1,0 +1,32 @@
+//! What the fuzz targets do with their bytes.
+//!
+//! The bodies are here, and not in `fuzz/`, so that two drivers can run them: `scripts/fuzz.sh` by libFuzzer, for as
+//! long as one likes, and `tests/short_run.rs` on stable Rust in every `cargo test`. Each body takes any bytes and
+//! must return: a panic is a finding. Nothing here does I/O, reads a clock or draws a random number, so that an input
+//! that was found does the same wherever it is run again.
+
+pub mod engine;
+mod input;
+mod wire;
+
+pub use engine::engine;
+pub use input::Input;
+pub use wire::{backend_messages, frontend_messages, scram, startup};
+
+/// A fuzz target.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name: of its file in `fuzz/fuzz_targets` and of its corpus in `fuzz/corpus`.
+    pub name: &'static str,
+    /// What it does.
+    pub body: fn(&[u8]),
+}
+
+/// All of them.
+pub const TARGETS: [Target; 5] = [
+    Target { name: "startup", body: startup },
+    Target { name: "frontend_messages", body: frontend_messages },
+    Target { name: "backend_messages", body: backend_messages },
+    Target { name: "scram", body: scram },
+    Target { name: "engine", body: engine },
+];

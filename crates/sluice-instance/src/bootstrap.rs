@@ -1,0 +1,283 @@
+//! The roles that a new server needs: a first user with a database, and the role by which the pool looks up secrets.
+//!
+//! Run at each start; what is there already stays. It logs in as the superuser by peer authentication on the Unix
+//! socket, which `pg_ident.conf` allows to the system user that runs PostgreSQL, and to root. Passwords reach the
+//! server as SCRAM verifiers only, so none can get into its log.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use ::postgres::{Client, Config, NoTls, error::SqlState};
+
+use crate::{
+    data_dir::DataDir,
+    files::{self, Owner},
+    secret::Password,
+    server::Endpoint,
+};
+
+/// PostgreSQL's superuser. It has no password: it logs in by peer authentication only.
+pub const SUPERUSER: &str = "postgres";
+/// The first user.
+pub const FIRST_USER: &str = "sluice";
+/// Its database.
+pub const FIRST_DATABASE: &str = "sluice";
+
+const LOOKUP_USER: &str = "sluice_auth";
+const LOOKUP_DATABASE: &str = "postgres";
+const LOOKUP_QUERY: &str = "SELECT sluice.get_secret($1)";
+
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The function that the pool looks secrets up by. It returns what PostgreSQL itself would check a password against,
+/// for every role that may log in now, superusers included: a superuser with a password may log in to PostgreSQL by
+/// it, so also through the pool, and the one that Sluice makes has none. No row: no such role, or none that may log
+/// in by a password. `rolname = $1` compares without cutting `$1` to 63 bytes, as a cast to `name` would.
+const LOOKUP_FUNCTION: &str = "
+CREATE SCHEMA IF NOT EXISTS sluice;
+CREATE OR REPLACE FUNCTION sluice.get_secret(role_name text) RETURNS SETOF text
+  LANGUAGE sql STABLE SECURITY DEFINER ROWS 1 SET search_path = pg_catalog, pg_temp
+  AS $$
+    SELECT rolpassword FROM pg_catalog.pg_authid
+    WHERE rolname = $1 AND rolcanlogin AND rolpassword IS NOT NULL
+      AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.now())
+  $$;
+COMMENT ON FUNCTION sluice.get_secret(text) IS 'The secret of a role that may log in; for sluice''s pool only';
+REVOKE ALL ON FUNCTION sluice.get_secret(text) FROM PUBLIC;
+GRANT USAGE ON SCHEMA sluice TO sluice_auth;
+GRANT EXECUTE ON FUNCTION sluice.get_secret(text) TO sluice_auth;
+";
+
+/// How the pool looks up secrets.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    /// The role.
+    pub user: String,
+    /// Its password.
+    pub password: Password,
+    /// Where the function is.
+    pub database: String,
+    /// The query; takes the role's name as `$1`.
+    pub query: String,
+}
+
+/// What the server has now.
+#[derive(Debug, Clone)]
+pub struct Bootstrapped {
+    /// The first user's password, in a file.
+    pub password_file: PathBuf,
+    /// The same, as psql's `PGPASSFILE` has it.
+    pub pgpass_file: PathBuf,
+    /// Why the first user can't log in by that password, in PostgreSQL's words: an operator has changed one of them.
+    pub login_refused: Option<String>,
+    /// For the pool.
+    pub lookup: Lookup,
+}
+
+/// Why the roles could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// The superuser is not let in; an operator has changed the rules.
+    #[error(
+        "cannot log in to PostgreSQL as {SUPERUSER} by the Unix socket in {}: {why}\n\
+         {} must have the line:  local all {SUPERUSER} peer map=sluice\n\
+         and pg_ident.conf there:  sluice {peer} {SUPERUSER}",
+        socket_dir.display(), hba.display()
+    )]
+    Login {
+        /// The socket's folder.
+        socket_dir: PathBuf,
+        /// PostgreSQL's words.
+        why: String,
+        /// The file with the rules.
+        hba: PathBuf,
+        /// The system user that must be allowed.
+        peer: String,
+    },
+    /// A statement failed.
+    #[error("cannot {what}: {why}")]
+    Sql {
+        /// What was tried.
+        what: &'static str,
+        /// PostgreSQL's words.
+        why: String,
+    },
+    /// A password's file can't be read or written.
+    #[error("cannot keep a password in {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A password's file has something else in it.
+    #[error(
+        "{} does not hold a password in one line\nremove it: a new password is then made and set", path.display()
+    )]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system's random source fails.
+    #[error("no random numbers for a password: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Makes what is missing of the roles, and the files with their passwords.
+pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped, BootstrapError> {
+    let root = data_dir.root();
+    let mut client = superuser(data_dir, endpoint)?;
+    let lookup = make_lookup(&mut client, &root.join("auth-password"))?;
+    let password_file = root.join("password");
+    let password = make_first_user(&mut client, &password_file)?;
+    let pgpass_file = root.join("pgpass");
+    files::write_private(&pgpass_file, pgpass(password.expose()).as_bytes(), Owner::Us)
+        .map_err(|source| BootstrapError::File { path: pgpass_file.clone(), source })?;
+    let login_refused = try_login(endpoint, &password);
+    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup })
+}
+
+fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
+    let mut config = Config::new();
+    config.host_path(&endpoint.socket_dir).port(endpoint.port).user(user).dbname(database);
+    config.application_name("sluice up").connect_timeout(CONNECT_TIME_MAX);
+    config.options("-c statement_timeout=60s -c default_transaction_read_only=off");
+    config
+}
+
+fn superuser(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Client, BootstrapError> {
+    connection(endpoint, SUPERUSER, LOOKUP_DATABASE).connect(NoTls).map_err(|error| BootstrapError::Login {
+        socket_dir: endpoint.socket_dir.clone(),
+        why: words(&error),
+        hba: data_dir.pgdata().join("pg_hba.conf"),
+        peer: if data_dir.run_as().switches() { "root" } else { data_dir.run_as().name() }.to_owned(),
+    })
+}
+
+/// The look-up role is Sluice's own: its password is set anew at each start.
+fn make_lookup(client: &mut Client, file: &Path) -> Result<Lookup, BootstrapError> {
+    let (password, _) = read_or_make(file)?;
+    let what = "make the role by which the pool looks up secrets";
+    let verb = if role_exists(client, LOOKUP_USER)? { "ALTER" } else { "CREATE" };
+    let role = format!("{verb} ROLE {LOOKUP_USER} LOGIN PASSWORD '{}';", verifier(&password));
+    // One simple query is one transaction: the function is at no time anybody's.
+    client.batch_execute(&format!("BEGIN;{role}{LOOKUP_FUNCTION}COMMIT;")).map_err(|error| sql(what, &error))?;
+    Ok(Lookup {
+        user: LOOKUP_USER.to_owned(),
+        password,
+        database: LOOKUP_DATABASE.to_owned(),
+        query: LOOKUP_QUERY.to_owned(),
+    })
+}
+
+/// The first user is the operator's once it exists: its password is set only together with the file's.
+fn make_first_user(client: &mut Client, file: &Path) -> Result<Password, BootstrapError> {
+    let (password, new) = read_or_make(file)?;
+    let exists = role_exists(client, FIRST_USER)?;
+    if new || !exists {
+        let verb = if exists { "ALTER" } else { "CREATE" };
+        let role = format!("{verb} ROLE {FIRST_USER} LOGIN PASSWORD '{}'", verifier(&password));
+        client.batch_execute(&role).map_err(|error| sql("make the first user", &error))?;
+    }
+    let what = "make the first database";
+    let query = "SELECT 1 FROM pg_catalog.pg_database WHERE datname = $1";
+    if client.query_opt(query, &[&FIRST_DATABASE]).map_err(|error| sql(what, &error))?.is_none() {
+        let database = format!("CREATE DATABASE {FIRST_DATABASE} OWNER {FIRST_USER}");
+        client.batch_execute(&database).map_err(|error| sql(what, &error))?;
+    }
+    Ok(password)
+}
+
+fn role_exists(client: &mut Client, role: &str) -> Result<bool, BootstrapError> {
+    let row = client.query_opt("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", &[&role]);
+    row.map(|row| row.is_some()).map_err(|error| sql("look for a role", &error))
+}
+
+/// A SCRAM-SHA-256 verifier: base64, digits and `$:`, so it needs no quoting within an SQL literal.
+fn verifier(password: &Password) -> String {
+    postgres_protocol::password::scram_sha_256(password.expose().as_bytes())
+}
+
+/// The password in a file, and whether it was made just now. The file comes first, the role second: after an
+/// interruption between the two, the next start finds the file and gives its password to the role.
+fn read_or_make(path: &Path) -> Result<(Password, bool), BootstrapError> {
+    let file_error = |source| BootstrapError::File { path: path.to_owned(), source };
+    match fs::read_to_string(path) {
+        Ok(text) => {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(file_error)?;
+            let password = Password::from_file(&text);
+            Ok((password.ok_or_else(|| BootstrapError::BadFile { path: path.to_owned() })?, false))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let password = Password::random().map_err(BootstrapError::Random)?;
+            let line = format!("{}\n", password.expose());
+            files::write_private(path, line.as_bytes(), Owner::Us).map_err(file_error)?;
+            Ok((password, true))
+        }
+        Err(source) => Err(file_error(source)),
+    }
+}
+
+/// A line for any host, port and database (PostgreSQL documentation, 34.16): the file is for this one server.
+fn pgpass(password: &str) -> String {
+    let escaped = password.replace('\\', "\\\\").replace(':', "\\:");
+    format!("*:*:*:{FIRST_USER}:{escaped}\n")
+}
+
+fn try_login(endpoint: &Endpoint, password: &Password) -> Option<String> {
+    let mut config = connection(endpoint, FIRST_USER, FIRST_DATABASE);
+    config.password(password.expose()).connect(NoTls).err().map(|error| words(&error))
+}
+
+fn sql(what: &'static str, error: &::postgres::Error) -> BootstrapError {
+    BootstrapError::Sql { what, why: words(error) }
+}
+
+/// PostgreSQL's own words, with the remedy where the cause is known.
+fn words(error: &::postgres::Error) -> String {
+    let Some(server) = error.as_db_error() else {
+        return std::error::Error::source(error)
+            .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+    };
+    let hint = match *server.code() {
+        SqlState::DISK_FULL => "\nthe disk is full: make room, or move the data with --data DIR",
+        _ => "",
+    };
+    format!("{}: {}{hint}", server.severity(), server.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passfile_lines() {
+        assert_eq!(pgpass("a:b\\c"), "*:*:*:sluice:a\\:b\\\\c\n");
+    }
+
+    #[test]
+    fn verifiers_need_no_quoting() {
+        let verifier = verifier(&Password::random().unwrap());
+        assert!(verifier.starts_with("SCRAM-SHA-256$4096:"));
+        assert!(!verifier.contains(['\'', '\\']));
+    }
+
+    #[test]
+    fn a_password_file_is_kept_and_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        let (made, new) = read_or_make(&path).unwrap();
+        assert!(new);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(read_or_make(&path).unwrap(), (made, false));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+        fs::write(&path, "one\ntwo\n").unwrap();
+        let error = read_or_make(&path).unwrap_err().to_string();
+        assert!(error.contains("does not hold a password"), "{error}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Why an instance's directory can't be used. The fault is the configuration's or the machine's, never a client's.
+
+use std::{io, path::PathBuf};
+
+use crate::{binaries::Binaries, diagnosis::Tail};
+
+/// Why an instance's directory can't be used; each message ends with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// A file or folder can't be made, read or written.
+    #[error("cannot {what} {}: {source}{}", path.display(), remedy(source))]
+    Io {
+        /// What was tried, as a verb.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another Sluice uses it. Trying again helps once that one has stopped.
+    #[error(
+        "another sluice uses {}{}\nstop that one first, or choose another directory with --data DIR",
+        path.display(),
+        pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+        /// The other one's process.
+        pid: Option<u32>,
+    },
+    /// PostgreSQL's user can't get there.
+    #[error(
+        "user {user} cannot enter {} on the way to {}\n\
+         run chmod o+x {}, choose a directory elsewhere (--data /var/lib/sluice), or another user (--run-as USER)",
+        at.display(), path.display(), at.display()
+    )]
+    Blocked {
+        /// The user that runs PostgreSQL.
+        user: String,
+        /// The first part of the path that stops it.
+        at: PathBuf,
+        /// Where it has to go.
+        path: PathBuf,
+    },
+    /// The directory is PostgreSQL's own, not an instance's.
+    #[error(
+        "{} is a PostgreSQL data directory itself; sluice keeps PostgreSQL's files in a folder pgdata within its own\n\
+         choose another directory with --data DIR, or put the pool before that server with sluice serve",
+        path.display()
+    )]
+    IsPgData {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There are files where the data directory should be.
+    #[error(
+        "{} is not empty, and is no PostgreSQL data directory (no PG_VERSION)\n\
+         move it away, or choose another directory with --data DIR",
+        path.display()
+    )]
+    NotPgData {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The data are of another major version.
+    #[error(
+        "{} has data of PostgreSQL {found}, but {} is PostgreSQL {}\n\
+         name PostgreSQL {found}'s programs with --pg-bin (Debian, Ubuntu: apt-get install postgresql-{found}, \
+         --pg-bin /usr/lib/postgresql/{found}/bin), or move the data to {} with pg_upgrade",
+        path.display(), binaries.dir.display(), binaries.version, binaries.version.major
+    )]
+    WrongMajor {
+        /// PostgreSQL's data directory.
+        path: PathBuf,
+        /// What its `PG_VERSION` says.
+        found: String,
+        /// The programs that were found.
+        binaries: Box<Binaries>,
+    },
+    /// The data belong to somebody else.
+    #[error(
+        "{} belongs to user {owner}, but PostgreSQL would run as {user}\n\
+         start with --run-as {owner}, or give the files away: chown -R {user} {}",
+        path.display(), path.display()
+    )]
+    WrongOwner {
+        /// PostgreSQL's data directory.
+        path: PathBuf,
+        /// Its owner, by name or number.
+        owner: String,
+        /// The user that runs PostgreSQL.
+        user: String,
+    },
+    /// Too little room to create one.
+    #[error(
+        "{} has {} MB free; a new data directory needs {} MB\nmake room, or choose another disk with --data DIR",
+        path.display(), free_bytes >> 20, needed_bytes >> 20
+    )]
+    DiskFull {
+        /// The directory.
+        path: PathBuf,
+        /// What an ordinary user may still write there.
+        free_bytes: u64,
+        /// What is asked for.
+        needed_bytes: u64,
+    },
+    /// `initdb` failed; nothing of it is left.
+    #[error("initdb failed ({how}); its last words:{tail}")]
+    InitDb {
+        /// How it ended.
+        how: String,
+        /// What it printed.
+        tail: Tail,
+    },
+}
+
+impl DataDirError {
+    pub(crate) fn io(what: &'static str, path: &std::path::Path, source: io::Error) -> Self {
+        Self::Io { what, path: path.to_owned(), source }
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "\nchoose a directory that you may write, with --data DIR"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "\nthe disk is full: make room, or choose another disk with --data DIR"
+        }
+        io::ErrorKind::NotADirectory => "\na part of this path is a file: choose another directory with --data DIR",
+        _ => "",
+    }
+}

@@ -1,0 +1,237 @@
+//! The directory of one instance: created once, used by one Sluice at a time, of the binaries' major version.
+//!
+//! ```text
+//! DIR/lock           held (flock) while a Sluice uses the directory; holds its process id
+//! DIR/pgdata/        PostgreSQL's data directory, of the user that runs PostgreSQL
+//! DIR/run/           its Unix socket (elsewhere if the path would be too long)
+//! DIR/log/           postgres.log, postgres.log.1, initdb.log
+//! DIR/password       the first user's password; DIR/pgpass is the same for psql
+//! DIR/auth-password  the look-up role's password
+//! DIR/sluice.toml    the pool's configuration, written at each start
+//! ```
+//!
+//! A [`DataDir`] in hand is locked, complete, and fits its binaries. Nothing here starts a server.
+
+mod create;
+mod error;
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+pub use self::error::DataDirError;
+use crate::{binaries::Binaries, event::Observer, run_as::RunAs, socket_dir};
+
+/// Free space below which no data directory is created: a new one has 40 MB, and grows by its first segments of log.
+const FREE_BYTES_MIN: u64 = 200 << 20;
+
+/// What to open or create.
+#[derive(Debug, Clone)]
+pub struct DataDirSpec {
+    /// The directory; created if missing.
+    pub root: PathBuf,
+    /// PostgreSQL's programs.
+    pub binaries: Binaries,
+    /// The user that runs them.
+    pub run_as: RunAs,
+    /// Whether `initdb` waits until all is on disk. Only tests say no.
+    pub sync: bool,
+    /// Free space, in bytes, below which nothing is created.
+    pub free_bytes_min: u64,
+}
+
+impl DataDirSpec {
+    /// With safe values for everything else.
+    pub fn new(root: impl Into<PathBuf>, binaries: Binaries, run_as: RunAs) -> Self {
+        Self { root: root.into(), binaries, run_as, sync: true, free_bytes_min: FREE_BYTES_MIN }
+    }
+}
+
+/// An instance's directory, locked for as long as this value lives.
+#[derive(Debug)]
+pub struct DataDir {
+    root: PathBuf,
+    pgdata: PathBuf,
+    socket_dir: PathBuf,
+    binaries: Binaries,
+    run_as: RunAs,
+    created: bool,
+    /// Unlocked when it closes.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens the directory; creates it if it is missing.
+    pub fn open(spec: DataDirSpec, observer: &dyn Observer) -> Result<Self, DataDirError> {
+        let root = make_root(&spec)?;
+        let lock = take_lock(&root)?;
+        check_reach(&spec, &root)?;
+        let socket_dir = socket_dir::prepare(&root, &spec.run_as)
+            .map_err(|source| DataDirError::io("prepare the folder of the Unix socket for", &root, source))?;
+        make_dir(&root.join("log"), 0o700)?;
+
+        let pgdata = root.join("pgdata");
+        let created = match look_at(&pgdata)? {
+            Found::Nothing => {
+                create::create(&spec, &root, &pgdata, observer)?;
+                true
+            }
+            Found::Cluster { major } => {
+                check_major(&spec.binaries, &pgdata, &major)?;
+                check_owner(&spec.run_as, &pgdata)?;
+                false
+            }
+        };
+        let pgdata = pgdata.canonicalize().map_err(|source| DataDirError::io("open", &pgdata, source))?;
+        let DataDirSpec { binaries, run_as, .. } = spec;
+        Ok(Self { root, pgdata, socket_dir, binaries, run_as, created, _lock: lock })
+    }
+
+    /// The instance's directory, absolute.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// PostgreSQL's data directory within it.
+    pub fn pgdata(&self) -> &Path {
+        &self.pgdata
+    }
+
+    /// The folder of the Unix socket.
+    pub fn socket_dir(&self) -> &Path {
+        &self.socket_dir
+    }
+
+    /// PostgreSQL's log.
+    pub fn log_file(&self) -> PathBuf {
+        self.root.join("log/postgres.log")
+    }
+
+    /// PostgreSQL's programs.
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    /// The user that runs them.
+    pub fn run_as(&self) -> &RunAs {
+        &self.run_as
+    }
+
+    /// Whether it was created just now.
+    pub fn created(&self) -> bool {
+        self.created
+    }
+}
+
+/// Creates the directory if it is missing; returns its absolute path without symbolic links.
+fn make_root(spec: &DataDirSpec) -> Result<PathBuf, DataDirError> {
+    let root = &spec.root;
+    // Nothing is created where PostgreSQL's user could not follow.
+    let existing = root.ancestors().find_map(|part| part.canonicalize().ok());
+    if let Some(existing) = existing.filter(|path| path.is_dir()) {
+        check_reach(spec, &existing)?;
+    }
+    if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(parent);
+        made.map_err(|source| DataDirError::io("create", parent, source))?;
+    }
+    // PostgreSQL's user must be able to pass through; only the owner lists it.
+    if make_dir(root, 0o700)? && spec.run_as.switches() {
+        let opened = fs::set_permissions(root, fs::Permissions::from_mode(0o711));
+        opened.map_err(|source| DataDirError::io("set the mode of", root, source))?;
+    }
+    let root = root.canonicalize().map_err(|source| DataDirError::io("open", root, source))?;
+    if root.join("PG_VERSION").exists() {
+        return Err(DataDirError::IsPgData { path: root });
+    }
+    Ok(root)
+}
+
+/// Says whether it was missing.
+fn make_dir(path: &Path, mode: u32) -> Result<bool, DataDirError> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(false),
+        Err(source) => Err(DataDirError::io("create", path, source)),
+    }
+}
+
+/// Locks `root/lock`, and writes our process id into it for whoever comes second.
+fn take_lock(root: &Path) -> Result<File, DataDirError> {
+    let path = root.join("lock");
+    let error = |source| DataDirError::io("lock", &path, source);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(error)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            // Without the number the message is still right.
+            let pid = fs::read_to_string(&path).ok().and_then(|holder| holder.trim().parse().ok());
+            return Err(DataDirError::Locked { path: root.to_owned(), pid });
+        }
+        Err(TryLockError::Error(source)) => return Err(error(source)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(error)?;
+    Ok(file)
+}
+
+/// PostgreSQL's user must be able to enter the directory and to run the programs.
+fn check_reach(spec: &DataDirSpec, root: &Path) -> Result<(), DataDirError> {
+    for path in [root, &spec.binaries.postgres] {
+        if let Some(at) = spec.run_as.blocked_at(path) {
+            return Err(DataDirError::Blocked { user: spec.run_as.name().to_owned(), at, path: path.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+enum Found {
+    Nothing,
+    Cluster { major: String },
+}
+
+fn look_at(pgdata: &Path) -> Result<Found, DataDirError> {
+    match fs::read_to_string(pgdata.join("PG_VERSION")) {
+        Ok(text) => return Ok(Found::Cluster { major: text.trim().to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(DataDirError::io("read", &pgdata.join("PG_VERSION"), source)),
+    }
+    match fs::read_dir(pgdata) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(Found::Nothing),
+            Some(_) => Err(DataDirError::NotPgData { path: pgdata.to_owned() }),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(source) => Err(DataDirError::io("read", pgdata, source)),
+    }
+}
+
+fn check_major(binaries: &Binaries, pgdata: &Path, found: &str) -> Result<(), DataDirError> {
+    if found == binaries.version.major.to_string() {
+        return Ok(());
+    }
+    let binaries = Box::new(binaries.clone());
+    Err(DataDirError::WrongMajor { path: pgdata.to_owned(), found: found.to_owned(), binaries })
+}
+
+fn check_owner(run_as: &RunAs, pgdata: &Path) -> Result<(), DataDirError> {
+    let metadata = fs::metadata(pgdata).map_err(|source| DataDirError::io("read", pgdata, source))?;
+    if metadata.uid() == run_as.uid() {
+        return Ok(());
+    }
+    let owner = nix::unistd::User::from_uid(metadata.uid().into()).ok().flatten();
+    Err(DataDirError::WrongOwner {
+        path: pgdata.to_owned(),
+        owner: owner.map_or_else(|| metadata.uid().to_string(), |user| user.name),
+        user: run_as.name().to_owned(),
+    })
+}

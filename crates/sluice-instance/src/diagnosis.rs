@@ -1,0 +1,172 @@
+//! What the end of a log or of a program's output says about the cause, and the remedy.
+//!
+//! The messages are PostgreSQL's own, in English: Sluice starts its programs with `LC_ALL=C.UTF-8`, and the data
+//! directory's `lc_messages` is C or C.UTF-8.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use crate::disk;
+
+/// How much of a log's end is read.
+const TAIL_BYTES: u64 = 8 * 1024;
+/// How much of it is shown.
+const TAIL_LINES: usize = 20;
+
+/// A cause that was recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// The disk, or the user's quota, is full.
+    DiskFull,
+    /// The TCP address is taken.
+    AddressInUse,
+    /// `postgresql.conf` or another configuration file can't be read.
+    BadConfiguration,
+    /// Shared memory, semaphores or memory are short.
+    OutOfMemory,
+    /// Processes of an earlier server still run.
+    StillInUse,
+    /// PostgreSQL's user may not read or write its files.
+    Permission,
+}
+
+impl Diagnosis {
+    /// Recognises the cause in the last lines of a log; the last line that says anything wins.
+    pub fn of(text: &str) -> Option<Self> {
+        text.lines().rev().find_map(Self::of_line)
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        const TABLE: [(&str, Diagnosis); 13] = [
+            ("No space left on device", Diagnosis::DiskFull),
+            // PostgreSQL's hint after a write that fell short.
+            ("Check free disk space", Diagnosis::DiskFull),
+            ("Disk quota exceeded", Diagnosis::DiskFull),
+            ("could not bind", Diagnosis::AddressInUse),
+            ("Address already in use", Diagnosis::AddressInUse),
+            ("contains errors", Diagnosis::BadConfiguration),
+            ("unrecognized configuration parameter", Diagnosis::BadConfiguration),
+            ("invalid value for parameter", Diagnosis::BadConfiguration),
+            ("could not load pg_hba.conf", Diagnosis::BadConfiguration),
+            ("is still in use", Diagnosis::StillInUse),
+            ("Cannot allocate memory", Diagnosis::OutOfMemory),
+            ("could not create semaphores", Diagnosis::OutOfMemory),
+            ("Permission denied", Diagnosis::Permission),
+        ];
+        TABLE.iter().find(|(text, _)| line.contains(text)).map(|(_, diagnosis)| *diagnosis)
+    }
+
+    /// What to do about it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::DiskFull => "the disk is full: make room, or move the data with --data DIR",
+            Self::AddressInUse => "the address is in use: stop who uses it, or choose another port",
+            Self::BadConfiguration => "PostgreSQL's configuration has an error: the lines above name file and setting",
+            Self::OutOfMemory => "memory is short: lower shared_buffers in postgresql.conf, or free some",
+            Self::StillInUse => "processes of an earlier PostgreSQL still use this directory: end them",
+            Self::Permission => "PostgreSQL's user may not use a file: correct its owner and mode",
+        }
+    }
+}
+
+/// The end of a log, and the cause if it was recognised; shown below an error's first line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tail {
+    /// The last lines.
+    pub text: String,
+    /// The cause.
+    pub diagnosis: Option<Diagnosis>,
+}
+
+impl Tail {
+    /// Of a program's output.
+    pub(crate) fn of(output: &str) -> Self {
+        let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+        let text = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
+        Self { diagnosis: Diagnosis::of(&text), text }
+    }
+
+    /// Of a log file, from `start` on: what came before is not about this start.
+    pub(crate) fn of_file(path: &Path, start: u64) -> Self {
+        let output = read_end(path, start).unwrap_or_else(|error| format!("(the log can't be read: {error})"));
+        let tail = Self::of(&output);
+        // A log that is on the full disk itself has lost the message.
+        let full = disk::free_bytes(path).is_ok_and(|free| free < disk::FULL_BYTES);
+        Self { diagnosis: tail.diagnosis.or(full.then_some(Diagnosis::DiskFull)), ..tail }
+    }
+
+    /// The last line without time stamp and process.
+    pub(crate) fn last_message(&self) -> Option<String> {
+        let line = self.text.lines().last()?;
+        Some(line.split_once("] ").map_or(line, |(_, message)| message).trim().to_owned())
+    }
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.text.lines() {
+            write!(f, "\n  | {line}")?;
+        }
+        self.diagnosis.map_or(Ok(()), |diagnosis| write!(f, "\n{}", diagnosis.remedy()))
+    }
+}
+
+fn read_end(path: &Path, start: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(start.max(length.saturating_sub(TAIL_BYTES)).min(length)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes() {
+        for (text, expected) in [
+            ("PANIC:  could not write to file \"x\": No space left on device", Some(Diagnosis::DiskFull)),
+            (
+                "initdb: error: could not write file \"x\": No space left on device\ninitdb: removing",
+                Some(Diagnosis::DiskFull),
+            ),
+            ("LOG:  could not bind IPv4 address \"127.0.0.1\": Address already in use", Some(Diagnosis::AddressInUse)),
+            ("FATAL:  configuration file \"postgresql.conf\" contains errors", Some(Diagnosis::BadConfiguration)),
+            ("FATAL:  could not map anonymous shared memory: Cannot allocate memory", Some(Diagnosis::OutOfMemory)),
+            (
+                "FATAL:  pre-existing shared memory block (key 1, ID 2) is still in use\nHINT:  Terminate",
+                Some(Diagnosis::StillInUse),
+            ),
+            (
+                "ERROR:  could not write block 27 in file \"x\": wrote only 4096 of 8192 bytes\nHINT:  Check free disk space.",
+                Some(Diagnosis::DiskFull),
+            ),
+            ("LOG:  database system was shut down", None),
+            ("", None),
+        ] {
+            assert_eq!(Diagnosis::of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_file_from_this_start_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let old = "No space left on device\n";
+        let new: String = (0..100).map(|i| format!("2026-11-20 23:00:00.000 UTC [77] LOG:  line {i}\n")).collect();
+        std::fs::write(&path, format!("{old}{new}")).unwrap();
+
+        let tail = Tail::of_file(&path, old.len() as u64);
+        assert_eq!(tail.text.lines().count(), TAIL_LINES);
+        assert_eq!(tail.last_message().as_deref(), Some("LOG:  line 99"));
+        assert_eq!(tail.diagnosis, None);
+        assert_eq!(Tail::of_file(&path, 1 << 40).text, "");
+        assert!(Tail::of_file(&dir.path().join("none"), 0).text.contains("can't be read"));
+    }
+}

@@ -1,0 +1,14 @@
+//! How much room a disk has.
+
+use std::{io, path::Path};
+
+use nix::sys::statvfs::statvfs;
+
+/// Free space, in bytes, below which PostgreSQL can be said to have run out of it: less than one segment of its log.
+pub(crate) const FULL_BYTES: u64 = 16 << 20;
+
+/// What an ordinary user may still write to the disk that `path` is on, in bytes.
+pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
+    let stat = statvfs(path)?;
+    Ok(stat.blocks_available().saturating_mul(stat.fragment_size()))
+}

@@ -1,0 +1,155 @@
+//! What happens to the server, as values: the caller decides how to show it.
+//!
+//! Each event reads as one line of English by `Display`.
+
+use std::{fmt, path::PathBuf, process::ExitStatus, time::Duration};
+
+use crate::server::StopMode;
+
+/// Something worth telling. Steps that take long come with a beginning and an end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The data directory does not exist yet; `initdb` starts.
+    Creating {
+        /// Where it will be.
+        pgdata: PathBuf,
+    },
+    /// `initdb` has finished.
+    Created {
+        /// How long it took.
+        took: Duration,
+    },
+    /// An earlier `initdb` was interrupted; what it left is removed.
+    RemovedLeftover {
+        /// What was removed.
+        path: PathBuf,
+    },
+    /// `postmaster.pid` names a process that is gone, or that is not this PostgreSQL.
+    StalePidFile {
+        /// The process it names.
+        pid: i32,
+    },
+    /// A PostgreSQL of an earlier run is still shutting down.
+    WaitingForEarlier {
+        /// Its process.
+        pid: i32,
+    },
+    /// Server processes whose postmaster died were ended, so that a new one can start.
+    EndedOrphans {
+        /// How many.
+        count: usize,
+    },
+    /// A postmaster was started; it is not ready yet.
+    Starting {
+        /// Its process.
+        pid: u32,
+    },
+    /// Still not ready; told about once a second.
+    StillStarting {
+        /// Since the start.
+        waited: Duration,
+        /// The last line of PostgreSQL's log, which says what it is doing.
+        last_log_line: Option<String>,
+    },
+    /// PostgreSQL accepts connections.
+    Ready {
+        /// Its process.
+        pid: u32,
+        /// From the start to here.
+        took: Duration,
+    },
+    /// The postmaster ended though nobody asked it to.
+    Crashed {
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// It will be started again.
+    Restarting {
+        /// After this long.
+        delay: Duration,
+        /// Quick failures in a row so far.
+        failures: u32,
+    },
+    /// Starting it again did not work; the next attempt may.
+    RestartFailed {
+        /// The error, with the log's end.
+        error: String,
+    },
+    /// It failed too often in a row and stays down.
+    GaveUp {
+        /// Quick failures in a row.
+        failures: u32,
+        /// Why, with the log's end.
+        error: String,
+    },
+    /// A shutdown was asked for.
+    Stopping {
+        /// How.
+        mode: StopMode,
+    },
+    /// The postmaster has ended on request.
+    Stopped {
+        /// How long it took.
+        took: Duration,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Creating { pgdata } => write!(f, "creating the data directory {}", pgdata.display()),
+            Self::Created { took } => write!(f, "created the data directory in {:.1} s", took.as_secs_f64()),
+            Self::RemovedLeftover { path } => {
+                write!(f, "removed what an interrupted start had left in {}", path.display())
+            }
+            Self::StalePidFile { pid } => {
+                write!(f, "PostgreSQL was not shut down properly (postmaster.pid names process {pid}, which is gone)")
+            }
+            Self::WaitingForEarlier { pid } => {
+                write!(f, "waiting for the PostgreSQL of an earlier run (process {pid}) to end")
+            }
+            Self::EndedOrphans { count } => write!(f, "ended {count} PostgreSQL processes that had lost their parent"),
+            Self::Starting { pid } => write!(f, "starting PostgreSQL (process {pid})"),
+            Self::StillStarting { waited, last_log_line } => {
+                write!(f, "PostgreSQL is not ready after {} s", waited.as_secs())?;
+                last_log_line.as_ref().map_or(Ok(()), |line| write!(f, "; its log says: {line}"))
+            }
+            Self::Ready { pid, took } => {
+                write!(f, "PostgreSQL is ready (process {pid}, {:.1} s)", took.as_secs_f64())
+            }
+            Self::Crashed { status } => write!(f, "PostgreSQL ended by itself ({status})"),
+            Self::Restarting { delay, failures } if delay.is_zero() => {
+                write!(f, "starting PostgreSQL again (failure {failures})")
+            }
+            Self::Restarting { delay, failures } => {
+                write!(f, "starting PostgreSQL again in {:.1} s (failure {failures})", delay.as_secs_f64())
+            }
+            Self::RestartFailed { error } => write!(f, "PostgreSQL could not be started again: {error}"),
+            Self::GaveUp { failures, error } => {
+                write!(f, "PostgreSQL failed {failures} times in a row and stays down: {error}")
+            }
+            Self::Stopping { mode } => write!(f, "stopping PostgreSQL ({mode} shutdown)"),
+            Self::Stopped { took } => write!(f, "PostgreSQL has stopped ({:.1} s)", took.as_secs_f64()),
+        }
+    }
+}
+
+/// Who is told. Called from the caller's thread and from the keeper's; it must return soon.
+pub trait Observer: Send + Sync {
+    /// Something happened.
+    fn event(&self, event: Event);
+}
+
+impl<F: Fn(Event) + Send + Sync> Observer for F {
+    fn event(&self, event: Event) {
+        self(event);
+    }
+}
+
+/// Tells nobody.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Observer for Silent {
+    fn event(&self, _event: Event) {}
+}

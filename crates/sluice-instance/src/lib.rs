@@ -1,0 +1,42 @@
+//! PostgreSQL as a child process: find its binaries, create its data directory once, start it, watch it, stop it.
+//!
+//! The order of things, each step a type that the next one needs:
+//!
+//! 1. [`Binaries::find`]: which PostgreSQL.
+//! 2. [`RunAs::resolve`]: as which system user (PostgreSQL refuses root).
+//! 3. [`DataDir::open`]: the directory, created once, locked against a second user, of the right major version.
+//! 4. [`Postgres::start`]: the server, kept alive until [`Postgres::stop`].
+//! 5. [`bootstrap`](bootstrap::bootstrap): the first user and database, and the role by which the pool looks up
+//!    secrets.
+//! 6. [`PoolFile`]: the pool's configuration for this server.
+//!
+//! This crate knows the pool only as a reader of a configuration file. It prints nothing: what happens is told to an
+//! [`Observer`], and errors say what to do.
+
+mod binaries;
+pub mod bootstrap;
+mod data_dir;
+mod diagnosis;
+mod disk;
+mod event;
+mod files;
+mod orphans;
+mod pid_file;
+mod pool_file;
+mod run_as;
+mod secret;
+mod server;
+mod socket_dir;
+mod tuning;
+
+pub use crate::{
+    binaries::{Binaries, BinariesError, Version},
+    data_dir::{DataDir, DataDirError, DataDirSpec},
+    diagnosis::Diagnosis,
+    event::{Event, Observer, Silent},
+    pool_file::PoolFile,
+    run_as::{RunAs, RunAsError},
+    secret::Password,
+    server::{Endpoint, Postgres, PostgresConfig, RestartPolicy, StartError, State, StopMode, StopReport},
+    tuning::{Host, Tuning},
+};

@@ -1,0 +1,119 @@
+//! The pool's configuration for an instance's server: written at each start, read by the pool as any other.
+
+use std::{io, net::SocketAddr, path::Path};
+
+use crate::{
+    bootstrap::Lookup,
+    files::{self, Owner},
+    server::Endpoint,
+};
+
+/// What the file says.
+#[derive(Debug, Clone)]
+pub struct PoolFile {
+    /// Where clients connect.
+    pub listen: Vec<SocketAddr>,
+    /// Where the server is.
+    pub endpoint: Endpoint,
+    /// How the pool finds the clients' secrets.
+    pub lookup: Lookup,
+    /// Servers a (database, user).
+    pub pool_size: u32,
+    /// Servers in all.
+    pub servers_max: u32,
+    /// Clients in all.
+    pub clients_max: u32,
+}
+
+impl PoolFile {
+    /// Writes it, readable by this process's user only: it has a password.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        files::write_private(path, self.to_toml()?.as_bytes(), Owner::Us)
+    }
+
+    /// The file's text. Fails on a socket folder that is not UTF-8, which TOML can't hold.
+    fn to_toml(&self) -> io::Result<String> {
+        let Some(host) = self.endpoint.socket_dir.to_str() else {
+            let dir = self.endpoint.socket_dir.display();
+            return Err(io::Error::other(format!("{dir} is not UTF-8; choose another directory with --data DIR")));
+        };
+        let listen: Vec<String> = self.listen.iter().map(|address| quoted(&address.to_string())).collect();
+        let Lookup { user, password, database, query } = &self.lookup;
+        Ok(format!(
+            "\
+# Written by `sluice up` at each start: changes made here are lost.
+# To run the pool by a configuration of your own, copy this file and use `sluice serve -c FILE`.
+listen = [{listen}]
+
+[limits]
+clients = {clients_max}
+servers = {servers_max}
+
+[auth]
+method = \"scram-sha-256\"
+
+[auth.lookup]
+user = {user}
+password = {password}
+database = {database}
+query = {query}
+
+[[database]]
+name = \"*\"
+host = {host}
+port = {port}
+
+[database.pool]
+size = {size}
+",
+            listen = listen.join(", "),
+            clients_max = self.clients_max,
+            servers_max = self.servers_max,
+            user = quoted(user),
+            password = quoted(password.expose()),
+            database = quoted(database),
+            query = quoted(query),
+            host = quoted(host),
+            port = self.endpoint.port,
+            size = self.pool_size,
+        ))
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::secret::Password;
+
+    #[test]
+    fn reads_back_whatever_is_in_it() {
+        let dir = "/a \"b\"\\c\nd";
+        let file = PoolFile {
+            listen: vec!["127.0.0.1:6432".parse().unwrap(), "[::1]:6432".parse().unwrap()],
+            endpoint: Endpoint { socket_dir: PathBuf::from(dir), port: 5432, tcp: None },
+            lookup: Lookup {
+                user: "sluice_auth".to_owned(),
+                password: Password::from_file("it's \"secret\"").unwrap(),
+                database: "postgres".to_owned(),
+                query: "SELECT sluice.get_secret($1)".to_owned(),
+            },
+            pool_size: 20,
+            servers_max: 90,
+            clients_max: 10_000,
+        };
+        let text = file.to_toml().unwrap();
+        let read: toml_edit::DocumentMut = text.parse().unwrap();
+        assert_eq!(read["listen"][1].as_str(), Some("[::1]:6432"));
+        assert_eq!(read["limits"]["servers"].as_integer(), Some(90));
+        assert_eq!(read["limits"]["clients"].as_integer(), Some(10_000));
+        assert_eq!(read["auth"]["lookup"]["password"].as_str(), Some("it's \"secret\""));
+        assert_eq!(read["database"][0]["host"].as_str(), Some(dir));
+        assert_eq!(read["database"][0]["pool"]["size"].as_integer(), Some(20));
+    }
+}

@@ -1,0 +1,140 @@
+//! PostgreSQL's settings behind a pool, and the pool's limits, from the machine's size.
+//!
+//! They go to `sluice.conf`, which `postgresql.conf` includes; what an operator sets below that line, or by
+//! `ALTER SYSTEM`, wins. Where the server listens is given on the command line instead, and always holds.
+
+use std::{fmt::Write, fs, path::Path};
+
+use nix::sys::resource::{Resource, getrlimit};
+
+const MIB: u64 = 1 << 20;
+
+/// Connections beside the pool's: superusers, backups, monitoring, the pool's look-ups, replication.
+const RESERVE: u32 = 10;
+/// The pool's default.
+const CLIENTS_MAX: u32 = 10_000;
+/// Files that the pool has open beside its connections.
+const FILES_RESERVE: u64 = 256;
+/// PostgreSQL's own default, and Sluice's least.
+const CONNECTIONS_MIN: u32 = 100;
+/// PostgreSQL's default; more than a quarter of the memory helps no one.
+const SHARED_BUFFERS_MIN: u64 = 128 * MIB;
+/// The operating system's cache serves what is beyond; raise it on a machine that is PostgreSQL's alone.
+const SHARED_BUFFERS_MAX: u64 = 1024 * MIB;
+
+/// What the settings depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// Main memory in bytes, or the control group's limit if that is lower.
+    pub memory_bytes: u64,
+    /// Files that this process may have open at most, once it has raised its limit.
+    pub open_files: u64,
+}
+
+impl Host {
+    /// This machine; a quantity that can't be read counts as small.
+    pub fn current() -> Self {
+        let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
+        let total = parse_meminfo(&read("/proc/meminfo")).unwrap_or(512 * MIB);
+        let limit = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
+        let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+        Self { memory_bytes: total.min(limit), open_files }
+    }
+}
+
+/// `MemTotal` in bytes.
+fn parse_meminfo(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// The settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// `max_connections`.
+    pub connections: u32,
+    /// `shared_buffers` in bytes.
+    pub shared_buffers_bytes: u64,
+    /// `effective_cache_size` in bytes.
+    pub effective_cache_bytes: u64,
+    /// Clients that the pool may have: as many as its files allow, at most 10,000.
+    pub pool_clients_max: u32,
+}
+
+impl Tuning {
+    /// For a machine, and a pool of `pool_size` servers a (database, user).
+    pub fn new(host: Host, pool_size: u32) -> Self {
+        let connections = pool_size.saturating_add(RESERVE).max(CONNECTIONS_MIN);
+        let files_left = host.open_files.saturating_sub(u64::from(connections) + FILES_RESERVE);
+        Self {
+            connections,
+            pool_clients_max: u32::try_from(files_left).unwrap_or(u32::MAX).clamp(1, CLIENTS_MAX),
+            shared_buffers_bytes: (host.memory_bytes / 4).clamp(SHARED_BUFFERS_MIN, SHARED_BUFFERS_MAX),
+            effective_cache_bytes: (host.memory_bytes / 2).max(SHARED_BUFFERS_MIN),
+        }
+    }
+
+    /// How many connections the pool may open in all, so that the reserve stays free.
+    pub fn pool_servers_max(&self) -> u32 {
+        self.connections - RESERVE
+    }
+
+    /// The text of `sluice.conf`.
+    pub(crate) fn to_conf(self) -> String {
+        let mut conf = String::from(
+            "# Written by sluice at each start: changes made here are lost.\n\
+             # Put your own settings into postgresql.conf, below the line that includes this file.\n",
+        );
+        let rows = [
+            ("max_connections", self.connections.to_string(), "the pool's servers and a reserve"),
+            ("shared_buffers", mib(self.shared_buffers_bytes), "a quarter of the memory, at most 1 GB"),
+            ("effective_cache_size", mib(self.effective_cache_bytes), "half of the memory"),
+            ("max_wal_size", "2GB".to_owned(), "checkpoints by time, not by volume"),
+            ("min_wal_size", "256MB".to_owned(), ""),
+            ("password_encryption", "'scram-sha-256'".to_owned(), ""),
+            ("log_line_prefix", "'%m [%p] %q%u@%d '".to_owned(), ""),
+            ("lc_messages", "'C'".to_owned(), "sluice reads the log to explain failures"),
+        ];
+        for (name, value, reason) in rows {
+            let comment = if reason.is_empty() { String::new() } else { format!("  # {reason}") };
+            // Writing to a String can't fail.
+            let _ = writeln!(conf, "{name} = {value}{comment}");
+        }
+        conf
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{}MB", bytes / MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_memory_and_pool_size() {
+        for (memory_mib, pool_size, connections, shared_mib) in
+            [(256, 20, 100, 128), (2048, 20, 100, 512), (24_000, 200, 210, 1024), (24_000, u32::MAX, u32::MAX, 1024)]
+        {
+            let tuning = Tuning::new(Host { memory_bytes: memory_mib * MIB, open_files: 1 << 20 }, pool_size);
+            assert_eq!((tuning.connections, tuning.shared_buffers_bytes / MIB), (connections, shared_mib));
+            assert_eq!(tuning.pool_servers_max(), connections - RESERVE);
+        }
+    }
+
+    #[test]
+    fn clients_by_open_files() {
+        for (open_files, clients) in [(1 << 20, 10_000), (4096, 4096 - 100 - 256), (64, 1), (u64::MAX, 10_000)] {
+            assert_eq!(Tuning::new(Host { memory_bytes: MIB, open_files }, 20).pool_clients_max, clients);
+        }
+    }
+
+    #[test]
+    fn memory() {
+        assert_eq!(parse_meminfo("MemTotal:       24684288 kB\nMemFree: 1 kB\n"), Some(24_684_288 * 1024));
+        assert_eq!(parse_meminfo("MemFree: 1 kB\n"), None);
+        assert!(Host::current().memory_bytes >= 64 * MIB);
+    }
+}

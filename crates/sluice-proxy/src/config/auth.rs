@@ -1,0 +1,138 @@
+//! `[auth]` and `[auth.lookup]`: reads them, and checks that every method has what it needs.
+
+use super::{
+    AuthConfig, AuthMethod, LookupConfig, SecretSource, credentials, files,
+    listen::Listen,
+    reader::{Origin, Read, Section, Setting},
+    report::{Fault, Position},
+    schema,
+    users::{self, SecretForm},
+};
+
+pub(super) const RULES: &[&str] = &[
+    "Every method but `\"trust\"` needs `users_file` or `[auth.lookup]`; they exclude each other.",
+    "`\"trust\"` looks nothing up, so it excludes `[auth.lookup]`; with it, a `users_file` serves for logging in to \
+     servers.",
+    "`\"trust\"` on an address that other hosts can reach needs `trust_anyone = true`, which no other method takes.",
+    "`\"md5\"` can't check a SCRAM verifier, so a `users_file` with one excludes it.",
+    "`auth.lookup.database` must be the name of a `[[database]]`, or one must be named `\"*\"`; `auth.lookup.query` \
+     must contain `$1`.",
+];
+
+/// The table with what is needed to check it against others.
+pub(super) struct Auth {
+    pub(super) config: AuthConfig,
+    /// The database of the look-up, and where it is given.
+    pub(super) lookup_database: Option<(String, usize)>,
+}
+
+/// Reads `[auth]`.
+pub(super) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
+    let method = section.read(&schema::METHOD).or_default(AuthMethod::ScramSha256);
+    check_trust(section, method, listen);
+    let users_file = section.read(&schema::USERS_FILE);
+    let lookup_section = section.table(&schema::LOOKUP);
+    let lookup = lookup_section.is_given().then(|| read_lookup(&lookup_section));
+    let has_file = !matches!(users_file, Read::Absent);
+    check_sources(section, method, has_file, &lookup_section);
+    let file = users_file.given().map(|(path, offset)| (section.source().resolve(&path), offset));
+    if let Some((path, offset)) = &file {
+        check_users_file(section, method, path, *offset);
+    }
+    let (lookup, lookup_database) = lookup.unzip();
+    let file = file.map(|(path, _)| SecretSource::File(path));
+    let secrets = file.or_else(|| lookup.map(SecretSource::Lookup));
+    Auth { config: AuthConfig { method: method.value, secrets }, lookup_database: lookup_database.flatten() }
+}
+
+/// Reads `[auth.lookup]`; values that are missing have been noted, and the configuration will not be used.
+fn read_lookup(section: &Section<'_>) -> (LookupConfig, Option<(String, usize)>) {
+    let database = section.read_required(&schema::LOOKUP_DATABASE);
+    let query = section.read(&schema::QUERY).given();
+    if let Some((query, offset)) = &query
+        && !query.contains("$1")
+    {
+        let fault = Fault::new("the query does not ask for the user", "use $1 where the user's name belongs");
+        section.note(&schema::QUERY, *offset, fault);
+    }
+    let password = credentials::read(section, &schema::LOOKUP_PASSWORD, &schema::LOOKUP_PASSWORD_FILE);
+    let config = LookupConfig {
+        user: section.read_required(&schema::LOOKUP_USER).map(|(user, _)| user).unwrap_or_default(),
+        password: password.map(|(password, _)| password),
+        database: database.as_ref().map(|(name, _)| name.clone()).unwrap_or_default(),
+        query: query.map_or_else(|| schema::LOOKUP_QUERY.to_owned(), |(query, _)| query),
+        cache: section.read(&schema::CACHE).value().unwrap_or(schema::LOOKUP_CACHE),
+    };
+    (config, database)
+}
+
+/// Checks that trust is meant where other hosts can connect.
+fn check_trust(section: &Section<'_>, method: Setting<AuthMethod>, listen: &Listen) {
+    let anyone = section.read(&schema::TRUST_ANYONE).or_default(false);
+    if anyone.origin == Origin::Bad || method.origin == Origin::Bad {
+        return;
+    }
+    if method.value != AuthMethod::Trust {
+        if let Origin::Given(offset) = anyone.origin {
+            let fault = Fault::new("only method = \"trust\" takes it", "leave it out");
+            section.note(&schema::TRUST_ANYONE, offset, fault);
+        }
+        return;
+    }
+    if anyone.value {
+        return;
+    }
+    for (address, offset) in listen.addresses.iter().filter(|(address, _)| !address.ip().is_loopback()) {
+        let what = format!("auth.method = \"trust\" would let in anyone who reaches {address}, as any user");
+        let remedy = "choose another method, listen on 127.0.0.1, or allow it: trust_anyone = true in [auth]";
+        section.source().add(Some(*offset), schema::LISTEN.name, Fault::new(what, remedy));
+    }
+}
+
+/// Checks that the secrets have exactly one source.
+fn check_sources(section: &Section<'_>, method: Setting<AuthMethod>, has_file: bool, lookup: &Section<'_>) {
+    let note = |offset, key: &str, what: &str, remedy: &str| {
+        section.source().add(offset, key, Fault::new(what, remedy));
+    };
+    if has_file && lookup.is_given() {
+        note(lookup.offset(), "auth.lookup", "auth.users_file is given too", "keep one of the two");
+    }
+    match method {
+        Setting { origin: Origin::Bad, .. } => {}
+        Setting { value: AuthMethod::Trust, .. } if lookup.is_given() => {
+            let remedy = "leave out [auth.lookup], or choose another method";
+            note(lookup.offset(), "auth.lookup", "method = \"trust\" looks nothing up", remedy);
+        }
+        Setting { value: AuthMethod::Md5 | AuthMethod::ScramSha256, origin } if !has_file && !lookup.is_given() => {
+            let offset = match origin {
+                Origin::Given(offset) => Some(offset),
+                _ => section.offset(),
+            };
+            let what = "the method needs secrets, and none are given";
+            let remedy = "add users_file = \"users.txt\" to [auth], or add [auth.lookup] with user and database";
+            note(offset, "auth.method", what, remedy);
+        }
+        Setting { .. } => {}
+    }
+}
+
+/// Reads the users file, so that `sluice check` finds its problems too.
+fn check_users_file(section: &Section<'_>, method: Setting<AuthMethod>, path: &std::path::Path, offset: usize) {
+    let text = match files::read_private(path, files::USERS_BYTES_MAX) {
+        Ok(text) => text,
+        Err(fault) => return section.note(&schema::USERS_FILE, offset, fault),
+    };
+    let (users, mut problems) = users::read_lines(&text, path);
+    if method.value == AuthMethod::Md5 && method.origin != Origin::Bad {
+        for (user, (secret, line)) in &users {
+            if users::form(&secret.0) == Ok(SecretForm::Scram) {
+                let what = format!("auth.method = \"md5\" can't check the SCRAM verifier of {user:?}");
+                let remedy = "set auth.method = \"scram-sha-256\"; users with MD5 hashes can log in with it too";
+                let position = Some(Position { line: *line, column: 1 });
+                problems.push(Fault::new(what, remedy).at(path, position, ""));
+            }
+        }
+    }
+    problems.sort_by_key(|problem| problem.position);
+    section.source().add_elsewhere(problems);
+}

@@ -1,0 +1,120 @@
+//! `[[database]]`: reads the entries, and checks names, servers and logins.
+
+use std::{collections::HashMap, path::PathBuf};
+
+use super::{
+    DatabaseConfig, ServerAddress, credentials,
+    kinds::HostValue,
+    listen::{self, Listen},
+    pool::Pool,
+    reader::{Origin, Read, Section, Setting, Source},
+    report::Fault,
+    schema,
+};
+
+pub(super) const RULES: &[&str] = &[
+    "At least one `[[database]]` is needed; no name, `\"*\"` included, may come twice.",
+    "A `password` or `password_file` needs `user`: without it, every client would log in with the same password as \
+     another user.",
+    "A server can't be the place where Sluice itself listens.",
+];
+
+/// Where a server's sockets are if the file does not say: Debian's place.
+const SOCKET_DIR: &str = "/var/run/postgresql";
+
+/// PostgreSQL's port.
+const PORT: u32 = 5432;
+
+/// An entry, with what is needed to check it against others.
+pub(super) struct Database {
+    pub(super) config: DatabaseConfig,
+    pub(super) pool: Pool,
+    /// The name, `"*"` included, and where it is given.
+    pub(super) name: Option<(String, usize)>,
+}
+
+/// Reads one entry; what is missing has been noted, and the configuration will not be used.
+pub(super) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> Database {
+    let name = section.read_required(&schema::DATABASE_NAME);
+    let user = section.read(&schema::DATABASE_USER);
+    let has_user = !matches!(user, Read::Absent);
+    let password = credentials::read(section, &schema::DATABASE_PASSWORD, &schema::DATABASE_PASSWORD_FILE);
+    if let Some((_, offset)) = &password
+        && !has_user
+    {
+        let what = "a password without a user: all clients' users would log in with it";
+        section.note(&schema::DATABASE_PASSWORD, *offset, Fault::new(what, "add user, or leave out the password"));
+    }
+    let pool = Pool::read(&section.table(&schema::DATABASE_POOL), defaults);
+    let config = DatabaseConfig {
+        name: name.as_ref().map(|(name, _)| name.clone()).filter(|name| name != "*"),
+        server: read_server(section, listen),
+        dbname: section.read(&schema::DBNAME).value(),
+        user: user.value(),
+        password: password.map(|(password, _)| password),
+        pool: pool.settings(),
+    };
+    Database { config, pool, name }
+}
+
+/// Reads `host` and `port`.
+fn read_server(section: &Section<'_>, listen: &Listen) -> ServerAddress {
+    let host = section.read(&schema::HOST).or_default(HostValue::Dir(PathBuf::from(SOCKET_DIR)));
+    let port = section.read(&schema::PORT).or_default(PORT);
+    let usable = host.origin != Origin::Bad && port.origin != Origin::Bad;
+    // Where to say that a server is wrong: at its host, else at its port, else at the entry.
+    let offset =
+        [offset_of(&host), offset_of(&port), section.offset()].into_iter().flatten().next().unwrap_or_default();
+    // The schema lets nothing larger through.
+    let port = u16::try_from(port.value).unwrap_or(u16::MAX);
+    let note = |fault| {
+        if usable {
+            section.note(&schema::HOST, offset, fault);
+        }
+    };
+    let ring = |place: String| {
+        let remedy = "give the host and port of PostgreSQL, or listen elsewhere";
+        Fault::new(format!("{place} is where Sluice itself listens"), remedy)
+    };
+    match host.value {
+        HostValue::Dir(dir) => {
+            if let Err(fault) = listen::check_socket_path(&dir, port) {
+                note(fault);
+            }
+            if listen.is_own_unix(&dir, port) {
+                note(ring(format!("{}/.s.PGSQL.{port}", dir.display())));
+            }
+            ServerAddress::Unix { dir, port }
+        }
+        HostValue::Name(host) => {
+            if let Some(own) = listen.own_tcp(&host, port) {
+                note(ring(own.to_string()));
+            }
+            ServerAddress::Tcp { host, port }
+        }
+    }
+}
+
+fn offset_of<T>(setting: &Setting<T>) -> Option<usize> {
+    match setting.origin {
+        Origin::Given(offset) => Some(offset),
+        _ => None,
+    }
+}
+
+/// Checks that no name comes twice.
+pub(super) fn check_names(databases: &[Database], source: &Source<'_>) {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    for (name, offset) in databases.iter().filter_map(|database| database.name.as_ref()) {
+        match seen.get(name.as_str()) {
+            Some(first) => {
+                let what = format!("{name:?} already has an entry, in line {}", source.line(*first));
+                let path = schema::DATABASE.path_of(schema::DATABASE_NAME.name);
+                source.add(Some(*offset), path, Fault::new(what, "give each entry a name of its own"));
+            }
+            None => {
+                seen.insert(name, *offset);
+            }
+        }
+    }
+}

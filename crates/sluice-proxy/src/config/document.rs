@@ -1,0 +1,136 @@
+//! From the text of a configuration file to a [`Config`], or to all that is wrong with it.
+
+use std::path::Path;
+
+use sluice_core::settings::Limits;
+use toml_edit::Document;
+
+use super::{
+    Config, DriverChoice, auth,
+    auth::Auth,
+    database,
+    database::Database,
+    files::{self, Access},
+    listen,
+    pool::Pool,
+    reader::{Section, Setting, Source},
+    report::{Fault, Position, Report},
+    schema,
+};
+
+/// Reads a configuration file, and the files that it names.
+///
+/// # Errors
+///
+/// All problems at once: with the file itself, its syntax, its keys and values, values that can't stand together, and
+/// the files of secrets. All are the operator's to correct; trying again does not help.
+pub fn load(path: &Path) -> Result<Config, Report> {
+    let whole = |fault: Fault| Report::new(vec![fault.at(path, None, "")]);
+    let (bytes, access) = files::read(path, files::CONFIG_BYTES_MAX).map_err(whole)?;
+    match str::from_utf8(&bytes) {
+        Ok(text) => build(text, path, access),
+        Err(error) => {
+            let position = Position::of(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]), error.valid_up_to());
+            let fault = Fault::new("not UTF-8 text", "save the file as UTF-8");
+            Err(Report::new(vec![fault.at(path, Some(position), "")]))
+        }
+    }
+}
+
+/// Parses the text of a configuration file. `file` is its name for messages and the place where relative paths start;
+/// who may read it is not checked.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn parse(text: &str, file: &Path) -> Result<Config, Report> {
+    build(text, file, Access::Private)
+}
+
+fn build(text: &str, file: &Path, access: Access) -> Result<Config, Report> {
+    let document = Document::parse(text).map_err(|error| {
+        let position = error.span().map(|span| Position::of(text, span.start));
+        let fault =
+            Fault::new(error.message(), "correct the TOML syntax (https://toml.io); the rest was not looked at");
+        Report::new(vec![fault.at(file, position, "")])
+    })?;
+    let source = Source::new(file, text, access);
+    let config = read(&Section::root(&source, &schema::FILE, document.as_table()));
+    let problems = source.into_problems();
+    if problems.is_empty() { Ok(config) } else { Err(Report::new(problems)) }
+}
+
+/// Reads the whole file. Where a value is bad, a default stands in and the problem has been noted.
+fn read(root: &Section<'_>) -> Config {
+    let listen = listen::read(root);
+    let (limits, servers) = read_limits(&root.table(&schema::LIMITS));
+    let auth = auth::read(&root.table(&schema::AUTH), &listen);
+    let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
+    let sections = root.tables(&schema::DATABASE);
+    let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();
+    check_pools(&pool, &databases, servers, root.source());
+    database::check_names(&databases, root.source());
+    check_databases(root, &databases, &auth);
+    Config {
+        listen: listen.addresses.into_iter().map(|(address, _)| address).collect(),
+        unix_socket_dir: listen.unix_socket_dir,
+        driver: root.read(&schema::DRIVER).value().unwrap_or(DriverChoice::Auto),
+        workers: root.read(&schema::WORKERS).value().flatten(),
+        shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
+        auth: auth.config,
+        limits,
+        databases: databases.into_iter().map(|database| database.config).collect(),
+    }
+}
+
+fn read_limits(section: &Section<'_>) -> (Limits, Setting<u32>) {
+    let default = Limits::default();
+    let servers = section.read(&schema::SERVERS).or_default(default.servers);
+    let limits = Limits {
+        clients: section.read(&schema::CLIENTS).value().unwrap_or(default.clients),
+        servers: servers.value,
+        login_timeout: section.read(&schema::LOGIN_TIMEOUT).value().unwrap_or(default.login_timeout),
+        rewritten_message_bytes: section
+            .read(&schema::REWRITTEN_MESSAGE)
+            .value()
+            .unwrap_or(default.rewritten_message_bytes),
+    };
+    (limits, servers)
+}
+
+fn check_pools(defaults: &Pool, databases: &[Database], servers: Setting<u32>, source: &Source<'_>) {
+    // Only the pools that there are can be at fault: each database may replace what does not fit in `[pool]`.
+    let mut pools: Vec<Pool> = databases.iter().map(|database| database.pool).collect();
+    if pools.is_empty() {
+        pools.push(*defaults);
+    }
+    for pool in &pools {
+        pool.check(servers, source);
+    }
+    Pool::check_minima(&pools, servers, source);
+}
+
+/// Checks that there are databases, and that the look-up asks in one of them.
+fn check_databases(root: &Section<'_>, databases: &[Database], auth: &Auth) {
+    if !root.has(schema::DATABASE.name()) {
+        let remedy = "add [[database]] with name = \"*\" for all databases of the PostgreSQL on this host";
+        root.source().add(None, "database", Fault::new("no database: clients could reach nothing", remedy));
+        return;
+    }
+    let Some((wanted, offset)) = &auth.lookup_database else {
+        return;
+    };
+    let path = schema::LOOKUP.path_of(schema::LOOKUP_DATABASE.name);
+    if wanted == "*" {
+        let fault = Fault::new("\"*\" is not a database to ask in", "give the name of one, such as \"postgres\"");
+        root.source().add(Some(*offset), path, fault);
+        return;
+    }
+    // An entry without a readable name has been noted; it may be the one that is wanted.
+    let serves = |database: &Database| database.name.as_ref().is_none_or(|(name, _)| name == wanted || name == "*");
+    if !databases.iter().any(serves) {
+        let what = format!("no [[database]] is named {wanted:?}");
+        let remedy = "add one with this name, or give the name of another";
+        root.source().add(Some(*offset), path, Fault::new(what, remedy));
+    }
+}

@@ -1,0 +1,354 @@
+//! The kinds of values that keys take: how each is described in the reference, and how it is read.
+//!
+//! A kind looks at one value only; what values may stand together is in `rules`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use toml_edit::{Item, Value};
+
+use super::{Secret, report::Fault, units};
+
+/// PostgreSQL's limit for names (`NAMEDATALEN - 1`), in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 63;
+
+/// The longest password that is accepted, in bytes.
+pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
+
+/// A kind of value.
+pub(super) trait Kind: Sync {
+    /// What the program gets.
+    type Value;
+
+    /// What the reference says about it, in Markdown.
+    fn describe(&self) -> String;
+
+    /// Reads a value, or says what is wrong with it.
+    fn read(&self, value: &Value) -> Result<Self::Value, Fault>;
+}
+
+/// A whole number.
+pub(super) struct Integer {
+    pub(super) min: u32,
+    pub(super) max: u32,
+}
+
+/// `"auto"` or a whole number; `"auto"` is `None`.
+pub(super) struct AutoOrInteger {
+    pub(super) min: u16,
+    pub(super) max: u16,
+}
+
+/// A duration with its unit.
+pub(super) struct Time {
+    pub(super) min: Duration,
+    pub(super) max: Duration,
+}
+
+/// A size with its unit, in bytes.
+pub(super) struct Size {
+    pub(super) min: u32,
+    pub(super) max: u32,
+}
+
+/// `true` or `false`.
+pub(super) struct Flag;
+
+/// One of a few words.
+pub(super) struct Words<T: 'static>(pub(super) &'static [(&'static str, T)]);
+
+/// A text that is not empty.
+pub(super) struct Text {
+    pub(super) bytes_max: usize,
+}
+
+/// A password; messages do not show it.
+pub(super) struct Password;
+
+/// A path; relative ones start at the folder of the configuration file.
+pub(super) struct FilePath;
+
+/// Addresses to listen on: a list, of which `read` takes one element and `Section::read_list` the whole.
+pub(super) struct Addresses {
+    pub(super) count_max: usize,
+}
+
+/// Where a server is: a folder with its socket, a name, or an address.
+pub(super) struct Host;
+
+/// A server without its port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum HostValue {
+    Dir(PathBuf),
+    Name(String),
+}
+
+impl Kind for Integer {
+    type Value = u32;
+
+    fn describe(&self) -> String {
+        format!("whole number, {} to {}", self.min, self.max)
+    }
+
+    fn read(&self, value: &Value) -> Result<u32, Fault> {
+        let remedy = || format!("write a whole number from {} to {}, without quotes", self.min, self.max);
+        let number = value.as_integer().ok_or_else(|| wrong_type("a whole number", value, remedy()))?;
+        let fits = u32::try_from(number).ok().filter(|number| (self.min..=self.max).contains(number));
+        fits.ok_or_else(|| Fault::new(format!("{number} is out of range"), remedy()))
+    }
+}
+
+impl Kind for AutoOrInteger {
+    type Value = Option<u16>;
+
+    fn describe(&self) -> String {
+        format!("`\"auto\"`, or whole number, {} to {}", self.min, self.max)
+    }
+
+    fn read(&self, value: &Value) -> Result<Option<u16>, Fault> {
+        if value.as_str() == Some("auto") {
+            return Ok(None);
+        }
+        let remedy = || format!("write \"auto\", or a whole number from {} to {} without quotes", self.min, self.max);
+        let number = value.as_integer().ok_or_else(|| wrong_type("\"auto\" or a whole number", value, remedy()))?;
+        let fits = u16::try_from(number).ok().filter(|number| (self.min..=self.max).contains(number));
+        fits.map(Some).ok_or_else(|| Fault::new(format!("{number} is out of range"), remedy()))
+    }
+}
+
+impl Kind for Time {
+    type Value = Duration;
+
+    fn describe(&self) -> String {
+        format!("duration, {} to {}", units::show_duration(self.min), units::show_duration(self.max))
+    }
+
+    fn read(&self, value: &Value) -> Result<Duration, Fault> {
+        let text = value.as_str().ok_or_else(|| wrong_type("a duration", value, units::duration_remedy()))?;
+        let duration = units::duration(text)?;
+        if (self.min..=self.max).contains(&duration) {
+            return Ok(duration);
+        }
+        let (min, max) = (units::show_duration(self.min), units::show_duration(self.max));
+        Err(Fault::new(format!("{text:?} is out of range"), format!("write a duration from \"{min}\" to \"{max}\"")))
+    }
+}
+
+impl Kind for Size {
+    type Value = u32;
+
+    fn describe(&self) -> String {
+        format!("size, {} to {}", units::show_size(self.min.into()), units::show_size(self.max.into()))
+    }
+
+    fn read(&self, value: &Value) -> Result<u32, Fault> {
+        let text = value.as_str().ok_or_else(|| wrong_type("a size", value, units::size_remedy()))?;
+        let fits = u32::try_from(units::size(text)?).ok().filter(|size| (self.min..=self.max).contains(size));
+        fits.ok_or_else(|| {
+            let (min, max) = (units::show_size(self.min.into()), units::show_size(self.max.into()));
+            Fault::new(format!("{text:?} is out of range"), format!("write a size from \"{min}\" to \"{max}\""))
+        })
+    }
+}
+
+impl Kind for Flag {
+    type Value = bool;
+
+    fn describe(&self) -> String {
+        "`true` or `false`".to_owned()
+    }
+
+    fn read(&self, value: &Value) -> Result<bool, Fault> {
+        value.as_bool().ok_or_else(|| wrong_type("true or false", value, "write true or false, without quotes"))
+    }
+}
+
+impl<T: Copy + Sync + 'static> Kind for Words<T> {
+    type Value = T;
+
+    fn describe(&self) -> String {
+        self.list("`\"", "\"`")
+    }
+
+    fn read(&self, value: &Value) -> Result<T, Fault> {
+        let remedy = || format!("write {}", self.list("\"", "\""));
+        let text = value.as_str().ok_or_else(|| wrong_type("a word in quotes", value, remedy()))?;
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or_else(|| Fault::new(format!("unknown word {}", cut(text)), remedy()))
+    }
+}
+
+impl<T> Words<T> {
+    fn list(&self, open: &str, close: &str) -> String {
+        let words: Vec<String> = self.0.iter().map(|(word, _)| format!("{open}{word}{close}")).collect();
+        match words.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => words.concat(),
+        }
+    }
+}
+
+impl Kind for Text {
+    type Value = String;
+
+    fn describe(&self) -> String {
+        format!("text, at most {} bytes", self.bytes_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<String, Fault> {
+        let text = value.as_str().ok_or_else(|| wrong_type("a text", value, "write it in quotes"))?;
+        plain_text(text, self.bytes_max)?;
+        Ok(text.to_owned())
+    }
+}
+
+impl Kind for Password {
+    type Value = Secret;
+
+    fn describe(&self) -> String {
+        format!("text, at most {PASSWORD_BYTES_MAX} bytes")
+    }
+
+    fn read(&self, value: &Value) -> Result<Secret, Fault> {
+        let fault = || Fault::new("a password in quotes was expected", "write it in quotes");
+        let text = value.as_str().ok_or_else(fault)?;
+        plain_text(text, PASSWORD_BYTES_MAX)?;
+        Ok(Secret(text.to_owned()))
+    }
+}
+
+impl Kind for FilePath {
+    type Value = PathBuf;
+
+    fn describe(&self) -> String {
+        "path".to_owned()
+    }
+
+    fn read(&self, value: &Value) -> Result<PathBuf, Fault> {
+        let text = value.as_str().ok_or_else(|| wrong_type("a path", value, "write the path in quotes"))?;
+        // `PATH_MAX` of Linux.
+        plain_text(text, 4095)?;
+        Ok(PathBuf::from(text))
+    }
+}
+
+impl Kind for Addresses {
+    type Value = SocketAddr;
+
+    fn describe(&self) -> String {
+        format!("list of `\"address:port\"`, 1 to {}", self.count_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<SocketAddr, Fault> {
+        let form = "write an IP address and a port, such as \"127.0.0.1:6432\" or \"[::1]:6432\"";
+        let text = value.as_str().ok_or_else(|| wrong_type("an address with a port", value, form))?;
+        text.parse().map_err(|_| {
+            let remedy = match text.rsplit_once(':') {
+                Some(("*" | "", port)) => format!("write \"0.0.0.0:{port}\" for all IPv4 addresses of this host"),
+                Some(("localhost", port)) => format!("write \"127.0.0.1:{port}\""),
+                _ => form.to_owned(),
+            };
+            Fault::new(format!("{} is not an address with a port", cut(text)), remedy)
+        })
+    }
+}
+
+impl Kind for Host {
+    type Value = HostValue;
+
+    fn describe(&self) -> String {
+        "folder of a Unix socket (begins with `/`), host name, or IP address".to_owned()
+    }
+
+    fn read(&self, value: &Value) -> Result<HostValue, Fault> {
+        let form = "write the folder of its Unix socket, such as \"/var/run/postgresql\", a host name, or an address";
+        let text = value.as_str().ok_or_else(|| wrong_type("a host", value, form))?;
+        plain_text(text, 253)?;
+        if text.starts_with('/') {
+            return Ok(HostValue::Dir(PathBuf::from(text)));
+        }
+        if is_host(text) {
+            return Ok(HostValue::Name(text.to_owned()));
+        }
+        // A URL can hold a password: it is not repeated.
+        if text.contains("://") {
+            return Err(Fault::new("a URL is not a host", "write host, port, dbname and user as keys of their own"));
+        }
+        let remedy = match text.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() && is_host(host.trim_matches(['[', ']'])) => {
+                format!("write host = \"{}\" and port = {port}", host.trim_matches(['[', ']']))
+            }
+            _ => form.to_owned(),
+        };
+        Err(Fault::new(format!("{} is neither a folder, a host name nor an address", cut(text)), remedy))
+    }
+}
+
+fn is_host(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok() || is_host_name(text)
+}
+
+/// Letters, digits, hyphens and underscores in parts of at most 63, and not all digits: that is a broken address.
+fn is_host_name(text: &str) -> bool {
+    let is_part = |part: &str| {
+        (1..=63).contains(&part.len())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    name.split('.').all(is_part) && !name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// What every text must be: neither empty, nor too long, nor with a zero byte, which ends texts in the protocol.
+pub(super) fn plain_text(text: &str, bytes_max: usize) -> Result<(), Fault> {
+    if text.is_empty() {
+        return Err(Fault::new("empty", "write a value, or leave the key out where it is optional"));
+    }
+    if text.len() > bytes_max {
+        return Err(Fault::new(format!("{} bytes long", text.len()), format!("at most {bytes_max} are possible")));
+    }
+    if text.contains('\0') {
+        return Err(Fault::new("contains a zero byte", "leave it out: PostgreSQL's protocol can't carry it"));
+    }
+    Ok(())
+}
+
+fn wrong_type(expected: &str, value: &Value, remedy: impl Into<String>) -> Fault {
+    Fault::new(format!("{expected} was expected, but this is {}", found(value)), remedy)
+}
+
+/// What stands there, in words.
+pub(super) fn found_item(item: &Item) -> String {
+    match item {
+        Item::None => "nothing".to_owned(),
+        Item::Value(value) => found(value),
+        Item::Table(_) => "a table".to_owned(),
+        Item::ArrayOfTables(_) => "a list of tables".to_owned(),
+    }
+}
+
+fn found(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("the text {}", cut(text.value())),
+        Value::Integer(number) => format!("the number {}", number.value()),
+        Value::Float(number) => format!("the number {}", number.value()),
+        Value::Boolean(flag) => flag.value().to_string(),
+        Value::Datetime(_) => "a date or time".to_owned(),
+        Value::Array(list) if list.is_empty() => "an empty list".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::InlineTable(_) => "a table".to_owned(),
+    }
+}
+
+/// A text in quotes, cut where it is long.
+pub(super) fn cut(text: &str) -> String {
+    const SHOWN_CHARS_MAX: usize = 60;
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}

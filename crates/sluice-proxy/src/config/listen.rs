@@ -1,0 +1,102 @@
+//! Where clients connect: `listen` and `unix_socket_dir`.
+
+use std::{
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    reader::{Read, Section},
+    report::Fault,
+    schema,
+};
+
+pub(super) const RULES: &[&str] = &[
+    "Two `listen` addresses may not be equal, nor may one cover another (`0.0.0.0` covers all IPv4 addresses, `[::]` \
+     all IPv6 addresses).",
+    "With `unix_socket_dir`, the port of the first `listen` address can't be 0: it is part of the socket's name.",
+    "The path of a Unix socket, of `unix_socket_dir` as of `host`, has at most 107 bytes.",
+];
+
+/// `sun_path` without its closing zero byte (`unix(7)`).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Where clients connect.
+pub(super) struct Listen {
+    /// The addresses with their offsets in the file; offset 0 for the default.
+    pub(super) addresses: Vec<(SocketAddr, usize)>,
+    pub(super) unix_socket_dir: Option<PathBuf>,
+}
+
+/// Where clients connect if the file does not say.
+const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6432);
+
+/// Reads the keys at the top of the file.
+pub(super) fn read(section: &Section<'_>) -> Listen {
+    let (addresses, known) = match section.read_list(&schema::LISTEN, schema::LISTEN.kind.count_max) {
+        Read::Given(addresses, _) => (addresses, true),
+        Read::Absent => (vec![(DEFAULT, 0)], true),
+        Read::Bad => (Vec::new(), false),
+    };
+    check_overlaps(section, &addresses);
+    let dir = section.read(&schema::UNIX_SOCKET_DIR).given();
+    let dir = dir.map(|(dir, offset)| (section.source().resolve(&dir), offset));
+    if let Some((dir, offset)) = &dir
+        && known
+        && let Some((first, _)) = addresses.first()
+    {
+        if first.port() == 0 {
+            let what = "the socket's name needs a port, but that of the first listen address is 0";
+            section.note(&schema::UNIX_SOCKET_DIR, *offset, Fault::new(what, "give that address a port"));
+        } else if let Err(fault) = check_socket_path(dir, first.port()) {
+            section.note(&schema::UNIX_SOCKET_DIR, *offset, fault);
+        }
+    }
+    Listen { addresses, unix_socket_dir: dir.map(|(dir, _)| dir) }
+}
+
+fn check_overlaps(section: &Section<'_>, addresses: &[(SocketAddr, usize)]) {
+    for (index, (later, offset)) in addresses.iter().enumerate() {
+        let covers = |earlier: &SocketAddr| {
+            let same_port = earlier.port() == later.port() && later.port() != 0;
+            let wide = earlier.ip().is_unspecified() || later.ip().is_unspecified();
+            same_port && (earlier.ip() == later.ip() || (wide && earlier.is_ipv4() == later.is_ipv4()))
+        };
+        if let Some((earlier, _)) = addresses[..index].iter().find(|(earlier, _)| covers(earlier)) {
+            let what = if earlier == later { format!("{later} twice") } else { format!("{later} overlaps {earlier}") };
+            section.note(&schema::LISTEN, *offset, Fault::new(what, "leave one of the two"));
+        }
+    }
+}
+
+/// Checks that a Unix socket named as PostgreSQL names it can exist in a folder.
+pub(super) fn check_socket_path(dir: &Path, port: u16) -> Result<(), Fault> {
+    let path = dir.join(format!(".s.PGSQL.{port}"));
+    let bytes = path.as_os_str().as_bytes().len();
+    if bytes <= SOCKET_PATH_BYTES_MAX {
+        return Ok(());
+    }
+    let what = format!("{path:?} is a path of {bytes} bytes, but a Unix socket's has at most {SOCKET_PATH_BYTES_MAX}");
+    Err(Fault::new(what, "choose a folder with a shorter path"))
+}
+
+impl Listen {
+    /// The listening address that a server at this place would be, if it would: then clients would be sent in a ring.
+    pub(super) fn own_tcp(&self, host: &str, port: u16) -> Option<SocketAddr> {
+        let host_ip = host.parse::<std::net::IpAddr>().ok();
+        let local = host == "localhost" || host_ip.is_some_and(|ip| ip.is_loopback());
+        let same = |own: &SocketAddr| {
+            let reaches_all = own.ip().is_unspecified() && local;
+            own.port() == port
+                && (host_ip == Some(own.ip()) || reaches_all || (host_ip.is_none() && local && own.ip().is_loopback()))
+        };
+        self.addresses.iter().map(|(own, _)| *own).find(same)
+    }
+
+    /// Whether a Unix socket is the own one.
+    pub(super) fn is_own_unix(&self, dir: &Path, port: u16) -> bool {
+        let own_port = self.addresses.first().map(|(address, _)| address.port());
+        self.unix_socket_dir.as_deref() == Some(dir) && own_port == Some(port)
+    }
+}

@@ -1,0 +1,156 @@
+//! The configuration file: its types, checked once at the start.
+//!
+//! A [`Config`] in hand is valid: every reference resolves, every value is in range. Nothing outside this folder
+//! reads TOML.
+//!
+//! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `listen`, `auth`,
+//! `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
+//! together. What is wrong goes into one [`Report`].
+
+mod auth;
+mod credentials;
+mod database;
+mod document;
+mod files;
+mod kinds;
+mod listen;
+mod names;
+mod pool;
+mod reader;
+mod reference;
+mod report;
+mod schema;
+mod units;
+pub mod users;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use sluice_core::settings::{Limits, PoolSettings};
+
+pub use document::{load, parse};
+pub use reference::reference;
+pub use report::{Position, Problem, Report};
+
+/// What `sluice serve` runs with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where clients connect by TCP.
+    pub listen: Vec<SocketAddr>,
+    /// A folder in which to listen on a Unix socket named `.s.PGSQL.<port>`, with the port of the first `listen`
+    /// address, as PostgreSQL does.
+    pub unix_socket_dir: Option<PathBuf>,
+    /// Which system interface moves the bytes.
+    pub driver: DriverChoice,
+    /// Worker threads; `None` is `"auto"`: half of the cores, at least one.
+    pub workers: Option<u16>,
+    /// How long a shutdown lets transactions finish.
+    pub shutdown_grace: Duration,
+    /// How clients prove who they are.
+    pub auth: AuthConfig,
+    /// Limits of the process.
+    pub limits: Limits,
+    /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.
+    pub databases: Vec<DatabaseConfig>,
+}
+
+/// Which system interface moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// io_uring where the kernel allows it, epoll otherwise.
+    Auto,
+    /// io_uring, or the start fails.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// How clients prove who they are.
+#[derive(Debug, Clone)]
+pub struct AuthConfig {
+    /// The method every client must use.
+    pub method: AuthMethod,
+    /// Where the secrets come from; `None` only with [`AuthMethod::Trust`].
+    pub secrets: Option<SecretSource>,
+}
+
+/// The authentication methods, by PostgreSQL's names (PostgreSQL documentation, 21.3 to 21.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthMethod {
+    /// Whoever connects is believed.
+    Trust,
+    /// MD5 challenge; for old drivers only. A looked-up SCRAM verifier is asked for by SCRAM, as PostgreSQL does.
+    Md5,
+    /// SCRAM-SHA-256. A user whose secret is an MD5 hash can't log in, as on PostgreSQL.
+    ScramSha256,
+}
+
+/// Where the clients' secrets come from.
+#[derive(Debug, Clone)]
+pub enum SecretSource {
+    /// A file with a line `"user" "secret"` each; the secret is a SCRAM verifier, an MD5 hash or a plain password.
+    File(PathBuf),
+    /// A query on the server that clients are going to.
+    Lookup(LookupConfig),
+}
+
+/// The look-up of secrets on the server.
+#[derive(Debug, Clone)]
+pub struct LookupConfig {
+    /// The role that asks; it must be able to read `pg_authid`, or to call a function that does.
+    pub user: String,
+    /// That role's password; `None` means peer or trust on the server's side.
+    pub password: Option<Secret>,
+    /// The database in which to ask; it must match one of the `[[database]]` entries, whose server it is.
+    pub database: String,
+    /// Takes the user's name as `$1`; returns no row or one with the secret in its first column.
+    pub query: String,
+    /// How long an answer is believed.
+    pub cache: Duration,
+}
+
+/// A database as clients name it, and where it really is.
+#[derive(Debug, Clone)]
+pub struct DatabaseConfig {
+    /// The name that clients use; `None` is `"*"`, any name that no other entry has.
+    pub name: Option<String>,
+    /// The server.
+    pub server: ServerAddress,
+    /// The name on the server; `None` keeps the client's.
+    pub dbname: Option<String>,
+    /// The role for all clients of this database; `None` logs in as the client's own user.
+    pub user: Option<String>,
+    /// The password for logging in to the server; `None` uses SCRAM keys seen at the client's login, the secret's
+    /// plain text or MD5 hash, or needs peer or trust there.
+    pub password: Option<Secret>,
+    /// The pool of each (database, user).
+    pub pool: PoolSettings,
+}
+
+/// Where a PostgreSQL server listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// A Unix socket: the folder, and the port that is part of the socket's name.
+    Unix {
+        /// The folder of the socket.
+        dir: PathBuf,
+        /// The port in the socket's name.
+        port: u16,
+    },
+    /// A host name or address, and a port.
+    Tcp {
+        /// A name or an address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+}
+
+/// A password: never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}

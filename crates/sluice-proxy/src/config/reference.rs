@@ -1,0 +1,126 @@
+//! Writes `docs/reference/configuration.md` from the schema and the rules. A test compares it with the file.
+
+use std::fmt::Write as _;
+
+use super::{
+    auth, credentials, database, listen, pool,
+    schema::{self, Absent, Table},
+};
+
+const INTRODUCTION: &str = "\
+<!-- Generated from crates/sluice-proxy/src/config by a test; do not edit. SLUICE_BLESS=1 cargo test -p sluice-proxy \
+--test config writes it again. -->
+
+# Configuration
+
+`sluice serve -c sluice.toml` runs with this file; `sluice check -c sluice.toml` only checks it. It is
+[TOML](https://toml.io). `examples/` holds files to start from.
+
+- An unknown key, a bad value and settings that can't stand together stop the start. All problems are reported at once,
+  each with its file, line, column and remedy. No bad value becomes a default.
+- Durations are a whole number and a unit in quotes: `\"250ms\"`, `\"30s\"`, `\"10min\"`, `\"1h\"`, `\"7d\"`.
+- Sizes are a whole number and a unit in quotes: `\"512B\"`, `\"64KiB\"`, `\"16MiB\"`, `\"1GiB\"`.
+- Relative paths start at the folder of the configuration file.
+";
+
+const USERS_FILE: &str = "
+## The users file
+
+`auth.users_file` has one line for each user, as PgBouncer's `auth_file`:
+
+```
+; name      secret
+\"app\"       \"SCRAM-SHA-256$4096:…\"
+\"reports\"   \"md5…\"
+\"legacy\"    \"a plain password\"
+```
+
+The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. Both
+stand in double quotes; a quote that is part of them is doubled. Lines that begin with `;` or `#` are comments. A user
+may stand there once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
+";
+
+/// The reference page, in Markdown.
+pub fn reference() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    write_table(&schema::FILE, &mut page);
+    page.push_str(USERS_FILE);
+    write_rules(&mut page);
+    page
+}
+
+fn write_table(table: &Table, page: &mut String) {
+    let heading =
+        if table.path.is_empty() { "The top of the file".to_owned() } else { format!("`{}`", table.header()) };
+    // Writing to a string can't fail.
+    let _ = write!(
+        page,
+        "\n## {heading}\n\n{}\n\n| key | value | if absent | meaning |\n|---|---|---|---|\n",
+        table.meaning
+    );
+    for key in table.keys {
+        let absent = match key.absent() {
+            _ if std::ptr::eq(table, &schema::DATABASE_POOL) => "as in `[pool]`".to_owned(),
+            Absent::Default(value) => format!("`{value}`"),
+            Absent::Means(meaning) => meaning.to_owned(),
+            Absent::Required => "required".to_owned(),
+        };
+        let _ = writeln!(page, "| `{}` | {} | {absent} | {} |", key.name(), key.values(), key.meaning());
+    }
+    if std::ptr::eq(table, &schema::LOOKUP) {
+        let query = schema::LOOKUP_QUERY.replace(" AND ", "\n  AND ");
+        let _ = write!(page, "\nThe query, if none is given:\n\n```sql\n{query}\n```\n");
+    }
+    for table in table.tables {
+        write_table(table, page);
+    }
+}
+
+fn write_rules(page: &mut String) {
+    page.push_str("\n## What can't stand together\n\n");
+    for rule in [listen::RULES, auth::RULES, credentials::RULES, pool::RULES, database::RULES].concat() {
+        let _ = writeln!(page, "- {rule}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::parse;
+    use super::*;
+
+    const DATABASE: &str = "[[database]]\nname = \"*\"\n";
+    const SECRETS: &str = "[auth.lookup]\nuser = \"sluice\"\ndatabase = \"postgres\"\n";
+
+    /// A file that writes out every default of the reference.
+    fn written_out(table: &Table, file: &mut String) {
+        let _ = writeln!(file, "{}", table.header());
+        for key in table.keys {
+            match (table.path, key.name(), key.absent()) {
+                // It means nothing but with trust, and the default method is another.
+                ("auth", "trust_anyone", _) => {}
+                (_, name, Absent::Default(value)) => {
+                    let _ = writeln!(file, "{name} = {value}");
+                }
+                (_, name, Absent::Required) => {
+                    let value = if name == "name" { "*" } else { "sluice" };
+                    let _ = writeln!(file, "{name} = \"{value}\"");
+                }
+                (_, _, Absent::Means(_)) => {}
+            }
+        }
+        table.tables.iter().for_each(|table| written_out(table, file));
+    }
+
+    #[test]
+    fn the_defaults_of_the_reference_are_those_of_the_program() {
+        let file = Path::new("sluice.toml");
+        let mut text = String::new();
+        written_out(&schema::FILE, &mut text);
+        let written = parse(&text, file).unwrap_or_else(|report| panic!("{text}\n{report}"));
+        let secrets = SECRETS.replace("\"postgres\"", "\"sluice\"");
+        let absent = parse(&format!("{secrets}{DATABASE}"), file).unwrap_or_else(|report| panic!("{report}"));
+        assert_eq!(format!("{written:?}"), format!("{absent:?}"), "{text}");
+    }
+}

@@ -1,0 +1,455 @@
+//! Every table and key of the configuration file, once: the reader takes kinds and ranges from here, and so does
+//! `docs/reference/configuration.md`.
+//!
+//! Nothing here reads anything.
+
+use std::time::Duration;
+
+use sluice_core::settings::PoolMode;
+
+use super::{
+    AuthMethod, DriverChoice,
+    kinds::{
+        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Size, Text, Time,
+        Words,
+    },
+};
+
+/// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
+/// (`get_role_password` in `src/backend/libpq/crypt.c`).
+pub(super) const LOOKUP_QUERY: &str = "SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
+    AND rolcanlogin AND rolpassword IS NOT NULL AND (rolvaliduntil IS NULL OR rolvaliduntil >= pg_catalog.now())";
+
+/// How long an answer of the look-up is believed where the file does not say.
+pub(super) const LOOKUP_CACHE: Duration = Duration::from_secs(10);
+
+/// How long a shutdown lets transactions finish where the file does not say.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
+
+/// A table of the file.
+pub(super) struct Table {
+    /// Its path, such as `auth.lookup`; empty for the top of the file.
+    pub(super) path: &'static str,
+    /// Whether it is written `[[path]]` and may stand there several times.
+    pub(super) many: bool,
+    /// What it is for, in Markdown.
+    pub(super) meaning: &'static str,
+    pub(super) keys: &'static [&'static dyn AnyKey],
+    pub(super) tables: &'static [&'static Table],
+}
+
+/// A key and the values it takes.
+pub(super) struct Key<K: 'static> {
+    pub(super) name: &'static str,
+    pub(super) kind: K,
+    pub(super) absent: Absent,
+    /// What it does, in Markdown.
+    pub(super) meaning: &'static str,
+}
+
+/// What the absence of a key means.
+#[derive(Clone, Copy)]
+pub(super) enum Absent {
+    /// It has this value, in TOML.
+    Default(&'static str),
+    /// What the words say.
+    Means(&'static str),
+    /// The start stops.
+    Required,
+}
+
+/// A key of any kind.
+pub(super) trait AnyKey: Sync {
+    fn name(&self) -> &'static str;
+    fn values(&self) -> String;
+    fn absent(&self) -> Absent;
+    fn meaning(&self) -> &'static str;
+}
+
+impl<K: Kind> AnyKey for Key<K> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn values(&self) -> String {
+        self.kind.describe()
+    }
+
+    fn absent(&self) -> Absent {
+        self.absent
+    }
+
+    fn meaning(&self) -> &'static str {
+        self.meaning
+    }
+}
+
+impl Table {
+    /// How its header is written; empty for the top of the file.
+    pub(super) fn header(&self) -> String {
+        match (self.path, self.many) {
+            ("", _) => String::new(),
+            (path, false) => format!("[{path}]"),
+            (path, true) => format!("[[{path}]]"),
+        }
+    }
+
+    /// The last part of its path: its name in the table that holds it.
+    pub(super) fn name(&self) -> &'static str {
+        self.path.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// The path of one of its keys.
+    pub(super) fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+const NAME: Text = Text { bytes_max: NAME_BYTES_MAX };
+
+pub(super) static FILE: Table = Table {
+    path: "",
+    many: false,
+    meaning: "Keys before the first table.",
+    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE],
+    tables: &[&LIMITS, &AUTH, &POOL, &DATABASE],
+};
+
+pub(super) static LISTEN: Key<Addresses> = Key {
+    name: "listen",
+    kind: Addresses { count_max: 16 },
+    absent: Absent::Default("[\"127.0.0.1:6432\"]"),
+    meaning: "Where clients connect by TCP. Port 0 lets the kernel choose one.",
+};
+
+pub(super) static UNIX_SOCKET_DIR: Key<FilePath> = Key {
+    name: "unix_socket_dir",
+    kind: FilePath,
+    absent: Absent::Means("no Unix socket"),
+    meaning: "A folder in which to listen on a Unix socket as well. The socket is named `.s.PGSQL.<port>`, with the \
+              port of the first `listen` address, so that `psql -h <folder> -p <port>` finds it.",
+};
+
+pub(super) static DRIVER: Key<Words<DriverChoice>> = Key {
+    name: "driver",
+    kind: Words(&[("auto", DriverChoice::Auto), ("io_uring", DriverChoice::IoUring), ("epoll", DriverChoice::Epoll)]),
+    absent: Absent::Default("\"auto\""),
+    meaning: "The system interface that moves the bytes. `\"auto\"` takes io_uring where the kernel allows it, epoll \
+              otherwise; `\"io_uring\"` stops the start where it can't be had.",
+};
+
+pub(super) static WORKERS: Key<AutoOrInteger> = Key {
+    name: "workers",
+    kind: AutoOrInteger { min: 1, max: 64 },
+    absent: Absent::Default("\"auto\""),
+    meaning: "Threads that serve clients. `\"auto\"` is half of the cores, at least one: PostgreSQL needs the others.",
+};
+
+pub(super) static SHUTDOWN_GRACE: Key<Time> = Key {
+    name: "shutdown_grace",
+    kind: Time { min: ms(0), max: seconds(HOUR) },
+    absent: Absent::Default("\"10s\""),
+    meaning: "How long a shutdown lets transactions finish.",
+};
+
+pub(super) static LIMITS: Table = Table {
+    path: "limits",
+    many: false,
+    meaning: "Limits of the process as a whole.",
+    keys: &[&CLIENTS, &SERVERS, &LOGIN_TIMEOUT, &REWRITTEN_MESSAGE],
+    tables: &[],
+};
+
+pub(super) static CLIENTS: Key<Integer> = Key {
+    name: "clients",
+    kind: Integer { min: 1, max: 1_000_000 },
+    absent: Absent::Default("10000"),
+    meaning: "Clients connected at once. One more is refused with SQLSTATE 53300.",
+};
+
+pub(super) static SERVERS: Key<Integer> = Key {
+    name: "servers",
+    kind: Integer { min: 1, max: 100_000 },
+    absent: Absent::Default("500"),
+    meaning: "Connections to PostgreSQL at once, over all pools. Keep it below the servers' `max_connections`.",
+};
+
+pub(super) static LOGIN_TIMEOUT: Key<Time> = Key {
+    name: "login_timeout",
+    kind: Time { min: ms(100), max: seconds(HOUR) },
+    absent: Absent::Default("\"30s\""),
+    meaning: "How long a client may take from connecting to being logged in.",
+};
+
+pub(super) static REWRITTEN_MESSAGE: Key<Size> = Key {
+    name: "rewritten_message",
+    kind: Size { min: 16 << 10, max: 1 << 30 },
+    absent: Absent::Default("\"16MiB\""),
+    meaning: "The largest client message that must be collected whole because Sluice changes it (a statement to \
+              prepare, for one). Messages that only pass through have no limit but PostgreSQL's own.",
+};
+
+pub(super) static AUTH: Table = Table {
+    path: "auth",
+    many: false,
+    meaning: "How clients prove who they are. The secrets come from `users_file` or from `[auth.lookup]`.",
+    keys: &[&METHOD, &USERS_FILE, &TRUST_ANYONE],
+    tables: &[&LOOKUP],
+};
+
+pub(super) static METHOD: Key<Words<AuthMethod>> = Key {
+    name: "method",
+    kind: Words(&[("trust", AuthMethod::Trust), ("md5", AuthMethod::Md5), ("scram-sha-256", AuthMethod::ScramSha256)]),
+    absent: Absent::Default("\"scram-sha-256\""),
+    meaning: "The method, by PostgreSQL's name. `\"scram-sha-256\"` asks a user whose secret is an MD5 hash for MD5; \
+              `\"md5\"` is for old drivers only; `\"trust\"` believes whoever connects.",
+};
+
+pub(super) static USERS_FILE: Key<FilePath> = Key {
+    name: "users_file",
+    kind: FilePath,
+    absent: Absent::Means("`[auth.lookup]`, or `method = \"trust\"`"),
+    meaning: "A file of users and their secrets; see [The users file](#the-users-file).",
+};
+
+pub(super) static TRUST_ANYONE: Key<Flag> = Key {
+    name: "trust_anyone",
+    kind: Flag,
+    absent: Absent::Default("false"),
+    meaning: "Allows `method = \"trust\"` on an address that other hosts can reach.",
+};
+
+pub(super) static LOOKUP: Table = Table {
+    path: "auth.lookup",
+    many: false,
+    meaning: "Takes secrets from the server to which clients are going. The verifiers that PostgreSQL stores are \
+              enough: Sluice needs no plain password.",
+    keys: &[&LOOKUP_USER, &LOOKUP_PASSWORD, &LOOKUP_PASSWORD_FILE, &LOOKUP_DATABASE, &QUERY, &CACHE],
+    tables: &[],
+};
+
+pub(super) static LOOKUP_USER: Key<Text> = Key {
+    name: "user",
+    kind: NAME,
+    absent: Absent::Required,
+    meaning: "The role that asks. It must be able to read `pg_authid`, or to call the function in `query`.",
+};
+
+pub(super) static LOOKUP_PASSWORD: Key<Password> = Key {
+    name: "password",
+    kind: Password,
+    absent: Absent::Means("the server must let the role in by peer or trust"),
+    meaning: "Its password. The configuration file must then be closed to others.",
+};
+
+pub(super) static LOOKUP_PASSWORD_FILE: Key<FilePath> = Key {
+    name: "password_file",
+    kind: FilePath,
+    absent: Absent::Means("as without `password`"),
+    meaning: "A file whose only line is its password.",
+};
+
+pub(super) static LOOKUP_DATABASE: Key<Text> = Key {
+    name: "database",
+    kind: NAME,
+    absent: Absent::Required,
+    meaning: "The database in which to ask, by the name that clients use: one of the `[[database]]` entries, or any \
+              where one is named `\"*\"`.",
+};
+
+pub(super) static QUERY: Key<Text> = Key {
+    name: "query",
+    kind: Text { bytes_max: 8192 },
+    absent: Absent::Means("reads `pg_authid`; the text is below"),
+    meaning: "The query. It takes the user's name as `$1` and returns no row, or one with the secret in its first \
+              column.",
+};
+
+pub(super) static CACHE: Key<Time> = Key {
+    name: "cache",
+    kind: Time { min: seconds(1), max: seconds(DAY) },
+    absent: Absent::Default("\"10s\""),
+    meaning: "How long an answer is believed.",
+};
+
+/// The keys of a pool: in `[pool]` for all, in `[database.pool]` for one.
+const POOL_KEYS: &[&dyn AnyKey] = &[
+    &MODE,
+    &SIZE,
+    &MIN,
+    &WAIT_TIMEOUT,
+    &SERVER_LIFETIME,
+    &SERVER_IDLE_TIMEOUT,
+    &CONNECT_TIMEOUT,
+    &BACKOFF_MIN,
+    &BACKOFF_MAX,
+    &PARALLEL_CONNECTS,
+    &AUTO_PREPARE,
+    &PREPARED_PER_SERVER,
+];
+
+pub(super) static POOL: Table = Table {
+    path: "pool",
+    many: false,
+    meaning: "Settings of every pool. There is one pool for each pair of database and user.",
+    keys: POOL_KEYS,
+    tables: &[],
+};
+
+pub(super) static MODE: Key<Words<PoolMode>> = Key {
+    name: "mode",
+    kind: Words(&[("transaction", PoolMode::Transaction), ("session", PoolMode::Session)]),
+    absent: Absent::Default("\"transaction\""),
+    meaning: "How long a client keeps a server: until its transaction ends, or until it disconnects.",
+};
+
+pub(super) static SIZE: Key<Integer> = Key {
+    name: "size",
+    kind: Integer { min: 1, max: 10_000 },
+    absent: Absent::Default("20"),
+    meaning: "Server connections at most, over all workers.",
+};
+
+pub(super) static MIN: Key<Integer> = Key {
+    name: "min",
+    kind: Integer { min: 0, max: 10_000 },
+    absent: Absent::Default("0"),
+    meaning: "Server connections that stay open once the pool has been used.",
+};
+
+pub(super) static WAIT_TIMEOUT: Key<Time> = Key {
+    name: "wait_timeout",
+    kind: Time { min: ms(1), max: seconds(DAY) },
+    absent: Absent::Default("\"30s\""),
+    meaning: "How long a client waits for a server before it gets SQLSTATE 53300.",
+};
+
+pub(super) static SERVER_LIFETIME: Key<Time> = Key {
+    name: "server_lifetime",
+    kind: Time { min: seconds(1), max: seconds(365 * DAY) },
+    absent: Absent::Default("\"1h\""),
+    meaning: "The age after which a server connection is closed when it falls idle.",
+};
+
+pub(super) static SERVER_IDLE_TIMEOUT: Key<Time> = Key {
+    name: "server_idle_timeout",
+    kind: Time { min: seconds(1), max: seconds(365 * DAY) },
+    absent: Absent::Default("\"10min\""),
+    meaning: "How long a server connection above `min` may be idle before it is closed.",
+};
+
+pub(super) static CONNECT_TIMEOUT: Key<Time> = Key {
+    name: "connect_timeout",
+    kind: Time { min: ms(10), max: seconds(HOUR) },
+    absent: Absent::Default("\"5s\""),
+    meaning: "How long connecting and logging in to PostgreSQL may take.",
+};
+
+pub(super) static BACKOFF_MIN: Key<Time> = Key {
+    name: "backoff_min",
+    kind: Time { min: ms(1), max: seconds(HOUR) },
+    absent: Absent::Default("\"100ms\""),
+    meaning: "The wait after a first failed connect. It doubles while failures go on.",
+};
+
+pub(super) static BACKOFF_MAX: Key<Time> = Key {
+    name: "backoff_max",
+    kind: Time { min: ms(1), max: seconds(HOUR) },
+    absent: Absent::Default("\"5s\""),
+    meaning: "The longest wait between two attempts to connect.",
+};
+
+pub(super) static PARALLEL_CONNECTS: Key<Integer> = Key {
+    name: "parallel_connects",
+    kind: Integer { min: 1, max: 1000 },
+    absent: Absent::Default("4"),
+    meaning: "Connects under way at once, at most.",
+};
+
+pub(super) static AUTO_PREPARE: Key<Flag> = Key {
+    name: "auto_prepare",
+    kind: Flag,
+    absent: Absent::Default("true"),
+    meaning: "Whether unnamed statements that come again are served from shared prepared ones, so that PostgreSQL \
+              neither parses nor plans them again. In session mode it is always off.",
+};
+
+pub(super) static PREPARED_PER_SERVER: Key<Integer> = Key {
+    name: "prepared_per_server",
+    kind: Integer { min: 1, max: 100_000 },
+    absent: Absent::Default("500"),
+    meaning: "Prepared statements kept on each server connection; the least recently used goes first.",
+};
+
+pub(super) static DATABASE: Table = Table {
+    path: "database",
+    many: true,
+    meaning: "A database as clients name it, and where it really is. At least one is needed; the entry named `\"*\"` \
+              takes the names that no other entry has.",
+    keys: &[&DATABASE_NAME, &HOST, &PORT, &DBNAME, &DATABASE_USER, &DATABASE_PASSWORD, &DATABASE_PASSWORD_FILE],
+    tables: &[&DATABASE_POOL],
+};
+
+pub(super) static DATABASE_NAME: Key<Text> =
+    Key { name: "name", kind: NAME, absent: Absent::Required, meaning: "The name that clients use, or `\"*\"`." };
+
+pub(super) static HOST: Key<Host> = Key {
+    name: "host",
+    kind: Host,
+    absent: Absent::Default("\"/var/run/postgresql\""),
+    meaning: "The server. A Unix socket costs PostgreSQL less than TCP: take it where the server is on this host.",
+};
+
+pub(super) static PORT: Key<Integer> = Key {
+    name: "port",
+    kind: Integer { min: 1, max: 65_535 },
+    absent: Absent::Default("5432"),
+    meaning: "The server's port; it is part of a Unix socket's name.",
+};
+
+pub(super) static DBNAME: Key<Text> = Key {
+    name: "dbname",
+    kind: NAME,
+    absent: Absent::Means("the client's name for it"),
+    meaning: "The database's name on the server.",
+};
+
+pub(super) static DATABASE_USER: Key<Text> = Key {
+    name: "user",
+    kind: NAME,
+    absent: Absent::Means("the client's own user"),
+    meaning: "The role as which all clients of this database work on the server.",
+};
+
+pub(super) static DATABASE_PASSWORD: Key<Password> = Key {
+    name: "password",
+    kind: Password,
+    absent: Absent::Means("the keys seen at the client's login, its secret, or peer or trust on the server"),
+    meaning: "The password of `user`. The configuration file must then be closed to others.",
+};
+
+pub(super) static DATABASE_PASSWORD_FILE: Key<FilePath> = Key {
+    name: "password_file",
+    kind: FilePath,
+    absent: Absent::Means("as without `password`"),
+    meaning: "A file whose only line is the password of `user`.",
+};
+
+pub(super) static DATABASE_POOL: Table = Table {
+    path: "database.pool",
+    many: false,
+    meaning: "Settings of this database's pools, where they differ from `[pool]`.",
+    keys: POOL_KEYS,
+    tables: &[],
+};

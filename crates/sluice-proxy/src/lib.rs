@@ -1,0 +1,21 @@
+//! Sluice's data plane: drivers, workers, configuration, control plane.
+//!
+//! ```text
+//! client ── driver (io_uring | epoll) ── Net ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
+//!                      one worker thread = one driver, one engine
+//!           control thread (tokio): secrets looked up, host names resolved
+//! ```
+//!
+//! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
+
+pub mod config;
+mod log;
+mod lookup;
+mod mailbox;
+mod net;
+mod pace;
+mod resolver;
+mod service;
+mod worker;
+
+pub use service::{Service, StartError};

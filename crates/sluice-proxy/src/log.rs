@@ -1,0 +1,17 @@
+//! The engine's news in words.
+
+use sluice_core::io::LogEvent;
+
+pub(crate) fn event(event: LogEvent<'_>) {
+    match event {
+        LogEvent::ClientRefused { peer, error } => {
+            tracing::debug!(%peer, code = %error.code, "client refused: {}", error.message);
+        }
+        LogEvent::ConnectFailed { address, error } => {
+            tracing::warn!(%address, code = %error.code, "no connection to the server: {}", error.message);
+        }
+        LogEvent::ServerLost { address, reason } => {
+            tracing::warn!(%address, "server connection lost: {reason}");
+        }
+    }
+}

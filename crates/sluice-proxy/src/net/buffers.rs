@@ -1,0 +1,131 @@
+//! The buffers that bytes are received into: one piece of memory, cut into equal parts, counted while in use.
+//!
+//! A buffer belongs to the driver until bytes are in it, and again when the last reference to it is gone.
+
+#![allow(unsafe_code, reason = "the kernel writes into this memory, so it is handled by pointer")]
+
+use std::{alloc::Layout, ops::Range, ptr::NonNull};
+
+/// A buffer, by its place.
+pub(crate) type BufferId = u16;
+
+/// Received bytes: the first `len` of a buffer. Holds one reference to it.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) buffer: BufferId,
+    pub(crate) len: u32,
+}
+
+/// All buffers of a worker.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    memory: NonNull<u8>,
+    layout: Layout,
+    size: usize,
+    /// References to each buffer; zero means that it is the driver's.
+    used: Vec<u16>,
+    /// How many are in use.
+    in_use: u16,
+    /// Buffers that became free and that the driver has not taken back yet.
+    returned: Vec<BufferId>,
+}
+
+/// Larger than a page of rows, small enough that a few hundred of them do not matter.
+pub(crate) const BUFFER_BYTES: usize = 16 << 10;
+
+/// Received and not yet sent on, at most: 8 MiB a worker.
+pub(crate) const BUFFERS: u16 = 512;
+
+impl Buffers {
+    /// Memory for [`BUFFERS`] buffers; the system gives it page by page as it is used.
+    pub(crate) fn new() -> Self {
+        let layout =
+            Layout::from_size_align(usize::from(BUFFERS) * BUFFER_BYTES, 4096).expect("the size is a constant");
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+        let Some(memory) = NonNull::new(memory) else { std::alloc::handle_alloc_error(layout) };
+        Self {
+            memory,
+            layout,
+            size: BUFFER_BYTES,
+            used: vec![0; usize::from(BUFFERS)],
+            in_use: 0,
+            returned: Vec::new(),
+        }
+    }
+
+    /// Where a buffer begins; for drivers, to receive into.
+    pub(crate) fn pointer(&self, buffer: BufferId) -> *mut u8 {
+        debug_assert!(usize::from(buffer) < self.used.len());
+        // SAFETY: the buffer's number is below the count, so the result lies within the allocation.
+        unsafe { self.memory.as_ptr().add(usize::from(buffer) * self.size) }
+    }
+
+    /// A buffer's whole memory, for a driver that fills it itself. The buffer must be the driver's.
+    pub(crate) fn free_space(&mut self, buffer: BufferId) -> &mut [u8] {
+        assert_eq!(self.used[usize::from(buffer)], 0, "a buffer in use is nobody's to write to");
+        // SAFETY: within the allocation; no reference to this buffer exists, as the count shows; `self` is borrowed
+        // exclusively meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(buffer), self.size) }
+    }
+
+    /// A driver has put bytes into a buffer.
+    pub(crate) fn filled(&mut self, buffer: BufferId, len: u32) -> Chunk {
+        let used = &mut self.used[usize::from(buffer)];
+        debug_assert_eq!(*used, 0);
+        *used = 1;
+        self.in_use += 1;
+        Chunk { buffer, len: len.min(self.size as u32) }
+    }
+
+    /// The bytes of a stretch that is in use. The caller holds a reference to the buffer for as long as it uses them.
+    pub(crate) fn bytes(&self, buffer: BufferId, range: Range<u32>) -> &[u8] {
+        assert!(range.start <= range.end && range.end as usize <= self.size);
+        debug_assert!(self.used[usize::from(buffer)] > 0);
+        // SAFETY: within the allocation. Nobody writes to a buffer that is in use: the kernel and the drivers only
+        // write to those given back to them.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.pointer(buffer).add(range.start as usize),
+                (range.end - range.start) as usize,
+            )
+        }
+    }
+
+    /// One reference more.
+    pub(crate) fn retain(&mut self, buffer: BufferId) {
+        self.used[usize::from(buffer)] += 1;
+    }
+
+    /// One reference less.
+    pub(crate) fn release(&mut self, buffer: BufferId) {
+        let used = &mut self.used[usize::from(buffer)];
+        *used -= 1;
+        if *used == 0 {
+            self.in_use -= 1;
+            self.returned.push(buffer);
+        }
+    }
+
+    /// A buffer for the driver to take back.
+    pub(crate) fn take_returned(&mut self) -> Option<BufferId> {
+        self.returned.pop()
+    }
+
+    /// Whether so many are in use that none should be kept longer than it is handled.
+    pub(crate) fn are_short(&self) -> bool {
+        self.in_use > BUFFERS / 4 * 3
+    }
+
+    /// Whether any buffer has become free.
+    pub(crate) fn has_returned(&self) -> bool {
+        !self.returned.is_empty()
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and freed once. Drivers are dropped before their buffers.
+        unsafe { std::alloc::dealloc(self.memory.as_ptr(), self.layout) }
+    }
+}

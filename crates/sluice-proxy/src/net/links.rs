@@ -1,0 +1,574 @@
+//! The connections of a worker, and the actions of the engine on them.
+//!
+//! A connection's life: connecting (a server's only), open, then either closing (what was given for it is still sent,
+//! in bounded time) or leaving for another worker. Its socket is closed when no operation on it is under way.
+
+use std::{
+    io,
+    net::Shutdown,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use slab::Slab;
+use sluice_core::{
+    hub::{ClientRef, Mail},
+    io::{Address, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
+    server::Server,
+};
+use socket2::SockRef;
+
+use crate::{
+    mailbox::{Mailboxes, Parcel},
+    resolver::Resolver,
+};
+
+use super::{
+    Buffers, Chunk, Driver, Event, Flight, LinkId,
+    outbox::{Outbox, Spares},
+    sockets,
+};
+
+/// A backlog that was above the engine's limit is reported when it has fallen to this, in bytes.
+const BACKLOG_LOW_BYTES: usize = 64 << 10;
+
+/// How long a connection that is being closed may take to send what is left, and its peer to hang up.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A connection, and not a later one that got its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkKey {
+    id: LinkId,
+    serial: u32,
+}
+
+/// What the worker has to tell the engine.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// A client has connected.
+    Accepted(Conn, PeerAddress),
+    /// A connect has succeeded.
+    Connected(LinkKey),
+    /// Bytes have come.
+    Received(LinkKey, Chunk),
+    /// A connection has ended.
+    Closed(LinkKey, String),
+    /// A high backlog has been sent.
+    Drained(LinkKey),
+    /// There is mail.
+    Mail,
+}
+
+/// Where a connection's life stands.
+#[derive(Debug)]
+enum Life {
+    Connecting,
+    Open,
+    /// Nobody hears of it any more; what waits is sent, then it is closed.
+    Closing {
+        deadline: Instant,
+        finished: bool,
+    },
+    /// It goes to another worker as soon as nothing is under way.
+    Leaving {
+        worker: u16,
+        server: Box<Server>,
+        client: ClientRef,
+        early: Vec<u8>,
+    },
+}
+
+#[derive(Debug)]
+struct Link {
+    /// `None` where a connect failed before there was one.
+    socket: Option<OwnedFd>,
+    serial: u32,
+    owner: Option<Owner>,
+    life: Life,
+    outbox: Outbox,
+    flight: Option<Flight>,
+    /// Whether the driver reads, or has been asked to stop and has not yet.
+    reading: bool,
+    /// Whether it should.
+    wants_bytes: bool,
+    /// Whether the driver watches for the end of the connect.
+    awaits_connect: bool,
+    /// Whether the backlog was above the limit.
+    high: bool,
+    dirty: bool,
+    /// Whether nothing more will come.
+    ended: bool,
+}
+
+impl Link {
+    fn new(socket: Option<OwnedFd>, serial: u32, owner: Option<Owner>, life: Life) -> Self {
+        Self {
+            ended: socket.is_none(),
+            socket,
+            serial,
+            owner,
+            life,
+            outbox: Outbox::default(),
+            flight: None,
+            reading: false,
+            wants_bytes: false,
+            awaits_connect: false,
+            high: false,
+            dirty: false,
+        }
+    }
+
+    fn backlog(&self) -> usize {
+        self.outbox.len() + self.flight.as_ref().map_or(0, Flight::left)
+    }
+
+    /// Ends one direction or both; a socket that is not connected any more has them ended already.
+    fn shutdown(&self, how: Shutdown) {
+        if let Some(socket) = &self.socket {
+            let _ = SockRef::from(socket).shutdown(how);
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        !self.reading && !self.awaits_connect && self.flight.is_none()
+    }
+}
+
+/// The connections of a worker.
+pub(crate) struct Net<D> {
+    // Dropped first: while the ring lives, the kernel may write to the buffers.
+    driver: D,
+    buffers: Buffers,
+    links: Slab<Link>,
+    serial: u32,
+    spares: Spares,
+    /// Connections with something to send.
+    dirty: Vec<LinkId>,
+    /// Connections that are being closed, oldest first.
+    closing: Vec<LinkId>,
+    /// The chunk that is being handled.
+    current: Option<Chunk>,
+    events: Vec<Event>,
+    notices: Vec<Notice>,
+    mailboxes: Arc<Mailboxes>,
+    resolver: Arc<Resolver>,
+}
+
+impl<D: Driver> Net<D> {
+    pub(crate) fn new(mailboxes: Arc<Mailboxes>, resolver: Arc<Resolver>) -> io::Result<Self> {
+        let (driver, buffers) = D::new()?;
+        Ok(Self {
+            driver,
+            buffers,
+            links: Slab::new(),
+            serial: 0,
+            spares: Spares::default(),
+            dirty: Vec::new(),
+            closing: Vec::new(),
+            current: None,
+            events: Vec::new(),
+            notices: Vec::new(),
+            mailboxes,
+            resolver,
+        })
+    }
+
+    pub(crate) fn driver(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// Sends what is to be sent, waits for something to happen, and appends what the engine should hear. For the first
+    /// `spin` of the waiting it does not sleep.
+    pub(crate) fn turn(&mut self, timeout: Duration, spin: Duration, out: &mut Vec<Notice>) -> io::Result<()> {
+        self.send_dirty();
+        out.append(&mut self.notices);
+        let timeout = if out.is_empty() { timeout } else { Duration::ZERO };
+        let mut events = std::mem::take(&mut self.events);
+        self.driver.wait(timeout, spin, &mut self.buffers, &mut events)?;
+        for event in events.drain(..) {
+            self.event(event);
+        }
+        self.events = events;
+        out.append(&mut self.notices);
+        Ok(())
+    }
+
+    /// The bytes of a chunk, while `handle` runs.
+    pub(crate) fn with_chunk(&mut self, chunk: Chunk, handle: impl FnOnce(&mut Self, &[u8])) {
+        let (buffer, len) = (chunk.buffer, chunk.len);
+        self.current = Some(chunk);
+        let bytes = self.buffers.bytes(buffer, 0..len);
+        #[allow(unsafe_code)]
+        // SAFETY: the reference that `current` holds keeps the buffer from being written to until it is released
+        // below; the memory itself lives as long as `self`.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+        handle(self, bytes);
+        self.current = None;
+        self.buffers.release(buffer);
+    }
+
+    /// Tells whose a connection is.
+    pub(crate) fn set_owner(&mut self, conn: Conn, owner: Owner) {
+        if let Some(link) = self.links.get_mut(conn.0 as usize) {
+            link.owner = Some(owner);
+            link.wants_bytes = true;
+        }
+        self.read(conn.0);
+    }
+
+    /// Takes over a connection from another worker.
+    pub(crate) fn adopt(&mut self, socket: OwnedFd) -> Conn {
+        Conn(self.insert(Some(socket), None, Life::Open).id)
+    }
+
+    /// Whose a connection is, unless it has been given up since.
+    pub(crate) fn owner(&self, key: LinkKey) -> Option<Owner> {
+        self.links.get(key.id as usize).filter(|link| link.serial == key.serial)?.owner
+    }
+
+    /// Gives back a chunk that nobody wants any more.
+    pub(crate) fn drop_chunk(&mut self, chunk: Chunk) {
+        self.buffers.release(chunk.buffer);
+    }
+
+    fn insert(&mut self, socket: Option<OwnedFd>, owner: Option<Owner>, life: Life) -> LinkKey {
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        LinkKey { id: self.links.insert(Link::new(socket, serial, owner, life)) as u32, serial }
+    }
+
+    fn key(&self, id: LinkId) -> Option<LinkKey> {
+        let link = self.links.get(id as usize).filter(|link| link.owner.is_some())?;
+        Some(LinkKey { id, serial: link.serial })
+    }
+
+    /// Whether there is no connection at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Ends the lives that have taken too long.
+    pub(crate) fn tick(&mut self) {
+        let now = Instant::now();
+        let closing = std::mem::take(&mut self.closing);
+        for id in closing {
+            match self.links.get(id as usize).map(|link| &link.life) {
+                Some(Life::Closing { deadline, .. }) if now < *deadline => self.closing.push(id),
+                Some(Life::Closing { .. }) => self.finish(id),
+                _ => {}
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Accepted(socket) => {
+                let peer = sockets::peer(&SockRef::from(&socket));
+                let conn = self.adopt(socket);
+                self.notices.push(Notice::Accepted(conn, peer));
+            }
+            Event::AcceptFailed(error) => tracing::warn!("a client could not be accepted: {error}"),
+            Event::Connected(id) => self.connect_ended(id),
+            Event::Received(id, chunk) => self.received(id, chunk),
+            Event::Ended(id, error) => {
+                if let Some(link) = self.links.get_mut(id as usize) {
+                    link.reading = false;
+                    link.wants_bytes = false;
+                    link.ended = true;
+                    self.lost(id, error.as_ref());
+                }
+            }
+            Event::Stopped(id) => {
+                if let Some(link) = self.links.get_mut(id as usize) {
+                    link.reading = false;
+                    self.read(id);
+                    self.advance(id);
+                }
+            }
+            Event::Sent(id, result) => self.sent(id, result),
+            Event::Writable(id) => self.send_flight(id),
+            Event::Mail => self.notices.push(Notice::Mail),
+        }
+    }
+
+    fn connect_ended(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        link.awaits_connect = false;
+        if !matches!(link.life, Life::Connecting) {
+            self.advance(id);
+            return;
+        }
+        let Some(socket) = &link.socket else { return };
+        match sockets::connect_result(&SockRef::from(socket)) {
+            Ok(()) => {
+                link.life = Life::Open;
+                link.wants_bytes = true;
+                self.notices.extend(self.key(id).map(Notice::Connected));
+                self.read(id);
+            }
+            Err(error) => self.lost(id, Some(&error)),
+        }
+    }
+
+    fn received(&mut self, id: LinkId, chunk: Chunk) {
+        let Some(link) = self.links.get_mut(id as usize) else {
+            self.buffers.release(chunk.buffer);
+            return;
+        };
+        match &mut link.life {
+            // Whose it is may become known only when the notices before this one have been handled.
+            Life::Open => {
+                let key = LinkKey { id, serial: link.serial };
+                self.notices.push(Notice::Received(key, chunk));
+                return;
+            }
+            Life::Leaving { early, .. } => {
+                early.extend_from_slice(self.buffers.bytes(chunk.buffer, 0..chunk.len));
+            }
+            Life::Connecting | Life::Closing { .. } => {}
+        }
+        self.buffers.release(chunk.buffer);
+    }
+
+    /// A connection has ended by itself.
+    fn lost(&mut self, id: LinkId, error: Option<&io::Error>) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        if let Life::Open | Life::Connecting = &link.life {
+            let key = LinkKey { id, serial: link.serial };
+            let reason = error.map_or_else(|| "the other side closed the connection".to_owned(), io::Error::to_string);
+            self.notices.push(Notice::Closed(key, reason));
+        }
+        self.advance(id);
+    }
+
+    fn read(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        let open = matches!(link.life, Life::Open | Life::Closing { finished: false, .. });
+        if open && link.wants_bytes && !link.reading && !link.ended {
+            let Some(socket) = &link.socket else { return };
+            link.reading = true;
+            self.driver.start_reading(id, socket.as_fd());
+        }
+    }
+
+    fn send_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            let Some(link) = self.links.get_mut(id as usize) else { continue };
+            link.dirty = false;
+            if link.flight.is_none() && !link.outbox.is_empty() && !matches!(link.life, Life::Connecting) {
+                link.flight = Some(link.outbox.take_flight());
+                self.send_flight(id);
+            }
+        }
+        // What was marked meanwhile (a send that completed at once leaves more to send) is kept.
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+    }
+
+    fn send_flight(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        let (Some(flight), Some(socket)) = (&mut link.flight, &link.socket) else { return };
+        if let Some(result) = self.driver.send(id, socket.as_fd(), flight, &self.buffers) {
+            self.sent(id, result);
+        }
+    }
+
+    fn sent(&mut self, id: LinkId, result: io::Result<usize>) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        let Some(mut flight) = link.flight.take() else { return };
+        let error = match result {
+            Ok(bytes) if bytes > 0 && !flight.advance(bytes) => {
+                link.flight = Some(flight);
+                self.send_flight(id);
+                return;
+            }
+            Ok(0) if flight.left() > 0 => Some(io::ErrorKind::WriteZero.into()),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        };
+        flight.land(&mut self.buffers, &mut self.spares);
+        if let Some(error) = error {
+            link.outbox.clear(&mut self.buffers);
+            // A peer that closed may have sent its reason first; reading finds out.
+            if !link.reading || link.ended {
+                link.ended = true;
+                self.lost(id, Some(&error));
+            } else {
+                link.shutdown(Shutdown::Write);
+            }
+            self.advance(id);
+            return;
+        }
+        if !link.outbox.is_empty() {
+            self.mark(id);
+        }
+        self.check_drained(id);
+        self.advance(id);
+    }
+
+    fn check_drained(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        if link.high && link.backlog() <= BACKLOG_LOW_BYTES {
+            link.high = false;
+            let open = matches!(link.life, Life::Open);
+            self.notices.extend(self.key(id).filter(|_| open).map(Notice::Drained));
+        }
+    }
+
+    fn mark(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        if link.backlog() > sluice_core::engine::BACKLOG_HIGH_BYTES {
+            link.high = true;
+        }
+        if !std::mem::replace(&mut link.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Moves a connection on that is closing or leaving.
+    fn advance(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        let sent = link.flight.is_none() && link.outbox.is_empty();
+        match &link.life {
+            Life::Closing { finished: false, .. } if sent => {
+                if link.ended {
+                    self.finish(id);
+                } else {
+                    // The peer reads what was sent, then hangs up; closing at once could take it back unread.
+                    link.shutdown(Shutdown::Write);
+                }
+            }
+            Life::Closing { finished: true, .. } if link.is_quiet() => self.remove(id),
+            Life::Leaving { .. } if sent && link.is_quiet() => self.leave(id),
+            _ => {}
+        }
+    }
+
+    /// Ends a closing connection: whatever is still under way comes to its end now.
+    fn finish(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        if let Life::Closing { finished, .. } = &mut link.life {
+            *finished = true;
+        }
+        link.outbox.clear(&mut self.buffers);
+        if link.is_quiet() {
+            self.remove(id);
+        } else {
+            link.shutdown(Shutdown::Both);
+            self.closing.push(id);
+        }
+    }
+
+    fn remove(&mut self, id: LinkId) {
+        let mut link = self.links.remove(id as usize);
+        link.outbox.clear(&mut self.buffers);
+        self.driver.forget(id);
+    }
+
+    fn leave(&mut self, id: LinkId) {
+        let link = self.links.remove(id as usize);
+        self.driver.forget(id);
+        if let (Life::Leaving { worker, server, client, early }, Some(socket)) = (link.life, link.socket) {
+            self.mailboxes.send(worker, Parcel::Server { socket, server, client, early });
+        }
+    }
+}
+
+impl<D: Driver> Io for Net<D> {
+    fn forward(&mut self, to: Conn, range: std::ops::Range<usize>) {
+        let Some(chunk) = &self.current else { return };
+        let Some(link) = self.links.get_mut(to.0 as usize) else { return };
+        let stretch = (chunk.buffer, range.start as u32, range.end as u32);
+        link.outbox.push_shared(stretch, link.flight.is_none(), &mut self.buffers, &mut self.spares);
+        self.mark(to.0);
+    }
+
+    fn send(&mut self, to: Conn, bytes: &[u8]) {
+        let Some(link) = self.links.get_mut(to.0 as usize) else { return };
+        link.outbox.push_copy(bytes, &mut self.spares);
+        self.mark(to.0);
+    }
+
+    fn backlog(&self, conn: Conn) -> usize {
+        self.links.get(conn.0 as usize).map_or(0, Link::backlog)
+    }
+
+    fn pause(&mut self, conn: Conn) {
+        let Some(link) = self.links.get_mut(conn.0 as usize) else { return };
+        link.wants_bytes = false;
+        if let (true, Some(socket)) = (link.reading, &link.socket) {
+            self.driver.stop_reading(conn.0, socket.as_fd());
+        }
+    }
+
+    fn resume(&mut self, conn: Conn) {
+        if let Some(link) = self.links.get_mut(conn.0 as usize) {
+            link.wants_bytes = true;
+        }
+        self.read(conn.0);
+    }
+
+    fn close(&mut self, conn: Conn) {
+        let Some(link) = self.links.get_mut(conn.0 as usize) else { return };
+        link.owner = None;
+        link.life = Life::Closing { deadline: Instant::now() + LINGER, finished: false };
+        // Reading goes on, to notice when the peer hangs up.
+        link.wants_bytes = true;
+        self.closing.push(conn.0);
+        if link.ended {
+            link.outbox.clear(&mut self.buffers);
+        }
+        self.read(conn.0);
+        self.advance(conn.0);
+    }
+
+    fn connect(&mut self, owner: Owner, address: &Address) -> Conn {
+        let begun = self.resolver.target(address).and_then(|target| sockets::begin_connect(&target));
+        let (socket, error) = match begun {
+            Ok(socket) => (Some(socket.into()), None),
+            Err(error) => (None, Some(error)),
+        };
+        let LinkKey { id, serial } = self.insert(socket, Some(owner), Life::Connecting);
+        let link = &mut self.links[id as usize];
+        if let Some(socket) = &link.socket {
+            link.awaits_connect = true;
+            self.driver.await_connect(id, socket.as_fd());
+        }
+        if let Some(error) = error {
+            // Told like any other end, in its turn.
+            self.notices.push(Notice::Closed(LinkKey { id, serial }, error.to_string()));
+        }
+        Conn(id)
+    }
+
+    fn hand_over(&mut self, conn: Conn, worker: u16, server: Box<Server>, HandOver(client): HandOver) {
+        let Some(link) = self.links.get_mut(conn.0 as usize) else { return };
+        link.owner = None;
+        link.wants_bytes = false;
+        link.life = Life::Leaving { worker, server, client, early: Vec::new() };
+        if let (true, Some(socket)) = (link.reading, &link.socket) {
+            self.driver.stop_reading(conn.0, socket.as_fd());
+        }
+        self.advance(conn.0);
+    }
+
+    fn mail(&mut self, worker: u16, mail: Mail) {
+        self.mailboxes.send(worker, Parcel::Mail(mail));
+    }
+
+    fn look_up(&mut self, user: &str) {
+        self.mailboxes.look_up(user);
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        // The kernel's generator fails only where it is missing, which Linux 3.17 ended.
+        getrandom::fill(bytes).expect("the kernel has a random number generator");
+    }
+
+    fn log(&mut self, event: LogEvent<'_>) {
+        crate::log::event(event);
+    }
+}

@@ -1,0 +1,240 @@
+//! What is still to be sent on a connection: stretches of received buffers, and bytes of Sluice's own.
+
+use std::{collections::VecDeque, io::IoSlice};
+
+use super::{Buffers, buffers::BufferId};
+
+/// Up to this length, bytes are copied to those before them rather than sent as a piece of their own: a memory copy
+/// of that size costs less than one more entry in a system call.
+const COPY_BYTES_MAX: usize = 2048;
+
+/// Capacity of a fresh piece of Sluice's own bytes.
+const OWNED_BYTES: usize = 4096;
+
+/// Pieces sent in one system call, at most.
+const PIECES_MAX: usize = 32;
+
+/// Part of what is to be sent.
+#[derive(Debug)]
+enum Piece {
+    /// A stretch of a received buffer, with a reference to it.
+    Shared { buffer: BufferId, start: u32, end: u32 },
+    /// Bytes of Sluice's own.
+    Owned(Vec<u8>),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared { start, end, .. } => (end - start) as usize,
+            Self::Owned(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// What waits to be sent on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+}
+
+/// Emptied pieces of Sluice's own, to be used again.
+#[derive(Debug, Default)]
+pub(crate) struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    const KEPT: usize = 256;
+
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        if bytes > OWNED_BYTES {
+            return Vec::with_capacity(bytes);
+        }
+        self.0.pop().unwrap_or_else(|| Vec::with_capacity(OWNED_BYTES))
+    }
+
+    fn give(&mut self, mut piece: Vec<u8>) {
+        if piece.capacity() <= 2 * OWNED_BYTES && self.0.len() < Self::KEPT {
+            piece.clear();
+            self.0.push(piece);
+        }
+    }
+}
+
+impl Outbox {
+    /// Bytes that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Adds bytes by copy.
+    pub(crate) fn push_copy(&mut self, bytes: &[u8], spares: &mut Spares) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.bytes += bytes.len();
+        match self.pieces.back_mut() {
+            Some(Piece::Owned(last)) if last.capacity() - last.len() >= bytes.len() => last.extend_from_slice(bytes),
+            _ => {
+                let mut piece = spares.take(bytes.len());
+                piece.extend_from_slice(bytes);
+                self.pieces.push_back(Piece::Owned(piece));
+            }
+        }
+    }
+
+    /// Adds a stretch of a buffer: by reference if it is long, or if it will be sent at once (`is_next`). What has to
+    /// wait behind something else is copied if it is short, and all is copied when buffers run short: connections
+    /// that nobody reads from must not keep the buffers from the others.
+    pub(crate) fn push_shared(
+        &mut self,
+        (buffer, start, end): (BufferId, u32, u32),
+        is_next: bool,
+        buffers: &mut Buffers,
+        spares: &mut Spares,
+    ) {
+        let len = (end - start) as usize;
+        let by_reference = len > COPY_BYTES_MAX || (is_next && self.pieces.is_empty());
+        if by_reference && !buffers.are_short() {
+            buffers.retain(buffer);
+            self.pieces.push_back(Piece::Shared { buffer, start, end });
+            self.bytes += len;
+        } else {
+            self.push_copy(buffers.bytes(buffer, start..end), spares);
+        }
+    }
+
+    /// Takes out what one send can carry.
+    pub(crate) fn take_flight(&mut self) -> Flight {
+        let count = self.pieces.len().min(PIECES_MAX);
+        let mut flight = Flight { first: self.pieces.pop_front(), more: Vec::new(), bytes: 0, sent: 0 };
+        flight.more.extend(self.pieces.drain(..count.saturating_sub(1)));
+        flight.bytes = flight.pieces().map(Piece::len).sum();
+        self.bytes -= flight.bytes;
+        if self.pieces.is_empty() {
+            // An idle connection holds no memory here.
+            self.pieces = VecDeque::new();
+        }
+        flight
+    }
+
+    /// Forgets all that waits.
+    pub(crate) fn clear(&mut self, buffers: &mut Buffers) {
+        for piece in std::mem::take(&mut self.pieces) {
+            if let Piece::Shared { buffer, .. } = piece {
+                buffers.release(buffer);
+            }
+        }
+        self.bytes = 0;
+    }
+}
+
+/// What is being sent: its memory stays as it is until it has been sent or has failed.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    first: Option<Piece>,
+    more: Vec<Piece>,
+    bytes: usize,
+    sent: usize,
+}
+
+impl Flight {
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.first.iter().chain(&self.more)
+    }
+
+    /// Bytes that are not sent yet.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes - self.sent
+    }
+
+    /// That many more bytes are sent; whether that is all.
+    pub(crate) fn advance(&mut self, bytes: usize) -> bool {
+        self.sent = (self.sent + bytes).min(self.bytes);
+        self.sent == self.bytes
+    }
+
+    /// The one stretch that is left, if there is only one.
+    pub(crate) fn single<'a>(&'a self, buffers: &'a Buffers) -> Option<&'a [u8]> {
+        let piece = self.first.as_ref().filter(|_| self.more.is_empty())?;
+        Some(&bytes_of(piece, buffers)[self.sent..])
+    }
+
+    /// All stretches that are left.
+    pub(crate) fn slices<'a>(&'a self, buffers: &'a Buffers) -> Vec<IoSlice<'a>> {
+        let mut skip = self.sent;
+        let mut slices = Vec::with_capacity(1 + self.more.len());
+        for piece in self.pieces() {
+            let bytes = bytes_of(piece, buffers);
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            if skipped < bytes.len() {
+                slices.push(IoSlice::new(&bytes[skipped..]));
+            }
+        }
+        slices
+    }
+
+    /// Gives the memory back.
+    pub(crate) fn land(self, buffers: &mut Buffers, spares: &mut Spares) {
+        for piece in self.first.into_iter().chain(self.more) {
+            match piece {
+                Piece::Shared { buffer, .. } => buffers.release(buffer),
+                Piece::Owned(bytes) => spares.give(bytes),
+            }
+        }
+    }
+}
+
+fn bytes_of<'a>(piece: &'a Piece, buffers: &'a Buffers) -> &'a [u8] {
+    match piece {
+        Piece::Shared { buffer, start, end } => buffers.bytes(*buffer, *start..*end),
+        Piece::Owned(bytes) => bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_are_not_read_leave_buffers_to_the_others() {
+        let (mut buffers, mut spares) = (Buffers::new(), Spares::default());
+        let mut stuck: Vec<Outbox> = Vec::new();
+        for buffer in 0..super::super::buffers::BUFFERS {
+            let chunk = buffers.filled(buffer, 4096);
+            let mut outbox = Outbox::default();
+            outbox.push_shared((chunk.buffer, 0, 4096), true, &mut buffers, &mut spares);
+            buffers.release(chunk.buffer);
+            stuck.push(outbox);
+        }
+        let free = std::iter::from_fn(|| buffers.take_returned()).count();
+        assert!(free >= usize::from(super::super::buffers::BUFFERS) / 5, "{free}");
+        assert!(stuck.iter().all(|outbox| outbox.len() == 4096));
+    }
+
+    #[test]
+    fn short_stretches_join_what_is_before_them_and_long_ones_pass_by_reference() {
+        let (mut buffers, mut spares, mut outbox) = (Buffers::new(), Spares::default(), Outbox::default());
+        buffers.free_space(0)[..4].copy_from_slice(b"abcd");
+        let chunk = buffers.filled(0, 4);
+        outbox.push_shared((chunk.buffer, 0, 2), true, &mut buffers, &mut spares);
+        outbox.push_copy(b"-", &mut spares);
+        outbox.push_shared((chunk.buffer, 2, 4), true, &mut buffers, &mut spares);
+        assert_eq!((outbox.len(), outbox.pieces.len()), (5, 2));
+        let mut flight = outbox.take_flight();
+        assert!(outbox.is_empty() && flight.single(&buffers).is_none());
+        assert!(!flight.advance(1));
+        let left: Vec<u8> = flight.slices(&buffers).iter().flat_map(|s| s.to_vec()).collect();
+        assert_eq!((left.as_slice(), flight.left()), (&b"b-cd"[..], 4));
+        assert!(flight.advance(4));
+        flight.land(&mut buffers, &mut spares);
+        assert!(!buffers.has_returned());
+        buffers.release(chunk.buffer);
+        assert!(buffers.has_returned());
+    }
+}

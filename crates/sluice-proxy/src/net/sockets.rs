@@ -1,0 +1,109 @@
+//! Sockets, made and set up as PostgreSQL's own are.
+
+use std::{
+    fs, io,
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sluice_core::io::{Address, PeerAddress};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+/// As long a queue as the kernel allows (`net.core.somaxconn`): thousands of clients may come at once.
+const BACKLOG: i32 = 4096;
+
+/// When a silent peer is asked whether it is still there: long before a person would give up waiting.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Listens on an address. What is set here holds for accepted connections too.
+pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    set_up_tcp(&socket)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// Listens on a Unix socket. One that is left over from a process that has died is replaced.
+pub(crate) fn listen_unix(path: &Path) -> io::Result<Socket> {
+    let address = SockAddr::unix(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+        let probe = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+        if probe.connect(&address).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        fs::remove_file(path)?;
+    }
+    socket.bind(&address)?;
+    // As PostgreSQL's `unix_socket_permissions` is by default: who may log in is for the authentication to say.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+fn set_up_tcp(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))
+}
+
+/// Where a server is, with nothing left to resolve.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// An address and a port.
+    Tcp(SocketAddr),
+}
+
+/// Begins a connect; its end shows when the socket becomes writable.
+pub(crate) fn begin_connect(target: &Target) -> io::Result<Socket> {
+    let (socket, address) = match target {
+        Target::Unix(path) => {
+            (Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?, SockAddr::unix(path)?)
+        }
+        Target::Tcp(address) => {
+            let socket = Socket::new(Domain::for_address(*address), Type::STREAM.nonblocking().cloexec(), None)?;
+            set_up_tcp(&socket)?;
+            (socket, SockAddr::from(*address))
+        }
+    };
+    match socket.connect(&address) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+/// How a connect has ended.
+pub(crate) fn connect_result(socket: &SockRef<'_>) -> io::Result<()> {
+    match socket.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// Where a client came from.
+pub(crate) fn peer(socket: &SockRef<'_>) -> PeerAddress {
+    match socket.peer_addr().ok().and_then(|a| a.as_socket()) {
+        Some(address) => PeerAddress::Tcp(canonical(address.ip()), address.port()),
+        None => PeerAddress::Local,
+    }
+}
+
+fn canonical(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+/// What the configuration's address means to the core.
+pub(crate) fn address(server: &crate::config::ServerAddress) -> Address {
+    match server {
+        crate::config::ServerAddress::Unix { dir, port } => Address::Unix(dir.join(format!(".s.PGSQL.{port}"))),
+        crate::config::ServerAddress::Tcp { host, port } => Address::Tcp(host.clone(), *port),
+    }
+}

@@ -1,0 +1,319 @@
+//! The pool as a service of this process: started from a configuration, stopped in order.
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, mpsc as std_mpsc},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use sluice_core::{
+    hub::{Hub, Mail, Route},
+    secrets::{LookUp, Method, Secrets, Source},
+    time::Time,
+};
+use sluice_wire::secret::Secret;
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::{
+    config::{AuthMethod, Config, DriverChoice, SecretSource, users},
+    lookup,
+    mailbox::Mailboxes,
+    net::{Driver, epoll::Epoll, sockets, uring::Uring},
+    resolver::Resolver,
+    worker::{Setup, Worker},
+};
+
+/// Files that the process has open besides connections, at most.
+const FILES_OTHER: u64 = 64;
+
+/// Why the service does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address can't be listened on.
+    #[error("can't listen on {address}: {error}{}", listen_remedy(.error))]
+    Listen {
+        /// The address or the socket's path.
+        address: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The driver that the configuration demands does not work here.
+    #[error(
+        "the driver \"{driver}\" does not work here: {error}\n  set driver = \"auto\" or \"epoll\", or allow io_uring (Linux 6.1 or later; /proc/sys/kernel/io_uring_disabled must be 0; containers often forbid it)"
+    )]
+    Driver {
+        /// Its name.
+        driver: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The process may not have as many files open as the limits demand.
+    #[error(
+        "the limits allow {wanted} connections, and this process may have only {allowed} files open\n  raise the limit (ulimit -n {needed}, or LimitNOFILE={needed}), or lower \"clients\" under [limits]"
+    )]
+    OpenFiles {
+        /// Clients and servers.
+        wanted: u64,
+        /// The hard limit.
+        allowed: u64,
+        /// What the limit should be.
+        needed: u64,
+    },
+    /// The users file can't be used.
+    #[error("{0}")]
+    Users(crate::config::Report),
+    /// The system refused something else.
+    #[error("can't {what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+fn listen_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "\n  another process listens there: stop it, or choose another address",
+        io::ErrorKind::PermissionDenied => {
+            "\n  ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher one"
+        }
+        io::ErrorKind::AddrNotAvailable => "\n  this machine has no such address",
+        _ => "",
+    }
+}
+
+/// A running pool.
+#[derive(Debug)]
+pub struct Service {
+    addresses: Vec<SocketAddr>,
+    unix_socket: Option<PathBuf>,
+    driver: &'static str,
+    mailboxes: Arc<Mailboxes>,
+    workers: Vec<JoinHandle<io::Result<()>>>,
+    control: Option<JoinHandle<()>>,
+    stop_control: mpsc::Sender<()>,
+    hub: Arc<Hub>,
+    epoch: Instant,
+    grace: Duration,
+}
+
+impl Service {
+    /// Starts the service; it listens when this returns.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        check_open_files(&config)?;
+        let workers = config.workers.unwrap_or_else(default_workers);
+        let hub = Arc::new(make_hub(&config, workers)?);
+        let (listeners, addresses, unix_socket) = listen(&config)?;
+        let (look_ups, requests) = mpsc::unbounded_channel();
+        let mailboxes = Arc::new(Mailboxes::new(workers, look_ups).map_err(system("make the workers' mailboxes"))?);
+        let resolver =
+            Arc::new(Resolver::new(&config.databases.iter().map(|d| sockets::address(&d.server)).collect::<Vec<_>>()));
+        let epoch = Instant::now();
+        let mut setups = Vec::new();
+        for number in 0..workers {
+            let listeners = listeners.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
+            setups.push(Setup {
+                number,
+                hub: hub.clone(),
+                mailboxes: mailboxes.clone(),
+                resolver: resolver.clone(),
+                listeners: listeners.map_err(system("share the listening sockets"))?,
+                epoch,
+            });
+        }
+        drop(listeners);
+        let (driver, threads) = start_workers(config.driver, setups)?;
+        let (stop_control, stopped) = mpsc::channel(1);
+        let control =
+            lookup::control(make_look_up(&config), requests, hub.clone(), mailboxes.clone(), resolver, epoch, stopped);
+        let control = spawn_control(control).map_err(system("start the control thread"))?;
+        Ok(Self {
+            addresses,
+            unix_socket,
+            driver,
+            mailboxes,
+            workers: threads,
+            control: Some(control),
+            stop_control,
+            hub,
+            epoch,
+            grace: config.shutdown_grace,
+        })
+    }
+
+    /// Where it listens, with the ports that the system chose for port 0.
+    pub fn listen_addrs(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
+    }
+
+    /// The driver in use, by its name in the configuration.
+    pub fn driver(&self) -> &'static str {
+        self.driver
+    }
+
+    /// Clients and server connections there are now.
+    pub fn counts(&self) -> (u32, u32) {
+        (self.hub.clients(), self.hub.servers())
+    }
+
+    /// Ends the service: no new clients, transactions may end within the grace period, then all is closed.
+    pub fn shutdown(mut self) {
+        let deadline = Time((self.epoch.elapsed() + self.grace).as_micros() as u64);
+        self.mailboxes.send_all(|| Mail::Stop(deadline));
+        for worker in self.workers.drain(..) {
+            match worker.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!("a worker ended with an error: {error}"),
+                Err(_) => tracing::error!("a worker panicked"),
+            }
+        }
+        let _ = self.stop_control.blocking_send(());
+        if let Some(control) = self.control.take() {
+            let _ = control.join();
+        }
+        if let Some(path) = &self.unix_socket {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |error| StartError::System { what, error }
+}
+
+/// Half of the cores: PostgreSQL, on the same host or not, needs far more than the pool.
+fn default_workers() -> u16 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores / 2).clamp(1, 64) as u16
+}
+
+/// Raises the soft limit on open files to the hard one, and checks that it is enough.
+fn check_open_files(config: &Config) -> Result<(), StartError> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = u64::from(config.limits.clients) + u64::from(config.limits.servers);
+    let needed = wanted + FILES_OTHER;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(allowed) if allowed < needed => Err(StartError::OpenFiles { wanted, allowed, needed }),
+        _ => Ok(()),
+    }
+}
+
+fn make_hub(config: &Config, workers: u16) -> Result<Hub, StartError> {
+    let method = match config.auth.method {
+        AuthMethod::Trust => Method::Trust,
+        AuthMethod::Md5 => Method::Md5,
+        AuthMethod::ScramSha256 => Method::ScramSha256,
+    };
+    let source = match &config.auth.secrets {
+        Some(SecretSource::File(path)) => {
+            let users = users::load(path).map_err(StartError::Users)?;
+            Source::File(users.into_iter().map(|(user, secret)| (user, Secret::parse(&secret.0))).collect())
+        }
+        Some(SecretSource::Lookup(look_up)) => Source::LookUp(LookUp::new(look_up.cache)),
+        None => Source::File(std::collections::HashMap::new()),
+    };
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
+    let routes = config.databases.iter().map(|database| Route {
+        name: database.name.clone(),
+        address: sockets::address(&database.server),
+        dbname: database.dbname.clone(),
+        user: database.user.clone(),
+        password: database.password.as_ref().map(|p| p.0.clone()),
+        pool: database.pool.clone(),
+    });
+    Ok(Hub::new(config.limits.clone(), Secrets::new(method, source, seed), routes.collect(), workers))
+}
+
+fn make_look_up(config: &Config) -> Option<lookup::LookUp> {
+    let Some(SecretSource::Lookup(look_up)) = &config.auth.secrets else { return None };
+    let exact = config.databases.iter().find(|d| d.name.as_deref() == Some(&look_up.database));
+    let database = exact.or_else(|| config.databases.iter().find(|d| d.name.is_none()))?;
+    Some(lookup::LookUp {
+        config: look_up.clone(),
+        address: sockets::address(&database.server),
+        dbname: database.dbname.clone().unwrap_or_else(|| look_up.database.clone()),
+    })
+}
+
+type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Option<PathBuf>);
+
+fn listen(config: &Config) -> Result<Listening, StartError> {
+    let mut sockets = Vec::new();
+    let mut addresses = Vec::new();
+    for &address in &config.listen {
+        let failed = |error| StartError::Listen { address: address.to_string(), error };
+        let socket = sockets::listen_tcp(address).map_err(failed)?;
+        addresses.push(socket.local_addr().ok().and_then(|a| a.as_socket()).unwrap_or(address));
+        sockets.push(OwnedFd::from(socket));
+    }
+    let mut unix_socket = None;
+    if let Some(dir) = &config.unix_socket_dir {
+        let port = addresses.first().map_or(5432, SocketAddr::port);
+        let path = dir.join(format!(".s.PGSQL.{port}"));
+        let failed = |error| StartError::Listen { address: path.display().to_string(), error };
+        sockets.push(OwnedFd::from(sockets::listen_unix(&path).map_err(failed)?));
+        unix_socket = Some(path);
+    }
+    Ok((sockets, addresses, unix_socket))
+}
+
+type Workers = Vec<JoinHandle<io::Result<()>>>;
+
+fn start_workers(choice: DriverChoice, setups: Vec<Setup>) -> Result<(&'static str, Workers), StartError> {
+    let uring = match choice {
+        DriverChoice::Epoll => false,
+        DriverChoice::IoUring | DriverChoice::Auto => match Uring::new() {
+            Ok(_) => true,
+            Err(error) if choice == DriverChoice::IoUring => {
+                return Err(StartError::Driver { driver: Uring::NAME, error });
+            }
+            Err(error) => {
+                tracing::warn!("io_uring does not work here ({error}): using epoll, which costs more CPU");
+                false
+            }
+        },
+    };
+    if uring { spawn_all::<Uring>(setups) } else { spawn_all::<Epoll>(setups) }
+}
+
+fn spawn_all<D: Driver>(setups: Vec<Setup>) -> Result<(&'static str, Workers), StartError> {
+    let mut threads = Vec::new();
+    for setup in setups {
+        let (report, reported) = std_mpsc::channel();
+        let run = move || match Worker::<D>::new(setup) {
+            Ok(worker) => {
+                let _ = report.send(Ok(()));
+                worker.run()
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+                Ok(())
+            }
+        };
+        let name = format!("worker-{}", threads.len());
+        threads.push(std::thread::Builder::new().name(name).spawn(run).map_err(system("start a worker"))?);
+        match reported.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(StartError::Driver { driver: D::NAME, error }),
+            Err(_) => return Err(system("start a worker")(io::Error::other("it panicked"))),
+        }
+    }
+    Ok((D::NAME, threads))
+}
+
+fn spawn_control(work: impl Future<Output = ()> + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("control".to_owned()).spawn(move || runtime.block_on(work))
+}

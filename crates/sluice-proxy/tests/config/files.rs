@@ -1,0 +1,135 @@
+//! Files on disk: the examples, the reference page, files of secrets and who may read them.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use sluice_proxy::config::{self, SecretSource, users};
+
+use super::super::repository;
+
+/// An empty folder for one test.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("config").join(test);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+fn write(path: &Path, text: &[u8], mode: u32) {
+    fs::write(path, text).expect("a file");
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("its mode");
+}
+
+#[test]
+fn every_example_loads() {
+    // Git does not keep that the secrets are closed to others: a copy has it.
+    let folder = folder("examples");
+    let mut examples = Vec::new();
+    for entry in fs::read_dir(repository("examples")).expect("examples") {
+        let path = entry.expect("an entry").path();
+        let copy = folder.join(path.file_name().expect("a name"));
+        write(&copy, &fs::read(&path).expect("a file"), 0o600);
+        if copy.extension().is_some_and(|extension| extension == "toml") {
+            examples.push(copy);
+        }
+    }
+    assert!(examples.len() >= 5, "{examples:?}");
+    for example in examples {
+        let config = config::load(&example).unwrap_or_else(|report| panic!("{report}"));
+        if let Some(SecretSource::File(file)) = config.auth.secrets {
+            assert_eq!(users::load(&file).expect("its users").len(), 3);
+        }
+    }
+}
+
+#[test]
+fn the_reference_page_is_what_the_schema_says() {
+    let path = repository("docs/reference/configuration.md");
+    let page = config::reference();
+    if std::env::var_os("SLUICE_BLESS").is_some() {
+        fs::write(&path, &page).expect("the page");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/reference/configuration.md differs; write it again: SLUICE_BLESS=1 cargo test -p sluice-proxy --test config"
+    );
+}
+
+#[test]
+fn files_of_secrets_are_read_from_the_folder_of_the_configuration() {
+    let folder = folder("relative");
+    write(&folder.join("users.txt"), b"\"app\" \"s3cret\"\n", 0o640);
+    write(&folder.join("reports.password"), b"s3cret\n", 0o400);
+    let text = r#"
+        auth.users_file = "users.txt"
+        [[database]]
+        name = "reports"
+        user = "reports"
+        password_file = "reports.password"
+        "#;
+    let file = folder.join("sluice.toml");
+    write(&file, text.as_bytes(), 0o644);
+    let config = config::load(&file).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(config.databases[0].password.as_ref().map(|password| password.0.as_str()), Some("s3cret"));
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn files_that_can_not_be_used() {
+    let verifier = "SCRAM-SHA-256$4096:c2FsdA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:\
+                    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let folder = folder("secrets");
+    write(&folder.join("open.txt"), b"\"app\" \"s3cret\"\n", 0o644);
+    write(&folder.join("writable.txt"), b"\"app\" \"s3cret\"\n", 0o660);
+    write(&folder.join("bad.txt"), b"\"app\" \"s3cret\"\napp s3cret\n\"app\" \"s3cret\"\n", 0o600);
+    write(&folder.join("scram.txt"), format!("\n\"app\" \"{verifier}\"").as_bytes(), 0o600);
+    write(&folder.join("latin1.txt"), b"\"app\" \"\xE9\"\n", 0o600);
+    write(&folder.join("two.password"), b"s3cret\ns3cret\n", 0o600);
+    let users = |name: &str| format!("auth.users_file = \"{name}\"\n[[database]]\nname = \"*\"\n");
+    let password =
+        |keys: &str| format!("auth.method = \"trust\"\n[[database]]\nname = \"*\"\nuser = \"app\"\n{keys}\n");
+    let cases = [
+        (users("open.txt"), "sluice.toml:1:19: auth.users_file: \"$/open.txt\" holds secrets, but others may read it"),
+        (users("open.txt"), "    run: chmod 600 $/open.txt\n1 problem"),
+        (users("writable.txt"), "or its group may write it"),
+        (users("none.txt"), "auth.users_file: cannot read \"$/none.txt\": No such file or directory (os error 2)"),
+        (users("."), "is not a file\n    give the path of a file"),
+        (users("latin1.txt"), "is not UTF-8 text"),
+        (users("bad.txt"), "$/bad.txt:2:1: the user in double quotes was expected"),
+        (users("bad.txt"), "$/bad.txt:3:1: the user \"app\" already has line 1"),
+        (users("bad.txt"), "\n2 problems"),
+        (
+            format!("auth.method = \"md5\"\n{}", users("scram.txt")),
+            "$/scram.txt:2:1: auth.method = \"md5\" can't check",
+        ),
+        (password("password_file = \"none\""), "sluice.toml:5:17: database.password_file: cannot read \"$/none\""),
+        (password("password_file = \"two.password\""), "the file has more than one line"),
+        (password("password_file = \"open.txt\""), "holds secrets, but others may read it"),
+        (password("password = \"s3cret\""), "sluice.toml:5:12: database.password: others may read this file"),
+    ];
+    let file = folder.join("sluice.toml");
+    for (text, expected) in cases {
+        write(&file, text.as_bytes(), 0o644);
+        let report = config::load(&file).expect_err(&text).to_string();
+        let expected = expected.replace('$', folder.to_str().expect("UTF-8"));
+        assert!(report.contains(&expected), "{text}\nexpected: {expected}\n{report}");
+        assert!(!report.contains("s3cret"), "{report}");
+    }
+}
+
+#[test]
+fn a_configuration_that_can_not_be_read() {
+    let folder = folder("unreadable");
+    let file = folder.join("sluice.toml");
+    let report = |file: &Path| config::load(file).expect_err("no such file").to_string();
+    assert!(report(&file).contains("sluice.toml: cannot read \""), "{}", report(&file));
+    write(&file, b"listen = []\n# \xE9\n", 0o600);
+    assert!(report(&file).contains("sluice.toml:2:3: not UTF-8 text"), "{}", report(&file));
+    let large = vec![b'#'; (4 << 20) + 1];
+    write(&file, &large, 0o600);
+    assert!(report(&file).contains("is larger than 4194304 bytes"), "{}", report(&file));
+}

@@ -1,0 +1,142 @@
+//! With what a test runs: which PostgreSQL, which driver, which mode.
+
+use std::{fmt, path::PathBuf};
+
+/// A PostgreSQL that tests run with: the oldest that is in wide use here, and the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Debian's 15.
+    V15,
+    /// 18, by `scripts/test-deps.sh`.
+    V18,
+}
+
+impl Version {
+    /// The folder of its programs; `SLUICE_TEST_PG15_BIN` and `SLUICE_TEST_PG18_BIN` name others.
+    pub fn bin_dir(self) -> PathBuf {
+        let (variable, usual) = match self {
+            Self::V15 => ("SLUICE_TEST_PG15_BIN", PathBuf::from("/usr/lib/postgresql/15/bin")),
+            Self::V18 => ("SLUICE_TEST_PG18_BIN", repository().join("target/postgresql-18/bin")),
+        };
+        let dir = std::env::var_os(variable).map_or(usual, PathBuf::from);
+        assert!(dir.join("postgres").is_file(), "no PostgreSQL in {}: run scripts/test-deps.sh", dir.display());
+        dir
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V15 => "PostgreSQL 15",
+            Self::V18 => "PostgreSQL 18",
+        })
+    }
+}
+
+/// The checkout that the tests were built from.
+pub fn repository() -> PathBuf {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("this crate is two folders below the root").to_owned()
+}
+
+/// The system interface that moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// io_uring.
+    Uring,
+    /// epoll.
+    Epoll,
+}
+
+impl Driver {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Uring => "io_uring",
+            Self::Epoll => "epoll",
+        }
+    }
+}
+
+/// How long a client keeps a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// For a transaction.
+    Transaction,
+    /// For its life.
+    Session,
+}
+
+impl Mode {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transaction => "transaction",
+            Self::Session => "session",
+        }
+    }
+}
+
+/// With what one test runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Which PostgreSQL.
+    pub version: Version,
+    /// Which driver.
+    pub driver: Driver,
+    /// Which mode.
+    pub mode: Mode,
+}
+
+impl Case {
+    /// A case by its parts.
+    pub const fn new(version: Version, driver: Driver, mode: Mode) -> Self {
+        Self { version, driver, mode }
+    }
+
+    /// Whether clients share servers between transactions.
+    pub fn is_transaction(self) -> bool {
+        self.mode == Mode::Transaction
+    }
+}
+
+/// Makes a test of each function for each of its cases, named `function::case`.
+///
+/// | list | cases |
+/// |---|---|
+/// | `both_modes` | both PostgreSQLs, both drivers, both modes |
+/// | `transaction` | both PostgreSQLs, both drivers, transaction mode |
+/// | `session` | both PostgreSQLs, both drivers, session mode |
+/// | `brief` | io_uring with 15 and epoll with 18, transaction mode: for what takes long |
+#[macro_export]
+macro_rules! matrix {
+    (both_modes: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name:
+            pg15_io_uring_transaction V15 Uring Transaction, pg15_epoll_transaction V15 Epoll Transaction,
+            pg18_io_uring_transaction V18 Uring Transaction, pg18_epoll_transaction V18 Epoll Transaction,
+            pg15_io_uring_session V15 Uring Session, pg15_epoll_session V15 Epoll Session,
+            pg18_io_uring_session V18 Uring Session, pg18_epoll_session V18 Epoll Session);)+
+    };
+    (transaction: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name:
+            pg15_io_uring V15 Uring Transaction, pg15_epoll V15 Epoll Transaction,
+            pg18_io_uring V18 Uring Transaction, pg18_epoll V18 Epoll Transaction);)+
+    };
+    (session: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name:
+            pg15_io_uring V15 Uring Session, pg15_epoll V15 Epoll Session,
+            pg18_io_uring V18 Uring Session, pg18_epoll V18 Epoll Session);)+
+    };
+    (brief: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Transaction, pg18_epoll V18 Epoll Transaction);)+
+    };
+    (@ $name:ident: $($case:ident $version:ident $driver:ident $mode:ident),+) => {
+        mod $name {
+            use $crate::{Case, Driver, Mode, Version};
+            $(#[test]
+            fn $case() {
+                super::$name(Case::new(Version::$version, Driver::$driver, Mode::$mode));
+            })+
+        }
+    };
+}

@@ -1,0 +1,330 @@
+//! The real `sluice serve`, as a child process with a configuration of the test's own.
+
+use std::{
+    fmt::Write,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use postgres::{Client, NoTls};
+
+use crate::{
+    case::{Case, Driver, Mode},
+    eventually, proc,
+    raw::Raw,
+    server::{Database, TestServer},
+};
+
+/// How clients prove who they are.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// They need not.
+    Trust,
+    /// `md5`, with these users and secrets in a file.
+    Md5(Vec<(String, String)>),
+    /// `scram-sha-256`, with these users and secrets in a file.
+    Scram(Vec<(String, String)>),
+    /// `scram-sha-256`, secrets looked up by the role `lookup`; with these further keys.
+    LookUp(String),
+    /// `md5`, secrets looked up by the role `lookup`; with these further keys.
+    LookUpMd5(String),
+}
+
+/// What `sluice serve` will be told.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    program: PathBuf,
+    driver: Driver,
+    mode: Mode,
+    workers: u32,
+    auth: Auth,
+    top: String,
+    limits: String,
+    pool: String,
+    databases: String,
+}
+
+impl PoolConfig {
+    /// One worker, trust, everything else by default; before all databases of a server.
+    pub fn new(program: impl Into<PathBuf>, case: Case, server: &TestServer) -> Self {
+        Self::without_databases(program, case).database("*", server, "")
+    }
+
+    /// The same without a database.
+    pub fn without_databases(program: impl Into<PathBuf>, case: Case) -> Self {
+        Self {
+            program: program.into(),
+            driver: case.driver,
+            mode: case.mode,
+            workers: 1,
+            auth: Auth::Trust,
+            top: String::new(),
+            limits: String::new(),
+            pool: String::new(),
+            databases: String::new(),
+        }
+    }
+
+    /// How many workers.
+    pub fn workers(mut self, workers: u32) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// How clients prove who they are.
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    /// A line for the top of the file.
+    pub fn top(mut self, line: &str) -> Self {
+        self.top.push_str(line);
+        self.top.push('\n');
+        self
+    }
+
+    /// A line for `[limits]`.
+    pub fn limit(mut self, line: &str) -> Self {
+        self.limits.push_str(line);
+        self.limits.push('\n');
+        self
+    }
+
+    /// A line for `[pool]`.
+    pub fn pool(mut self, line: &str) -> Self {
+        self.pool.push_str(line);
+        self.pool.push('\n');
+        self
+    }
+
+    /// The size of each pool.
+    pub fn size(self, size: u32) -> Self {
+        self.pool(&format!("size = {size}"))
+    }
+
+    /// A `[[database]]` on a server, with further lines.
+    pub fn database(self, name: &str, server: &TestServer, lines: &str) -> Self {
+        let host = server.socket_dir().display().to_string();
+        self.database_at(name, &host, server.port(), lines)
+    }
+
+    /// A `[[database]]` anywhere, with further lines.
+    pub fn database_at(mut self, name: &str, host: &str, port: u16, lines: &str) -> Self {
+        let _ = writeln!(self.databases, "[[database]]\nname = \"{name}\"\nhost = \"{host}\"\nport = {port}\n{lines}");
+        self
+    }
+
+    fn toml(&self) -> String {
+        let (method, secrets) = match &self.auth {
+            Auth::Trust => ("trust", String::new()),
+            Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
+            Auth::Scram(_) => ("scram-sha-256", "users_file = \"users.txt\"\n".to_owned()),
+            Auth::LookUp(more) => ("scram-sha-256", look_up(more)),
+            Auth::LookUpMd5(more) => ("md5", look_up(more)),
+        };
+        let mut toml = format!("listen = [\"127.0.0.1:0\"]\nworkers = {}\n", self.workers);
+        let _ = writeln!(toml, "driver = \"{}\"\n{}", self.driver.name(), self.top);
+        if !self.top.contains("shutdown_grace") {
+            toml.push_str("shutdown_grace = \"2s\"\n");
+        }
+        let _ = writeln!(toml, "[limits]\n{}\n[auth]\nmethod = \"{method}\"\n{secrets}", self.limits);
+        let _ = writeln!(toml, "[pool]\nmode = \"{}\"\n{}\n{}", self.mode.name(), self.pool, self.databases);
+        toml
+    }
+
+    /// Writes the configuration, starts the pool, and waits until it listens.
+    pub fn start(&self) -> TestPool {
+        let place = tempfile::Builder::new().prefix("sluice-pool-").tempdir().unwrap();
+        let file = place.path().join("sluice.toml");
+        write_private(&file, &self.toml());
+        if let Auth::Md5(users) | Auth::Scram(users) = &self.auth {
+            let lines: String = users.iter().map(|(user, secret)| format!("\"{user}\" \"{secret}\"\n")).collect();
+            write_private(&place.path().join("users.txt"), &lines);
+        }
+        let log = place.path().join("log");
+        // The pool ends with the thread that started it, even if that is killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.program).arg("serve").arg("-c").arg(&file);
+        command.env("RUST_LOG", "info,sluice_proxy=debug").stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+        let mut pool = TestPool {
+            child: Some(child),
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            log,
+            server_processes: Vec::new(),
+            place,
+        };
+        pool.address = pool.wait_until_it_listens();
+        pool
+    }
+}
+
+fn look_up(more: &str) -> String {
+    format!("[auth.lookup]\nuser = \"lookup\"\ndatabase = \"postgres\"\n{more}\n")
+}
+
+fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A running `sluice serve`. Dropped, it must end well on SIGTERM.
+pub struct TestPool {
+    child: Option<Child>,
+    address: SocketAddr,
+    log: PathBuf,
+    server_processes: Vec<u32>,
+    place: tempfile::TempDir,
+}
+
+/// How long a pool may take to end, beyond what its clients are given.
+const END_TIME_MAX: Duration = Duration::from_secs(15);
+
+impl TestPool {
+    fn wait_until_it_listens(&mut self) -> SocketAddr {
+        let begin = Instant::now();
+        loop {
+            let log = self.log();
+            let line = log.lines().find_map(|line| line.split_once("listening on ")).filter(|_| log.ends_with('\n'));
+            if let Some((_, rest)) = line {
+                let address = rest.split_whitespace().next().unwrap_or_default();
+                return address.parse().unwrap_or_else(|error| panic!("{address}: {error}"));
+            }
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
+            assert!(ended.is_none(), "sluice ended ({ended:?}):\n{log}{}", self.config());
+            assert!(begin.elapsed() < crate::PATIENCE, "sluice does not listen:\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn config(&self) -> String {
+        fs::read_to_string(self.place.path().join("sluice.toml")).unwrap_or_default()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it has not been waited for").id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its resident memory, in KiB.
+    pub fn rss_kb(&self) -> u64 {
+        proc::rss_kb(self.pid())
+    }
+
+    /// How many files it has open.
+    pub fn open_files(&self) -> usize {
+        proc::open_files(self.pid())
+    }
+
+    /// A raw connection to it.
+    pub fn raw(&self) -> Raw {
+        Raw::tcp(self.address)
+    }
+
+    /// A raw connection, logged in as `app`.
+    pub fn raw_app(&self, database: &Database<'_>) -> Raw {
+        self.raw().login("app", &database.name)
+    }
+
+    /// What a client needs to connect to it.
+    pub fn client_config(&self, user: &str, database: &str) -> postgres::Config {
+        let mut config = postgres::Config::new();
+        config.host("127.0.0.1").port(self.address.port()).user(user).dbname(database);
+        config.connect_timeout(crate::PATIENCE);
+        config
+    }
+
+    /// A client, logged in as `app`.
+    pub fn app(&self, database: &Database<'_>) -> Client {
+        self.connect("app", None, &database.name).unwrap_or_else(|error| panic!("app to {}: {error:?}", database.name))
+    }
+
+    /// A login.
+    pub fn connect(&self, user: &str, password: Option<&str>, database: &str) -> Result<Client, postgres::Error> {
+        let mut config = self.client_config(user, database);
+        if let Some(password) = password {
+            config.password(password);
+        }
+        config.connect(NoTls)
+    }
+
+    /// Sends a signal to it.
+    pub fn signal(&self, signal: proc::Kind) {
+        proc::send(self.pid(), signal);
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("it has not been waited for");
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                return status;
+            }
+            if begin.elapsed() > END_TIME_MAX {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("sluice does not end:\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Remembers the server connections that it has now, for [`TestPool`]'s end: they must end with it.
+    pub fn note_servers(&mut self, database: &Database<'_>) {
+        let sql = format!(
+            "SELECT coalesce(string_agg(pid::text, ' '), '') FROM pg_stat_activity \
+                           WHERE datname = '{}' AND usename <> 'postgres'",
+            database.name
+        );
+        let pids = database.server.value(&sql);
+        self.server_processes = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    }
+}
+
+impl Drop for TestPool {
+    fn drop(&mut self) {
+        let failed = std::thread::panicking();
+        if failed {
+            eprintln!("--- the pool's configuration\n{}--- its log\n{}---", self.config(), self.log());
+        }
+        if self.child.is_none() {
+            return;
+        }
+        let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
+        if ended.is_none() {
+            self.signal(proc::Kind::SIGTERM);
+        }
+        if failed {
+            // One panic is enough.
+            let mut child = self.child.take().expect("it has been seen above");
+            std::thread::sleep(Duration::from_millis(100));
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        let status = self.wait();
+        assert!(ended.is_none() && status.success(), "sluice ended with {status}:\n{}", self.log());
+        let log = self.log();
+        assert!(!log.contains("panicked"), "a panic:\n{log}");
+        let again = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        assert!(again.is_err(), "somebody still listens on {}", self.address);
+        let left = std::mem::take(&mut self.server_processes);
+        eventually("the pool's server connections end", || left.iter().all(|pid| !proc::is_alive(*pid)));
+    }
+}

@@ -1,0 +1,41 @@
+//! What `/proc` says of a process, and signals to it.
+
+use std::fs;
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+/// Resident memory, in KiB; 0 if the process is gone.
+pub fn rss_kb(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+}
+
+/// How many files it has open.
+pub fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// CPU time it has used, in clock ticks (hundredths of a second).
+pub fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in parentheses and may hold spaces; user and system time are the 12th and 13th field after it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// Whether it runs: a process that has ended and was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// Sends a signal to one process, by its number.
+pub fn send(pid: u32, signal: Signal) {
+    signal::kill(Pid::from_raw(pid.cast_signed()), signal).unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
+}
+
+pub use nix::sys::signal::Signal as Kind;

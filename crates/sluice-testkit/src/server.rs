@@ -1,0 +1,271 @@
+//! Throwaway PostgreSQL clusters.
+//!
+//! A cluster lets roles in by the group that they are members of: `trusted` without a password, `hashed` by MD5,
+//! `peered` by peer where the user that runs the tests asks for `peered_app`, all others by SCRAM. The role `app` is
+//! trusted, and owns each [`Database`].
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use postgres::{Client, NoTls};
+use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode};
+
+use crate::{case::Version, raw::Raw};
+
+/// A cluster.
+pub struct TestServer {
+    version: Version,
+    /// Stopped before its directory is removed.
+    postgres: Mutex<Option<Postgres>>,
+    data_dir: Arc<DataDir>,
+    settings: Vec<(String, String)>,
+    admin: Mutex<Option<Client>>,
+    databases: AtomicU32,
+    place: Option<tempfile::TempDir>,
+}
+
+const SETTINGS: [(&str, &str); 9] = [
+    ("fsync", "off"),
+    ("synchronous_commit", "off"),
+    ("full_page_writes", "off"),
+    ("shared_buffers", "32MB"),
+    ("max_connections", "400"),
+    ("wal_level", "minimal"),
+    ("max_wal_senders", "0"),
+    ("autovacuum", "off"),
+    ("log_checkpoints", "off"),
+];
+
+const HBA: &str = "\
+local  all  postgres             peer map=sluice
+local  all  +trusted             trust
+local  all  +hashed              md5
+local  all  +peered              peer map=tests
+local  all  all                  scram-sha-256
+host   all  +trusted  127.0.0.1/32  trust
+host   all  all       127.0.0.1/32  scram-sha-256
+";
+
+const ROLES: &str = "\
+CREATE ROLE trusted; CREATE ROLE hashed; CREATE ROLE peered;
+CREATE ROLE app LOGIN IN ROLE trusted;
+CREATE ROLE peered_app LOGIN IN ROLE peered;
+CREATE ROLE lookup LOGIN IN ROLE trusted; GRANT SELECT ON pg_authid TO lookup;";
+
+impl TestServer {
+    /// The cluster of that version that the tests of this process share. It ends with the process.
+    pub fn shared(version: Version) -> &'static Self {
+        static V15: OnceLock<TestServer> = OnceLock::new();
+        static V18: OnceLock<TestServer> = OnceLock::new();
+        let place = match version {
+            Version::V15 => &V15,
+            Version::V18 => &V18,
+        };
+
+        place.get_or_init(|| {
+            let mut server = Self::start(version, &[]);
+            // Nothing static is ever dropped: somebody else has to clean up.
+            let place = server.place.take().expect("it has just been made").keep();
+            remove_after_us(&place);
+            server
+        })
+    }
+
+    /// A cluster of one's own, for tests that hurt it.
+    pub fn start(version: Version, settings: &[(&str, &str)]) -> Self {
+        let place = tempfile::Builder::new().prefix("sluice-test-").tempdir().unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let binaries = Binaries::find(Some(&version.bin_dir())).unwrap_or_else(|error| panic!("{error}"));
+        let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
+        let spec = DataDirSpec { sync: false, ..DataDirSpec::new(place.path().join("data"), binaries, run_as) };
+        let data_dir = Arc::new(DataDir::open(spec, &Silent).unwrap_or_else(|error| panic!("{error}")));
+        append(&data_dir.pgdata().join("pg_ident.conf"), &format!("tests  {}  peered_app\n", own_name()));
+        fs::write(data_dir.pgdata().join("pg_hba.conf"), HBA).unwrap();
+        let settings = SETTINGS.iter().chain(settings).map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        let server = Self {
+            version,
+            postgres: Mutex::new(None),
+            data_dir,
+            settings,
+            admin: Mutex::new(None),
+            databases: AtomicU32::new(0),
+            place: Some(place),
+        };
+        server.up();
+        server.execute(ROLES);
+        server
+    }
+
+    /// Starts it again after [`TestServer::down`].
+    pub fn up(&self) {
+        let mut config = PostgresConfig::new(self.data_dir.clone());
+        config.start_timeout = Duration::from_secs(60);
+        config.stop_timeout = Duration::from_secs(20);
+        config.settings = self.settings.clone();
+        let postgres = Postgres::start(config, Arc::new(Silent)).unwrap_or_else(|error| panic!("{error}"));
+        *lock(&self.postgres) = Some(postgres);
+    }
+
+    /// Stops it.
+    pub fn down(&self, mode: StopMode) {
+        *lock(&self.admin) = None;
+        if let Some(postgres) = lock(&self.postgres).take() {
+            postgres.stop(mode);
+        }
+    }
+
+    /// Kills the postmaster with SIGKILL, and waits until another one is ready.
+    pub fn crash(&self) {
+        *lock(&self.admin) = None;
+        let postgres = lock(&self.postgres);
+        let postgres = postgres.as_ref().expect("the server is up");
+        let before = postgres.pid();
+        postgres.kill();
+        postgres.wait_ready(before, Duration::from_secs(60)).expect("PostgreSQL comes back");
+    }
+
+    /// Which PostgreSQL it is.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The folder of its Unix socket.
+    pub fn socket_dir(&self) -> &Path {
+        self.data_dir.socket_dir()
+    }
+
+    /// The port in the socket's name.
+    pub fn port(&self) -> u16 {
+        5432
+    }
+
+    /// A connection as the superuser.
+    pub fn superuser(&self, database: &str) -> Client {
+        self.connect("postgres", database)
+    }
+
+    /// A connection straight to the server, without a password.
+    pub fn connect(&self, user: &str, database: &str) -> Client {
+        let mut config = postgres::Config::new();
+        config.host_path(self.socket_dir()).port(self.port()).user(user).dbname(database);
+        config.connect(NoTls).unwrap_or_else(|error| panic!("{user} to {database}, straight: {error:?}"))
+    }
+
+    /// A raw connection straight to the server.
+    pub fn raw(&self) -> Raw {
+        Raw::unix(&self.socket_dir().join(format!(".s.PGSQL.{}", self.port())))
+    }
+
+    /// Runs statements as the superuser in the database `postgres`.
+    pub fn execute(&self, sql: &str) {
+        self.with_admin(|admin| admin.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}")));
+    }
+
+    /// One value, as the superuser in the database `postgres`.
+    pub fn value(&self, sql: &str) -> String {
+        self.with_admin(|admin| {
+            let rows = admin.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            let value = rows.iter().find_map(|message| match message {
+                postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
+                _ => None,
+            });
+            value.unwrap_or_else(|| "no row".to_owned())
+        })
+    }
+
+    fn with_admin<T>(&self, work: impl FnOnce(&mut Client) -> T) -> T {
+        let mut admin = lock(&self.admin);
+        let fresh = admin.take().filter(|admin| !admin.is_closed());
+        work(admin.insert(fresh.unwrap_or_else(|| self.superuser("postgres"))))
+    }
+
+    /// A new database, which belongs to `app`.
+    pub fn database(&self) -> Database<'_> {
+        let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.execute(&format!("CREATE DATABASE {name} OWNER app TEMPLATE template0"));
+        Database { server: self, name }
+    }
+
+    /// One of the programs that come with it.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.version.bin_dir().join(name));
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"PG") {
+                command.env_remove(name);
+            }
+        }
+        command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+        command
+    }
+}
+
+/// A database of one test's own.
+pub struct Database<'a> {
+    /// Where it is.
+    pub server: &'a TestServer,
+    /// Its name.
+    pub name: String,
+}
+
+impl Database<'_> {
+    /// How many connections roles other than the superuser have to it.
+    pub fn connections(&self) -> usize {
+        self.count("true")
+    }
+
+    /// How many of these there are for which a condition on `pg_stat_activity` holds.
+    pub fn count(&self, condition: &str) -> usize {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND usename <> 'postgres' AND ({condition})",
+            self.name
+        );
+        self.server.value(&sql).parse().unwrap()
+    }
+
+    /// A connection as the superuser.
+    pub fn superuser(&self) -> Client {
+        self.server.superuser(&self.name)
+    }
+
+    /// Runs statements as `app`, straight on the server.
+    pub fn execute(&self, sql: &str) {
+        let mut client = self.server.connect("app", &self.name);
+        client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A test that failed meanwhile has left the value whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn append(path: &PathBuf, text: &str) {
+    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// The system user that runs the tests.
+fn own_name() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Has a folder removed once this process has ended and PostgreSQL with it, however it ends.
+fn remove_after_us(place: &Path) {
+    let script = "cat >/dev/null; for i in $(seq 300); do [ -e \"$1/data/pgdata/postmaster.pid\" ] || break; \
+                  sleep 0.1; done; rm -rf \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(place).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = shell.spawn().unwrap();
+    // Its standard input ends with this process.
+    std::mem::forget(child);
+}

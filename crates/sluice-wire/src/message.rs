@@ -1,0 +1,329 @@
+//! The messages of a session (PostgreSQL documentation, 55.7): type bytes, the bodies that a pool must read, and the
+//! ones it must write.
+
+use thiserror::Error;
+
+/// Type bytes of messages from the client.
+pub mod frontend {
+    #![allow(missing_docs, reason = "the names are the protocol's own")]
+    pub const BIND: u8 = b'B';
+    pub const CLOSE: u8 = b'C';
+    pub const COPY_DATA: u8 = b'd';
+    pub const COPY_DONE: u8 = b'c';
+    pub const COPY_FAIL: u8 = b'f';
+    pub const DESCRIBE: u8 = b'D';
+    pub const EXECUTE: u8 = b'E';
+    pub const FLUSH: u8 = b'H';
+    pub const FUNCTION_CALL: u8 = b'F';
+    pub const PARSE: u8 = b'P';
+    pub const PASSWORD: u8 = b'p';
+    pub const QUERY: u8 = b'Q';
+    pub const SYNC: u8 = b'S';
+    pub const TERMINATE: u8 = b'X';
+}
+
+/// Type bytes of messages from the server.
+pub mod backend {
+    #![allow(missing_docs, reason = "the names are the protocol's own")]
+    pub const AUTHENTICATION: u8 = b'R';
+    pub const BACKEND_KEY_DATA: u8 = b'K';
+    pub const BIND_COMPLETE: u8 = b'2';
+    pub const CLOSE_COMPLETE: u8 = b'3';
+    pub const COMMAND_COMPLETE: u8 = b'C';
+    pub const COPY_BOTH_RESPONSE: u8 = b'W';
+    pub const COPY_DATA: u8 = b'd';
+    pub const COPY_DONE: u8 = b'c';
+    pub const COPY_IN_RESPONSE: u8 = b'G';
+    pub const COPY_OUT_RESPONSE: u8 = b'H';
+    pub const DATA_ROW: u8 = b'D';
+    pub const EMPTY_QUERY_RESPONSE: u8 = b'I';
+    pub const ERROR_RESPONSE: u8 = b'E';
+    pub const FUNCTION_CALL_RESPONSE: u8 = b'V';
+    pub const NEGOTIATE_PROTOCOL_VERSION: u8 = b'v';
+    pub const NOTICE_RESPONSE: u8 = b'N';
+    pub const NOTIFICATION_RESPONSE: u8 = b'A';
+    pub const NO_DATA: u8 = b'n';
+    pub const PARAMETER_DESCRIPTION: u8 = b't';
+    pub const PARAMETER_STATUS: u8 = b'S';
+    pub const PARSE_COMPLETE: u8 = b'1';
+    pub const PORTAL_SUSPENDED: u8 = b's';
+    pub const READY_FOR_QUERY: u8 = b'Z';
+    pub const ROW_DESCRIPTION: u8 = b'T';
+}
+
+/// A body that does not have the shape its type byte promises: the sender's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("invalid {0} message")]
+pub struct Malformed(pub &'static str);
+
+/// The transaction status of ReadyForQuery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// No transaction is open.
+    Idle,
+    /// A transaction is open.
+    InTransaction,
+    /// A transaction is open and has failed.
+    Failed,
+}
+
+impl TransactionStatus {
+    /// The status of a ReadyForQuery's body.
+    pub fn from_byte(byte: u8) -> Result<Self, Malformed> {
+        match byte {
+            b'I' => Ok(Self::Idle),
+            b'T' => Ok(Self::InTransaction),
+            b'E' => Ok(Self::Failed),
+            _ => Err(Malformed("ReadyForQuery")),
+        }
+    }
+
+    /// A whole ReadyForQuery message.
+    pub fn ready_for_query(self) -> [u8; 6] {
+        let byte = match self {
+            Self::Idle => b'I',
+            Self::InTransaction => b'T',
+            Self::Failed => b'E',
+        };
+        [backend::READY_FOR_QUERY, 0, 0, 0, 5, byte]
+    }
+}
+
+/// ParseComplete.
+pub const PARSE_COMPLETE: [u8; 5] = [backend::PARSE_COMPLETE, 0, 0, 0, 4];
+/// BindComplete.
+pub const BIND_COMPLETE: [u8; 5] = [backend::BIND_COMPLETE, 0, 0, 0, 4];
+/// CloseComplete.
+pub const CLOSE_COMPLETE: [u8; 5] = [backend::CLOSE_COMPLETE, 0, 0, 0, 4];
+/// NoData.
+pub const NO_DATA: [u8; 5] = [backend::NO_DATA, 0, 0, 0, 4];
+/// Sync.
+pub const SYNC: [u8; 5] = [frontend::SYNC, 0, 0, 0, 4];
+/// Flush.
+pub const FLUSH: [u8; 5] = [frontend::FLUSH, 0, 0, 0, 4];
+/// Terminate.
+pub const TERMINATE: [u8; 5] = [frontend::TERMINATE, 0, 0, 0, 4];
+/// AuthenticationOk.
+pub const AUTHENTICATION_OK: [u8; 9] = [backend::AUTHENTICATION, 0, 0, 0, 8, 0, 0, 0, 0];
+
+/// The value before the first zero byte, and what follows it.
+pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|&b| b == 0)?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// Appends `value` and a zero byte; a zero inside `value` ends it early, since the protocol can't carry one.
+pub fn put_cstr(out: &mut Vec<u8>, value: &[u8]) {
+    let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
+    out.extend_from_slice(&value[..end]);
+    out.push(0);
+}
+
+/// Appends a message with the body that `body` writes.
+pub fn framed(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[tag, 0, 0, 0, 0]);
+    body(out);
+    let length = (out.len() - start - 1) as u32;
+    out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+}
+
+/// The body of Parse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parse<'a> {
+    /// The statement's name; empty for the unnamed one.
+    pub name: &'a [u8],
+    /// Text and parameter types, as they stand in the message: what makes two statements the same.
+    pub definition: &'a [u8],
+    /// The text alone.
+    pub query: &'a [u8],
+}
+
+impl<'a> Parse<'a> {
+    /// Reads a whole body.
+    pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
+        let malformed = Malformed("Parse");
+        let (name, definition) = split_cstr(body).ok_or(malformed)?;
+        let (query, types) = split_cstr(definition).ok_or(malformed)?;
+        let (count, oids) = types.split_first_chunk::<2>().ok_or(malformed)?;
+        if oids.len() != usize::from(u16::from_be_bytes(*count)) * 4 {
+            return Err(malformed);
+        }
+        Ok(Self { name, definition, query })
+    }
+
+    /// Appends a Parse of `definition` under `name`.
+    pub fn write(out: &mut Vec<u8>, name: &[u8], definition: &[u8]) {
+        framed(out, frontend::PARSE, |out| {
+            put_cstr(out, name);
+            out.extend_from_slice(definition);
+        });
+    }
+}
+
+/// The beginning of a Bind's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BindNames<'a> {
+    /// The portal's name.
+    pub portal: &'a [u8],
+    /// The statement's name.
+    pub statement: &'a [u8],
+    /// How many bytes of the body both names take, with their zero bytes.
+    pub bytes: usize,
+}
+
+impl<'a> BindNames<'a> {
+    /// Reads the names, or `None` while `body`, which may be cut anywhere, does not hold them whole.
+    pub fn read(body: &'a [u8]) -> Option<Self> {
+        let (portal, rest) = split_cstr(body)?;
+        let (statement, tail) = split_cstr(rest)?;
+        Some(Self { portal, statement, bytes: body.len() - tail.len() })
+    }
+
+    /// Appends the header and the names of a Bind whose remaining body of `rest` bytes follows.
+    pub fn write(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest: usize) {
+        let length = (4 + portal.len() + statement.len() + 2 + rest) as u32;
+        out.push(frontend::BIND);
+        out.extend_from_slice(&length.to_be_bytes());
+        put_cstr(out, portal);
+        put_cstr(out, statement);
+    }
+}
+
+/// What Describe and Close name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// A prepared statement.
+    Statement(&'a [u8]),
+    /// A portal.
+    Portal(&'a [u8]),
+}
+
+impl<'a> Named<'a> {
+    /// Reads the body of a Describe or Close; `message` is its name for the error.
+    pub fn read(body: &'a [u8], message: &'static str) -> Result<Self, Malformed> {
+        let (&kind, rest) = body.split_first().ok_or(Malformed(message))?;
+        match (kind, split_cstr(rest)) {
+            (b'S', Some((name, []))) => Ok(Self::Statement(name)),
+            (b'P', Some((name, []))) => Ok(Self::Portal(name)),
+            _ => Err(Malformed(message)),
+        }
+    }
+}
+
+/// Appends a Describe or Close (`tag`) of a statement.
+pub fn put_statement_message(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
+    framed(out, tag, |out| {
+        out.push(b'S');
+        put_cstr(out, name);
+    });
+}
+
+/// Appends a Query.
+pub fn put_query(out: &mut Vec<u8>, text: &str) {
+    framed(out, frontend::QUERY, |out| put_cstr(out, text.as_bytes()));
+}
+
+/// Appends a CommandComplete.
+pub fn put_command_complete(out: &mut Vec<u8>, tag: &str) {
+    framed(out, backend::COMMAND_COMPLETE, |out| put_cstr(out, tag.as_bytes()));
+}
+
+/// Appends a ParameterStatus.
+pub fn put_parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
+    framed(out, backend::PARAMETER_STATUS, |out| {
+        put_cstr(out, name.as_bytes());
+        put_cstr(out, value.as_bytes());
+    });
+}
+
+/// Appends a BackendKeyData; `key` has 4 bytes in protocol 3.0 and up to 256 in 3.2.
+pub fn put_backend_key_data(out: &mut Vec<u8>, process_id: u32, key: &[u8]) {
+    framed(out, backend::BACKEND_KEY_DATA, |out| {
+        out.extend_from_slice(&process_id.to_be_bytes());
+        out.extend_from_slice(key);
+    });
+}
+
+/// Name and value of a ParameterStatus's body.
+pub fn read_parameter_status(body: &[u8]) -> Result<(&str, &str), Malformed> {
+    let malformed = Malformed("ParameterStatus");
+    let (name, rest) = split_cstr(body).ok_or(malformed)?;
+    let (value, _) = split_cstr(rest).ok_or(malformed)?;
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| malformed);
+    Ok((text(name)?, text(value)?))
+}
+
+/// An authentication request of a server (PostgreSQL documentation, 55.7, "Authentication…").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthenticationRequest<'a> {
+    /// The login is complete.
+    Ok,
+    /// The password in clear.
+    CleartextPassword,
+    /// The password, hashed with this salt.
+    Md5Password([u8; 4]),
+    /// A choice of SASL mechanisms, each ended by a zero byte.
+    Sasl(&'a [u8]),
+    /// A SASL challenge.
+    SaslContinue(&'a [u8]),
+    /// The end of a SASL exchange.
+    SaslFinal(&'a [u8]),
+    /// A method Sluice does not speak, by its number.
+    Other(u32),
+}
+
+impl<'a> AuthenticationRequest<'a> {
+    /// Reads a whole body.
+    pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
+        let malformed = Malformed("Authentication");
+        let (kind, rest) = body.split_first_chunk::<4>().ok_or(malformed)?;
+        Ok(match u32::from_be_bytes(*kind) {
+            0 => Self::Ok,
+            3 => Self::CleartextPassword,
+            5 => Self::Md5Password(*rest.first_chunk().ok_or(malformed)?),
+            10 => Self::Sasl(rest),
+            11 => Self::SaslContinue(rest),
+            12 => Self::SaslFinal(rest),
+            other => Self::Other(other),
+        })
+    }
+
+    /// Appends the request.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let (kind, data): (u32, &[u8]) = match self {
+            Self::Ok => (0, &[]),
+            Self::CleartextPassword => (3, &[]),
+            Self::Md5Password(salt) => (5, salt),
+            Self::Sasl(mechanisms) => (10, mechanisms),
+            Self::SaslContinue(data) => (11, data),
+            Self::SaslFinal(data) => (12, data),
+            Self::Other(kind) => (*kind, &[]),
+        };
+        framed(out, backend::AUTHENTICATION, |out| {
+            out.extend_from_slice(&kind.to_be_bytes());
+            out.extend_from_slice(data);
+        });
+    }
+}
+
+/// Mechanism and first message of a SASLInitialResponse's body.
+pub fn read_sasl_initial(body: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let malformed = Malformed("SASLInitialResponse");
+    let (mechanism, rest) = split_cstr(body).ok_or(malformed)?;
+    let (length, data) = rest.split_first_chunk::<4>().ok_or(malformed)?;
+    match u32::from_be_bytes(*length) {
+        u32::MAX => Ok((mechanism, &[])),
+        length if length as usize == data.len() => Ok((mechanism, data)),
+        _ => Err(malformed),
+    }
+}
+
+/// Appends a SASLInitialResponse.
+pub fn put_sasl_initial(out: &mut Vec<u8>, mechanism: &str, data: &[u8]) {
+    framed(out, frontend::PASSWORD, |out| {
+        put_cstr(out, mechanism.as_bytes());
+        out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+        out.extend_from_slice(data);
+    });
+}

@@ -1,0 +1,38 @@
+//! What is known of a user's password, in the forms PostgreSQL keeps (`pg_authid.rolpassword`).
+
+use crate::scram::Verifier;
+
+/// A user's secret.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// A SCRAM-SHA-256 verifier: enough to check a client, without the password.
+    Scram(Verifier),
+    /// `md5` and 32 hexadecimal digits.
+    Md5(String),
+    /// The password itself.
+    Plain(String),
+}
+
+impl Secret {
+    /// Reads a secret as PostgreSQL stores it; what has neither stored form is taken as the password itself.
+    pub fn parse(text: &str) -> Self {
+        if let Some(verifier) = Verifier::parse(text) {
+            return Self::Scram(verifier);
+        }
+        let digits = text.strip_prefix("md5").filter(|d| d.len() == 32 && d.bytes().all(|b| b.is_ascii_hexdigit()));
+        match digits {
+            Some(_) => Self::Md5(text.to_owned()),
+            None => Self::Plain(text.to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Scram(_) => "Secret::Scram(…)",
+            Self::Md5(_) => "Secret::Md5(…)",
+            Self::Plain(_) => "Secret::Plain(…)",
+        })
+    }
+}

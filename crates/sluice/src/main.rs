@@ -1,0 +1,70 @@
+//! The `sluice` command: arguments in, exit code out.
+//!
+//! It decides nothing about PostgreSQL (`sluice-instance`) or the pool (`sluice-proxy`); it puts them together and
+//! talks to the terminal.
+
+mod console;
+mod listen;
+mod ready;
+mod serve;
+mod signals;
+mod up;
+
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// A connection pool for PostgreSQL, and PostgreSQL behind it.
+#[derive(Debug, Parser)]
+#[command(version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a PostgreSQL on this machine and the pool before it; Ctrl-C stops both
+    Up(up::UpArgs),
+    /// Start the pool before a PostgreSQL that runs already
+    Serve {
+        /// The configuration
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a configuration without starting anything
+    Check {
+        /// The configuration
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log();
+    let done = match cli.command {
+        Command::Up(args) => up::up(args),
+        Command::Serve { config } => serve::serve(&config),
+        Command::Check { config } => serve::check(&config),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The log goes to standard error; `RUST_LOG` chooses what.
+fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

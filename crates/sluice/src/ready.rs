@@ -1,0 +1,100 @@
+//! What a user reads when the service is ready: a line to type that works as it stands, and where things are.
+
+use std::{
+    env, fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use sluice_instance::{Binaries, bootstrap};
+
+/// What the text says.
+pub(crate) struct Ready<'a> {
+    pub(crate) binaries: &'a Binaries,
+    pub(crate) listen: SocketAddr,
+    pub(crate) pool_size: u32,
+    pub(crate) pgpass: &'a Path,
+    pub(crate) password: &'a Path,
+    pub(crate) data: &'a Path,
+    pub(crate) log: &'a Path,
+    /// Why the password does not work, if it does not.
+    pub(crate) login_refused: Option<&'a str>,
+}
+
+impl fmt::Display for Ready<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (version, listen, size) = (&self.binaries.version, self.listen, self.pool_size);
+        writeln!(f, "\nReady: PostgreSQL {version} behind a pool of {size} on {listen}. Type in another terminal:\n")?;
+        writeln!(
+            f,
+            "  PGPASSFILE={} {} -h {} -p {} -U {} {}\n",
+            shell(&self.pgpass.to_string_lossy()),
+            shell(&psql(self.binaries).to_string_lossy()),
+            reachable(listen.ip()),
+            listen.port(),
+            bootstrap::FIRST_USER,
+            bootstrap::FIRST_DATABASE,
+        )?;
+        if let Some(why) = self.login_refused {
+            writeln!(f, "The password there is not that of role {} any more ({why}).", bootstrap::FIRST_USER)?;
+            writeln!(f, "Use the one that was set, or remove {} and start again.\n", self.password.display())?;
+        }
+        writeln!(f, "Password  {}", self.password.display())?;
+        writeln!(f, "Data      {}", self.data.display())?;
+        writeln!(f, "Log       {}", self.log.display())?;
+        if !listen.ip().is_loopback() {
+            writeln!(f, "\n{listen} is open to other machines, and connections are not encrypted yet.")?;
+        }
+        write!(f, "\nCtrl-C stops the pool and PostgreSQL.")
+    }
+}
+
+/// An address by which this machine reaches what listens on `ip`.
+fn reachable(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+/// `psql` if the shell finds it, else the one beside the server.
+fn psql(binaries: &Binaries) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).any(|dir| dir.join("psql").is_file());
+    binaries.psql.clone().filter(|_| !found).unwrap_or_else(|| PathBuf::from("psql"))
+}
+
+/// A word as a POSIX shell reads it.
+fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_words() {
+        for (word, expected) in [
+            ("/var/lib/sluice", "/var/lib/sluice"),
+            ("/a b", "'/a b'"),
+            ("it's", "'it'\\''s'"),
+            ("", "''"),
+            ("$x", "'$x'"),
+        ] {
+            assert_eq!(shell(word), expected);
+        }
+    }
+
+    #[test]
+    fn addresses_to_type() {
+        for (listen, expected) in [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.1", "10.0.0.1")] {
+            assert_eq!(reachable(listen.parse().unwrap()).to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The pool, as this command sees it: a configuration file in, a running service out.
+//!
+//! The one file that calls `sluice-proxy`.
+
+use std::{net::SocketAddr, path::Path};
+
+use anyhow::{Result, anyhow};
+use sluice_proxy::{
+    Service,
+    config::{self, Config},
+};
+
+use crate::signals::Signals;
+
+/// A running pool.
+pub(crate) struct Pool {
+    service: Service,
+}
+
+impl Pool {
+    /// Starts the pool on a configuration.
+    pub(crate) fn start(config: Config) -> Result<Self> {
+        Ok(Self { service: Service::start(config)? })
+    }
+
+    /// Where it listens, with the ports that the system chose for port 0.
+    pub(crate) fn listen_addrs(&self) -> Vec<SocketAddr> {
+        self.service.listen_addrs()
+    }
+
+    /// Which system interface moves the bytes.
+    pub(crate) fn driver(&self) -> &'static str {
+        self.service.driver()
+    }
+
+    /// Ends it: new clients are refused, transactions may finish within `shutdown_grace`.
+    pub(crate) fn shutdown(self) {
+        self.service.shutdown();
+    }
+}
+
+/// Reads and checks a configuration; the error lists all that is wrong with it.
+pub(crate) fn load(path: &Path) -> Result<Config> {
+    config::load(path).map_err(|report| anyhow!("{report}"))
+}
+
+/// `sluice serve`: the pool alone, until a signal.
+pub(crate) fn serve(path: &Path) -> Result<()> {
+    let config = load(path)?;
+    let signals = Signals::install()?;
+    let pool = Pool::start(config)?;
+    for address in pool.listen_addrs() {
+        tracing::info!("listening on {address} ({})", pool.driver());
+    }
+    signals.running();
+    let _ = signals.wait();
+    tracing::info!("stopping: transactions may finish; a second signal ends at once");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Returns when `signals` is told to end, or with the second signal.
+            if signals.wait_again() {
+                tracing::warn!("ending at once");
+                std::process::exit(1);
+            }
+        });
+        pool.shutdown();
+        signals.end();
+    });
+    Ok(())
+}
+
+/// `sluice check`: tells whether `serve` would accept the file.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    load(path)?;
+    println!("{}: good", path.display());
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! SIGINT and SIGTERM as messages: the first asks for an orderly end, later ones for haste.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+
+use anyhow::{Result, anyhow};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Why to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// Somebody asks for it.
+    Signal,
+    /// PostgreSQL is down and stays down.
+    Down(String),
+    /// There is nothing to wait for any more.
+    End,
+}
+
+/// The signals, and other reasons to end.
+pub(crate) struct Signals {
+    /// Until it is set, a signal ends the process at once: there is nothing to end in order.
+    running: Arc<AtomicBool>,
+    sender: Sender<Wake>,
+    wakes: Mutex<Receiver<Wake>>,
+}
+
+impl Signals {
+    /// Catches the signals from now on.
+    pub(crate) fn install() -> Result<Self> {
+        let running = Arc::new(AtomicBool::new(false));
+        let (sender, wakes) = mpsc::channel();
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+            .map_err(|error| anyhow!("cannot catch signals: {error}"))?;
+        let (flag, to_main) = (Arc::clone(&running), sender.clone());
+        let catch = move || {
+            for _ in signals.forever() {
+                if !flag.load(Ordering::Acquire) {
+                    // What was started gets its signal from the kernel as this process ends.
+                    eprintln!("sluice: interrupted while starting");
+                    std::process::exit(1);
+                }
+                // No receiver: the process is about to end.
+                let _ = to_main.send(Wake::Signal);
+            }
+        };
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(catch)
+            .map_err(|error| anyhow!("cannot start a thread: {error}"))?;
+        Ok(Self { running, sender, wakes: Mutex::new(wakes) })
+    }
+
+    /// From now on there is something to end in order.
+    pub(crate) fn running(&self) {
+        self.running.store(true, Ordering::Release);
+    }
+
+    /// For others that know a reason to end.
+    pub(crate) fn sender(&self) -> Sender<Wake> {
+        self.sender.clone()
+    }
+
+    /// Waits for a reason to end.
+    pub(crate) fn wait(&self) -> Wake {
+        // A receiver has no state that a panic could leave half changed. Senders live as long as we do.
+        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or(Wake::End)
+    }
+
+    /// While ending: waits for another signal; `false` once [`Signals::end`] was called.
+    pub(crate) fn wait_again(&self) -> bool {
+        loop {
+            match self.wait() {
+                Wake::Signal => return true,
+                Wake::Down(_) => {}
+                Wake::End => return false,
+            }
+        }
+    }
+
+    /// Ends a [`Signals::wait_again`].
+    pub(crate) fn end(&self) {
+        // The receiver is ours.
+        let _ = self.sender.send(Wake::End);
+    }
+}

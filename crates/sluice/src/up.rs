@@ -1,0 +1,155 @@
+//! `sluice up`: PostgreSQL on this machine and the pool before it, from one command to a line to type.
+
+use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread};
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use sluice_instance::{
+    Binaries, DataDir, DataDirSpec, Host, Observer, PoolFile, Postgres, PostgresConfig, RunAs, State, StopMode, Tuning,
+    bootstrap::{self, Bootstrapped},
+};
+
+use crate::{
+    console::Console,
+    listen,
+    ready::Ready,
+    serve::{self, Pool},
+    signals::{Signals, Wake},
+};
+
+/// Root's data directory.
+const SYSTEM_DATA: &str = "/var/lib/sluice";
+
+/// Arguments of `sluice up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Where everything is kept; created if missing [default: /var/lib/sluice for root, else
+    /// $XDG_DATA_HOME/sluice or ~/.local/share/sluice]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where clients connect
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6432", value_parser = parse_listen)]
+    listen: SocketAddr,
+    /// The folder of PostgreSQL's programs [default: pg_config's, else the newest in /usr/lib/postgresql, else PATH]
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+    /// The system user that runs PostgreSQL; for root only [default: postgres]
+    #[arg(long, value_name = "USER")]
+    run_as: Option<String>,
+    /// Server connections for each pair of database and user
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pool_size: u32,
+}
+
+/// Runs the service until a signal, or until PostgreSQL can't be kept up.
+pub(crate) fn up(args: UpArgs) -> Result<()> {
+    let signals = Signals::install()?;
+    let console = Arc::new(Console::new(signals.sender()));
+    let binaries = Binaries::find(args.pg_bin.as_deref())?;
+    let run_as = RunAs::resolve(args.run_as.as_deref())?;
+    let data = args.data.map_or_else(|| default_data(run_as.switches()), Ok)?;
+    listen::check(args.listen)?;
+    console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
+
+    let data_dir = Arc::new(DataDir::open(DataDirSpec::new(data, binaries, run_as), &*console)?);
+    let tuning = Tuning::new(Host::current(), args.pool_size);
+    let mut config = PostgresConfig::new(Arc::clone(&data_dir));
+    config.tuning = Some(tuning);
+    let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
+    let server = Postgres::start(config, observer)?;
+    console.begin("preparing roles and the pool");
+    let roles = bootstrap::bootstrap(&data_dir, server.endpoint())?;
+    let pool = start_pool(&server, &roles, args.listen, args.pool_size, tuning)?;
+
+    console.ready();
+    signals.running();
+    let listen = pool.listen_addrs().first().copied().unwrap_or(args.listen);
+    let ready = Ready {
+        binaries: data_dir.binaries(),
+        listen,
+        pool_size: args.pool_size,
+        pgpass: &roles.pgpass_file,
+        password: &roles.password_file,
+        data: data_dir.root(),
+        log: &data_dir.log_file(),
+        login_refused: roles.login_refused.as_deref(),
+    };
+    // The service goes on even if nobody reads this.
+    let _ = writeln!(std::io::stdout(), "{ready}");
+    let reason = signals.wait();
+    stop(&signals, pool, &server)?;
+    match reason {
+        Wake::Down(why) => bail!("{why}"),
+        Wake::Signal | Wake::End => Ok(()),
+    }
+}
+
+/// Writes the pool's configuration and starts the pool on it, as `sluice serve` would.
+fn start_pool(
+    server: &Postgres,
+    roles: &Bootstrapped,
+    listen: SocketAddr,
+    pool_size: u32,
+    tuning: Tuning,
+) -> Result<Pool> {
+    let path = server.data_dir().root().join("sluice.toml");
+    let file = PoolFile {
+        listen: vec![listen],
+        endpoint: server.endpoint().clone(),
+        lookup: roles.lookup.clone(),
+        pool_size,
+        servers_max: tuning.pool_servers_max(),
+        clients_max: tuning.pool_clients_max,
+    };
+    file.write(&path).map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
+    Pool::start(serve::load(&path)?)
+}
+
+/// Stops the pool, whose clients' transactions may finish, then PostgreSQL. Each further signal makes it quicker.
+fn stop(signals: &Signals, pool: Pool, server: &Postgres) -> Result<()> {
+    tracing::info!("stopping: transactions may finish; another Ctrl-C hastens");
+    let report = thread::scope(|scope| {
+        scope.spawn(|| {
+            while signals.wait_again() {
+                hasten(server);
+            }
+        });
+        pool.shutdown();
+        let report = server.stop(StopMode::Fast);
+        signals.end();
+        report
+    });
+    match server.state() {
+        State::Stopped(_) if report.mode == Some(StopMode::Kill) => {
+            bail!("PostgreSQL had to be killed; the next start recovers its data from the log")
+        }
+        State::Stopped(_) => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+        // It was down before; the reason is told by the caller.
+        State::Failed { .. } => Ok(()),
+        state => bail!("PostgreSQL did not end in time ({state:?})"),
+    }
+}
+
+/// While the pool waits for transactions: ends these with a fast shutdown of PostgreSQL. After that: an immediate one.
+fn hasten(server: &Postgres) {
+    let mode = if server.state() == State::Stopping { StopMode::Immediate } else { StopMode::Fast };
+    server.request_stop(mode);
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "an address and a port are needed, for example 127.0.0.1:6432 or [::1]:6432")
+}
+
+fn default_data(root: bool) -> Result<PathBuf> {
+    if root {
+        return Ok(SYSTEM_DATA.into());
+    }
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        .map(|dir| dir.join("sluice"))
+        .ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME names a folder\nchoose a directory with --data DIR"))
+}

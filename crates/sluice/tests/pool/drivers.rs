@@ -1,0 +1,99 @@
+//! Drivers by their ordinary APIs, through a pool in transaction mode with few servers: they must see no difference.
+
+use std::{
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use sluice_testkit::{Auth, Case, Driver, Mode, Version, case::repository, proc};
+
+use crate::{config, database};
+
+/// How long a driver's checks may take, an installation of its dependencies included.
+const TIME_MAX: Duration = Duration::from_secs(240);
+
+/// What a program under `tests/drivers` returns when it can't run here.
+const SKIPPED: i32 = 77;
+
+macro_rules! drivers {
+    ($($name:ident $folder:literal),+ $(,)?) => {
+        $(mod $name {
+            #[test]
+            fn pg15_io_uring() {
+                super::run($folder, super::Case::new(super::Version::V15, super::Driver::Uring, super::Mode::Transaction));
+            }
+
+            #[test]
+            fn pg18_epoll() {
+                super::run($folder, super::Case::new(super::Version::V18, super::Driver::Epoll, super::Mode::Transaction));
+            }
+        })+
+    };
+}
+
+drivers!(
+    psql "psql",
+    libpq "libpq",
+    psycopg "psycopg",
+    asyncpg "asyncpg",
+    pgx "pgx",
+    node_postgres "node-postgres",
+    pgjdbc "pgjdbc",
+    tokio_postgres "",
+);
+
+/// Runs a driver's checks against a pool of five servers that asks for a password.
+fn run(folder: &str, case: Case) {
+    let database = database(case);
+    let user = format!("{}_driver", database.name);
+    database.server.execute(&format!(
+        "CREATE ROLE {user} LOGIN PASSWORD 'secret'; ALTER DATABASE {} OWNER TO {user}",
+        database.name
+    ));
+    let pool = config(case).size(5).auth(Auth::LookUp(String::new())).start();
+    if folder.is_empty() {
+        run_tokio_postgres(&pool, &user, &database.name);
+    } else {
+        run_program(folder, &pool, &user, &database.name);
+    }
+    sluice_testkit::becomes("busy servers", 0, || database.count("state <> 'idle'"));
+}
+
+fn run_tokio_postgres(pool: &sluice_testkit::TestPool, user: &str, database: &str) {
+    let mut config = ::tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(pool.address().port()).user(user).password("secret").dbname(database);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let outcomes = runtime.block_on(sluice_testkit::tokio_checks::run(config));
+    let failed: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_err()).collect();
+    assert!(!outcomes.is_empty() && failed.is_empty(), "{failed:#?}");
+}
+
+fn run_program(folder: &str, pool: &sluice_testkit::TestPool, user: &str, database: &str) {
+    let begin = Instant::now();
+    let mut command = Command::new(repository().join("tests/drivers").join(folder).join("run"));
+    command.env("PGHOST", "127.0.0.1").env("PGPORT", pool.address().port().to_string()).env("PGUSER", user);
+    command.env("PGPASSWORD", "secret").env("PGDATABASE", database).env_remove("PGOPTIONS").stdin(Stdio::null());
+    let output = tempfile::NamedTempFile::new().unwrap();
+    // Appending, so that both streams can go to one file.
+    let append = std::fs::OpenOptions::new().append(true).open(output.path()).unwrap();
+    let mut child = command.stdout(append.try_clone().unwrap()).stderr(append).spawn().unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begin.elapsed() > TIME_MAX {
+            proc::send(child.id(), proc::Kind::SIGKILL);
+            child.wait().unwrap();
+            panic!("{folder} is not done after {TIME_MAX:?}:\n{}", std::fs::read_to_string(output.path()).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = std::fs::read_to_string(output.path()).unwrap();
+    if status.code() == Some(SKIPPED) {
+        // Past the harness, which shows only what failed.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{folder}: {said}").as_bytes());
+        return;
+    }
+    assert!(status.success(), "{folder} ended with {status}:\n{said}");
+    assert!(said.lines().any(|line| line.starts_with("ok ")), "{folder} checked nothing:\n{said}");
+}

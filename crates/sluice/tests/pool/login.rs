@@ -1,0 +1,416 @@
+//! From the first packet to the first ReadyForQuery: who is let in, and with what in place.
+
+use std::time::{Duration, Instant};
+
+use sluice_testkit::{
+    Auth, Case, Database, Message, Raw, TestPool, eventually, matrix,
+    raw::{Script, transcript},
+};
+use sluice_wire::startup::ProtocolVersion;
+
+use crate::{SLUICE, config, database};
+
+matrix!(transaction:
+    trust_lets_anyone_in,
+    md5_from_a_users_file,
+    scram_from_a_users_file,
+    scram_by_look_up,
+    md5_by_look_up,
+    a_changed_password_is_seen,
+    logins_to_the_server,
+    unknown_databases,
+    protocol_versions,
+    encryption_is_declined_and_the_rest_refused,
+    startup_settings_are_in_place_on_every_server,
+    reported_parameters_are_postgresqls,
+    bad_settings_are_fatal,
+);
+matrix!(brief: limits_on_logins);
+matrix!(session: startup_settings_in_session_mode);
+
+/// A role of this test's own with the password `secret`, in a group that says how the server lets it in.
+fn role(database: &Database<'_>, suffix: &str, encryption: &str, group: &str) -> String {
+    let name = format!("{}_{suffix}", database.name);
+    database.server.execute(&format!(
+        "SET password_encryption = '{encryption}'; CREATE ROLE {name} LOGIN PASSWORD 'secret' {group}; \
+         RESET password_encryption"
+    ));
+    name
+}
+
+fn secret(database: &Database<'_>, role: &str) -> String {
+    database.server.value(&format!("SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'"))
+}
+
+fn current_user(pool: &TestPool, user: &str, password: &str, database: &Database<'_>) -> Result<String, String> {
+    match pool.connect(user, Some(password), &database.name) {
+        Ok(mut client) => Ok(client.query_one("SELECT current_user::text", &[]).unwrap().get(0)),
+        Err(error) => match error.as_db_error() {
+            Some(error) => Err(format!("{} {}", error.code().code(), error.message())),
+            None => Err(format!("{error:?}")),
+        },
+    }
+}
+
+/// The right password is let in, and anything else is told the same.
+fn check_passwords(pool: &TestPool, role: &str, database: &Database<'_>) {
+    assert_eq!(current_user(pool, role, "secret", database), Ok(role.to_owned()));
+    let refused = |user: &str| Err(format!("28P01 password authentication failed for user \"{user}\""));
+    assert_eq!(current_user(pool, role, "wrong", database), refused(role));
+    assert_eq!(current_user(pool, "nobody_at_all", "secret", database), refused("nobody_at_all"));
+    assert_eq!(current_user(pool, role, "secret", database), Ok(role.to_owned()));
+}
+
+fn trust_lets_anyone_in(case: Case) {
+    let database = database(case);
+    let pool = config(case).start();
+    let mut client = pool.app(&database);
+    assert_eq!(client.query_one("SELECT current_user::text", &[]).unwrap().get::<_, String>(0), "app");
+    // The server has the last word on who exists.
+    let error = pool.connect("nobody_at_all", None, &database.name).err().unwrap();
+    let error = error.as_db_error().unwrap();
+    assert!(error.severity() == "FATAL" && error.code().code().starts_with("28"), "{error}");
+}
+
+fn md5_from_a_users_file(case: Case) {
+    let database = database(case);
+    let hashed = role(&database, "md5", "md5", "IN ROLE hashed");
+    let plain = role(&database, "plain", "md5", "IN ROLE hashed");
+    let users = vec![(hashed.clone(), secret(&database, &hashed)), (plain.clone(), "secret".to_owned())];
+    let pool = config(case).auth(Auth::Md5(users.clone())).start();
+    check_passwords(&pool, &hashed, &database);
+    check_passwords(&pool, &plain, &database);
+    // With scram-sha-256 an MD5 hash can't be checked, but a plain password can.
+    let pool = config(case).auth(Auth::Scram(users)).start();
+    assert_eq!(current_user(&pool, &plain, "secret", &database), Ok(plain));
+}
+
+fn scram_from_a_users_file(case: Case) {
+    let database = database(case);
+    let verified = role(&database, "verifier", "scram-sha-256", "");
+    let plain = role(&database, "plain", "scram-sha-256", "");
+    let users = vec![(verified.clone(), secret(&database, &verified)), (plain.clone(), "secret".to_owned())];
+    let pool = config(case).auth(Auth::Scram(users)).start();
+    // Upstream as well: with the keys that the client's proof showed, and with the password.
+    check_passwords(&pool, &verified, &database);
+    check_passwords(&pool, &plain, &database);
+}
+
+fn scram_by_look_up(case: Case) {
+    let database = database(case);
+    let user = role(&database, "u", "scram-sha-256", "");
+    let pool = config(case).auth(Auth::LookUp(String::new())).start();
+    check_passwords(&pool, &user, &database);
+    // A role that can't log in, and one whose password has expired, are as good as unknown.
+    let expired = role(&database, "expired", "scram-sha-256", "VALID UNTIL '2000-01-01'");
+    let error = format!("28P01 password authentication failed for user \"{expired}\"");
+    assert_eq!(current_user(&pool, &expired, "secret", &database), Err(error));
+    // One that is made later is found.
+    let later = role(&database, "later", "scram-sha-256", "");
+    assert_eq!(current_user(&pool, &later, "secret", &database), Ok(later));
+}
+
+fn md5_by_look_up(case: Case) {
+    let database = database(case);
+    let hashed = role(&database, "md5", "md5", "IN ROLE hashed");
+    let verified = role(&database, "scram", "scram-sha-256", "");
+    let pool = config(case).auth(Auth::LookUpMd5(String::new())).start();
+    check_passwords(&pool, &hashed, &database);
+    // A verifier can only be checked by SCRAM, and so it is.
+    check_passwords(&pool, &verified, &database);
+}
+
+fn a_changed_password_is_seen(case: Case) {
+    let database = database(case);
+    let user = role(&database, "u", "scram-sha-256", "");
+    let pool =
+        config(case).auth(Auth::LookUp("cache = \"1h\"".to_owned())).pool("server_idle_timeout = \"1s\"").start();
+    assert_eq!(current_user(&pool, &user, "secret", &database), Ok(user.clone()));
+    database.server.execute(&format!("ALTER ROLE {user} PASSWORD 'changed'"));
+    // What is believed for an hour is doubted as soon as a login fails.
+    let first = current_user(&pool, &user, "changed", &database);
+    assert!(first.is_ok() || first.as_ref().is_err_and(|e| e.starts_with("28P01")), "{first:?}");
+    assert_eq!(current_user(&pool, &user, "changed", &database), Ok(user.clone()));
+    assert!(current_user(&pool, &user, "secret", &database).is_err_and(|e| e.starts_with("28P01")));
+    // New server connections are opened with the new keys.
+    eventually("the old server connection is gone", || database.connections() == 0);
+    assert_eq!(current_user(&pool, &user, "changed", &database), Ok(user));
+}
+
+fn logins_to_the_server(case: Case) {
+    let database = database(case);
+    let server = database.server;
+    let scram = role(&database, "scram", "scram-sha-256", "");
+    let md5 = role(&database, "md5", "md5", "IN ROLE hashed");
+    let at = |name: &str, user: &str, more: &str| {
+        let dbname = &database.name;
+        (name.to_owned(), format!("dbname = \"{dbname}\"\nuser = \"{user}\"\n{more}"))
+    };
+    let entries = [
+        at("by_password", &scram, "password = \"secret\""),
+        at("by_md5", &md5, "password = \"secret\""),
+        at("by_peer", "peered_app", ""),
+        at("by_wrong_password", &scram, "password = \"wrong\""),
+        at("by_nothing", &scram, ""),
+    ];
+    let base = sluice_testkit::PoolConfig::without_databases(SLUICE, case);
+    let pool = entries.iter().fold(base, |config, (name, lines)| config.database(name, server, lines)).start();
+    let connect = |name: &str| pool.connect("whoever", None, name);
+    for (name, user) in [("by_password", &*scram), ("by_md5", &*md5), ("by_peer", "peered_app")] {
+        let row = connect(name).unwrap().query_one("SELECT current_user::text", &[]).unwrap();
+        assert_eq!(row.get::<_, String>(0), user, "{name}");
+    }
+    for (name, code) in [("by_wrong_password", "28P01"), ("by_nothing", "28000")] {
+        let begin = Instant::now();
+        let error = connect(name).err().unwrap();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.code().code(), code, "{name}: {error}");
+        // There is no point in waiting: it would fail again.
+        assert!(begin.elapsed() < Duration::from_secs(3), "{name}: {:?}", begin.elapsed());
+    }
+}
+
+fn unknown_databases(case: Case) {
+    let database = database(case);
+    // PostgreSQL says so where all names are passed on.
+    let pool = config(case).start();
+    let error = pool.connect("app", None, "no_such_database").err().unwrap();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "3D000");
+    assert!(pool.connect("app", None, &database.name).is_ok());
+    drop(pool);
+    // The pool says so where they are listed.
+    let listed = sluice_testkit::PoolConfig::without_databases(SLUICE, case);
+    let alias = format!("dbname = \"{}\"", database.name);
+    let pool = listed.database("alias", database.server, &alias).start();
+    let error = pool.connect("app", None, &database.name).err().unwrap();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "3D000");
+    let mut client = pool.connect("app", None, "alias").unwrap();
+    assert_eq!(client.query_one("SELECT current_database()::text", &[]).unwrap().get::<_, String>(0), database.name);
+}
+
+/// The messages of a login without those that report parameters.
+fn login(raw: &mut Raw, version: (u16, u16), parameters: &[(&str, &str)]) -> Vec<Message> {
+    let messages = raw.login_with(ProtocolVersion { major: version.0, minor: version.1 }, parameters);
+    messages.into_iter().filter(|message| message.tag != b'S').collect()
+}
+
+/// What was asked for (version and parameters), what comes, and how long the key is.
+type LoginCase<'a> = ((u16, u16), &'a [(&'a str, &'a str)], &'a str, usize);
+
+fn protocol_versions(case: Case) {
+    let database = database(case);
+    let pool = config(case).start();
+    let app = [("user", "app"), ("database", &*database.name)];
+    let with = |name| [app[0], app[1], (name, "1")];
+    let cases: [LoginCase<'_>; 7] = [
+        ((3, 0), &app, "R K Z(I)", 4),
+        ((3, 2), &app, "R K Z(I)", 32),
+        ((3, 9999), &app, "v R K Z(I)", 32),
+        ((3, 1), &app, "v R K Z(I)", 4),
+        ((3, 0), &with("_pq_.x"), "v R K Z(I)", 4),
+        ((3, 2), &with("_pq_.command_tag"), "v R K Z(I)", 32),
+        ((3, 3), &with("_pq_.x"), "v R K Z(I)", 32),
+    ];
+    for (version, parameters, expected, key_bytes) in cases {
+        let mut raw = pool.raw();
+        let messages = login(&mut raw, version, parameters);
+        assert_eq!(transcript(&messages), expected, "{version:?}");
+        assert_eq!(raw.key.1.len(), key_bytes, "{version:?}");
+        assert_ne!(raw.key.0, 0);
+        if let Some(negotiation) = messages.iter().find(|message| message.tag == b'v') {
+            let minor = if key_bytes == 4 { 0 } else { 2 };
+            let unknown = parameters.iter().filter(|(name, _)| name.starts_with("_pq_.")).collect::<Vec<_>>();
+            let mut body = vec![0, 3, 0, minor, 0, 0, 0, unknown.len() as u8];
+            unknown.iter().for_each(|(name, _)| body.extend_from_slice(&[name.as_bytes(), b"\0"].concat()));
+            assert_eq!(negotiation.body, body, "{version:?}");
+        }
+        assert_eq!(raw.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    }
+}
+
+fn encryption_is_declined_and_the_rest_refused(case: Case) {
+    const SSL: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    const GSSENC: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 48];
+    let database = database(case);
+    let pool = config(case).start();
+    let app = [("user", "app"), ("database", &*database.name)];
+    for requests in [&[SSL][..], &[GSSENC], &[GSSENC, SSL], &[SSL, GSSENC]] {
+        let mut raw = pool.raw();
+        for request in requests {
+            raw.send_bytes(request);
+            assert_eq!(raw.byte(), Some(b'N'));
+        }
+        assert_eq!(transcript(&login(&mut raw, (3, 0), &app)), "R K Z(I)");
+    }
+    // What comes behind the request in the same packet was not meant to be read in clear.
+    let mut raw = pool.raw();
+    raw.send_bytes(&[&SSL[..], &[0, 0, 0, 9]].concat());
+    assert_eq!(transcript(&raw.until_end()), "E(FATAL 08P01)");
+
+    let refused = |version, parameters: &[(&str, &str)]| {
+        let messages = login(&mut pool.raw(), version, parameters);
+        assert_eq!(messages.len(), 1, "{}", transcript(&messages));
+        (messages[0].to_string(), messages[0].field(b'M'))
+    };
+    for version in [(2, 0), (1, 0), (4, 0)] {
+        let (what, message) = refused(version, &app);
+        assert_eq!(what, "E(FATAL 0A000)");
+        let (major, minor) = version;
+        assert_eq!(message, format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.2"));
+    }
+    for kind in ["true", "1", "database"] {
+        let (what, message) = refused((3, 0), &[app[0], app[1], ("replication", kind)]);
+        assert!(what == "E(FATAL 0A000)" && message.contains("replication"), "{what} {message}");
+    }
+    assert_eq!(refused((3, 0), &[("database", "postgres")]).0, "E(FATAL 28000)");
+    // A packet that is cut, and one that is no packet at all.
+    let mut raw = pool.raw();
+    raw.send_bytes(&[0, 0, 0, 20, 0, 3, 0, 0, b'u']);
+    raw.end_sending();
+    assert_eq!(raw.until_end(), []);
+    let mut raw = pool.raw();
+    raw.send_bytes(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
+    assert_eq!(transcript(&raw.until_end()), "E(FATAL 08P01)");
+    // The same bit by bit.
+    let mut raw = pool.raw();
+    let mut packet = Vec::new();
+    sluice_wire::startup::put_session(&mut packet, ProtocolVersion::V3_0, app);
+    raw.send_in_pieces(&packet, 1);
+    assert_eq!(transcript(&raw.until_ready(1)).rsplit(' ').next(), Some("Z(I)"));
+}
+
+const SETTINGS: &str = "SELECT concat_ws('|', current_setting('work_mem'), current_setting('geqo'), \
+                        current_setting('search_path'), current_setting('timezone'), \
+                        current_setting('application_name'), current_setting('client_encoding'), \
+                        current_setting('datestyle'))";
+
+type Settings = [(&'static str, &'static str)];
+
+const PLAIN: &Settings = &[];
+const RICH: &Settings = &[
+    ("options", "-c work_mem=7MB --geqo=off -csearch_path=a,\\ b"),
+    ("TimeZone", "Asia/Tokyo"),
+    ("application_name", "it's \\ rich"),
+    ("client_encoding", "LATIN1"),
+    ("DateStyle", "German"),
+];
+const OTHER: &Settings = &[("application_name", "other"), ("options", "-c work_mem=9MB"), ("timezone", "UTC")];
+
+fn with_settings(mut raw: Raw, database: &Database<'_>, settings: &Settings) -> Raw {
+    let mut parameters = vec![("user", "app"), ("database", &*database.name)];
+    parameters.extend_from_slice(settings);
+    let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
+    assert_eq!(messages.last().map(Message::to_string), Some("Z(I)".to_owned()), "{}", transcript(&messages));
+    raw
+}
+
+fn startup_settings_are_in_place_on_every_server(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(2).start();
+    let all = [PLAIN, RICH, OTHER];
+    let expected: Vec<String> =
+        all.iter().map(|s| with_settings(database.server.raw(), &database, s).value(SETTINGS)).collect();
+    assert!(expected[1].starts_with("7MB|off|a, b|Asia/Tokyo|it's \\ rich|LATIN1|"), "{}", expected[1]);
+    let mut clients: Vec<Raw> = all.iter().map(|s| with_settings(pool.raw(), &database, s)).collect();
+    // In all orders, so that each server has been everybody's before.
+    for round in 0..6 {
+        let mut held = pool.raw_app(&database);
+        if round % 2 == 1 {
+            assert_eq!(held.query("BEGIN"), "C(BEGIN) Z(I)".replace("Z(I)", "Z(T)"));
+        }
+        for place in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [1, 0, 2], [2, 0, 1]][round] {
+            assert_eq!(clients[place].value(SETTINGS), expected[place], "round {round}");
+            // With an extended query just the same, unnamed and in one packet with the settings.
+            let talk = clients[place].talk(&Script::new().unnamed("SELECT current_setting('work_mem')", &[]).sync());
+            let work_mem = expected[place].split('|').next().unwrap();
+            assert_eq!(talk, format!("1 2 T(current_setting) D({work_mem}) C(SELECT 1) Z(I)"));
+        }
+    }
+}
+
+fn startup_settings_in_session_mode(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).start();
+    for settings in [PLAIN, RICH, OTHER, RICH, PLAIN] {
+        let expected = with_settings(database.server.raw(), &database, settings).value(SETTINGS);
+        let mut client = with_settings(pool.raw(), &database, settings);
+        assert_eq!(client.value(SETTINGS), expected);
+        assert_eq!(client.query("SET work_mem = '5MB'"), "C(SET) Z(I)");
+        assert!(client.value(SETTINGS).starts_with("5MB|"));
+        // What RESET goes back to.
+        assert_eq!(client.query("RESET work_mem"), "C(RESET) Z(I)");
+    }
+}
+
+fn reported_parameters_are_postgresqls(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(2).start();
+    for settings in [PLAIN, RICH, OTHER] {
+        let sorted = |raw: Raw| {
+            let mut parameters = with_settings(raw, &database, settings).parameters;
+            parameters.sort();
+            parameters
+        };
+        let expected = sorted(database.server.raw());
+        // From a server at the first login, from what the pool remembers at the second.
+        for _ in 0..3 {
+            assert_eq!(sorted(pool.raw()), expected);
+        }
+    }
+}
+
+fn bad_settings_are_fatal(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).start();
+    let backend = pool.raw_app(&database).backend();
+    let bad: [&Settings; 5] = [
+        &[("TimeZone", "Nowhere/At_All")],
+        &[("client_encoding", "klingon")],
+        &[("options", "-c work_mem=much")],
+        &[("no_such_setting", "1")],
+        &[("options", "-c shared_buffers=1GB")],
+    ];
+    for settings in bad {
+        let mut parameters = vec![("user", "app"), ("database", &*database.name)];
+        parameters.extend_from_slice(settings);
+        let last = |mut raw: Raw| {
+            let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
+            assert_eq!(raw.message(), None, "the connection has ended");
+            messages.last().unwrap().to_string()
+        };
+        assert_eq!(last(pool.raw()), last(database.server.raw()), "{settings:?}");
+        // The server connection is none the worse for it.
+        assert_eq!(pool.raw_app(&database).backend(), backend, "{settings:?}");
+    }
+    let mut parameters = vec![("user", "app"), ("database", &*database.name), ("options", "-x")];
+    let refused = |parameters: &[(&str, &str)]| transcript(&pool.raw().login_with(ProtocolVersion::V3_0, parameters));
+    assert_eq!(refused(&parameters), "E(FATAL 08P01)");
+    parameters[2].1 = "-c";
+    assert_eq!(refused(&parameters), "E(FATAL 08P01)");
+}
+
+fn limits_on_logins(case: Case) {
+    let database = database(case);
+    let limited = config(case).limit("clients = 3").limit("login_timeout = \"300ms\"");
+    let pool = limited.auth(Auth::Scram(vec![("app".to_owned(), "secret".to_owned())])).start();
+    let connect = || pool.connect("app", Some("secret"), &database.name);
+    let clients: Vec<_> = (0..3).map(|_| connect().unwrap()).collect();
+    let error = connect().err().unwrap();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "53300");
+    assert!(error.hint().unwrap_or_default().contains("\"clients\""), "{error:?}");
+    drop(clients);
+    eventually("there is room again", || connect().is_ok());
+    // Those who say nothing, or never answer, are sent away.
+    let mut packet = Vec::new();
+    sluice_wire::startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", "app")]);
+    for begun in [&[][..], &packet[..5], &packet] {
+        let mut raw = pool.raw();
+        raw.send_bytes(begun);
+        let begin = Instant::now();
+        let messages = raw.until_end();
+        assert_eq!(messages.last().map(Message::to_string), Some("E(FATAL 28000)".to_owned()));
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    }
+    assert!(connect().is_ok());
+}

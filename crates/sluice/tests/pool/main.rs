@@ -1,0 +1,30 @@
+//! `sluice serve` before real PostgreSQL servers, 15 and 18, with both drivers and in both modes.
+//!
+//! One program for all of it, since its tests share a cluster for each PostgreSQL. Each test has a database and a pool
+//! of its own, so they run side by side.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod drivers;
+mod login;
+mod pools;
+mod protocol;
+mod random;
+mod sessions;
+mod statements;
+mod storms;
+
+use sluice_testkit::{Case, Database, PoolConfig, TestServer};
+
+/// The command under test.
+const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// A database on the shared cluster.
+fn database(case: Case) -> Database<'static> {
+    TestServer::shared(case.version).database()
+}
+
+/// A pool before the shared cluster.
+fn config(case: Case) -> PoolConfig {
+    PoolConfig::new(SLUICE, case, TestServer::shared(case.version))
+}

@@ -1,0 +1,353 @@
+//! `sluice up` as a user meets it: the real command with the real PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, Uid, User},
+};
+
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A folder that PostgreSQL's user can enter.
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+fn sluice(data: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    command.arg("up").arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]).env_remove("RUST_LOG");
+    command
+}
+
+/// A running `sluice up`; killed when dropped, which takes its PostgreSQL along.
+struct Up {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Up {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let forward = |reader: Box<dyn BufRead + Send>, sender: mpsc::Sender<String>| {
+            thread::spawn(move || reader.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+        };
+        forward(Box::new(BufReader::new(out)), sender.clone());
+        forward(Box::new(BufReader::new(err)), sender);
+        Self { child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line with `text` in it.
+    fn line(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + TIME_MAX;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                panic!("no line with {text:?} in:\n{}", self.seen.join("\n"));
+            };
+            self.seen.push(line.clone());
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    fn ready(&mut self) {
+        self.line("Ctrl-C stops the pool and PostgreSQL");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        eventually("the end of sluice", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < TIME_MAX, "not after {} s: {what}", TIME_MAX.as_secs());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn postmaster(data: &Path) -> Pid {
+    let text = fs::read_to_string(data.join("pgdata/postmaster.pid")).unwrap();
+    Pid::from_raw(text.lines().next().unwrap().parse().unwrap())
+}
+
+fn processes_on(pgdata: &Path) -> usize {
+    let pgdata = pgdata.canonicalize().unwrap();
+    let on_it = |entry: &fs::DirEntry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == pgdata);
+    fs::read_dir("/proc").unwrap().flatten().filter(on_it).count()
+}
+
+#[test]
+fn up_twice_with_a_crash_and_an_orderly_end() {
+    let place = place();
+    let data = place.path().join("da ta");
+    let mut up = Up::start(&mut sluice(&data));
+    up.line("creating the data directory");
+    let typed = up.line("PGPASSFILE=");
+    assert!(typed.contains(&format!("PGPASSFILE='{}/pgpass' psql -h 127.0.0.1 -p ", data.display())), "{typed}");
+    assert!(typed.ends_with(" -U sluice sluice"), "{typed}");
+    up.ready();
+    for file in ["password", "pgpass", "auth-password", "sluice.toml"] {
+        assert_eq!(fs::metadata(data.join(file)).unwrap().mode() & 0o777, 0o600, "{file}");
+    }
+    let password = fs::read_to_string(data.join("password")).unwrap();
+    assert!(password.trim().len() >= 24);
+
+    kill(postmaster(&data), Signal::SIGKILL).unwrap();
+    up.line("PostgreSQL ended by itself");
+    up.line("PostgreSQL is ready");
+
+    up.signal(Signal::SIGTERM);
+    up.line("PostgreSQL has stopped");
+    assert!(up.wait().success());
+    assert_eq!(processes_on(&data.join("pgdata")), 0);
+
+    let mut up = Up::start(&mut sluice(&data));
+    up.ready();
+    assert!(!up.seen.iter().any(|line| line.contains("creating")), "{:?}", up.seen);
+    assert_eq!(fs::read_to_string(data.join("password")).unwrap(), password);
+    up.signal(Signal::SIGINT);
+    assert!(up.wait().success());
+}
+
+#[test]
+fn the_printed_line_works() {
+    let place = place();
+    let mut up = Up::start(&mut sluice(&place.path().join("data")));
+    let typed = up.line("PGPASSFILE=");
+    up.ready();
+    let output = psql(&typed, "-c 'SELECT current_user'").wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "sluice\n", "{typed}: {errors}");
+}
+
+#[test]
+fn killed_it_leaves_nothing_behind() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut up = Up::start(&mut sluice(&data));
+    up.ready();
+    up.signal(Signal::SIGKILL);
+    up.wait();
+    // The next one need not wait by hand.
+    let mut next = Up::start(&mut sluice(&data));
+    next.ready();
+    next.signal(Signal::SIGTERM);
+    assert!(next.wait().success());
+
+    let mut last = Up::start(&mut sluice(&data));
+    last.ready();
+    last.signal(Signal::SIGKILL);
+    last.wait();
+    eventually("PostgreSQL's end", || processes_on(&data.join("pgdata")) == 0);
+}
+
+/// A stopped backend can't follow a fast shutdown; without haste that takes a minute.
+#[test]
+fn further_signals_hasten() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut up = Up::start(&mut sluice(&data));
+    up.ready();
+    let client = Client::connect(&data);
+    kill(client.backend, Signal::SIGSTOP).unwrap();
+    up.signal(Signal::SIGINT);
+    up.line("stopping PostgreSQL (fast shutdown)");
+    up.signal(Signal::SIGINT);
+    up.line("stopping PostgreSQL (immediate shutdown)");
+    up.wait();
+    eventually("PostgreSQL's end", || processes_on(&data.join("pgdata")) == 0);
+}
+
+/// A psql straight on the server, which stays.
+struct Client {
+    psql: Child,
+    backend: Pid,
+}
+
+impl Client {
+    fn connect(data: &Path) -> Self {
+        let mut psql = Command::new("psql");
+        psql.args(["-X", "-At", "-U", "postgres", "-d", "postgres", "-c", "SELECT pg_backend_pid()"]);
+        psql.args(["-c", "SELECT pg_sleep(600)"]).arg("-h").arg(data.join("run"));
+        let mut psql = psql.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { psql, backend: Pid::from_raw(line.trim().parse().unwrap()) }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.psql.kill();
+        let _ = self.psql.wait();
+    }
+}
+
+/// psql as printed, with more arguments.
+fn psql(typed: &str, more: &str) -> Child {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{typed} -w -X -At {more}")]);
+    shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Whether somebody runs pg_sleep on the server.
+fn is_asleep(data: &Path) -> bool {
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    let mut psql = Command::new("psql");
+    psql.args(["-X", "-At", "-U", "postgres", "-d", "postgres", "-c", query]).arg("-h").arg(data.join("run"));
+    psql.output().unwrap().stdout == b"1\n"
+}
+
+#[test]
+fn transactions_finish_unless_hastened() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut up = Up::start(&mut sluice(&data));
+    let typed = up.line("PGPASSFILE=");
+    up.ready();
+    let in_transaction = psql(&typed, "-c 'BEGIN; SELECT pg_sleep(1.5); CREATE TABLE finished (); COMMIT'");
+    eventually("a transaction", || is_asleep(&data));
+    up.signal(Signal::SIGINT);
+    up.line("stopping: transactions may finish");
+    let output = in_transaction.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(up.wait().success());
+
+    let mut up = Up::start(&mut sluice(&data));
+    let typed = up.line("PGPASSFILE=");
+    up.ready();
+    let output = psql(&typed, "-c 'SELECT count(*) FROM finished'").wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"0\n");
+    let long = psql(&typed, "-c 'SELECT pg_sleep(600)'");
+    eventually("a query", || is_asleep(&data));
+    let begin = Instant::now();
+    up.signal(Signal::SIGINT);
+    up.line("stopping: transactions may finish");
+    up.signal(Signal::SIGINT);
+    assert!(!long.wait_with_output().unwrap().status.success());
+    up.wait();
+    // The grace period alone takes 10 s.
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn interrupted_while_creating_it_starts_afresh() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut up = Up::start(&mut sluice(&data));
+    up.line("creating the data directory");
+    up.signal(Signal::SIGINT);
+    up.line("interrupted while starting");
+    assert_eq!(up.wait().code(), Some(1));
+    assert!(!data.join("pgdata").exists());
+    let mut up = Up::start(&mut sluice(&data));
+    up.ready();
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
+}
+
+#[test]
+fn check_tells_good_from_bad() {
+    let place = place();
+    let file = place.path().join("sluice.toml");
+    let check = || Command::new(env!("CARGO_BIN_EXE_sluice")).args(["check", "-c"]).arg(&file).output().unwrap();
+    fs::write(&file, "[auth]\nmethod = \"trust\"\n[[database]]\nname = \"*\"\n").unwrap();
+    let output = check();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::write(&file, "colour = 1\n").unwrap();
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("sluice.toml:1") && said.contains("colour"), "{said}");
+}
+
+fn failure(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_made() {
+    let place = place();
+    let data = place.path().join("data");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut in_use = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    in_use.args(["up", "--listen", &address, "--data"]).arg(&data);
+    let said = failure(&mut in_use);
+    let holder = format!("{address} is in use by ");
+    assert!(said.contains(&holder) && said.contains("choose another address: --listen"), "{said}");
+
+    let said = failure(sluice(&data).arg("--pg-bin").arg(place.path()));
+    assert!(said.contains("holds no postgres"), "{said}");
+    let said = failure(sluice(&data).args(["--run-as", "no-such-user"]));
+    assert!(said.contains("no-such-user"), "{said}");
+    assert!(!data.exists());
+}
+
+/// An ordinary user, with the directory by default.
+#[test]
+fn as_an_ordinary_user() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let place = place();
+    let user = User::from_name("postgres").unwrap().unwrap();
+    let home: PathBuf = place.path().join("home");
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
+    // The build's folder may be closed to others.
+    let program = place.path().join("sluice");
+    // By another process: a file that a thread of ours has just written may be open in some fork, and so not be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_sluice")).arg(&program).status().unwrap();
+    assert!(copied.success());
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid)).arg("--clear-groups");
+    command.arg(&program).args(["up", "--listen", "127.0.0.1:0"]).current_dir("/").process_group(0);
+    command.env_remove("XDG_DATA_HOME").env_remove("XDG_RUNTIME_DIR").env("HOME", &home);
+    let mut up = Up::start(&mut command);
+    up.ready();
+    let data = home.join(".local/share/sluice");
+    let metadata = fs::metadata(&data).unwrap();
+    assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o700, user.uid.as_raw()));
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
+    assert_eq!(processes_on(&data.join("pgdata")), 0);
+}

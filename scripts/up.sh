@@ -1,0 +1,60 @@
+#!/bin/sh
+# What `make up` runs: installs what is missing (PostgreSQL, a linker for Rust), builds Sluice, starts it.
+#
+#   make up ARGS="--data DIR --listen ADDR:PORT"      or      scripts/up.sh --data DIR --listen ADDR:PORT
+#
+# It changes nothing on the system but by apt-get. A PostgreSQL that Debian starts by itself on installation is stopped
+# again: Sluice starts its own. One that was there before is left alone.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { echo "up: $*" >&2; }
+
+# PostgreSQL where `sluice up` looks for it.
+have_postgresql() {
+    case " $* " in *" --pg-bin"*) return 0 ;; esac
+    bindir=$(pg_config --bindir 2>/dev/null) && [ -x "$bindir/postgres" ] && return 0
+    for postgres in /usr/lib/postgresql/*/bin/postgres; do
+        [ -x "$postgres" ] && return 0
+    done
+    command -v postgres >/dev/null 2>&1
+}
+
+install() {
+    command -v apt-get >/dev/null 2>&1 || { say "missing:$1; install them by your system's means"; exit 1; }
+    root=
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null 2>&1 || { say "missing:$1; install them as root: apt-get install$1"; exit 1; }
+        root=sudo
+    fi
+    say "installing$1"
+    # shellcheck disable=SC2086 # $root is one word or none, $1 a list of names
+    {
+        $root apt-get update -q >&2
+        $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $1 >&2
+    }
+    case $1 in *postgresql*)
+        if [ -d /run/systemd/system ]; then
+            $root systemctl disable --now postgresql >&2 || true
+        elif [ -x /etc/init.d/postgresql ]; then
+            $root /etc/init.d/postgresql stop >&2 || true
+        fi ;;
+    esac
+}
+
+if ! command -v cargo >/dev/null 2>&1; then
+    [ -x "$HOME/.cargo/bin/cargo" ] || { say "Rust is missing; install it from https://rustup.rs"; exit 1; }
+    PATH="$HOME/.cargo/bin:$PATH"
+fi
+
+missing=
+command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+if ! have_postgresql "$@"; then
+    # Debian 12 has 15; others have one of their own behind the plain name.
+    if apt-cache show postgresql-15 >/dev/null 2>&1; then missing="$missing postgresql-15"; else missing="$missing postgresql"; fi
+fi
+[ -z "$missing" ] || install "$missing"
+
+say "building (the first time takes a few minutes)"
+cargo build --release --locked --quiet -p sluice
+exec target/release/sluice up "$@"

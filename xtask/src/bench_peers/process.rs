@@ -1,0 +1,296 @@
+//! Child processes that never outlive the benchmark: each is held by a guard that stops it by its own id and waits.
+//!
+//! Children get process groups of their own, so that Ctrl-C in a terminal reaches only the benchmark, which then stops
+//! them in order. Where `setpriv` exists, the kernel also ends them when the benchmark itself is killed; for that they
+//! must be started from the main thread. Nothing here looks processes up by name.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// How often a wait looks at its process and at Ctrl-C.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Raised by SIGINT, SIGTERM or SIGHUP; every wait looks at it, and the guards then stop what runs.
+#[derive(Clone)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Takes the three signals over for this process.
+    pub(crate) fn install() -> Result<Self> {
+        let raised = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&raised)).context("can't take signals over")?;
+        }
+        Ok(Self(raised))
+    }
+
+    pub(crate) fn raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// An error once a signal has come.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.raised() { bail!("interrupted") } else { Ok(()) }
+    }
+
+    pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.check()?;
+            thread::sleep(POLL.min(end.saturating_duration_since(Instant::now())));
+        }
+        self.check()
+    }
+}
+
+/// An account that children run as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl User {
+    /// PostgreSQL and PgBouncer refuse to run as root: then they run as `postgres`, which Debian's packages create.
+    pub(crate) fn for_servers() -> Result<Option<Self>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        let passwd = std::fs::read_to_string("/etc/passwd").context("can't read /etc/passwd")?;
+        let user = find_user(&passwd, "postgres");
+        user.map(Some).context("no user `postgres` to run PostgreSQL as: run scripts/bench-deps.sh")
+    }
+}
+
+fn find_user(passwd: &str, name: &str) -> Option<User> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next()? != name {
+            return None;
+        }
+        let uid = fields.nth(1)?.parse().ok()?;
+        Some(User { uid, gid: fields.next()?.parse().ok()? })
+    })
+}
+
+/// A command in its own process group, without input, that the kernel ends with `death` should the benchmark die.
+pub(crate) fn command(program: &Path, user: Option<User>, death: &str) -> Command {
+    let mut command = match find_in_path("setpriv") {
+        Some(setpriv) => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", death, "--"]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    if let Some(user) = user {
+        command.uid(user.uid).gid(user.gid);
+    }
+    // No locale but C: what pgbench prints is read back.
+    command.env("LC_ALL", "C").process_group(0).stdin(Stdio::null());
+    command
+}
+
+/// Looks a program up in `PATH` and in the places for servers, which an ordinary user's `PATH` leaves out.
+pub(crate) fn find_in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let servers = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(servers).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+/// Raises this process's soft limit on open files to the hard one, for itself and its children, and returns it.
+pub(crate) fn raise_open_files() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let maximum = limit.maximum.unwrap_or(1 << 20);
+    let raised = Rlimit { current: Some(maximum), maximum: limit.maximum };
+    match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => limit.current.unwrap_or(maximum),
+    }
+}
+
+/// A running child; dropping it stops it, by force after `grace`.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    stop_signal: Signal,
+    grace: Duration,
+}
+
+impl Process {
+    pub(crate) fn spawn(name: &str, command: &mut Command, stop_signal: Signal, grace: Duration) -> Result<Self> {
+        let child = command.spawn().with_context(|| format!("can't start {name}"))?;
+        Ok(Self { name: name.to_owned(), child, stop_signal, grace })
+    }
+
+    /// A server whose output goes to `log`.
+    pub(crate) fn spawn_server(
+        name: &str,
+        mut command: Command,
+        log: &Path,
+        stop_signal: Signal,
+        grace: Duration,
+    ) -> Result<Self> {
+        let log = File::create(log).with_context(|| format!("can't create {}", log.display()))?;
+        command.stdout(log.try_clone()?).stderr(log);
+        Self::spawn(name, &mut command, stop_signal, grace)
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Sends a signal. Only before [`Self::ended`] has told of an end: until then the id can't be another's.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid() {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// The exit status, once it has ended.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().with_context(|| format!("can't wait for {}", self.name))
+    }
+
+    /// Waits for the end; past `limit` the process is stopped and this is an error.
+    pub(crate) fn wait(&mut self, limit: Duration, interrupt: &Interrupt) -> Result<ExitStatus> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() >= end {
+                self.stop();
+                bail!("{} did not end within {} s", self.name, limit.as_secs());
+            }
+            interrupt.sleep(POLL)?;
+        }
+    }
+
+    /// Stops the process and what is left of its group. It is not reaped before that, so its id can't be another's.
+    pub(crate) fn stop(&mut self) {
+        let Some(pid) = self.pid() else { return };
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        self.signal(self.stop_signal);
+        let end = Instant::now() + self.grace;
+        while !is_zombie(pid) && Instant::now() < end {
+            thread::sleep(POLL);
+        }
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn is_zombie(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// Runs a short tool to its end and returns what it printed; a failure carries its complaints.
+pub(crate) fn output(name: &str, mut command: Command, limit: Duration, interrupt: &Interrupt) -> Result<String> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Process::spawn(name, &mut command, Signal::KILL, Duration::from_secs(1))?;
+    let stdout = collect(process.child().stdout.take());
+    let stderr = collect(process.child().stderr.take());
+    let status = process.wait(limit, interrupt)?;
+    let stdout = stdout.join().unwrap_or_default();
+    if !status.success() {
+        bail!("{name}: {status}: {}", tail(&stderr.join().unwrap_or_default()));
+    }
+    Ok(stdout)
+}
+
+/// Reads a pipe to its end in a thread of its own, so that a full pipe can't block its writer.
+pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What came before an error is still worth showing.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The last lines of an output, as one line for an error message.
+pub(crate) fn tail(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = command(Path::new("/bin/sh"), None, "KILL");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn never() -> Interrupt {
+        Interrupt(Arc::new(AtomicBool::new(false)))
+    }
+
+    #[test]
+    fn users_come_from_passwd() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/bash\npostgres:x:101:104:PostgreSQL,,,:/var/lib/postgresql:/bin/bash\n";
+        let user = find_user(passwd, "postgres").unwrap();
+        assert_eq!((user.uid, user.gid), (101, 104));
+        assert!(find_user(passwd, "post").is_none());
+    }
+
+    #[test]
+    fn output_is_returned_and_failures_carry_their_complaint() {
+        let limit = Duration::from_secs(20);
+        assert_eq!(output("sh", shell("echo yes"), limit, &never()).unwrap(), "yes\n");
+        let error = output("sh", shell("echo no >&2; exit 3"), limit, &never()).unwrap_err().to_string();
+        assert!(error.contains("no") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_ignores_its_signal_is_killed() {
+        let mut command = shell("trap '' TERM; sleep 100 & wait");
+        let mut process = Process::spawn("sh", &mut command, Signal::TERM, Duration::from_millis(100)).unwrap();
+        assert!(process.ended().unwrap().is_none());
+        process.stop();
+        assert!(process.ended().unwrap().is_some());
+    }
+
+    #[test]
+    fn waits_end() {
+        let error = output("sh", shell("sleep 100"), Duration::from_millis(50), &never()).unwrap_err().to_string();
+        assert!(error.contains("did not end"), "{error}");
+        let raised = Interrupt(Arc::new(AtomicBool::new(true)));
+        assert!(output("sh", shell("sleep 100"), Duration::from_secs(20), &raised).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! Who answers pgbench: PostgreSQL itself, and the pools before it, each started afresh for its turn.
+//!
+//! Each pool gets the configuration that its users would choose for this work, nothing tuned for or against it:
+//! Debian's builds, 20 servers, room for 20,000 clients, logs without a line a connection. PgBouncer and Sluice reach
+//! PostgreSQL by its Unix socket and check clients by the same SCRAM verifier. HAProxy forwards bytes blindly, one
+//! server connection a client, by TCP as it is mostly used.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use rustix::process::Signal;
+use serde::{Serialize, Serializer};
+
+use super::cluster::{Cluster, free_port, write_private};
+use super::pgbench::Endpoint;
+use super::process::{self, Interrupt, Process};
+
+/// PostgreSQL's connections in a pool.
+const SERVERS: u32 = 20;
+
+/// Clients that a pool accepts.
+const CLIENTS_MAX: u32 = 17_000;
+
+/// Time for a pool to start and take its first login.
+const START_MAX: Duration = Duration::from_secs(15);
+
+/// Who answers pgbench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Target {
+    Postgres,
+    Haproxy,
+    Pgbouncer,
+    #[value(name = "sluice-io_uring")]
+    SluiceIoUring,
+    #[value(name = "sluice-epoll")]
+    SluiceEpoll,
+}
+
+impl Target {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Haproxy => "haproxy",
+            Self::Pgbouncer => "pgbouncer",
+            Self::SluiceIoUring => "sluice-io_uring",
+            Self::SluiceEpoll => "sluice-epoll",
+        }
+    }
+
+    pub(crate) fn is_sluice(self) -> bool {
+        matches!(self, Self::SluiceIoUring | Self::SluiceEpoll)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// The pools' programs on this machine.
+pub(crate) struct Programs {
+    pub(crate) haproxy: Option<PathBuf>,
+    pub(crate) pgbouncer: Option<PathBuf>,
+    pub(crate) sluice: PathBuf,
+}
+
+impl Programs {
+    pub(crate) fn find(sluice: &Path) -> Self {
+        Self {
+            haproxy: process::find_in_path("haproxy"),
+            pgbouncer: process::find_in_path("pgbouncer"),
+            sluice: sluice.to_owned(),
+        }
+    }
+
+    /// The program behind a target (none behind PostgreSQL's own), or why there is none.
+    pub(crate) fn of(&self, target: Target) -> Result<Option<&Path>, String> {
+        let installed = |program: &'static str, found: &'_ Option<PathBuf>| match found {
+            Some(_) => Ok(()),
+            None => Err(format!("{program} is not installed: run scripts/bench-deps.sh")),
+        };
+        match target {
+            Target::Postgres => Ok(None),
+            Target::Haproxy => installed("haproxy", &self.haproxy).map(|()| self.haproxy.as_deref()),
+            Target::Pgbouncer => installed("pgbouncer", &self.pgbouncer).map(|()| self.pgbouncer.as_deref()),
+            Target::SluiceIoUring | Target::SluiceEpoll if self.sluice.is_file() => Ok(Some(&self.sluice)),
+            Target::SluiceIoUring | Target::SluiceEpoll => Err(format!(
+                "no {}: run `cargo build --release -p sluice`, or say where with --sluice",
+                self.sluice.display()
+            )),
+        }
+    }
+}
+
+/// A target ready for clients; dropping it stops its process.
+pub(crate) struct Running {
+    /// None for PostgreSQL itself, which its cluster holds.
+    pool: Option<Pool>,
+    pub(crate) endpoint: Endpoint,
+}
+
+struct Pool {
+    process: Process,
+    log: PathBuf,
+}
+
+impl Pool {
+    /// How it ended, with its last words, if it has ended by itself.
+    fn ended(&mut self) -> Result<Option<String>> {
+        let Some(status) = self.process.ended()? else { return Ok(None) };
+        Ok(Some(format!("the pool has ended by itself ({status}): {}", self.last_words())))
+    }
+
+    fn last_words(&self) -> String {
+        process::tail(&String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()))
+    }
+}
+
+impl Running {
+    /// The pool's process; none where clients reach PostgreSQL itself.
+    pub(crate) fn pool(&self) -> Option<u32> {
+        self.pool.as_ref().map(|pool| pool.process.id())
+    }
+
+    /// Starts a target with its files in `dir`, and waits until one can log in through it.
+    pub(crate) fn start(
+        target: Target,
+        programs: &Programs,
+        cluster: &Cluster,
+        dir: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        let program = programs.of(target).map_err(anyhow::Error::msg)?;
+        let Some(program) = program else {
+            return Ok(Self { pool: None, endpoint: cluster.endpoint() });
+        };
+        let port = free_port()?;
+        let log = dir.join(format!("{target}.log"));
+        let mut command = match target {
+            Target::Pgbouncer => process::command(program, cluster.user(), "KILL"),
+            _ => process::command(program, None, "KILL"),
+        };
+        match target {
+            Target::Haproxy => {
+                let config = write_config(dir, "haproxy.cfg", &haproxy_config(cluster, port))?;
+                command.args(["-db", "-f"]).arg(config);
+            }
+            Target::Pgbouncer => {
+                let users = dir.join("userlist.txt");
+                write_private(&users, &cluster.users_line()?, cluster.user())?;
+                let config = write_config(dir, "pgbouncer.ini", &pgbouncer_config(cluster, port, &users))?;
+                command.arg(config);
+            }
+            _ => {
+                write_private(&dir.join("users.txt"), &cluster.users_line()?, None)?;
+                let driver = if target == Target::SluiceIoUring { "io_uring" } else { "epoll" };
+                let config = write_config(dir, "sluice.toml", &sluice_config(cluster, port, driver))?;
+                command.args(["serve", "-c"]).arg(config);
+            }
+        }
+        let process = Process::spawn_server(target.name(), command, &log, Signal::TERM, stop_grace(target))?;
+        let mut pool = Pool { process, log };
+        let endpoint = cluster.endpoint_at(port);
+        wait_until_ready(&mut pool, &endpoint, cluster, interrupt)?;
+        Ok(Self { pool: Some(pool), endpoint })
+    }
+
+    /// An error if the pool has ended by itself.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.pool.as_mut().map(Pool::ended).transpose()?.flatten() {
+            Some(how) => bail!(how),
+            None => Ok(()),
+        }
+    }
+}
+
+fn wait_until_ready(pool: &mut Pool, endpoint: &Endpoint, cluster: &Cluster, interrupt: &Interrupt) -> Result<()> {
+    let end = Instant::now() + START_MAX;
+    loop {
+        let Err(error) = cluster.try_endpoint(endpoint) else { return Ok(()) };
+        if let Some(how) = pool.ended()? {
+            bail!(how);
+        }
+        if Instant::now() >= end {
+            return Err(error.context(format!("the pool takes no logins: {}", pool.last_words())));
+        }
+        interrupt.sleep(Duration::from_millis(100))?;
+    }
+}
+
+/// HAProxy and PgBouncer have nothing to finish; Sluice may give open transactions their time.
+fn stop_grace(target: Target) -> Duration {
+    if target.is_sluice() { Duration::from_secs(10) } else { Duration::from_secs(2) }
+}
+
+fn write_config(dir: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let path = dir.join(name);
+    fs::write(&path, text).with_context(|| format!("can't write {}", path.display()))?;
+    Ok(path)
+}
+
+/// HAProxy takes two descriptors a client, and refuses to start if that is more than the limit on open files.
+/// Threads are left to its default, one a core.
+fn haproxy_config(cluster: &Cluster, port: u16) -> String {
+    let open_files = process::raise_open_files();
+    let clients_max = u64::from(CLIENTS_MAX).min(open_files.saturating_sub(200) / 2);
+    format!(
+        "global\n    maxconn {clients_max}\n\
+         defaults\n    mode tcp\n    timeout connect 10s\n    timeout client 1h\n    timeout server 1h\n\
+         frontend clients\n    bind 127.0.0.1:{port}\n    default_backend postgres\n\
+         backend postgres\n    server postgres 127.0.0.1:{}\n",
+        cluster.port()
+    )
+}
+
+fn pgbouncer_config(cluster: &Cluster, port: u16, users: &Path) -> String {
+    format!(
+        "[databases]\n\
+         bench = host={} port={} dbname=bench\n\
+         [pgbouncer]\n\
+         listen_addr = 127.0.0.1\n\
+         listen_port = {port}\n\
+         unix_socket_dir =\n\
+         auth_type = scram-sha-256\n\
+         auth_file = {}\n\
+         pool_mode = transaction\n\
+         default_pool_size = {SERVERS}\n\
+         max_client_conn = {CLIENTS_MAX}\n\
+         log_connections = 0\n\
+         log_disconnections = 0\n",
+        cluster.socket_dir().display(),
+        cluster.port(),
+        users.display()
+    )
+}
+
+fn sluice_config(cluster: &Cluster, port: u16, driver: &str) -> String {
+    format!(
+        "listen = [\"127.0.0.1:{port}\"]\n\
+         driver = \"{driver}\"\n\
+         [limits]\n\
+         clients = {CLIENTS_MAX}\n\
+         [auth]\n\
+         method = \"scram-sha-256\"\n\
+         users_file = \"users.txt\"\n\
+         [[database]]\n\
+         name = \"bench\"\n\
+         host = \"{}\"\n\
+         port = {}\n\
+         [database.pool]\n\
+         size = {SERVERS}\n",
+        cluster.socket_dir().display(),
+        cluster.port()
+    )
+}

@@ -1,0 +1,32 @@
+//! Sluice's own chores, run with `cargo run --release -p xtask -- <chore>` or through `make`.
+//!
+//! Nothing here is part of what users install, and no crate of the product may depend on it.
+
+mod bench_peers;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "xtask", about = "Sluice's own chores", max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Measure straight PostgreSQL, HAProxy, PgBouncer and Sluice in turns, with pgbench
+    BenchPeers(bench_peers::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().chore {
+        Chore::BenchPeers(options) => bench_peers::run(&options),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
