@@ -10,7 +10,7 @@ use crate::{
     io::{Conn, PeerAddress},
     profile::Profile,
     queue::Ticket,
-    replies::Tell,
+    replies::{Given, Tell},
     shape::Shape,
     statement::{Statement, StatementId},
 };
@@ -98,6 +98,8 @@ pub struct Session {
     pub names: Option<Box<Names>>,
     /// Its unnamed statement.
     pub unnamed: Option<Unnamed>,
+    /// The turn of the last one it had.
+    unnamed_turn: u32,
     /// The statement behind the unnamed portal, if its shape should be noted when that portal is described.
     pub bound: Option<(StatementId, Tell)>,
     /// Whether all is dropped up to the client's next Sync, because of an error.
@@ -140,6 +142,8 @@ pub struct Unnamed {
     pub prepared: Prepared,
     /// Whether it was sent to a server as it came; otherwise it is served from the shared one.
     pub raw: bool,
+    /// Tells it from those that the client had before and will have after it.
+    pub turn: u32,
 }
 
 /// A `DEALLOCATE` of a name that only Sluice knows, sent by Parse.
@@ -149,6 +153,8 @@ pub struct Deallocate {
     pub name: Option<Box<[u8]>>,
     /// Whether the unnamed portal is its.
     pub bound: bool,
+    /// See [`Unnamed::turn`].
+    pub turn: u32,
 }
 
 impl Client {
@@ -202,6 +208,7 @@ impl Session {
             link: Link::None,
             names: None,
             unnamed: None,
+            unnamed_turn: 0,
             bound: None,
             skipping: false,
             learnt: false,
@@ -232,6 +239,49 @@ impl Session {
         let unnamed = self.unnamed.iter_mut().map(|unnamed| &mut unnamed.prepared);
         for prepared in named.chain(unnamed).filter(|p| p.statement.id == id) {
             prepared.told = None;
+        }
+    }
+
+    /// Gives the client an unnamed statement in place of the one it had; returns its turn.
+    pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> u32 {
+        let turn = self.next_turn();
+        self.unnamed = Some(Unnamed { prepared: Prepared { statement, told: None }, raw, turn });
+        turn
+    }
+
+    /// Gives the client a DEALLOCATE as its unnamed statement; returns its turn.
+    pub fn set_deallocate(&mut self, name: Option<Box<[u8]>>) -> u32 {
+        let turn = self.next_turn();
+        self.deallocate = Some(Box::new(Deallocate { name, bound: false, turn }));
+        turn
+    }
+
+    /// The client has no unnamed statement, for now.
+    fn next_turn(&mut self) -> u32 {
+        self.unnamed = None;
+        self.deallocate = None;
+        self.unnamed_turn = self.unnamed_turn.wrapping_add(1);
+        self.unnamed_turn
+    }
+
+    /// The unnamed portal is another statement's, or nobody's.
+    pub fn unbind_deallocate(&mut self) {
+        if let Some(deallocate) = &mut self.deallocate {
+            deallocate.bound = false;
+        }
+    }
+
+    /// Takes back what a Parse gave that has failed or was skipped. What an unnamed statement was before is not kept:
+    /// better none than another one.
+    pub fn take_back(&mut self, given: &Given) {
+        match given {
+            Given::Name(name) => {
+                self.forget(name);
+            }
+            Given::Unnamed(turn) => {
+                self.unnamed = self.unnamed.take().filter(|unnamed| unnamed.turn != *turn);
+                self.deallocate = self.deallocate.take().filter(|deallocate| deallocate.turn != *turn);
+            }
         }
     }
 

@@ -56,15 +56,24 @@ pub struct ParseSent {
     pub shared: bool,
     /// Whether the client asked for it and gets the answer.
     pub asked: bool,
-    /// The client's name for it, which is free again if it fails.
-    pub name: Option<Box<[u8]>>,
+    /// What the client has by it, unless it fails.
+    pub given: Option<Given>,
+}
+
+/// What a Parse gives the client, and its failure takes back.
+#[derive(Debug)]
+pub enum Given {
+    /// A name.
+    Name(Box<[u8]>),
+    /// The unnamed statement, by its [turn](crate::client::Unnamed::turn): a later one stays.
+    Unnamed(u32),
 }
 
 /// An answer that Sluice gives by itself, in its place among the server's.
 #[derive(Debug)]
 pub enum Local {
-    /// ParseComplete of a statement that is known; the name is free again if an error comes before its turn.
-    ParseComplete(Option<Box<[u8]>>),
+    /// ParseComplete of a statement that is known; an error before its turn takes back what it gave.
+    ParseComplete(Given),
     /// CloseComplete of a shared statement; an error before its turn brings the name back.
     CloseComplete(Option<(Box<[u8]>, Prepared)>),
     /// Some other message, whole; an error before its turn brings the name back that it took.
@@ -94,10 +103,10 @@ impl Expected {
     fn is_named(&self) -> bool {
         matches!(
             self,
-            Self::Parse(ParseSent { name: Some(_), .. } | ParseSent { shared: true, .. })
+            Self::Parse(ParseSent { given: Some(Given::Name(_)), .. } | ParseSent { shared: true, .. })
                 | Self::Evict(_)
                 | Self::Local(
-                    Local::ParseComplete(Some(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
+                    Local::ParseComplete(Given::Name(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
                 )
         )
     }
@@ -122,6 +131,11 @@ impl Replies {
     /// Whether it is still open what a name means.
     pub fn has_named(&self) -> bool {
         self.named > 0
+    }
+
+    /// Whether a Close of that shared statement is among them.
+    pub fn closes(&self, id: StatementId) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Evict(evicted) if *evicted == id))
     }
 
     /// One more, behind the others.

@@ -197,9 +197,9 @@ impl ServerStatements {
         evicted
     }
 
-    /// The server does not have it after all.
-    pub fn remove(&mut self, id: StatementId) {
-        self.known.pop(&id);
+    /// The server does not have it after all; returns whether that is news.
+    pub fn remove(&mut self, id: StatementId) -> bool {
+        self.known.pop(&id).is_some()
     }
 
     /// The server has none any more.

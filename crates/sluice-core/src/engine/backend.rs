@@ -17,7 +17,7 @@ use crate::{
     residue::Residue,
     server::{ReplayState, Role, Server},
     shape::Shape,
-    statement::server_name,
+    statement::{StatementId, server_name},
     time::Time,
 };
 
@@ -460,8 +460,7 @@ impl<I: Io> Relay<'_, I> {
         }
         if let Some(id) = stale {
             // Only now: a message that was skipped may have been the one to prepare it again.
-            self.server.statements.remove(id);
-            self.server.stale.push(id);
+            self.has_become_stale(id);
         }
         self.server.skipping = self.server.replies.is_empty();
         // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
@@ -477,22 +476,25 @@ impl<I: Io> Relay<'_, I> {
         verdict
     }
 
+    /// A shared statement on the server is of no use any more, unless a message behind this batch closes it anyway.
+    fn has_become_stale(&mut self, id: StatementId) {
+        if !self.server.replies.closes(id) && self.server.statements.remove(id) {
+            self.server.stale.push(id);
+        }
+    }
+
     /// Takes back what was noted when a message was sent that the server has refused or skipped.
     fn undo(&mut self, expected: Expected) {
         let session = self.client.as_mut().map(|(_, session)| &mut **session);
         match expected {
-            Expected::Parse(ParseSent { statement: Some(statement), shared, name, .. }) => {
+            Expected::Parse(ParseSent { statement: Some(statement), shared, given, .. }) => {
                 if shared {
                     self.server.statements.remove(statement.id);
                 } else {
                     self.server.unnamed = None;
                 }
-                let Some(session) = session else { return };
-                if let Some(name) = name {
-                    session.forget(&name);
-                }
-                if session.unnamed.as_ref().is_some_and(|u| Arc::ptr_eq(&u.prepared.statement, &statement)) {
-                    session.unnamed = None;
+                if let (Some(session), Some(given)) = (session, given) {
+                    session.take_back(&given);
                 }
             }
             Expected::Evict(id) if !self.server.stale.contains(&id) => {
@@ -500,15 +502,9 @@ impl<I: Io> Relay<'_, I> {
                 let forgotten = self.server.statements.insert(id);
                 self.server.stale.extend(forgotten);
             }
-            // What the unnamed statement was before is not kept: better none than another one.
-            Expected::Local(Local::ParseComplete(None)) => {
+            Expected::Local(Local::ParseComplete(given)) => {
                 if let Some(session) = session {
-                    session.unnamed = None;
-                }
-            }
-            Expected::Local(Local::ParseComplete(Some(name))) => {
-                if let Some(session) = session {
-                    session.forget(&name);
+                    session.take_back(&given);
                 }
             }
             Expected::Local(
@@ -553,7 +549,7 @@ impl<I: Io> Relay<'_, I> {
         message::put_statement_message(&mut out, frontend::CLOSE, &server_name(statement.id));
         Parse::write(&mut out, &statement.name, &statement.definition);
         out.extend_from_slice(&replay.bytes);
-        let parse = ParseSent { statement: Some(statement.clone()), shared: true, asked: false, name: None };
+        let parse = ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None };
         self.server.replies.push_front(Expected::Parse(parse));
         self.server.replies.push_front(Expected::Evict(statement.id));
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.

@@ -270,6 +270,7 @@ impl<'a, I: Io> Relay<'a, I> {
             frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
             frontend::SYNC => {
                 self.session.skipping = false;
+                self.end_portal();
                 self.drop_message(seen);
                 self.io.send(self.client, &TransactionStatus::Idle.ready_for_query());
                 Step::Next
@@ -333,6 +334,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn sync(&mut self, seen: Seen<'a>) -> Step {
         let follows = self.is_transaction_mode();
         self.session.skipping = false;
+        self.end_portal();
         let server = self.server();
         if follows && server.is_settled() {
             // All of the batch was answered here.
@@ -358,11 +360,19 @@ impl<'a, I: Io> Relay<'a, I> {
         Step::Next
     }
 
+    /// A Sync outside of a transaction block ends the unnamed portal (PostgreSQL documentation, 55.2.3).
+    fn end_portal(&mut self) {
+        let inside = |server: &Server| server.status != TransactionStatus::Idle || server.replies.runs();
+        if self.session.deallocate.is_some() && !self.server.as_deref().is_some_and(inside) {
+            self.session.unbind_deallocate();
+        }
+    }
+
     /// Session mode: the names are the server's own, only the answers are counted.
     fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
         let expected = match seen.tag {
             frontend::PARSE => {
-                Expected::Parse(crate::replies::ParseSent { statement: None, shared: false, asked: true, name: None })
+                Expected::Parse(crate::replies::ParseSent { statement: None, shared: false, asked: true, given: None })
             }
             frontend::BIND => Expected::Bind(None),
             frontend::DESCRIBE => Expected::Describe(None, None),

@@ -10,9 +10,9 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Deallocate, NAMES_MAX, Prepared, Unnamed},
+    client::{NAMES_MAX, Prepared, Unnamed},
     io::Io,
-    replies::{Expected, Local, ParseSent, Tell},
+    replies::{Expected, Given, Local, ParseSent, Tell},
     residue::Residue,
     server::ReplayState,
     shape::Shape,
@@ -109,12 +109,10 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        self.session.deallocate = None;
-        if let Some(command) = self.own_command_of(&parse) {
-            self.session.deallocate = Some(Box::new(command));
-            self.session.unnamed = None;
+        if let Some(deallocated) = self.own_command_of(&parse) {
+            let given = Given::Unnamed(self.session.set_deallocate(deallocated));
             self.drop_message(seen);
-            self.answer(Local::ParseComplete(None));
+            self.answer(Local::ParseComplete(given));
             return Step::Next;
         }
         if parse.name.is_empty() { self.parse_unnamed(seen, parse) } else { self.parse_named(seen, parse) }
@@ -137,42 +135,36 @@ impl<'a, I: Io> Relay<'a, I> {
             return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
         }
         names.insert(parse.name.into(), Prepared { statement: statement.clone(), told: None });
-        self.parse_shared(statement, Some(parse.name));
+        self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
     }
 
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
         let statement = self.session.pool.statements().intern(parse.definition);
         let raw = !self.session.pool.settings.auto_prepare || !statement.came_again() || !statement.is_accepted();
-        let prepared = Prepared { statement: statement.clone(), told: None };
-        self.session.unnamed = Some(Unnamed { prepared, raw });
+        let given = Given::Unnamed(self.session.set_unnamed(statement.clone(), raw));
         if !raw {
             self.drop_message(seen);
-            self.parse_shared(statement, None);
+            self.parse_shared(statement, given);
             return Step::Next;
         }
         let server = self.server();
         server.unnamed = Some(statement.id);
         server.batch_open = true;
-        let sent = ParseSent { statement: Some(statement), shared: false, asked: true, name: None };
+        let sent = ParseSent { statement: Some(statement), shared: false, asked: true, given: Some(given) };
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 
     /// Answers a Parse of a shared statement: by the server if none of its kind has accepted it yet.
-    fn parse_shared(&mut self, statement: Arc<Statement>, name: Option<&[u8]>) {
+    fn parse_shared(&mut self, statement: Arc<Statement>, given: Given) {
         let known = statement.is_accepted() || self.server.as_mut().is_some_and(|s| s.statements.touch(statement.id));
         if known && self.is_in_failed_transaction() && !sql::ends_transaction(statement.query()) {
-            self.session.unnamed = self.session.unnamed.take().filter(|_| name.is_some());
-            if let Some(name) = name {
-                self.session.forget(name);
-            }
+            self.session.take_back(&given);
             self.refuse(in_failed_transaction());
         } else if known {
-            // The name is needed only if an error could come before the answer.
-            let waits = self.server.as_ref().is_some_and(|s| !s.replies.is_empty());
-            self.answer(Local::ParseComplete(name.filter(|_| waits).map(Into::into)));
+            self.answer(Local::ParseComplete(given));
         } else {
-            self.send_parse(statement, true, name.map(Into::into));
+            self.send_parse(statement, Some(given));
         }
     }
 
@@ -183,7 +175,8 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     /// Prepares a shared statement on the server, and makes room for it there.
-    fn send_parse(&mut self, statement: Arc<Statement>, asked: bool, name: Option<Box<[u8]>>) {
+    /// `given`: what the client has by it, if it asked for it and gets the answer.
+    fn send_parse(&mut self, statement: Arc<Statement>, given: Option<Given>) {
         self.scratch.clear();
         let server = self.server.as_deref_mut().expect("the caller has seen that there is a server");
         // All that are stale go along, or those that nobody asks for again would stay for good.
@@ -192,7 +185,12 @@ impl<'a, I: Io> Relay<'a, I> {
             server.replies.push(Expected::Evict(gone));
         }
         Parse::write(self.scratch, &statement.name, &statement.definition);
-        server.replies.push(Expected::Parse(ParseSent { statement: Some(statement), shared: true, asked, name }));
+        server.replies.push(Expected::Parse(ParseSent {
+            statement: Some(statement),
+            shared: true,
+            asked: given.is_some(),
+            given,
+        }));
         server.batch_open = true;
         self.send_scratch();
     }
@@ -202,7 +200,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool) {
         let server = self.server();
         if !server.statements.touch(statement.id) {
-            self.send_parse(statement.clone(), false, None);
+            self.send_parse(statement.clone(), None);
         } else if server.is_at_rest() {
             self.flush();
             let replay = &mut self.server().replay;
@@ -231,7 +229,7 @@ impl<'a, I: Io> Relay<'a, I> {
             None => {}
         }
         if !self.server().statements.touch(statement.id) {
-            self.send_parse(statement.clone(), false, None);
+            self.send_parse(statement.clone(), None);
         }
         self.scratch.clear();
         message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
@@ -252,7 +250,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 None => Meaning::Unknown,
             };
         }
-        let Some(Unnamed { prepared, raw }) = &self.session.unnamed else {
+        let Some(Unnamed { prepared, raw, .. }) = &self.session.unnamed else {
             return Meaning::Missing(no_such_statement(name));
         };
         let here = self.server.as_ref().is_some_and(|s| s.unnamed == Some(prepared.statement.id));
@@ -261,12 +259,20 @@ impl<'a, I: Io> Relay<'a, I> {
 
     fn bind(&mut self, seen: Seen<'a>) -> Step {
         let Some(names) = BindNames::read(seen.body) else {
-            return if seen.is_whole() { malformed(message::Malformed("Bind")) } else { self.incomplete(seen) };
+            return match seen.is_whole() {
+                true => malformed(message::Malformed("Bind")),
+                // Only the names have to be seen, however much follows them.
+                false if seen.body.len() < self.message_bytes_max => Step::Incomplete,
+                false => self.incomplete(seen),
+            };
         };
         if self.session.deallocate.is_some() && self.own_command(seen) {
             return Step::Next;
         }
         self.session.bound = None;
+        if names.portal.is_empty() {
+            self.session.unbind_deallocate();
+        }
         match self.meaning(names.statement) {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
             Meaning::Raw | Meaning::Unknown => {
@@ -471,17 +477,17 @@ impl<'a, I: Io> Relay<'a, I> {
         self.own_command_of(parse).is_some()
     }
 
-    /// A DEALLOCATE by Parse, of a name that only Sluice knows.
-    fn own_command_of(&self, parse: &Parse<'_>) -> Option<Deallocate> {
+    /// What a DEALLOCATE by Parse forgets, of what only Sluice knows: a name, or all of them.
+    fn own_command_of(&self, parse: &Parse<'_>) -> Option<Option<Box<[u8]>>> {
         if !parse.name.is_empty() || self.is_in_failed_transaction() {
             return None;
         }
         match sql::command(parse.query)? {
             Command::Deallocate(name) => {
                 self.session.named(&name)?;
-                Some(Deallocate { name: Some(name), bound: false })
+                Some(Some(name))
             }
-            Command::DeallocateAll if self.server.is_none() => Some(Deallocate { name: None, bound: false }),
+            Command::DeallocateAll if self.server.is_none() => Some(None),
             _ => None,
         }
     }
