@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use sluice_wire::{Framer, scram, startup::SessionRequest};
+use sluice_wire::{Framer, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     hub::Pool,
@@ -12,6 +12,7 @@ use crate::{
     queue::Ticket,
     replies::{Given, Tell},
     shape::Shape,
+    sql::Begin,
     statement::{Statement, StatementId},
 };
 
@@ -108,6 +109,10 @@ pub struct Session {
     pub learnt: bool,
     /// A DEALLOCATE in the extended protocol, which Sluice carries out by itself.
     pub deallocate: Option<Box<Deallocate>>,
+    /// The BEGIN that the unnamed portal is, if Sluice answered its Bind by itself.
+    pub begin_portal: Option<Begin>,
+    /// The transaction that it was told has begun and that no server knows of yet.
+    pub begun: Option<Begun>,
 }
 
 /// A client's names and what they mean.
@@ -133,6 +138,15 @@ pub enum Link {
     Coming,
     /// This one.
     Server(u32),
+}
+
+/// A transaction that has begun without a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Begun {
+    /// How.
+    pub begin: Begin,
+    /// Whether it has failed since: its first statement was cancelled while it waited for a server.
+    pub failed: bool,
 }
 
 /// A client's unnamed statement.
@@ -213,6 +227,17 @@ impl Session {
             skipping: false,
             learnt: false,
             deallocate: None,
+            begin_portal: None,
+            begun: None,
+        }
+    }
+
+    /// Where a client without a server stands.
+    pub fn status(&self) -> TransactionStatus {
+        match self.begun {
+            None => TransactionStatus::Idle,
+            Some(Begun { failed: false, .. }) => TransactionStatus::InTransaction,
+            Some(Begun { failed: true, .. }) => TransactionStatus::Failed,
         }
     }
 
@@ -265,7 +290,8 @@ impl Session {
     }
 
     /// The unnamed portal is another statement's, or nobody's.
-    pub fn unbind_deallocate(&mut self) {
+    pub fn unbind(&mut self) {
+        self.begin_portal = None;
         if let Some(deallocate) = &mut self.deallocate {
             deallocate.bound = false;
         }

@@ -41,6 +41,10 @@ pub enum Expected {
     Refused(Box<ErrorResponse>),
     /// To a Query of Sluice's own: the client sees nothing of it.
     Own(Own),
+    /// To a Parse, Bind or Execute of a BEGIN that the client was told of before; it sees nothing of it.
+    Begin,
+    /// An error that Sluice provoked, and that the client was told of before.
+    Failure,
 }
 
 /// Which of the client's statements has been described, by the client's name for it (empty for the unnamed one).

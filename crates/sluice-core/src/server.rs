@@ -84,8 +84,10 @@ pub struct Server {
     pub cancels: u32,
     /// When it gets another one, if it is still busy for a client that is gone.
     pub cancel_again: Time,
-    /// Whether a cancel waits until a query of Sluice's own has ended.
+    /// Whether a cancel waits until what Sluice itself has sent is done, which it must not hit.
     pub cancel_held: bool,
+    /// When it was last sent a BEGIN for a client that was told of it before.
+    pub begun_at: Time,
     /// Its BackendKeyData.
     pub key: Option<(u32, Box<[u8]>)>,
     /// What can be sent again if a shared statement proves stale.
@@ -178,6 +180,7 @@ impl Server {
             cancels: 0,
             cancel_again: now,
             cancel_held: false,
+            begun_at: now,
             key: None,
             replay: Replay::default(),
         }

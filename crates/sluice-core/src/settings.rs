@@ -36,6 +36,8 @@ pub struct PoolSettings {
     pub parallel_connects: u32,
     /// Whether unnamed statements that come again are served from shared prepared ones.
     pub auto_prepare: bool,
+    /// Whether a BEGIN on its own is answered without a server, and sent with the statement behind it.
+    pub lazy_begin: bool,
     /// Prepared statements kept on each server, at most; the least recently used goes first.
     pub prepared_per_server: u32,
 }
@@ -54,6 +56,7 @@ impl Default for PoolSettings {
             backoff_max: Duration::from_secs(5),
             parallel_connects: 4,
             auto_prepare: true,
+            lazy_begin: true,
             prepared_per_server: 500,
         }
     }

@@ -1,9 +1,11 @@
-//! The few SQL commands that concern Sluice's own book-keeping of prepared statements, recognised where they stand
-//! alone. Anything more is the server's to understand.
+//! The few SQL commands that Sluice carries out by itself, recognised where they stand alone. Anything more is the
+//! server's to understand.
 
-/// A command about prepared statements.
+/// A command that Sluice may carry out by itself.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
+    /// A [`Begin`].
+    Begin(Begin),
     /// `DEALLOCATE [PREPARE] name`, the name as PostgreSQL folds it.
     Deallocate(Box<[u8]>),
     /// `DEALLOCATE [PREPARE] ALL`.
@@ -12,13 +14,27 @@ pub(crate) enum Command {
     DiscardAll,
 }
 
+/// A BEGIN that no server refuses, so that it may be answered before a server has seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begin {
+    /// The command in its shortest form.
+    pub sql: &'static str,
+    /// Its command tag.
+    pub tag: &'static str,
+}
+
 /// Texts longer than this are not looked at.
 pub(crate) const TEXT_BYTES_MAX: usize = 256;
 
 /// Reads a text, without its zero byte.
 pub(crate) fn command(text: &[u8]) -> Option<Command> {
-    if text.len() > TEXT_BYTES_MAX || !matches!(text.trim_ascii_start().first()?, b'd' | b'D') {
+    if text.len() > TEXT_BYTES_MAX {
         return None;
+    }
+    match text.trim_ascii_start().first()? {
+        b'd' | b'D' => {}
+        b'b' | b'B' | b's' | b'S' => return begin(text).map(Command::Begin),
+        _ => return None,
     }
     let mut words = Words(text);
     let verb = words.keyword()?;
@@ -31,6 +47,58 @@ pub(crate) fn command(text: &[u8]) -> Option<Command> {
         _ => return None,
     };
     words.at_end().then_some(command)
+}
+
+/// Reads a BEGIN or START TRANSACTION. Those that a standby refuses (SERIALIZABLE, READ WRITE), and those with modes that
+/// are rare or given twice, are not taken for one.
+pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
+    let text = text.trim_ascii_start();
+    // Most texts that come here are a SELECT: they cost no more than this.
+    let verb = text.get(..5).filter(|_| text.len() <= TEXT_BYTES_MAX)?;
+    if !verb.eq_ignore_ascii_case(b"begin") && !verb.eq_ignore_ascii_case(b"start") {
+        return None;
+    }
+    let mut words = Words(text);
+    let tag = match words.keyword()?.as_slice() {
+        b"begin" => "BEGIN",
+        b"start" => "START TRANSACTION",
+        _ => return None,
+    };
+    let noun = words.take(b"transaction") || (tag == "BEGIN" && words.take(b"work"));
+    if !noun && tag == "START TRANSACTION" {
+        return None;
+    }
+    let (mut isolation, mut read_only) = (None, false);
+    while !words.at_end() {
+        match words.keyword()?.as_slice() {
+            b"isolation" if isolation.is_none() && words.take(b"level") => {
+                isolation = Some(match (words.keyword()?.as_slice(), words.keyword()?.as_slice()) {
+                    (b"read", b"committed") => Isolation::ReadCommitted,
+                    (b"repeatable", b"read") => Isolation::RepeatableRead,
+                    _ => return None,
+                });
+            }
+            b"read" if !read_only && words.take(b"only") => read_only = true,
+            _ => return None,
+        }
+        if words.comma() && words.at_end() {
+            return None;
+        }
+    }
+    let sql = match (isolation, read_only) {
+        (None, false) => "BEGIN",
+        (None, true) => "BEGIN READ ONLY",
+        (Some(Isolation::ReadCommitted), false) => "BEGIN ISOLATION LEVEL READ COMMITTED",
+        (Some(Isolation::ReadCommitted), true) => "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+        (Some(Isolation::RepeatableRead), false) => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        (Some(Isolation::RepeatableRead), true) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    };
+    Some(Begin { sql, tag })
+}
+
+enum Isolation {
+    ReadCommitted,
+    RepeatableRead,
 }
 
 /// Whether a text begins as one that PostgreSQL takes in a failed transaction (`IsTransactionExitStmt`).
@@ -92,6 +160,26 @@ impl Words<'_> {
         Some(name)
     }
 
+    /// Takes the next keyword, if it is that one.
+    fn take(&mut self, keyword: &[u8]) -> bool {
+        let before = self.0;
+        let is_it = self.keyword().is_some_and(|word| word == keyword);
+        if !is_it {
+            self.0 = before;
+        }
+        is_it
+    }
+
+    fn comma(&mut self) -> bool {
+        match self.0.trim_ascii_start().strip_prefix(b",") {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
     fn at_end(&self) -> bool {
         self.0.iter().all(|b| b.is_ascii_whitespace() || *b == b';')
     }
@@ -111,6 +199,39 @@ mod tests {
         for text in ["SELECT 1", "PREPARE a AS SELECT 1", "committed", "BEGIN"] {
             assert!(!ends_transaction(text.as_bytes()), "{text}");
         }
+    }
+
+    #[test]
+    fn reads_the_ways_to_begin() {
+        let cases = [
+            ("BEGIN", Some("BEGIN")),
+            (" begin ;", Some("BEGIN")),
+            ("Begin Work", Some("BEGIN")),
+            ("begin transaction read only;", Some("BEGIN READ ONLY")),
+            ("START TRANSACTION", Some("BEGIN")),
+            ("BEGIN ISOLATION LEVEL REPEATABLE READ", Some("BEGIN ISOLATION LEVEL REPEATABLE READ")),
+            (
+                "start transaction read only, isolation level read committed",
+                Some("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
+            ),
+            ("start", None),
+            ("start work", None),
+            ("begin read only,", None),
+            ("begin , read only", None),
+            ("begin read write", None),
+            ("begin isolation level serializable", None),
+            ("begin read only read only", None),
+            ("begin; select 1", None),
+            ("begin -- so", None),
+            ("beginning", None),
+            ("\"begin\"", None),
+            ("select 1", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(begin(text.as_bytes()).map(|begin| begin.sql), expected, "{text}");
+        }
+        let tag = |text: &[u8]| begin(text).map(|begin| begin.tag);
+        assert_eq!((tag(b"begin"), tag(b"start transaction")), (Some("BEGIN"), Some("START TRANSACTION")));
     }
 
     #[test]

@@ -13,7 +13,11 @@ use std::{
 use hashbrown::HashTable;
 use lru::LruCache;
 
-use crate::{residue::Residue, shape::Shape};
+use crate::{
+    residue::Residue,
+    shape::Shape,
+    sql::{self, Begin},
+};
 
 /// What the names of shared statements begin with, on the servers.
 pub const NAME_PREFIX: &[u8] = b"sluice_";
@@ -39,6 +43,8 @@ pub struct Statement {
     pub definition: Box<[u8]>,
     /// What running it may leave behind in a session.
     pub residue: Residue,
+    /// Whether it is a BEGIN that may be answered without a server.
+    pub begins: Option<Begin>,
     /// Whether a server of this pool has accepted it.
     accepted: AtomicBool,
     /// How often it came, until it does not matter any more.
@@ -50,14 +56,15 @@ pub struct Statement {
 impl Statement {
     fn new(id: StatementId, definition: &[u8]) -> Self {
         let name = server_name(id);
+        let (text, types) = sluice_wire::message::split_cstr(definition).unwrap_or((definition, &[]));
+        let begins = sql::begin(text).filter(|_| types == [0, 0]);
         Self {
             id,
             name,
             definition: definition.into(),
-            residue: Residue::of_text(
-                sluice_wire::message::split_cstr(definition).map_or(definition, |(text, _)| text),
-            ),
-            accepted: AtomicBool::new(false),
+            residue: Residue::of_text(text),
+            begins,
+            accepted: AtomicBool::new(begins.is_some()),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
         }

@@ -224,6 +224,19 @@ pub fn put_query(out: &mut Vec<u8>, text: &str) {
     framed(out, frontend::QUERY, |out| put_cstr(out, text.as_bytes()));
 }
 
+/// Appends Parse, Bind and Execute of a command without parameters or rows, by the unnamed statement and portal.
+pub fn put_unnamed_command(out: &mut Vec<u8>, text: &str) {
+    framed(out, frontend::PARSE, |out| {
+        put_cstr(out, b"");
+        put_cstr(out, text.as_bytes());
+        out.extend_from_slice(&[0, 0]);
+    });
+    // Names, then no formats, no parameters, no result formats.
+    framed(out, frontend::BIND, |out| out.extend_from_slice(&[0; 8]));
+    // The portal's name, then no limit to the rows.
+    framed(out, frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
+}
+
 /// Appends a CommandComplete.
 pub fn put_command_complete(out: &mut Vec<u8>, tag: &str) {
     framed(out, backend::COMMAND_COMPLETE, |out| put_cstr(out, tag.as_bytes()));

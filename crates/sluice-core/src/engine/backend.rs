@@ -206,11 +206,15 @@ impl<I: Io> Relay<'_, I> {
             backend::DATA_ROW | backend::COPY_DATA | backend::COPY_DONE => Ok(self.unless_own()),
             backend::COMMAND_COMPLETE => Ok(self.command_complete(body)),
             backend::READY_FOR_QUERY => self.ready_for_query(body),
-            backend::ERROR_RESPONSE => Ok(self.error(body)),
+            backend::ERROR_RESPONSE => self.error(body),
             backend::PARSE_COMPLETE => self.parse_complete(),
             backend::BIND_COMPLETE => {
                 self.server.replay.state = ReplayState::Off;
-                self.expect(|e| matches!(e, Expected::Bind(_)))
+                match self.server.replies.pop() {
+                    Some(Expected::Bind(_)) => Ok(Verdict::Pass),
+                    Some(Expected::Begin) => Ok(Verdict::Swallow),
+                    _ => Err(OutOfStep("it sent BindComplete out of turn")),
+                }
             }
             backend::CLOSE_COMPLETE => match self.server.replies.pop() {
                 Some(Expected::Close) => Ok(Verdict::Pass),
@@ -240,13 +244,6 @@ impl<I: Io> Relay<'_, I> {
 
     fn unless_own(&self) -> Verdict {
         if self.is_own() { Verdict::Swallow } else { Verdict::Pass }
-    }
-
-    fn expect(&mut self, is_it: impl Fn(&Expected) -> bool) -> Result<Verdict, OutOfStep> {
-        match self.server.replies.pop() {
-            Some(expected) if is_it(&expected) => Ok(Verdict::Pass),
-            _ => Err(OutOfStep("it answered out of turn")),
-        }
     }
 
     fn reads_shape(&self, tag: u8) -> bool {
@@ -303,10 +300,15 @@ impl<I: Io> Relay<'_, I> {
     }
 
     fn command_complete(&mut self, body: &[u8]) -> Verdict {
-        if self.is_own() {
-            return Verdict::Swallow;
+        match self.server.replies.front() {
+            Some(Expected::Own(_)) => return Verdict::Swallow,
+            Some(Expected::Begin) => {
+                self.server.replies.pop();
+                self.cancels |= std::mem::take(&mut self.server.cancel_held);
+                return Verdict::Swallow;
+            }
+            _ => self.executed(),
         }
-        self.executed();
         let tag = body.strip_suffix(b"\0").unwrap_or(body);
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
@@ -367,6 +369,7 @@ impl<I: Io> Relay<'_, I> {
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }
+            Some(Expected::Begin) => Ok(Verdict::Swallow),
             _ => Err(OutOfStep("it sent ParseComplete out of turn")),
         }
     }
@@ -411,27 +414,33 @@ impl<I: Io> Relay<'_, I> {
         Verdict::Swallow
     }
 
-    fn error(&mut self, body: &[u8]) -> Verdict {
+    fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         self.server.copy_in = false;
+        let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
         match self.server.replies.front() {
             Some(Expected::Own(_)) => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
                 // Which of its settings took effect is not known.
                 self.server.residue = self.server.residue.max(Residue::Settings);
-                return Verdict::Swallow;
+                return Ok(Verdict::Swallow);
+            }
+            // What the client wants done in that transaction must not be done outside of it.
+            Some(Expected::Begin) if !is_end => return Err(OutOfStep("it did not begin a transaction")),
+            Some(Expected::Failure) if !is_end => {
+                self.server.replies.pop();
+                return Ok(Verdict::Swallow);
             }
             // Between transactions it is no concern of the client's that the server ends.
-            None if self.server.follows_statements() && self.server.is_at_rest() => return Verdict::Swallow,
+            None if self.server.follows_statements() && self.server.is_at_rest() => return Ok(Verdict::Swallow),
             _ => {}
         }
-        let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
         self.server.said_why |= is_end && self.client.is_some();
         // ReadyForQuery follows, or the end of the connection.
         if let None | Some(Expected::Query | Expected::Sync | Expected::OwnSync) = self.server.replies.front() {
-            return Verdict::Pass;
+            return Ok(Verdict::Pass);
         }
         if is_stale(body) && self.begin_healing(is_missing(body)) {
-            return Verdict::Swallow;
+            return Ok(Verdict::Swallow);
         }
         self.server.replay.state = ReplayState::Off;
         let failed = self.server.replies.pop();
@@ -473,7 +482,7 @@ impl<I: Io> Relay<'_, I> {
             session.skipping = goes_on;
             session.learnt = false;
         }
-        verdict
+        Ok(verdict)
     }
 
     /// A shared statement on the server is of no use any more, unless a message behind this batch closes it anyway.

@@ -1,11 +1,9 @@
 //! CancelRequests. One that comes names a client of the pool; one that goes out names a server, over a connection of
 //! its own, and that server goes to nobody else until the request has been delivered.
 
-use sluice_wire::{
-    ErrorResponse, Frame,
-    message::{TransactionStatus, frontend},
-    startup,
-};
+use std::time::Duration;
+
+use sluice_wire::{ErrorResponse, Frame, message::frontend, startup};
 use subtle::ConstantTimeEq;
 
 use crate::{
@@ -13,7 +11,7 @@ use crate::{
     hub::Mail,
     io::{Conn, Io, Owner},
     replies::Expected,
-    server::Role,
+    server::{Role, Server},
     time::Time,
 };
 
@@ -21,6 +19,10 @@ use super::{Engine, SETTLE_TIMEOUT, Todo};
 
 /// `query_canceled`.
 const QUERY_CANCELED: &str = "57014";
+
+/// How long a BEGIN that was sent with a statement may be taken to be at work. Nothing is heard of it before that
+/// statement says something, and a cancel that hit it would cost the client its connection.
+const BEGIN_TIME: Duration = Duration::from_millis(50);
 
 /// Bits of a process id that are the client's number; the others are its worker's.
 const INDEX_BITS: u32 = 24;
@@ -73,7 +75,10 @@ impl Engine {
                 client.pending.drain(..end);
                 let error = ErrorResponse::error(QUERY_CANCELED, "canceling statement due to user request");
                 io.send(client.conn, &error.to_bytes());
-                io.send(client.conn, &TransactionStatus::Idle.ready_for_query());
+                if let Some(begun) = &mut session.begun {
+                    begun.failed = true;
+                }
+                io.send(client.conn, &session.status().ready_for_query());
                 self.todo.push_back(Todo::Input(index));
             }
             Link::None | Link::Coming => {}
@@ -87,9 +92,13 @@ impl Engine {
         if server.replies.is_empty() && !server.batch_open {
             return;
         }
-        if matches!(server.replies.front(), Some(Expected::Own(_))) {
+        server.cancel_held = match server.replies.front() {
             // It would hit a query of Sluice's own, which nobody asked to be cancelled.
-            server.cancel_held = true;
+            Some(Expected::Own(_)) => true,
+            Some(Expected::Begin) => now < server.begun_at + BEGIN_TIME,
+            _ => false,
+        };
+        if server.cancel_held {
             return;
         }
         let mut request = Vec::new();
@@ -115,6 +124,16 @@ impl Engine {
         server.cancels -= 1;
         if server.cancels == 0 && matches!(server.role, Role::Settling { .. }) {
             self.todo.push_back(Todo::Settle(index));
+        }
+    }
+
+    /// Sends the cancels that waited for a BEGIN long enough.
+    pub(super) fn send_held_cancels(&mut self, now: Time, io: &mut impl Io) {
+        let begins = |server: &Server| matches!(server.replies.front(), Some(Expected::Begin));
+        let held: Vec<u32> =
+            self.servers.iter().filter(|(_, s)| s.cancel_held && begins(s)).map(|(index, _)| index as u32).collect();
+        for index in held {
+            self.send_cancel(now, index, io);
         }
     }
 

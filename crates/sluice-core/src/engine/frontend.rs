@@ -262,17 +262,24 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Without a server: what can be answered is, all else has to wait for one.
     fn unattached(&mut self, seen: Seen<'a>) -> Step {
+        // What a failed transaction refuses is PostgreSQL's to say.
+        let has_failed = self.session.status() == TransactionStatus::Failed;
         match seen.tag {
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE
+                if !has_failed =>
+            {
                 self.statement_without_server(seen)
             }
-            frontend::QUERY => self.query_without_server(seen),
-            frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
+            frontend::QUERY if !has_failed => self.query_without_server(seen),
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+                Step::Stop(Stop::NeedServer)
+            }
+            frontend::QUERY | frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
             frontend::SYNC => {
                 self.session.skipping = false;
                 self.end_portal();
                 self.drop_message(seen);
-                self.io.send(self.client, &TransactionStatus::Idle.ready_for_query());
+                self.io.send(self.client, &self.session.status().ready_for_query());
                 Step::Next
             }
             // As PostgreSQL does outside of a COPY, and with nothing to flush.
@@ -362,9 +369,15 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// A Sync outside of a transaction block ends the unnamed portal (PostgreSQL documentation, 55.2.3).
     fn end_portal(&mut self) {
-        let inside = |server: &Server| server.status != TransactionStatus::Idle || server.replies.runs();
-        if self.session.deallocate.is_some() && !self.server.as_deref().is_some_and(inside) {
-            self.session.unbind_deallocate();
+        if self.session.deallocate.is_none() && self.session.begin_portal.is_none() {
+            return;
+        }
+        let inside = match &self.server {
+            Some(server) => server.status != TransactionStatus::Idle || server.replies.runs(),
+            None => self.session.begun.is_some(),
+        };
+        if !inside {
+            self.session.unbind();
         }
     }
 

@@ -21,7 +21,10 @@ use crate::{
     time::Time,
 };
 
-use super::{Engine, SETTLE_TIMEOUT, Todo, resume_client, resume_server, shutting_down, statements::NO_STATEMENT};
+use super::{
+    Engine, SETTLE_TIMEOUT, Todo, commands::send_begin, resume_client, resume_server, shutting_down,
+    statements::NO_STATEMENT,
+};
 
 /// How long a server whose client is gone may go on after a cancel, before it gets another: the first one may have come
 /// before the query did, and is lost then.
@@ -69,6 +72,10 @@ impl Engine {
             send_own(server, &mut self.scratch, Own::Settings, &sql, io);
         }
         server.profile = session.profile.clone();
+        if let Some(begun) = session.begun.take() {
+            server.begun_at = now;
+            send_begin(server, &mut self.scratch, begun, io);
+        }
         self.todo.push_back(Todo::Input(client.index));
     }
 

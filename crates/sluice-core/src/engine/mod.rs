@@ -8,6 +8,7 @@
 //! | `login` | a client from its first byte to its first ReadyForQuery |
 //! | `frontend` | what a client says, on its way to a server |
 //! | `statements` | prepared statements among what a client says |
+//! | `commands` | what Sluice carries out by itself of what a client says |
 //! | `backend` | what a server says, on its way to a client |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `lease` | who has which server: acquire, attach, release, put in order |
@@ -15,6 +16,7 @@
 
 mod backend;
 mod cancel;
+mod commands;
 mod frontend;
 mod lease;
 mod login;
@@ -215,6 +217,7 @@ impl Engine {
     pub fn tick(&mut self, now: Time, io: &mut impl Io) {
         self.expire_logins(now, io);
         self.expire_servers(now, io);
+        self.send_held_cancels(now, io);
         self.expire_cancels(now, io);
         if self.worker == 0 {
             self.tend_pools(now, io);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     ErrorResponse,
-    message::{self, BIND_COMPLETE, BindNames, FLUSH, NO_DATA, Named, Parse, TransactionStatus, frontend},
+    message::{self, BindNames, FLUSH, Named, Parse, TransactionStatus, frontend},
     sqlstate,
 };
 
@@ -16,7 +16,7 @@ use crate::{
     residue::Residue,
     server::ReplayState,
     shape::Shape,
-    sql::{self, Command},
+    sql,
     statement::{NAME_PREFIX, Statement, StatementId, server_name},
 };
 
@@ -25,9 +25,6 @@ use super::frontend::{Relay, Seen, Step, Stop, malformed};
 /// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
 /// one, so that the server skips and rolls back just as PostgreSQL does.
 pub(super) const NO_STATEMENT: &[u8] = b"sluice_refused";
-
-/// ParameterDescription of a statement without parameters.
-const NO_PARAMETERS: [u8; 7] = [message::backend::PARAMETER_DESCRIPTION, 0, 0, 0, 6, 0, 0];
 
 /// What a client's statement name means.
 enum Meaning {
@@ -59,7 +56,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 }
                 // Held until it is used, so that no other worker makes room in its place.
                 let known = self.session.pool.statements().find(parse.definition).filter(|s| s.is_accepted()).cloned();
-                let servable = known.is_some()
+                let servable = (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
                         self.session.pool.settings.auto_prepare
                     } else {
@@ -73,8 +70,8 @@ impl<'a, I: Io> Relay<'a, I> {
                 Ok(Named::Statement(_)) => self.close(seen),
                 _ => need_server,
             },
-            frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE if self.session.deallocate.is_some() => {
-                if self.own_command(seen) { Step::Next } else { need_server }
+            frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE => {
+                if self.own_command(seen) || self.lazy_begin(seen) { Step::Next } else { need_server }
             }
             _ => need_server,
         }
@@ -85,11 +82,11 @@ impl<'a, I: Io> Relay<'a, I> {
         match seen.tag {
             frontend::BIND => self.bind(seen),
             frontend::EXECUTE => {
-                if self.session.deallocate.is_some() {
+                if self.session.deallocate.is_some() || self.session.begin_portal.is_some() {
                     if !seen.is_whole() {
                         return self.incomplete(seen);
                     }
-                    if self.own_command(seen) {
+                    if self.own_command(seen) || self.lazy_begin(seen) {
                         return Step::Next;
                     }
                 }
@@ -141,7 +138,8 @@ impl<'a, I: Io> Relay<'a, I> {
 
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
         let statement = self.session.pool.statements().intern(parse.definition);
-        let raw = !self.session.pool.settings.auto_prepare || !statement.came_again() || !statement.is_accepted();
+        let is_worth_it = statement.begins.is_some() || (statement.came_again() && statement.is_accepted());
+        let raw = !self.session.pool.settings.auto_prepare || !is_worth_it;
         let given = Given::Unnamed(self.session.set_unnamed(statement.clone(), raw));
         if !raw {
             self.drop_message(seen);
@@ -170,7 +168,7 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Whether PostgreSQL would parse nothing but the end of the transaction now. While something runs that is not
     /// known yet: then the client hears of it at the Bind.
-    fn is_in_failed_transaction(&self) -> bool {
+    pub(super) fn is_in_failed_transaction(&self) -> bool {
         self.server.as_ref().is_some_and(|s| s.status == TransactionStatus::Failed && !s.replies.runs())
     }
 
@@ -266,12 +264,12 @@ impl<'a, I: Io> Relay<'a, I> {
                 false => self.incomplete(seen),
             };
         };
-        if self.session.deallocate.is_some() && self.own_command(seen) {
+        if self.own_command(seen) {
             return Step::Next;
         }
         self.session.bound = None;
         if names.portal.is_empty() {
-            self.session.unbind_deallocate();
+            self.session.unbind();
         }
         match self.meaning(names.statement) {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
@@ -324,7 +322,7 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn describe(&mut self, seen: Seen<'a>) -> Step {
-        if self.session.deallocate.is_some() && self.own_command(seen) {
+        if self.own_command(seen) || (self.session.begin_portal.is_some() && self.lazy_begin(seen)) {
             return Step::Next;
         }
         let name = match Named::read(seen.body, "Describe") {
@@ -381,7 +379,10 @@ impl<'a, I: Io> Relay<'a, I> {
     fn close(&mut self, seen: Seen<'a>) -> Step {
         let name = match Named::read(seen.body, "Close") {
             Ok(Named::Statement(name)) => name,
-            Ok(Named::Portal(_)) => {
+            Ok(Named::Portal(name)) => {
+                if name.is_empty() {
+                    self.session.unbind();
+                }
                 self.server().batch_open = true;
                 return self.pass_expecting(seen, Expected::Close);
             }
@@ -417,125 +418,6 @@ impl<'a, I: Io> Relay<'a, I> {
         self.send_scratch();
         Step::Next
     }
-
-    /// A Query with a server.
-    pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
-        if self.is_transaction_mode() {
-            if may_become_own(seen) {
-                return Step::Incomplete;
-            }
-            let server = self.server();
-            let quiet = server.is_settled() && server.status != TransactionStatus::Failed;
-            if quiet && self.query_of_own(seen, false) {
-                return Step::Next;
-            }
-            let server = self.server();
-            server.unnamed = None;
-            server.residue = server.residue.max(Residue::of_text(seen.body));
-            self.session.unnamed = None;
-            self.session.deallocate = None;
-        }
-        self.pass_expecting(seen, Expected::Query)
-    }
-
-    /// A Query without a server.
-    pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
-        if may_become_own(seen) {
-            return Step::Incomplete;
-        }
-        if self.query_of_own(seen, true) { Step::Next } else { Step::Stop(Stop::NeedServer) }
-    }
-
-    /// Carries out a Query that concerns the client's names only; `alone` says that there is no server that could be
-    /// concerned too.
-    fn query_of_own(&mut self, seen: Seen<'a>, alone: bool) -> bool {
-        let Some((text, [])) = seen.is_whole().then(|| message::split_cstr(seen.body)).flatten() else { return false };
-        let tag = match sql::command(text) {
-            Some(Command::Deallocate(name)) if self.session.forget(&name).is_some() => "DEALLOCATE",
-            Some(Command::DeallocateAll) if alone => {
-                self.session.names = None;
-                "DEALLOCATE ALL"
-            }
-            Some(Command::DiscardAll) if alone && Arc::ptr_eq(&self.session.profile, &self.session.start) => {
-                self.session.names = None;
-                "DISCARD ALL"
-            }
-            _ => return false,
-        };
-        self.session.unnamed = None;
-        self.drop_message(seen);
-        let status = self.server.as_ref().map_or(TransactionStatus::Idle, |s| s.status);
-        self.scratch.clear();
-        message::put_command_complete(self.scratch, tag);
-        self.scratch.extend_from_slice(&status.ready_for_query());
-        self.io.send(self.client, self.scratch);
-        self.scratch.clear();
-        true
-    }
-
-    fn is_own_command(&self, parse: &Parse<'_>) -> bool {
-        self.own_command_of(parse).is_some()
-    }
-
-    /// What a DEALLOCATE by Parse forgets, of what only Sluice knows: a name, or all of them.
-    fn own_command_of(&self, parse: &Parse<'_>) -> Option<Option<Box<[u8]>>> {
-        if !parse.name.is_empty() || self.is_in_failed_transaction() {
-            return None;
-        }
-        match sql::command(parse.query)? {
-            Command::Deallocate(name) => {
-                self.session.named(&name)?;
-                Some(Some(name))
-            }
-            Command::DeallocateAll if self.server.is_none() => Some(None),
-            _ => None,
-        }
-    }
-
-    /// Carries out a message that concerns such a DEALLOCATE; `false` if it concerns something else.
-    fn own_command(&mut self, seen: Seen<'a>) -> bool {
-        let Some(command) = self.session.deallocate.as_deref_mut() else { return false };
-        let answers: &[&[u8]] = match seen.tag {
-            frontend::BIND => match BindNames::read(seen.body) {
-                Some(BindNames { portal: b"", statement: b"", .. }) => {
-                    command.bound = true;
-                    &[&BIND_COMPLETE]
-                }
-                _ => return false,
-            },
-            frontend::DESCRIBE => match Named::read(seen.body, "Describe") {
-                Ok(Named::Statement(b"")) => &[&NO_PARAMETERS, &NO_DATA],
-                Ok(Named::Portal(b"")) if command.bound => &[&NO_DATA],
-                _ => return false,
-            },
-            _ if command.bound && seen.body.first() == Some(&0) => {
-                let name = command.name.take();
-                self.session.deallocate = None;
-                self.scratch.clear();
-                let undo = match name {
-                    Some(name) => {
-                        message::put_command_complete(self.scratch, "DEALLOCATE");
-                        self.session.forget(&name).map(|prepared| (name, prepared))
-                    }
-                    None => {
-                        self.session.names = None;
-                        message::put_command_complete(self.scratch, "DEALLOCATE ALL");
-                        None
-                    }
-                };
-                let answer = std::mem::take(self.scratch);
-                self.drop_message(seen);
-                self.answer(Local::Message(answer.into(), undo));
-                return true;
-            }
-            _ => return false,
-        };
-        self.drop_message(seen);
-        for answer in answers {
-            self.answer(Local::Message((*answer).into(), None));
-        }
-        true
-    }
 }
 
 /// What PostgreSQL says to a client whose statement's result has changed (`RevalidateCachedQuery`); drivers know it, and
@@ -543,11 +425,6 @@ impl<'a, I: Io> Relay<'a, I> {
 fn changed_result() -> ErrorResponse {
     ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         .routine("RevalidateCachedQuery")
-}
-
-/// Whether this may become a command about prepared statements when all of it has come.
-fn may_become_own(seen: Seen<'_>) -> bool {
-    !seen.is_whole() && seen.total <= sql::TEXT_BYTES_MAX
 }
 
 fn in_failed_transaction() -> ErrorResponse {

@@ -169,6 +169,7 @@ impl Plan {
             backoff_max: Duration::from_millis(500),
             parallel_connects: rng.range(1, 3) as u32,
             auto_prepare: rng.percent(70),
+            lazy_begin: rng.percent(80),
             prepared_per_server: rng.pick(&[1, 2, 4, 100]),
             ..PoolSettings::default()
         };

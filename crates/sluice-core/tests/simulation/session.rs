@@ -231,6 +231,7 @@ impl Session {
     fn query(&mut self, body: &[u8], ends: Ends, out: &mut Vec<u8>) {
         self.names.remove(&b""[..]);
         self.portal = None;
+        self.batch = false;
         let text = std::str::from_utf8(&body[..body.len() - 1]).expect("simulated texts are UTF-8").to_owned();
         let result = self.statements(&text, ends, out);
         match result {

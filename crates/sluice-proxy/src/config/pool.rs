@@ -15,8 +15,8 @@ pub(super) const RULES: &[&str] = &[
     "`min` may not be above `size`, nor `size` above `limits.servers`, nor `backoff_min` above `backoff_max`; settings \
      taken from `[pool]` and defaults count.",
     "`min` of all databases together may not be above `limits.servers`.",
-    "`auto_prepare = true` may not be given where the mode is `\"session\"`: prepared statements belong to the client's \
-     own server there.",
+    "`auto_prepare = true` and `lazy_begin = true` may not be given where the mode is `\"session\"`: there a client has a \
+     server of its own.",
 ];
 
 /// The settings of a pool with their origins.
@@ -35,6 +35,7 @@ pub(super) struct Pool {
     backoff_max: Setting<Duration>,
     parallel_connects: Setting<u32>,
     auto_prepare: Setting<bool>,
+    lazy_begin: Setting<bool>,
     prepared_per_server: Setting<u32>,
 }
 
@@ -67,6 +68,7 @@ impl Pool {
             backoff_max: default(settings.backoff_max),
             parallel_connects: default(settings.parallel_connects),
             auto_prepare: default(settings.auto_prepare),
+            lazy_begin: default(settings.lazy_begin),
             prepared_per_server: default(settings.prepared_per_server),
         }
     }
@@ -86,6 +88,7 @@ impl Pool {
             backoff_max: section.read(&schema::BACKOFF_MAX).or_inherit(parent.backoff_max),
             parallel_connects: section.read(&schema::PARALLEL_CONNECTS).or_inherit(parent.parallel_connects),
             auto_prepare: section.read(&schema::AUTO_PREPARE).or_inherit(parent.auto_prepare),
+            lazy_begin: section.read(&schema::LAZY_BEGIN).or_inherit(parent.lazy_begin),
             prepared_per_server: section.read(&schema::PREPARED_PER_SERVER).or_inherit(parent.prepared_per_server),
         }
     }
@@ -96,22 +99,25 @@ impl Pool {
         let (least, most) = ((&schema::BACKOFF_MIN, self.backoff_min), (&schema::BACKOFF_MAX, self.backoff_max));
         self.check_order(least, most, source, |duration| units::show_duration(*duration));
         self.check_servers(servers, source);
-        self.check_auto_prepare(source);
+        let what = "true, but in session mode prepared statements belong to the client's own server";
+        self.check_mode(&schema::AUTO_PREPARE, self.auto_prepare, what, source);
+        let what = "true, but in session mode a client has its server before it begins";
+        self.check_mode(&schema::LAZY_BEGIN, self.lazy_begin, what, source);
     }
 
-    /// `[pool]` may turn it on for all where one database alone is in session mode.
-    fn check_auto_prepare(&self, source: &Source<'_>) {
-        if !self.auto_prepare.value || self.mode.value != PoolMode::Session || self.mode.origin == Origin::Bad {
+    /// Checks a switch that session mode does not know; `[pool]` may turn it on for all where one database alone is in
+    /// session mode.
+    fn check_mode<K>(&self, key: &'static Key<K>, switch: Setting<bool>, what: &str, source: &Source<'_>) {
+        if !switch.value || self.mode.value != PoolMode::Session || self.mode.origin == Origin::Bad {
             return;
         }
-        let (offset, table) = match (self.auto_prepare.origin, self.mode.origin) {
+        let (offset, table) = match (switch.origin, self.mode.origin) {
             (Origin::Given(offset), _) => (offset, self.table),
             (Origin::Inherited(offset), Origin::Inherited(_)) => (offset, &schema::POOL),
             _ => return,
         };
-        let what = "true, but in session mode prepared statements belong to the client's own server";
         let remedy = "leave it out, or set mode = \"transaction\"";
-        source.add(Some(offset), table.path_of(schema::AUTO_PREPARE.name), Fault::new(what, remedy));
+        source.add(Some(offset), table.path_of(key.name), Fault::new(what, remedy));
     }
 
     fn check_order<T: PartialOrd, K, L>(
@@ -170,6 +176,7 @@ impl Pool {
             parallel_connects: self.parallel_connects.value,
             // The reference says so: one default for all pools fits both modes.
             auto_prepare: self.auto_prepare.value && self.mode.value == PoolMode::Transaction,
+            lazy_begin: self.lazy_begin.value && self.mode.value == PoolMode::Transaction,
             prepared_per_server: self.prepared_per_server.value,
         }
     }

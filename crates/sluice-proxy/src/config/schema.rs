@@ -296,6 +296,7 @@ const POOL_KEYS: &[&dyn AnyKey] = &[
     &BACKOFF_MAX,
     &PARALLEL_CONNECTS,
     &AUTO_PREPARE,
+    &LAZY_BEGIN,
     &PREPARED_PER_SERVER,
 ];
 
@@ -383,6 +384,15 @@ pub(super) static AUTO_PREPARE: Key<Flag> = Key {
     absent: Absent::Default("true"),
     meaning: "Whether unnamed statements that come again are served from shared prepared ones, so that PostgreSQL \
               neither parses nor plans them again. In session mode it is always off.",
+};
+
+pub(super) static LAZY_BEGIN: Key<Flag> = Key {
+    name: "lazy_begin",
+    kind: Flag,
+    absent: Absent::Default("true"),
+    meaning: "Whether a BEGIN on its own is answered at once, and sent to PostgreSQL with the statement behind it. A \
+              client that has begun and does nothing then holds no server; `now()` is the time of that first \
+              statement. In session mode it is always off.",
 };
 
 pub(super) static PREPARED_PER_SERVER: Key<Integer> = Key {

@@ -43,7 +43,8 @@ fn a_database_overrides_the_pool_settings_that_it_names() {
     );
     let common = PoolSettings { size: 30, min: 5, backoff_min: Duration::from_millis(250), ..PoolSettings::default() };
     assert_eq!(config.databases[0].pool, common);
-    let session = PoolSettings { mode: PoolMode::Session, size: 3, min: 0, auto_prepare: false, ..common };
+    let session =
+        PoolSettings { mode: PoolMode::Session, size: 3, min: 0, auto_prepare: false, lazy_begin: false, ..common };
     assert_eq!(config.databases[1].pool, session);
 }
 

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod begin;
 mod drivers;
 mod login;
 mod pools;
@@ -18,6 +19,9 @@ use sluice_testkit::{Case, Database, PoolConfig, TestServer};
 
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// A BEGIN that takes a server at once, unlike a plain one: a standby would refuse it.
+const HOLD: &str = "BEGIN READ WRITE";
 
 /// A database on the shared cluster.
 fn database(case: Case) -> Database<'static> {

@@ -10,7 +10,7 @@ use std::{
 
 use sluice_testkit::{Case, PoolConfig, Raw, Script, TestPool, becomes, eventually, matrix, proc, raw::transcript};
 
-use crate::{SLUICE, config, database};
+use crate::{HOLD, SLUICE, config, database};
 
 matrix!(both_modes: no_more_servers_than_the_size, waits_end_with_what_to_change, a_stop_lets_transactions_finish);
 matrix!(transaction:
@@ -60,7 +60,7 @@ fn waits_end_with_what_to_change(case: Case) {
     let database = database(case);
     let pool = config(case).size(1).pool("wait_timeout = \"300ms\"").start();
     let mut holder = pool.raw_app(&database);
-    assert_eq!(holder.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(holder.query(HOLD), "C(BEGIN) Z(T)");
     let begin = Instant::now();
     let mut client = pool.raw();
     let mut messages = client
@@ -88,7 +88,7 @@ fn waiters_are_served_in_order(case: Case) {
     let pool = config(case).size(1).workers(2).start();
     let mut holder = pool.raw_app(&database);
     let mut clients: Vec<Raw> = (0..12).map(|_| pool.raw_app(&database)).collect();
-    assert_eq!(holder.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(holder.query(HOLD), "C(BEGIN) Z(T)");
     for (number, client) in clients.iter_mut().enumerate() {
         client.send(&s().query(&format!("INSERT INTO served (client) VALUES ({number})")));
         // By another worker, maybe: it has to be seen before the next one comes.
@@ -109,7 +109,7 @@ fn waiters_are_served_in_order(case: Case) {
 /// Has `count` servers of a pool busy at the same time, and then idle.
 fn use_servers(pool: &TestPool, database: &sluice_testkit::Database<'_>, count: usize) {
     let mut clients: Vec<Raw> = (0..count).map(|_| pool.raw_app(database)).collect();
-    clients.iter_mut().for_each(|client| assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)"));
+    clients.iter_mut().for_each(|client| assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)"));
     assert_eq!(database.connections(), count);
     clients.iter_mut().for_each(|client| assert_eq!(client.query("COMMIT"), "C(COMMIT) Z(I)"));
 }
@@ -138,7 +138,7 @@ fn old_servers_are_replaced(case: Case) {
     let database = database(case);
     let pool = config(case).size(1).pool("server_lifetime = \"1s\"").start();
     let mut client = pool.raw_app(&database);
-    assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
     let first = client.backend();
     thread::sleep(Duration::from_millis(1200));
     assert_eq!(client.backend(), first, "never inside a transaction");
@@ -157,10 +157,10 @@ fn a_limit_over_all_pools(case: Case) {
     use_servers(&pool, &one, 2);
     // Idle ones of one pool make room for the other.
     let mut client = pool.raw_app(&other);
-    assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
     becomes("open over all", 2, || one.connections() + other.connections());
     let mut second = pool.raw_app(&other);
-    assert_eq!(second.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(second.query(HOLD), "C(BEGIN) Z(T)");
     becomes("open in the first pool", 0, || one.connections());
     assert_eq!(other.connections(), 2);
     // All are busy: the first pool has to wait, and gets one as soon as there is one.
@@ -203,7 +203,7 @@ fn a_server_that_is_not_there(case: Case) {
     let mut client = pool.raw_app(&database);
     // It goes again: open connections live on, and new ones wait no longer than they may.
     std::fs::remove_file(&link).unwrap();
-    assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
     symlink(database.server.socket_dir(), &link).unwrap();
     assert_eq!(client.query("COMMIT"), "C(COMMIT) Z(I)");
 }
@@ -273,7 +273,7 @@ fn a_cancel_reaches_its_query_only(case: Case) {
     }
     assert_eq!(clients[3].query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     // In a transaction, which fails and goes on to its end.
-    assert_eq!(clients[0].query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(clients[0].query(HOLD), "C(BEGIN) Z(T)");
     clients[0].send(&s().query("SELECT pg_sleep(20)"));
     becomes("sleepers", 1, || database.count("wait_event = 'PgSleep'"));
     clients[0].cancel(pool.raw());
@@ -322,7 +322,7 @@ fn a_cancel_while_waiting(case: Case) {
     let pool = config(case).size(1).start();
     let mut holder = pool.raw_app(&database);
     let mut clients: Vec<Raw> = (0..3).map(|_| pool.raw_app(&database)).collect();
-    assert_eq!(holder.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(holder.query(HOLD), "C(BEGIN) Z(T)");
     clients[0].send(&s().query("SELECT 'first'").query("SELECT 'second'"));
     clients[1].send(&s().unnamed("SELECT 'one batch'", &[]).sync());
     clients[2].send(&s().query("SELECT 'not cancelled'"));
@@ -400,7 +400,7 @@ fn workers_share_servers(case: Case) {
                         for turn in 0..40 {
                             let batch = s().bind("u", &[Some(&n)]).execute().sync();
                             if turn % 4 == 0 {
-                                assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)");
+                                assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
                                 assert_eq!(client.talk(&batch), "2 C(UPDATE 1) Z(T)");
                                 assert_eq!(client.query("COMMIT"), "C(COMMIT) Z(I)");
                             } else {

@@ -26,6 +26,7 @@ fn s() -> Script {
 fn scripts() -> Vec<(&'static str, Vec<Step>)> {
     let mut all = simple();
     all.extend(extended());
+    all.extend(begins());
     all.extend(errors());
     all.extend(copies());
     all
@@ -66,6 +67,93 @@ fn simple() -> Vec<(&'static str, Vec<Step>)> {
             vec![(s().query("BEGIN").call(177, &[&[0, 0, 0, 2], &[0, 0, 0, 3]]).call(1, &[]).query("ROLLBACK"), 4)],
         ),
         ("only syncs", vec![(s().sync().sync().flush().sync(), 3)]),
+    ]
+}
+
+/// A BEGIN on its own is answered without a server; nothing of that is to be seen.
+fn begins() -> Vec<(&'static str, Vec<Step>)> {
+    let isolation = "SHOW transaction_isolation; SHOW transaction_read_only";
+    vec![
+        ("nothing in a transaction", vec![(s().query("BEGIN"), 1), (s().query("COMMIT"), 1)]),
+        ("nothing, rolled back", vec![(s().query("begin work;"), 1), (s().query("ROLLBACK"), 1)]),
+        ("nothing, and gone", vec![(s().query("BEGIN"), 1)]),
+        ("begin twice", vec![(s().query("BEGIN"), 1), (s().query("BEGIN"), 1), (s().query("COMMIT"), 1)]),
+        ("start", vec![(s().query("START TRANSACTION"), 1), (s().query("SELECT 1"), 1), (s().query("END"), 1)]),
+        (
+            "modes",
+            vec![
+                (s().query("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"), 1),
+                (s().query(isolation), 1),
+                (s().query("INSERT INTO t VALUES (1, 'a')"), 1),
+                (s().query("COMMIT"), 1),
+                (s().query("start transaction isolation level serializable"), 1),
+                (s().query(isolation).query("COMMIT"), 2),
+                (s().query("BEGIN ISOLATION LEVEL NONE"), 1),
+            ],
+        ),
+        (
+            "begin by Parse and Bind",
+            vec![
+                (s().parse("b", "BEGIN").describe("b").sync(), 1),
+                (s().bind("b", &[]).describe_portal("").execute().sync(), 1),
+                (s().query("INSERT INTO t VALUES (1, 'a')"), 1),
+                (s().query("ROLLBACK").query("SELECT count(*) FROM t"), 2),
+                (s().unnamed("BEGIN", &[]).sync(), 1),
+                (s().unnamed("INSERT INTO t VALUES (2, 'a')", &[]).sync(), 1),
+                (s().unnamed("COMMIT", &[]).sync().query("SELECT count(*) FROM t"), 2),
+                (s().bind("b", &[]).execute().close("b").sync().query("ROLLBACK"), 2),
+            ],
+        ),
+        (
+            "begin step by step",
+            vec![
+                (s().parse("b", "BEGIN").sync(), 1),
+                (s().bind("b", &[]).sync(), 1),
+                (s().execute().sync(), 1),
+                (s().bind("b", &[]).flush().parse("", "SELECT 'never seen before'").execute().sync(), 1),
+                (s().query("SELECT 1").query("ROLLBACK"), 2),
+                (s().bind("b", &[]).close_portal("").execute().sync(), 1),
+                (s().bind("b", &[Some("1")]).execute().sync(), 1),
+            ],
+        ),
+        (
+            "errors behind begin",
+            vec![
+                (s().query("BEGIN"), 1),
+                (s().bind("missing", &[]).execute().sync(), 1),
+                (s().query("SELECT 1").query("ROLLBACK"), 2),
+                (s().query("BEGIN").query("SELECT 1/0").query("SELECT 1").query("COMMIT"), 4),
+                (s().query("BEGIN"), 1),
+                (s().query("nonsense"), 1),
+                (s().unnamed("SELECT 1", &[]).sync().query("ROLLBACK"), 2),
+            ],
+        ),
+        (
+            "commands about the session behind begin",
+            vec![
+                (s().parse("p", "SELECT 1").sync().query("BEGIN"), 2),
+                (s().query("DISCARD ALL"), 1),
+                (s().query("ROLLBACK").query("BEGIN"), 2),
+                (s().query("DEALLOCATE p"), 1),
+                (s().bind("p", &[]).execute().sync().query("ROLLBACK"), 2),
+                (s().query("BEGIN"), 1),
+                (s().query("SET LOCAL application_name = 'in it'").query("SHOW application_name"), 2),
+                (s().query("COMMIT").query("SHOW application_name"), 2),
+            ],
+        ),
+        (
+            "savepoints, calls and copies behind begin",
+            vec![
+                (s().query("BEGIN"), 1),
+                (s().query("SAVEPOINT a").query("ROLLBACK TO a").query("COMMIT"), 3),
+                (s().query("BEGIN"), 1),
+                (s().call(177, &[&[0, 0, 0, 2], &[0, 0, 0, 3]]).query("COMMIT"), 2),
+                (s().query("BEGIN"), 1),
+                (s().query("COPY (SELECT 1) TO STDOUT").query("COMMIT"), 2),
+                (s().query("BEGIN").sync().flush().sync(), 3),
+                (s().query("COMMIT"), 1),
+            ],
+        ),
     ]
 }
 

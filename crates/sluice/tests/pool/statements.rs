@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sluice_testkit::{Case, Database, Raw, Script, TestPool, matrix, raw::transcript};
 
-use crate::{config, database};
+use crate::{HOLD, config, database};
 
 matrix!(transaction:
     statements_follow_their_client_to_other_servers,
@@ -40,7 +40,7 @@ impl Two {
 
     /// Has the other client hold the server that is free and was used last.
     fn hold(&mut self) -> u32 {
-        assert_eq!(self.other.query("BEGIN"), "C(BEGIN) Z(T)");
+        assert_eq!(self.other.query(HOLD), "C(BEGIN) Z(T)");
         self.other.backend()
     }
 
@@ -80,7 +80,7 @@ fn statements_follow_their_client_to_other_servers(case: Case) {
         two.one.backend();
     }
     // In a transaction it stays where the transaction is.
-    assert_eq!(two.one.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(two.one.query(HOLD), "C(BEGIN) Z(T)");
     let here = two.one.backend();
     for _ in 0..3 {
         two.one.send(&s().bind("p", &[Some("1")]).execute().sync());
@@ -154,7 +154,7 @@ fn a_server_keeps_a_bounded_number(case: Case) {
     let all = (0..STATEMENTS).fold(s(), |s, i| s.bind(&format!("s{i}"), &[Some("8")]).execute());
     let expected: String = (0..STATEMENTS).map(|i| format!("2 D({i},8) C(SELECT 1) ")).collect();
     assert_eq!(clients[0].talk(&all.clone().sync()), format!("{expected}Z(I)"));
-    assert_eq!(clients[1].query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(clients[1].query(HOLD), "C(BEGIN) Z(T)");
     assert_eq!(clients[1].talk(&all.sync()), format!("{expected}Z(T)"));
     assert_eq!(clients[1].query("COMMIT"), "C(COMMIT) Z(I)");
     // An error while some are being replaced.
@@ -224,7 +224,7 @@ fn without_auto_prepare_unnamed_statements_stay_unnamed(case: Case) {
     // Bound in a later transaction, on another server: it is the client's all the same.
     assert_eq!(client.talk(&s().parse("", "SELECT $1::int AS counted").sync()), "1 Z(I)");
     let mut other = pool.raw_app(&database);
-    assert_eq!(other.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(other.query(HOLD), "C(BEGIN) Z(T)");
     assert_eq!(other.talk(&s().unnamed("SELECT 'other'", &[]).sync()), "1 2 T(?column?) D(other) C(SELECT 1) Z(T)");
     assert_eq!(client.talk(&s().bind("", &[Some("9")]).execute().sync()), "2 D(9) C(SELECT 1) Z(I)");
     assert_eq!(other.query("COMMIT"), "C(COMMIT) Z(I)");
@@ -246,7 +246,7 @@ fn schema_changes_heal(case: Case) {
     let named = s().bind("named", &[]).describe_portal("").execute().sync();
     assert_eq!(client.talk(&named), "2 T(a) D(1) C(SELECT 1) Z(I)");
     // Both servers have them.
-    assert_eq!(other.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(other.query(HOLD), "C(BEGIN) Z(T)");
     assert_eq!(client.talk(&named), "2 T(a) D(1) C(SELECT 1) Z(I)");
     assert_eq!(client.talk(&unnamed), "1 2 T(a) D(1) C(SELECT 1) Z(I)");
     assert_eq!(other.query("COMMIT"), "C(COMMIT) Z(I)");
@@ -254,7 +254,7 @@ fn schema_changes_heal(case: Case) {
     database.execute("ALTER TABLE t ADD b int DEFAULT 2");
     for held in [false, true] {
         if held {
-            assert_eq!(other.query("BEGIN"), "C(BEGIN) Z(T)");
+            assert_eq!(other.query(HOLD), "C(BEGIN) Z(T)");
         }
         assert_eq!(client.talk(&unnamed), "1 2 T(a,b) D(1,2) C(SELECT 1) Z(I)", "{held}");
         assert_eq!(client.talk(&named), "2 T(a,b) D(1,2) C(SELECT 1) Z(I)", "{held}");
@@ -278,14 +278,14 @@ fn schema_changes_in_a_transaction_are_postgresqls_error(case: Case) {
     let bind = s().bind("p", &[]).execute().sync();
     assert_eq!(client.talk(&s().parse("p", "SELECT * FROM t").sync()), "1 Z(I)");
     assert_eq!(client.talk(&bind), "2 D(1) C(SELECT 1) Z(I)");
-    assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
     assert_eq!(client.query("ALTER TABLE t ADD b int DEFAULT 2"), "C(ALTER TABLE) Z(T)");
     assert_eq!(client.talk(&bind), "E(0A000) Z(E)");
     assert_eq!(client.query("ROLLBACK"), "C(ROLLBACK) Z(I)");
     assert_eq!(client.talk(&bind), "2 D(1) C(SELECT 1) Z(I)");
     database.execute("ALTER TABLE t ADD b int DEFAULT 2");
     // The transaction's own statement comes first: too late to begin anew.
-    assert_eq!(client.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
     assert_eq!(client.talk(&bind), "E(0A000) Z(E)");
     assert_eq!(client.query("ROLLBACK"), "C(ROLLBACK) Z(I)");
     assert_eq!(client.talk(&bind), "2 D(1,2) C(SELECT 1) Z(I)");
@@ -296,7 +296,7 @@ fn a_known_parse_needs_no_server(case: Case) {
     let pool = config(case).size(1).pool("wait_timeout = \"400ms\"").start();
     let (mut holder, mut client) = (pool.raw_app(&database), pool.raw_app(&database));
     assert_eq!(holder.talk(&s().parse("p", "SELECT 1 AS one").sync()), "1 Z(I)");
-    assert_eq!(holder.query("BEGIN"), "C(BEGIN) Z(T)");
+    assert_eq!(holder.query(HOLD), "C(BEGIN) Z(T)");
     // All servers are busy; nothing of this needs one.
     let begin = Instant::now();
     for name in ["a", "b"] {
