@@ -41,6 +41,8 @@ pub struct Client {
     pub paused: bool,
     /// What has come and can't be handled yet: part of a message, or all while it waits.
     pub pending: Vec<u8>,
+    /// Bytes that have to be there before another look at them is worth it.
+    pub needed: usize,
     /// What its BackendKeyData said.
     pub key: Box<[u8]>,
 }
@@ -183,6 +185,7 @@ impl Client {
             discarding: false,
             paused: false,
             pending: Vec::new(),
+            needed: 0,
             key: Box::default(),
         }
     }

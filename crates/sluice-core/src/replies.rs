@@ -14,7 +14,10 @@ use crate::{
 #[derive(Debug)]
 pub enum Expected {
     /// To a Query or FunctionCall: anything, then ReadyForQuery.
-    Query,
+    Query {
+        /// Whether it takes all names away: what they mean behind it is open until it is answered.
+        clears: bool,
+    },
     /// To a Sync: ReadyForQuery.
     Sync,
     /// To a Sync of Sluice's own, in place of a client's Flush: the client never sees the answer.
@@ -109,6 +112,7 @@ impl Expected {
             self,
             Self::Parse(ParseSent { given: Some(Given::Name(_)), .. } | ParseSent { shared: true, .. })
                 | Self::Evict(_)
+                | Self::Query { clears: true }
                 | Self::Local(
                     Local::ParseComplete(Given::Name(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
                 )
@@ -124,7 +128,7 @@ impl Replies {
 
     /// Whether any of them is to something that runs, and so may open or end a transaction.
     pub fn runs(&self) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Query | Expected::Execute))
+        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute))
     }
 
     /// How many are owed.

@@ -60,6 +60,8 @@ pub struct Server {
     /// Whether a Sync of Sluice's own stands in for a Flush: behind an error, what the client sends next would run
     /// instead of being skipped, so it waits for the answer.
     pub flushing: bool,
+    /// Whether a client's DEALLOCATE waits until nothing is owed any more.
+    pub awaited: bool,
     /// Whether it reads a COPY whose end has not been sent yet.
     pub copy_in: bool,
     /// The shared statements it has.
@@ -165,6 +167,7 @@ impl Server {
             batch_runs: false,
             names_open: false,
             learning: false,
+            awaited: false,
             flushing: false,
             skipping: false,
             copy_in: false,

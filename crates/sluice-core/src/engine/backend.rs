@@ -138,6 +138,10 @@ impl<I: Io> Relay<'_, I> {
                         self.server.names_open = false;
                         self.resumes = true;
                     }
+                    if self.server.awaited && (self.server.replies.is_empty() || self.server.copy_in) {
+                        self.server.awaited = false;
+                        self.resumes = true;
+                    }
                 }
             }
         }
@@ -348,7 +352,7 @@ impl<I: Io> Relay<'_, I> {
                 self.cancels |= std::mem::take(&mut self.server.cancel_held);
                 Ok(Verdict::Swallow)
             }
-            Some(Expected::Query | Expected::Sync) => {
+            Some(Expected::Query { .. } | Expected::Sync) => {
                 self.server.copy_in = false;
                 Ok(Verdict::Pass)
             }
@@ -436,7 +440,7 @@ impl<I: Io> Relay<'_, I> {
         }
         self.server.said_why |= is_end && self.client.is_some();
         // ReadyForQuery follows, or the end of the connection.
-        if let None | Some(Expected::Query | Expected::Sync | Expected::OwnSync) = self.server.replies.front() {
+        if let None | Some(Expected::Query { .. } | Expected::Sync | Expected::OwnSync) = self.server.replies.front() {
             return Ok(Verdict::Pass);
         }
         if is_stale(body) && self.begin_healing(is_missing(body)) {

@@ -25,14 +25,19 @@ const NO_PARAMETERS: [u8; 7] = [message::backend::PARAMETER_DESCRIPTION, 0, 0, 0
 impl<'a, I: Io> Relay<'a, I> {
     /// A Query with a server.
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
-        if self.is_transaction_mode() {
+        let follows = self.is_transaction_mode();
+        if follows {
             if may_become_own(seen) {
-                return Step::Incomplete;
+                return Step::Incomplete(seen.total);
             }
             let server = self.server();
             let quiet = server.is_settled() && server.status != TransactionStatus::Failed;
             if quiet && self.query_of_own(seen, false) {
                 return Step::Next;
+            }
+            if self.waits_to_forget(seen) {
+                self.server().awaited = true;
+                return Step::Stop(Stop::Hold);
             }
             let server = self.server();
             server.unnamed = None;
@@ -41,13 +46,15 @@ impl<'a, I: Io> Relay<'a, I> {
             self.session.deallocate = None;
             self.session.begin_portal = None;
         }
-        self.pass_expecting(seen, Expected::Query)
+        let clears = follows && matches!(own_command_in(seen), Some(Command::DeallocateAll | Command::DiscardAll));
+        self.server().names_open |= clears;
+        self.pass_expecting(seen, Expected::Query { clears })
     }
 
     /// A Query without a server.
     pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
         if may_become_own(seen) {
-            return Step::Incomplete;
+            return Step::Incomplete(seen.total);
         }
         if self.query_of_own(seen, true) { Step::Next } else { Step::Stop(Stop::NeedServer) }
     }
@@ -55,8 +62,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Carries out a Query that concerns the client's names only; `alone` says that there is no server that could be
     /// concerned too.
     fn query_of_own(&mut self, seen: Seen<'a>, alone: bool) -> bool {
-        let Some((text, [])) = seen.is_whole().then(|| message::split_cstr(seen.body)).flatten() else { return false };
-        let tag = match sql::command(text) {
+        let tag = match own_command_in(seen) {
             Some(Command::Deallocate(name)) if self.session.forget(&name).is_some() => "DEALLOCATE",
             Some(Command::DeallocateAll) if alone => {
                 self.session.names = None;
@@ -84,6 +90,17 @@ impl<'a, I: Io> Relay<'a, I> {
         self.io.send(self.client, self.scratch);
         self.scratch.clear();
         true
+    }
+
+    /// Whether a Query forgets a name that only Sluice knows, and answers are still to come that it must stand behind.
+    /// Inside a batch those come with a Sync that may never be sent: there the server answers that it has no such name.
+    fn waits_to_forget(&mut self, seen: Seen<'a>) -> bool {
+        let server = self.server();
+        let comes_to_rest = !server.batch_open && !server.skipping && !server.copy_in;
+        if server.replies.is_empty() || !comes_to_rest {
+            return false;
+        }
+        matches!(own_command_in(seen), Some(Command::Deallocate(name)) if self.session.named(&name).is_some())
     }
 
     /// Whether a BEGIN may be answered here and now.
@@ -240,6 +257,14 @@ pub(super) fn send_begin(server: &mut Server, scratch: &mut Vec<u8>, begun: Begu
     }
     io.send(server.conn, scratch);
     scratch.clear();
+}
+
+/// The command that a Query is, if it is one alone.
+fn own_command_in(seen: Seen<'_>) -> Option<Command> {
+    match seen.is_whole().then(|| message::split_cstr(seen.body)).flatten() {
+        Some((text, [])) => sql::command(text),
+        _ => None,
+    }
 }
 
 /// Whether this may become a command about prepared statements when all of it has come.

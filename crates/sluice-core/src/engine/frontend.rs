@@ -14,7 +14,7 @@ use crate::{
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine};
+use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
 
 /// Why the handling of a client's bytes stopped.
 pub(super) enum Stop {
@@ -40,6 +40,7 @@ pub(super) struct Relay<'a, I> {
     pub(super) message_bytes_max: usize,
     framer: &'a mut sluice_wire::Framer,
     discarding: &'a mut bool,
+    needed: &'a mut usize,
     bytes: &'a [u8],
     /// Whether `bytes` is the driver's chunk, so that stretches of it can be forwarded by reference.
     shared: bool,
@@ -52,8 +53,8 @@ pub(super) struct Relay<'a, I> {
 pub(super) enum Step {
     /// It is handled.
     Next,
-    /// More of it must come first.
-    Incomplete,
+    /// More of it must come first: that many bytes of it, if that is known.
+    Incomplete(usize),
     /// See [`Stop`].
     Stop(Stop),
 }
@@ -87,9 +88,11 @@ impl Engine {
         } else if client.pending.is_empty() {
             self.client_input(now, index, bytes, true, io);
         } else {
-            let mut whole = std::mem::take(&mut client.pending);
-            whole.extend_from_slice(bytes);
-            self.client_input(now, index, &whole, false, io);
+            client.pending.extend_from_slice(bytes);
+            if client.pending.len() >= client.needed {
+                let whole = std::mem::take(&mut client.pending);
+                self.client_input(now, index, &whole, false, io);
+            }
         }
         let Some(client) = self.clients.get(index as usize) else { return };
         if let Some(server) = client.server() {
@@ -139,7 +142,9 @@ impl Engine {
     ) -> Option<usize> {
         loop {
             let message_bytes_max = self.hub.limits.rewritten_message_bytes as usize;
-            let Client { conn, framer, discarding, phase, paused, .. } = self.clients.get_mut(index as usize)?;
+            let Client { conn, framer, discarding, phase, paused, needed, .. } =
+                self.clients.get_mut(index as usize)?;
+            *needed = 0;
             let Phase::Open(session) = phase else { return Some(pos) };
             let server = match session.link {
                 Link::Server(server) => self.servers.get_mut(server as usize),
@@ -154,6 +159,7 @@ impl Engine {
                 message_bytes_max,
                 framer,
                 discarding,
+                needed,
                 bytes,
                 shared,
                 pos,
@@ -185,7 +191,7 @@ impl Engine {
                     }
                 }
                 Stop::Terminate => {
-                    self.drop_client(now, index, io);
+                    self.part_from(now, index, Parting::Goodbye, io);
                     return None;
                 }
                 Stop::Broken(error) => {
@@ -217,7 +223,10 @@ impl<'a, I: Io> Relay<'a, I> {
             };
             match step {
                 Step::Next => {}
-                Step::Incomplete => break,
+                Step::Incomplete(bytes) => {
+                    *self.needed = bytes;
+                    break;
+                }
                 Step::Stop(stop) => {
                     self.flush();
                     return stop;
@@ -297,7 +306,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 if self.is_transaction_mode() { self.statement(seen) } else { self.statement_as_it_is(seen) }
             }
             frontend::QUERY => self.query(seen),
-            frontend::FUNCTION_CALL => self.pass_expecting(seen, Expected::Query),
+            frontend::FUNCTION_CALL => self.pass_expecting(seen, Expected::Query { clears: false }),
             frontend::SYNC => self.sync(seen),
             frontend::FLUSH => self.flush_message(seen),
             frontend::COPY_DATA => {
@@ -485,7 +494,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// A message that must be seen whole and is not, or is too large for that.
     pub(super) fn incomplete(&self, seen: Seen<'_>) -> Step {
         if seen.total <= self.message_bytes_max {
-            return Step::Incomplete;
+            return Step::Incomplete(seen.total);
         }
         let error = ErrorResponse::fatal(
             sqlstate::PROGRAM_LIMIT_EXCEEDED,

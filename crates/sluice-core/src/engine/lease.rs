@@ -30,6 +30,18 @@ use super::{
 /// before the query did, and is lost then.
 const CANCEL_AGAIN: Duration = Duration::from_millis(500);
 
+/// How long a server may go on with what a client asked for before it said goodbye.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a client leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// It said goodbye: what it asked for before that is done, as PostgreSQL does it.
+    Goodbye,
+    /// It is gone or sent away: nobody waits for what it asked for.
+    Gone,
+}
+
 impl Engine {
     /// A client needs a server: it gets one, or waits for it.
     pub(super) fn acquire(&mut self, now: Time, index: u32, io: &mut impl Io) {
@@ -177,7 +189,7 @@ impl Engine {
     }
 
     /// A client is gone: what it had or waited for goes back.
-    pub(super) fn leave_lease(&mut self, now: Time, client: &Client, io: &mut impl Io) {
+    pub(super) fn leave_lease(&mut self, now: Time, client: &Client, parting: Parting, io: &mut impl Io) {
         let Some(session) = client.session() else { return };
         match session.link {
             // One that is being given away at this moment finds nobody, and goes to the next.
@@ -187,22 +199,24 @@ impl Engine {
             }
             Link::Server(server) => {
                 let cut = client.framer.is_inside() && !client.discarding;
-                self.abandon(now, server, cut, io);
+                self.abandon(now, server, cut, parting, io);
             }
         }
     }
 
     /// A client has left its server in the middle of something. The server ends what it was at and rolls back; one
     /// that was sent half a message can't be brought back in step.
-    fn abandon(&mut self, now: Time, index: u32, cut: bool, io: &mut impl Io) {
+    fn abandon(&mut self, now: Time, index: u32, cut: bool, parting: Parting, io: &mut impl Io) {
         if cut {
             self.close_server(index, io);
             return;
         }
+        let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
         let Some(server) = self.servers.get_mut(index as usize) else { return };
-        server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+        server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.replay = Replay::default();
         server.learning = false;
+        server.awaited = false;
         server.batch_runs = false;
         if !server.follows_statements() {
             server.residue = Residue::Anything;
@@ -239,9 +253,9 @@ impl Engine {
         if server.is_settled() {
             self.todo.push_back(Todo::Settle(index));
         } else {
-            server.cancel_again = now + CANCEL_AGAIN;
+            server.cancel_again = now + patience + CANCEL_AGAIN;
             // A COPY ends by itself. A cancel could end it before it has read a Sync that it would ignore.
-            if !copies {
+            if !copies && patience.is_zero() {
                 self.send_cancel(now, index, io);
             }
         }

@@ -37,6 +37,7 @@ use crate::{
 };
 
 use cancel::Canceller;
+use lease::Parting;
 
 /// Above this many bytes that the kernel has not taken, the sender of them is not read from.
 pub const BACKLOG_HIGH_BYTES: usize = 256 << 10;
@@ -300,10 +301,14 @@ impl Engine {
 
     /// Forgets a client, and sees that its server, if it has one, is put in order.
     fn drop_client(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        self.part_from(now, index, Parting::Gone, io);
+    }
+
+    fn part_from(&mut self, now: Time, index: u32, parting: Parting, io: &mut impl Io) {
         let Some(client) = self.clients.try_remove(index as usize) else { return };
         io.close(client.conn);
         self.hub.dismiss_client();
-        self.leave_lease(now, &client, io);
+        self.leave_lease(now, &client, parting, io);
     }
 
     fn expire_logins(&mut self, now: Time, io: &mut impl Io) {

@@ -260,7 +260,7 @@ impl<'a, I: Io> Relay<'a, I> {
             return match seen.is_whole() {
                 true => malformed(message::Malformed("Bind")),
                 // Only the names have to be seen, however much follows them.
-                false if seen.body.len() < self.message_bytes_max => Step::Incomplete,
+                false if seen.body.len() < self.message_bytes_max => Step::Incomplete(0),
                 false => self.incomplete(seen),
             };
         };

@@ -161,7 +161,12 @@ impl Client {
                 // Several at once, without waiting.
                 for _ in 0..io.rng.range(2, 5) {
                     let mark = self.mark();
-                    step.query(&format!("echo {mark}"));
+                    let name = io.rng.pick(&NAMES[..2]);
+                    match io.rng.below(8) {
+                        0 if self.reference.has(name) => step.query(&format!("deallocate {name}")),
+                        1 => step.query("deallocate all"),
+                        _ => step.query(&format!("echo {mark}")),
+                    }
                     if self.careful {
                         break;
                     }

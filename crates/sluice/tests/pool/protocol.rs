@@ -26,6 +26,7 @@ fn s() -> Script {
 fn scripts() -> Vec<(&'static str, Vec<Step>)> {
     let mut all = simple();
     all.extend(extended());
+    all.extend(names());
     all.extend(begins());
     all.extend(errors());
     all.extend(copies());
@@ -67,6 +68,35 @@ fn simple() -> Vec<(&'static str, Vec<Step>)> {
             vec![(s().query("BEGIN").call(177, &[&[0, 0, 0, 2], &[0, 0, 0, 3]]).call(1, &[]).query("ROLLBACK"), 4)],
         ),
         ("only syncs", vec![(s().sync().sync().flush().sync(), 3)]),
+    ]
+}
+
+/// Commands about names, and what comes behind them before they are answered.
+fn names() -> Vec<(&'static str, Vec<Step>)> {
+    let one = || s().parse("a", "SELECT 1").parse("b", "SELECT 2").sync();
+    let use_b = || s().bind("b", &[]).execute().sync();
+    vec![
+        (
+            "deallocate in a pipeline of queries",
+            vec![
+                (one(), 1),
+                (s().query("SELECT 1").query("DEALLOCATE a").query("SELECT 3").query("DEALLOCATE a"), 4),
+                (s().query("BEGIN").query("SELECT 1/0").query("DEALLOCATE b").query("ROLLBACK").then(&use_b()), 5),
+                (s().query("SELECT 1").query("COPY (SELECT 1) TO STDOUT").query("DEALLOCATE b").then(&use_b()), 4),
+            ],
+        ),
+        (
+            "names given behind deallocate all",
+            vec![
+                (one(), 1),
+                (s().query("BEGIN").query("SELECT 1"), 2),
+                (s().query("DEALLOCATE ALL").parse("b", "SELECT 4").sync().then(&use_b()), 3),
+                (use_b(), 1),
+                (s().query("COMMIT").query("DISCARD ALL").parse("b", "SELECT 5").sync().then(&use_b()), 4),
+                (use_b(), 1),
+                (s().query("SELECT 1").query("DISCARD ALL").then(&one()).then(&use_b()), 4),
+            ],
+        ),
     ]
 }
 

@@ -189,6 +189,13 @@ fn terminate_rolls_back_and_keeps_the_server(case: Case) {
     client.send(&Script::new().query("BEGIN").query("UPDATE t SET v = 'new'").terminate());
     client.until_end();
     untouched(&pool, &database, "a goodbye behind the query");
+    // What was not in a transaction is done.
+    let mut client = pool.raw_app(&database);
+    client.send(&Script::new().query("SELECT pg_sleep(0.2)").query("UPDATE t SET v = 'kept'").terminate());
+    client.until_end();
+    let mut client = pool.raw_app(&database);
+    becomes("rows that were changed", 1, || client.value("SELECT count(*) FROM t WHERE v = 'kept'").parse().unwrap());
+    drop(client);
     becomes("open server connections", 1, || database.connections());
 }
 

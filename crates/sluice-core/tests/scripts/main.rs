@@ -1,0 +1,277 @@
+//! Sessions written out message by message: faults that the simulation found, each as it was found, and what must be
+//! sent when. The simulation says that sharing does not show; here stands how.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
+
+mod table;
+
+use std::time::Duration;
+
+use sluice_core::settings::PoolSettings;
+
+use table::{Table, answers, bind, execute, parse, query, sync, terminate};
+
+/// A pool of one server.
+fn one() -> PoolSettings {
+    PoolSettings { size: 1, ..PoolSettings::default() }
+}
+
+/// A batch that runs a statement.
+fn run(name: &str) -> Vec<u8> {
+    [bind(name, 0), execute(), sync()].concat()
+}
+
+#[test]
+fn a_parse_that_fails_takes_back_only_itself() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    // The first one fails when the second one has been sent already.
+    table.says(client, &[parse("", "nonsense"), sync(), parse("", "SELECT 1"), sync()].concat());
+    assert_eq!(table.hears(server), "P(: nonsense) S P(: SELECT 1) S");
+    table.says(server, &answers("E(42601) Z(I)"));
+    table.says(client, &run(""));
+    table.says(server, &answers("1 Z(I)"));
+    assert_eq!(table.hears(client), "E(42601) Z(I) 1 Z(I)");
+    assert!(table.hears(server).contains('B'), "the second one is still there");
+}
+
+#[test]
+fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[parse("a", "SELECT 1"), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    // The second Parse of that name is refused, so the rest of the batch is skipped.
+    table.says(client, &[parse("a", "SELECT 2"), parse("", "DEALLOCATE a"), bind("", 0)].concat());
+    table.says(server, &answers("E(26000)"));
+    table.says(client, &[execute(), sync()].concat());
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(client), "1 Z(I) E(42P05) Z(I)");
+    table.hears(server);
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S");
+    table.says(server, &answers("2 C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "2 C(SELECT 1) Z(I)");
+    // Nor is it the unnamed statement.
+    table.says(client, &run(""));
+    assert_eq!(table.hears(server), "D(sluice_refused) E S");
+}
+
+#[test]
+fn a_statement_that_was_closed_behind_its_error_is_not_stale() {
+    let mut table = Table::new(PoolSettings { prepared_per_server: 1, ..one() });
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
+    assert_eq!(table.hears(server), "P(sluice_0: SELECT 1) C(sluice_0) P(sluice_1: SELECT 2) S");
+    table.says(server, &answers("1 3 1 Z(I)"));
+    // The first batch finds "b" stale, when the second one has closed it to make room.
+    table.says(client, &[query("BEGIN READ WRITE"), run("b"), query("ROLLBACK"), run("a")].concat());
+    assert_eq!(
+        table.hears(server),
+        "Q(BEGIN READ WRITE) B(sluice_1) E S Q(ROLLBACK) C(sluice_1) P(sluice_0: SELECT 1) B(sluice_0) E S"
+    );
+    table.says(server, &answers("C(BEGIN) Z(T) E(0A000) Z(E) C(ROLLBACK) Z(I) 3 1 2 C(SELECT 1) Z(I)"));
+    // It is prepared again, and needs no second Close but the one that makes room.
+    table.says(client, &run("b"));
+    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_1: SELECT 2) B(sluice_1) E S");
+}
+
+#[test]
+fn a_large_bind_may_be_cut_anywhere() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[parse("a", "SELECT $1"), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    table.hears(server);
+    // Larger than what may be collected.
+    let large = bind("a", 10_000);
+    for cut in 1..20 {
+        table.says(client, &large[..cut]);
+        table.says(client, &large[cut..]);
+        table.says(client, &[execute(), sync()].concat());
+        assert_eq!(table.hears(server), "B(sluice_0) E S", "cut at {cut}");
+        table.says(server, &answers("2 C(SELECT 1) Z(I)"));
+    }
+    assert!(!table.is_closed(client));
+}
+
+#[test]
+fn a_begin_goes_along_with_the_first_statement() {
+    for (begin, told) in [
+        (query("begin"), "C(BEGIN) Z(T)"),
+        ([parse("", "BEGIN"), run("")].concat(), "1 2 C(BEGIN) Z(T)"),
+        ([parse("b", "START TRANSACTION"), run("b")].concat(), "1 2 C(START TRANSACTION) Z(T)"),
+    ] {
+        let mut table = Table::new(one());
+        let (client, other) = (table.client(), table.client());
+        let server = table.servers()[0];
+        table.says(client, &begin);
+        assert_eq!((table.hears(client).as_str(), table.hears(server).as_str()), (told, ""));
+        // The server is anybody's until there is something to do.
+        table.says(other, &query("SELECT 1"));
+        assert_eq!(table.hears(server), "Q(SELECT 1)");
+        table.says(client, &query("SELECT 2"));
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(server), "P(: BEGIN) B() E Q(SELECT 2)");
+        table.says(server, &answers("1 2 C(BEGIN) C(SELECT 1) Z(T)"));
+        assert_eq!(table.hears(client), "C(SELECT 1) Z(T)");
+        table.says(other, &query("SELECT 1"));
+        assert_eq!(table.hears(server), "", "the server is the transaction's");
+    }
+}
+
+#[test]
+fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[query("BEGIN"), query("DELETE FROM t")].concat());
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E Q(DELETE FROM t)");
+    // The server skips what stands behind its error.
+    table.says(server, &answers("1 E(57014)"));
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(08006)");
+    assert!(table.is_closed(client) && table.is_closed(server));
+}
+
+#[test]
+fn a_cancel_does_not_hit_a_begin() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.passes(Duration::from_secs(1));
+    table.says(client, &[query("BEGIN"), query("SELECT pg_sleep(9)")].concat());
+    table.cancel(client);
+    assert_eq!(table.cancels(), 0, "the BEGIN may not be done yet");
+    table.passes(Duration::from_millis(100));
+    assert_eq!(table.cancels(), 1, "it is done");
+    table.connects();
+    // Where the server has said so, nothing is waited for.
+    table.says(server, &answers("1 2 C(BEGIN) E(57014) Z(E)"));
+    table.says(client, &query("SELECT pg_sleep(9)"));
+    table.cancel(client);
+    assert_eq!(table.cancels(), 2);
+}
+
+#[test]
+fn what_was_asked_for_before_a_goodbye_is_done() {
+    let mut table = Table::new(one());
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    table.says(client, &[query("INSERT INTO t VALUES (1)"), terminate()].concat());
+    table.says(other, &query("SELECT 1"));
+    table.passes(Duration::from_secs(5));
+    assert_eq!((table.is_closed(client), table.cancels()), (true, 0));
+    table.hears(server);
+    table.says(server, &answers("C(INSERT 0 1) Z(I) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    // Not for ever.
+    table.says(other, &terminate());
+    table.passes(Duration::from_secs(11));
+    assert_eq!(table.cancels(), 1);
+}
+
+#[test]
+fn a_deallocate_waits_for_what_stands_before_it() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[parse("a", "SELECT 1"), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("P(sluice_0: SELECT 1) S", "1 Z(I)"));
+    table.says(client, &[query("SELECT 1"), query("DEALLOCATE a"), query("SELECT 2")].concat());
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I) C(DEALLOCATE) Z(I)");
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
+
+#[test]
+fn names_given_behind_a_deallocate_all_outlive_it() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[query("SELECT 1"), query("DEALLOCATE ALL"), parse("a", "SELECT 2"), sync()].concat());
+    assert_eq!(table.hears(server), "Q(SELECT 1) Q(DEALLOCATE ALL)");
+    table.says(server, &answers("C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I)"));
+    assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S");
+    table.says(server, &answers("1 Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I) 1 Z(I)");
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S");
+}
+
+#[test]
+fn a_long_parse_in_small_pieces_is_collected_once() {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    let sql = format!("SELECT '{}'", "x".repeat(4000));
+    for byte in [parse("a", &sql), sync()].concat() {
+        table.says(client, &[byte]);
+    }
+    assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) S"));
+}
+
+/// A client whose named statement is on the server, and has become stale there.
+fn stale() -> (Table, table::Side, table::Side) {
+    let mut table = Table::new(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[parse("a", "SELECT 1"), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("P(sluice_0: SELECT 1) S", "1 Z(I)"));
+    (table, client, server)
+}
+
+#[test]
+fn a_stale_statement_is_prepared_again_before_the_client_hears_of_it() {
+    let (mut table, client, server) = stale();
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S");
+    table.says(server, &answers("E(0A000) Z(I)"));
+    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
+    table.says(server, &answers("3 1 2 C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "2 C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_batch_that_something_follows_is_not_sent_again() {
+    let (mut table, client, server) = stale();
+    table.says(client, &[run("a"), query("SELECT 2")].concat());
+    table.says(server, &answers("E(0A000) Z(I) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "E(0A000) Z(I) C(SELECT 1) Z(I)");
+    assert_eq!(table.hears(server), "B(sluice_0) E S Q(SELECT 2)");
+    // The next use finds it prepared again.
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
+}
+
+#[test]
+fn a_name_that_was_closed_in_a_batch_that_failed_is_back() {
+    let (mut table, client, server) = stale();
+    let close = [&b"C\0\0\0\x07Sa\0"[..]].concat();
+    table.says(client, &[parse("", "nonsense"), close, sync()].concat());
+    assert_eq!(table.hears(server), "P(: nonsense) S");
+    table.says(server, &answers("E(42601) Z(I)"));
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S");
+}
+
+#[test]
+fn a_transaction_that_is_left_open_is_rolled_back_before_anybody_gets_the_server() {
+    let mut table = Table::new(one());
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    table.says(client, &query("BEGIN; SELECT 1"));
+    table.says(server, &answers("C(BEGIN) C(SELECT 1) Z(T)"));
+    table.says(other, &query("SELECT 2"));
+    table.hears(server);
+    table.says(client, &terminate());
+    assert_eq!(table.hears(server), "Q(ROLLBACK)");
+    table.says(server, &answers("C(ROLLBACK) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
