@@ -59,8 +59,8 @@ impl<'a, I: Io> Relay<'a, I> {
         if self.query_of_own(seen, true) { Step::Next } else { Step::Stop(Stop::NeedServer) }
     }
 
-    /// Carries out a Query that concerns the client's names only; `alone` says that there is no server that could be
-    /// concerned too.
+    /// Carries out a Query that no server has to see: about names that only Sluice knows, or a BEGIN. `alone` says that
+    /// the client has no server that could be concerned too.
     fn query_of_own(&mut self, seen: Seen<'a>, alone: bool) -> bool {
         let tag = match own_command_in(seen) {
             Some(Command::Deallocate(name)) if self.session.forget(&name).is_some() => "DEALLOCATE",
@@ -81,6 +81,7 @@ impl<'a, I: Io> Relay<'a, I> {
             _ => return false,
         };
         self.session.unnamed = None;
+        self.session.deallocate = None;
         self.session.unbind();
         self.drop_message(seen);
         let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.status);

@@ -35,7 +35,9 @@ impl Piece {
 /// What waits to be sent on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    pieces: VecDeque<Piece>,
+    /// Nearly always the only one, so that it needs no memory of its own.
+    first: Option<Piece>,
+    more: VecDeque<Piece>,
     bytes: usize,
 }
 
@@ -77,12 +79,12 @@ impl Outbox {
             return;
         }
         self.bytes += bytes.len();
-        match self.pieces.back_mut() {
+        match self.more.back_mut().or(self.first.as_mut()) {
             Some(Piece::Owned(last)) if last.capacity() - last.len() >= bytes.len() => last.extend_from_slice(bytes),
             _ => {
                 let mut piece = spares.take(bytes.len());
                 piece.extend_from_slice(bytes);
-                self.pieces.push_back(Piece::Owned(piece));
+                self.push(Piece::Owned(piece));
             }
         }
     }
@@ -98,33 +100,41 @@ impl Outbox {
         spares: &mut Spares,
     ) {
         let len = (end - start) as usize;
-        let by_reference = len > COPY_BYTES_MAX || (is_next && self.pieces.is_empty());
+        let by_reference = len > COPY_BYTES_MAX || (is_next && self.first.is_none());
         if by_reference && !buffers.are_short() {
             buffers.retain(buffer);
-            self.pieces.push_back(Piece::Shared { buffer, start, end });
+            self.push(Piece::Shared { buffer, start, end });
             self.bytes += len;
         } else {
             self.push_copy(buffers.bytes(buffer, start..end), spares);
         }
     }
 
+    fn push(&mut self, piece: Piece) {
+        match self.first {
+            None => self.first = Some(piece),
+            Some(_) => self.more.push_back(piece),
+        }
+    }
+
     /// Takes out what one send can carry.
     pub(crate) fn take_flight(&mut self) -> Flight {
-        let count = self.pieces.len().min(PIECES_MAX);
-        let mut flight = Flight { first: self.pieces.pop_front(), more: Vec::new(), bytes: 0, sent: 0 };
-        flight.more.extend(self.pieces.drain(..count.saturating_sub(1)));
+        let count = self.more.len().min(PIECES_MAX - 1);
+        let mut flight = Flight { first: self.first.take(), more: Vec::new(), bytes: 0, sent: 0 };
+        flight.more.extend(self.more.drain(..count));
         flight.bytes = flight.pieces().map(Piece::len).sum();
         self.bytes -= flight.bytes;
-        if self.pieces.is_empty() {
+        self.first = self.more.pop_front();
+        if self.more.is_empty() {
             // An idle connection holds no memory here.
-            self.pieces = VecDeque::new();
+            self.more = VecDeque::new();
         }
         flight
     }
 
     /// Forgets all that waits.
     pub(crate) fn clear(&mut self, buffers: &mut Buffers) {
-        for piece in std::mem::take(&mut self.pieces) {
+        for piece in self.first.take().into_iter().chain(std::mem::take(&mut self.more)) {
             if let Piece::Shared { buffer, .. } = piece {
                 buffers.release(buffer);
             }
@@ -218,6 +228,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_much_for_one_send_follows_in_order() {
+        let (mut buffers, mut spares, mut outbox) = (Buffers::new(), Spares::default(), Outbox::default());
+        let mut sent = Vec::new();
+        let all: Vec<u8> = (0..3 * PIECES_MAX as u8).collect();
+        for byte in &all {
+            // Each is a piece of its own.
+            outbox.push_copy(&[*byte; OWNED_BYTES], &mut spares);
+        }
+        while !outbox.is_empty() {
+            let mut flight = outbox.take_flight();
+            assert!(flight.slices(&buffers).len() <= PIECES_MAX);
+            sent.extend(flight.slices(&buffers).iter().map(|slice| slice[0]));
+            flight.advance(flight.left());
+            flight.land(&mut buffers, &mut spares);
+        }
+        assert_eq!((sent, outbox.len()), (all, 0));
+    }
+
+    #[test]
     fn short_stretches_join_what_is_before_them_and_long_ones_pass_by_reference() {
         let (mut buffers, mut spares, mut outbox) = (Buffers::new(), Spares::default(), Outbox::default());
         buffers.free_space(0)[..4].copy_from_slice(b"abcd");
@@ -225,7 +254,7 @@ mod tests {
         outbox.push_shared((chunk.buffer, 0, 2), true, &mut buffers, &mut spares);
         outbox.push_copy(b"-", &mut spares);
         outbox.push_shared((chunk.buffer, 2, 4), true, &mut buffers, &mut spares);
-        assert_eq!((outbox.len(), outbox.pieces.len()), (5, 2));
+        assert_eq!((outbox.len(), outbox.more.len()), (5, 1));
         let mut flight = outbox.take_flight();
         assert!(outbox.is_empty() && flight.single(&buffers).is_none());
         assert!(!flight.advance(1));
