@@ -352,7 +352,12 @@ impl<I: Io> Relay<'_, I> {
                 self.cancels |= std::mem::take(&mut self.server.cancel_held);
                 Ok(Verdict::Swallow)
             }
-            Some(Expected::Query { .. } | Expected::Sync) => {
+            Some(Expected::Query { .. }) => {
+                self.server.copy_in = false;
+                self.server.batch_open &= !self.server.replies.is_empty();
+                Ok(Verdict::Pass)
+            }
+            Some(Expected::Sync) => {
                 self.server.copy_in = false;
                 Ok(Verdict::Pass)
             }

@@ -47,7 +47,12 @@ impl<'a, I: Io> Relay<'a, I> {
             self.session.begin_portal = None;
         }
         let clears = follows && matches!(own_command_in(seen), Some(Command::DeallocateAll | Command::DiscardAll));
-        self.server().names_open |= clears;
+        let server = self.server();
+        server.names_open |= clears;
+        if matches!(server.replies.front(), Some(Expected::Begin)) && server.replies.len() <= 3 {
+            // The batch is Sluice's own BEGIN, and this ends it.
+            server.batch_open = false;
+        }
         self.pass_expecting(seen, Expected::Query { clears })
     }
 
@@ -248,8 +253,11 @@ pub(super) fn send_begin(server: &mut Server, scratch: &mut Vec<u8>, begun: Begu
     scratch.clear();
     message::put_unnamed_command(scratch, begun.begin.sql);
     server.unnamed = None;
+    // No ReadyForQuery tells that the transaction is open: only a Sync or Query behind it brings one.
+    server.batch_open = true;
     (0..3).for_each(|_| server.replies.push(Expected::Begin));
     if begun.failed {
+        server.batch_open = false;
         message::put_statement_message(scratch, frontend::DESCRIBE, NO_STATEMENT);
         scratch.extend_from_slice(&SYNC);
         server.replies.push(Expected::Failure);

@@ -125,6 +125,24 @@ fn a_begin_goes_along_with_the_first_statement() {
 }
 
 #[test]
+fn a_server_that_has_begun_is_not_free_before_it_says_so() {
+    let mut table = Table::new(one());
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    // A Flush brings the BEGIN's answers; nothing is owed then, and no ReadyForQuery has told of the transaction.
+    let flush = b"H\0\0\0\x04".to_vec();
+    table.says(client, &[parse("", "BEGIN"), bind("", 0), execute(), parse("", "SELECT 1"), flush].concat());
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E P(: SELECT 1) S");
+    table.says(server, &answers("1 2 C(BEGIN) 1"));
+    table.says(other, &query("SELECT 2"));
+    assert_eq!(table.hears(server), "");
+    table.says(server, &answers("Z(T)"));
+    table.says(client, &sync());
+    // The Sync that stood in for the Flush has brought the status already.
+    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("", "1 2 C(BEGIN) 1 Z(T)"));
+}
+
+#[test]
 fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
     let mut table = Table::new(one());
     let client = table.client();
