@@ -12,6 +12,7 @@ use std::{
 
 use hashbrown::HashTable;
 use lru::LruCache;
+use sluice_wire::message::split_cstr;
 
 use crate::{
     residue::Residue,
@@ -56,8 +57,8 @@ pub struct Statement {
 impl Statement {
     fn new(id: StatementId, definition: &[u8]) -> Self {
         let name = server_name(id);
-        let (text, types) = sluice_wire::message::split_cstr(definition).unwrap_or((definition, &[]));
-        let begins = sql::begin(text).filter(|_| types == [0, 0]);
+        let text = split_cstr(definition).map_or(definition, |(text, _)| text);
+        let begins = begin_of(definition);
         Self {
             id,
             name,
@@ -100,6 +101,12 @@ impl Statement {
             self.recent.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// The BEGIN that a definition is, if it has no parameters and may be answered without a server.
+pub(crate) fn begin_of(definition: &[u8]) -> Option<Begin> {
+    let (text, types) = split_cstr(definition)?;
+    sql::begin(text).filter(|_| types == [0, 0])
 }
 
 /// The statements of a pool. Bounded: beyond [`KEPT_MAX`], those that no client holds and nobody has asked for lately

@@ -12,6 +12,7 @@ use crate::{
     residue::Residue,
     server::Server,
     sql::{self, Begin, Command},
+    statement,
 };
 
 use super::{
@@ -116,7 +117,7 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Whether a Parse is of a BEGIN that may be answered without a server: it needs none to be right.
     pub(super) fn begins(&self, parse: &Parse<'_>) -> bool {
-        self.may_begin() && parse.definition.ends_with(&[0, 0, 0]) && sql::begin(parse.query).is_some()
+        self.may_begin() && statement::begin_of(parse.definition).is_some()
     }
 
     /// The BEGIN that one of the client's statements is.

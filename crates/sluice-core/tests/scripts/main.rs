@@ -125,6 +125,24 @@ fn a_begin_goes_along_with_the_first_statement() {
 }
 
 #[test]
+fn a_begin_with_parameter_types_is_the_servers_to_judge() {
+    for name in ["", "b"] {
+        let mut table = Table::new(one());
+        let client = table.client();
+        let server = table.servers()[0];
+        let mut typed = parse(name, "BEGIN");
+        // One type, left open: its last bytes look like no types at all.
+        typed.truncate(typed.len() - 2);
+        typed.extend_from_slice(&[0, 1, 0, 0, 0, 0]);
+        typed[4] += 4;
+        table.says(client, &[typed, sync()].concat());
+        assert!(table.hears(server).contains("BEGIN"));
+        table.says(server, &answers("1 Z(I)"));
+        assert_eq!(table.hears(client), "1 Z(I)");
+    }
+}
+
+#[test]
 fn a_server_that_has_begun_is_not_free_before_it_says_so() {
     let mut table = Table::new(one());
     let (client, other) = (table.client(), table.client());
