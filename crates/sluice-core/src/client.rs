@@ -111,8 +111,8 @@ pub struct Session {
     pub learnt: bool,
     /// A DEALLOCATE in the extended protocol, which Sluice carries out by itself.
     pub deallocate: Option<Box<Deallocate>>,
-    /// The BEGIN that the unnamed portal is, if Sluice answered its Bind by itself.
-    pub begin_portal: Option<Begin>,
+    /// What the unnamed portal is, if Sluice answered its Bind by itself.
+    pub portal: Option<OwnPortal>,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
 }
@@ -167,10 +167,18 @@ pub struct Unnamed {
 pub struct Deallocate {
     /// What to forget; `None` for `ALL`.
     pub name: Option<Box<[u8]>>,
-    /// Whether the unnamed portal is its.
-    pub bound: bool,
     /// See [`Unnamed::turn`].
     pub turn: u32,
+}
+
+/// A command that Sluice carries out by itself, bound to the unnamed portal; it stays what it is whatever becomes of
+/// the statement.
+#[derive(Debug)]
+pub enum OwnPortal {
+    /// The transaction that it begins.
+    Begin(Begin),
+    /// The name that it forgets; `None` for `ALL`.
+    Deallocate(Option<Box<[u8]>>),
 }
 
 impl Client {
@@ -230,7 +238,7 @@ impl Session {
             skipping: false,
             learnt: false,
             deallocate: None,
-            begin_portal: None,
+            portal: None,
             begun: None,
         }
     }
@@ -280,24 +288,26 @@ impl Session {
     /// Gives the client a DEALLOCATE as its unnamed statement; returns its turn.
     pub fn set_deallocate(&mut self, name: Option<Box<[u8]>>) -> u32 {
         let turn = self.next_turn();
-        self.deallocate = Some(Box::new(Deallocate { name, bound: false, turn }));
+        self.deallocate = Some(Box::new(Deallocate { name, turn }));
         turn
     }
 
-    /// The client has no unnamed statement, for now.
     fn next_turn(&mut self) -> u32 {
-        self.unnamed = None;
-        self.deallocate = None;
+        self.drop_unnamed_statement();
         self.unnamed_turn = self.unnamed_turn.wrapping_add(1);
         self.unnamed_turn
     }
 
-    /// The unnamed portal is another statement's, or nobody's.
-    pub fn unbind(&mut self) {
-        self.begin_portal = None;
-        if let Some(deallocate) = &mut self.deallocate {
-            deallocate.bound = false;
-        }
+    /// The client has no unnamed statement any more; a portal that was made of it stays.
+    pub fn drop_unnamed_statement(&mut self) {
+        self.unnamed = None;
+        self.deallocate = None;
+    }
+
+    /// A simple Query takes the unnamed statement away, and the unnamed portal (PostgreSQL documentation, 55.2.3).
+    pub fn drop_unnamed(&mut self) {
+        self.drop_unnamed_statement();
+        self.portal = None;
     }
 
     /// Takes back what a Parse gave that has failed or was skipped. What an unnamed statement was before is not kept:

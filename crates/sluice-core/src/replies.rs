@@ -82,10 +82,13 @@ pub enum Local {
     /// ParseComplete of a statement that is known; an error before its turn takes back what it gave.
     ParseComplete(Given),
     /// CloseComplete of a shared statement; an error before its turn brings the name back.
-    CloseComplete(Option<(Box<[u8]>, Prepared)>),
+    CloseComplete(Option<Taken>),
     /// Some other message, whole; an error before its turn brings the name back that it took.
-    Message(Box<[u8]>, Option<(Box<[u8]>, Prepared)>),
+    Message(Box<[u8]>, Option<Taken>),
 }
+
+/// A client's name that was taken away, and what it meant.
+pub type Taken = (Box<[u8]>, Prepared);
 
 /// Sluice's own queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

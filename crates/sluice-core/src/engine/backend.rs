@@ -354,7 +354,6 @@ impl<I: Io> Relay<'_, I> {
             }
             Some(Expected::Query { .. }) => {
                 self.server.copy_in = false;
-                self.server.batch_open &= !self.server.replies.is_empty();
                 Ok(Verdict::Pass)
             }
             Some(Expected::Sync) => {
@@ -489,6 +488,10 @@ impl<I: Io> Relay<'_, I> {
         let goes_on = !matches!(self.server.replies.front(), Some(Expected::Sync));
         if let Some((_, session)) = &mut self.client {
             session.skipping = goes_on;
+            if goes_on {
+                // What it had bound went with the transaction.
+                session.portal = None;
+            }
             session.learnt = false;
         }
         Ok(verdict)

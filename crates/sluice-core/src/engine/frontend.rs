@@ -38,6 +38,7 @@ pub(super) struct Relay<'a, I> {
     pub(super) server: Option<&'a mut Server>,
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) message_bytes_max: usize,
+    pub(super) now: Time,
     framer: &'a mut sluice_wire::Framer,
     discarding: &'a mut bool,
     needed: &'a mut usize,
@@ -157,6 +158,7 @@ impl Engine {
                 server,
                 scratch: &mut self.scratch,
                 message_bytes_max,
+                now,
                 framer,
                 discarding,
                 needed,
@@ -306,7 +308,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 if self.is_transaction_mode() { self.statement(seen) } else { self.statement_as_it_is(seen) }
             }
             frontend::QUERY => self.query(seen),
-            frontend::FUNCTION_CALL => self.pass_expecting(seen, Expected::Query { clears: false }),
+            frontend::FUNCTION_CALL => self.pass_query(seen, false),
             frontend::SYNC => self.sync(seen),
             frontend::FLUSH => self.flush_message(seen),
             frontend::COPY_DATA => {
@@ -378,7 +380,7 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// A Sync outside of a transaction block ends the unnamed portal (PostgreSQL documentation, 55.2.3).
     fn end_portal(&mut self) {
-        if self.session.deallocate.is_none() && self.session.begin_portal.is_none() {
+        if self.session.portal.is_none() {
             return;
         }
         let inside = match &self.server {
@@ -386,7 +388,7 @@ impl<'a, I: Io> Relay<'a, I> {
             None => self.session.begun.is_some(),
         };
         if !inside {
-            self.session.unbind();
+            self.session.portal = None;
         }
     }
 

@@ -85,8 +85,7 @@ impl Engine {
         }
         server.profile = session.profile.clone();
         if let Some(begun) = session.begun.take() {
-            server.begun_at = now;
-            send_begin(server, &mut self.scratch, begun, io);
+            send_begin(now, server, &mut self.scratch, begun, io);
         }
         self.todo.push_back(Todo::Input(client.index));
     }

@@ -51,7 +51,7 @@ impl<'a, I: Io> Relay<'a, I> {
         match seen.tag {
             frontend::PARSE => {
                 let Ok(parse) = Parse::read(seen.body) else { return need_server };
-                if self.is_own_command(&parse) {
+                if self.deallocate_of(&parse).is_some() {
                     return self.parse(seen, parse);
                 }
                 // Held until it is used, so that no other worker makes room in its place.
@@ -70,9 +70,15 @@ impl<'a, I: Io> Relay<'a, I> {
                 Ok(Named::Statement(_)) => self.close(seen),
                 _ => need_server,
             },
-            frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE => {
-                if self.own_command(seen) || self.lazy_begin(seen) { Step::Next } else { need_server }
-            }
+            frontend::BIND => match BindNames::read(seen.body) {
+                Some(names) if self.bind_own(seen, &names) => Step::Next,
+                _ => need_server,
+            },
+            frontend::DESCRIBE => match Named::read(seen.body, "Describe") {
+                Ok(named) if self.describe_own(seen, &named) => Step::Next,
+                _ => need_server,
+            },
+            frontend::EXECUTE if self.execute_own(seen) => Step::Next,
             _ => need_server,
         }
     }
@@ -82,11 +88,11 @@ impl<'a, I: Io> Relay<'a, I> {
         match seen.tag {
             frontend::BIND => self.bind(seen),
             frontend::EXECUTE => {
-                if self.session.deallocate.is_some() || self.session.begin_portal.is_some() {
+                if self.session.portal.is_some() {
                     if !seen.is_whole() {
                         return self.incomplete(seen);
                     }
-                    if self.own_command(seen) || self.lazy_begin(seen) {
+                    if self.execute_own(seen) {
                         return Step::Next;
                     }
                 }
@@ -106,7 +112,7 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        if let Some(deallocated) = self.own_command_of(&parse) {
+        if let Some(deallocated) = self.deallocate_of(&parse) {
             let given = Given::Unnamed(self.session.set_deallocate(deallocated));
             self.drop_message(seen);
             self.answer(Local::ParseComplete(given));
@@ -264,12 +270,12 @@ impl<'a, I: Io> Relay<'a, I> {
                 false => self.incomplete(seen),
             };
         };
-        if self.own_command(seen) {
+        if self.bind_own(seen, &names) {
             return Step::Next;
         }
         self.session.bound = None;
         if names.portal.is_empty() {
-            self.session.unbind();
+            self.session.portal = None;
         }
         match self.meaning(names.statement) {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
@@ -322,10 +328,8 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn describe(&mut self, seen: Seen<'a>) -> Step {
-        if self.own_command(seen) || (self.session.begin_portal.is_some() && self.lazy_begin(seen)) {
-            return Step::Next;
-        }
         let name = match Named::read(seen.body, "Describe") {
+            Ok(named) if self.describe_own(seen, &named) => return Step::Next,
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
             Err(error) => return malformed(error),
@@ -381,7 +385,7 @@ impl<'a, I: Io> Relay<'a, I> {
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => {
                 if name.is_empty() {
-                    self.session.unbind();
+                    self.session.portal = None;
                 }
                 self.server().batch_open = true;
                 return self.pass_expecting(seen, Expected::Close);
@@ -390,8 +394,7 @@ impl<'a, I: Io> Relay<'a, I> {
         };
         let mut undo = None;
         if name.is_empty() {
-            self.session.unnamed = None;
-            self.session.deallocate = None;
+            self.session.drop_unnamed_statement();
         } else {
             match self.session.forget(name) {
                 Some(statement) => undo = Some((name.into(), statement)),
