@@ -14,7 +14,7 @@ use std::{
 
 use sluice_wire::{
     ErrorFields,
-    message::{Parse, backend, framed, frontend, put_cstr, put_query, put_statement_message, read_parameter_status},
+    message::{self, backend, framed, frontend, put_cstr, read_parameter_status},
     startup::{self, ProtocolVersion},
 };
 
@@ -122,7 +122,7 @@ impl Script {
 
     /// Query.
     pub fn query(mut self, sql: &str) -> Self {
-        put_query(&mut self.0, sql);
+        message::put_query(&mut self.0, sql);
         self
     }
 
@@ -133,11 +133,7 @@ impl Script {
 
     /// Parse, with parameter types by their OIDs.
     pub fn parse_typed(mut self, name: &str, sql: &str, types: &[u32]) -> Self {
-        let mut definition = Vec::new();
-        put_cstr(&mut definition, sql.as_bytes());
-        definition.extend_from_slice(&(types.len() as u16).to_be_bytes());
-        types.iter().for_each(|oid| definition.extend_from_slice(&oid.to_be_bytes()));
-        Parse::write(&mut self.0, name.as_bytes(), &definition);
+        message::put_parse(&mut self.0, name.as_bytes(), sql, types);
         self
     }
 
@@ -148,28 +144,14 @@ impl Script {
     }
 
     /// Bind to a portal, parameters and results as text.
-    pub fn bind_to(self, portal: &str, statement: &str, values: &[Option<&[u8]>]) -> Self {
-        self.with(frontend::BIND, |out| {
-            put_cstr(out, portal.as_bytes());
-            put_cstr(out, statement.as_bytes());
-            out.extend_from_slice(&0u16.to_be_bytes());
-            out.extend_from_slice(&(values.len() as u16).to_be_bytes());
-            for value in values {
-                match value {
-                    None => out.extend_from_slice(&(-1i32).to_be_bytes()),
-                    Some(value) => {
-                        out.extend_from_slice(&(value.len() as u32).to_be_bytes());
-                        out.extend_from_slice(value);
-                    }
-                }
-            }
-            out.extend_from_slice(&0u16.to_be_bytes());
-        })
+    pub fn bind_to(mut self, portal: &str, statement: &str, values: &[Option<&[u8]>]) -> Self {
+        message::put_bind(&mut self.0, portal.as_bytes(), statement.as_bytes(), values);
+        self
     }
 
     /// Describe of a statement.
     pub fn describe(mut self, statement: &str) -> Self {
-        put_statement_message(&mut self.0, frontend::DESCRIBE, statement.as_bytes());
+        message::put_statement_message(&mut self.0, frontend::DESCRIBE, statement.as_bytes());
         self
     }
 
@@ -187,16 +169,14 @@ impl Script {
     }
 
     /// Execute of a portal, as many rows at most; 0 for all.
-    pub fn execute_some(self, portal: &str, rows_max: u32) -> Self {
-        self.with(frontend::EXECUTE, |out| {
-            put_cstr(out, portal.as_bytes());
-            out.extend_from_slice(&rows_max.to_be_bytes());
-        })
+    pub fn execute_some(mut self, portal: &str, rows_max: u32) -> Self {
+        message::put_execute(&mut self.0, portal.as_bytes(), rows_max);
+        self
     }
 
     /// Close of a statement.
     pub fn close(mut self, statement: &str) -> Self {
-        put_statement_message(&mut self.0, frontend::CLOSE, statement.as_bytes());
+        message::put_statement_message(&mut self.0, frontend::CLOSE, statement.as_bytes());
         self
     }
 

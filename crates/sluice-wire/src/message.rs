@@ -224,17 +224,46 @@ pub fn put_query(out: &mut Vec<u8>, text: &str) {
     framed(out, frontend::QUERY, |out| put_cstr(out, text.as_bytes()));
 }
 
-/// Appends Parse, Bind and Execute of a command without parameters or rows, by the unnamed statement and portal.
-pub fn put_unnamed_command(out: &mut Vec<u8>, text: &str) {
+/// Appends a Parse of `text` under `name`, with parameter types by their OIDs; 0 leaves one open.
+pub fn put_parse(out: &mut Vec<u8>, name: &[u8], text: &str, types: &[u32]) {
     framed(out, frontend::PARSE, |out| {
-        put_cstr(out, b"");
+        put_cstr(out, name);
         put_cstr(out, text.as_bytes());
+        out.extend_from_slice(&(types.len() as u16).to_be_bytes());
+        types.iter().for_each(|oid| out.extend_from_slice(&oid.to_be_bytes()));
+    });
+}
+
+/// Appends a Bind of a statement to a portal, parameters and results as text; NULL is `None`.
+pub fn put_bind(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values: &[Option<&[u8]>]) {
+    framed(out, frontend::BIND, |out| {
+        put_cstr(out, portal);
+        put_cstr(out, statement);
+        // Formats: none given, which is text.
+        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&(values.len() as u16).to_be_bytes());
+        for value in values {
+            let length = value.map_or(-1, |value| value.len() as i32);
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(value.unwrap_or_default());
+        }
         out.extend_from_slice(&[0, 0]);
     });
-    // Names, then no formats, no parameters, no result formats.
-    framed(out, frontend::BIND, |out| out.extend_from_slice(&[0; 8]));
-    // The portal's name, then no limit to the rows.
-    framed(out, frontend::EXECUTE, |out| out.extend_from_slice(&[0; 5]));
+}
+
+/// Appends an Execute of a portal, for as many rows at most; 0 for all.
+pub fn put_execute(out: &mut Vec<u8>, portal: &[u8], rows_max: u32) {
+    framed(out, frontend::EXECUTE, |out| {
+        put_cstr(out, portal);
+        out.extend_from_slice(&rows_max.to_be_bytes());
+    });
+}
+
+/// Appends Parse, Bind and Execute of a command without parameters or rows, by the unnamed statement and portal.
+pub fn put_unnamed_command(out: &mut Vec<u8>, text: &str) {
+    put_parse(out, b"", text, &[]);
+    put_bind(out, b"", b"", &[]);
+    put_execute(out, b"", 0);
 }
 
 /// Appends a CommandComplete.

@@ -147,8 +147,35 @@ fn every_transaction_status_is_one_of_three() {
 
 #[test]
 fn messages_that_are_written() {
-    let cases: [(&str, Vec<u8>, &[u8]); 8] = [
+    let cases: [(&str, Vec<u8>, &[u8]); 15] = [
         ("Query", written(|out| message::put_query(out, "SELECT 1")), b"Q\0\0\0\x0dSELECT 1\0"),
+        (
+            "Parse",
+            written(|out| message::put_parse(out, b"s1", "SELECT $1", &[23, 0])),
+            b"P\0\0\0\x1bs1\0SELECT $1\0\0\x02\0\0\0\x17\0\0\0\0",
+        ),
+        (
+            "Parse without types",
+            written(|out| message::put_parse(out, b"", "SELECT 1", &[])),
+            b"P\0\0\0\x10\0SELECT 1\0\0\0",
+        ),
+        (
+            "Bind",
+            written(|out| message::put_bind(out, b"p", b"s1", &[Some(b"42"), None, Some(b"")])),
+            b"B\0\0\0\x1dp\0s1\0\0\0\0\x03\0\0\0\x0242\xff\xff\xff\xff\0\0\0\0\0\0",
+        ),
+        (
+            "Bind without parameters",
+            written(|out| message::put_bind(out, b"", b"", &[])),
+            b"B\0\0\0\x0c\0\0\0\0\0\0\0\0",
+        ),
+        ("Execute", written(|out| message::put_execute(out, b"p", 258)), b"E\0\0\0\x0ap\0\0\0\x01\x02"),
+        ("Execute of all rows", written(|out| message::put_execute(out, b"", 0)), b"E\0\0\0\x09\0\0\0\0\0"),
+        (
+            "Parse, Bind and Execute",
+            written(|out| message::put_unnamed_command(out, "BEGIN")),
+            b"P\0\0\0\x0d\0BEGIN\0\0\0B\0\0\0\x0c\0\0\0\0\0\0\0\0E\0\0\0\x09\0\0\0\0\0",
+        ),
         ("CommandComplete", written(|out| message::put_command_complete(out, "SELECT 1")), b"C\0\0\0\x0dSELECT 1\0"),
         (
             "ParameterStatus",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sluice_core::settings::PoolSettings;
 
-use table::{Table, answers, bind, execute, parse, query, sync, terminate};
+use table::{Table, answers, bind, execute, parse, parse_typed, query, sync, terminate};
 
 /// A pool of one server.
 fn one() -> PoolSettings {
@@ -130,12 +130,8 @@ fn a_begin_with_parameter_types_is_the_servers_to_judge() {
         let mut table = Table::new(one());
         let client = table.client();
         let server = table.servers()[0];
-        let mut typed = parse(name, "BEGIN");
         // One type, left open: its last bytes look like no types at all.
-        typed.truncate(typed.len() - 2);
-        typed.extend_from_slice(&[0, 1, 0, 0, 0, 0]);
-        typed[4] += 4;
-        table.says(client, &[typed, sync()].concat());
+        table.says(client, &[parse_typed(name, "BEGIN", &[0]), sync()].concat());
         assert!(table.hears(server).contains("BEGIN"));
         table.says(server, &answers("1 Z(I)"));
         assert_eq!(table.hears(client), "1 Z(I)");

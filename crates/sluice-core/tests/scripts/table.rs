@@ -243,33 +243,28 @@ pub(crate) fn query(sql: &str) -> Vec<u8> {
 }
 
 pub(crate) fn parse(name: &str, sql: &str) -> Vec<u8> {
+    parse_typed(name, sql, &[])
+}
+
+pub(crate) fn parse_typed(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
     let mut out = Vec::new();
-    framed(&mut out, b'P', |out| {
-        put_cstr(out, name.as_bytes());
-        put_cstr(out, sql.as_bytes());
-        out.extend_from_slice(&[0, 0]);
-    });
+    message::put_parse(&mut out, name.as_bytes(), sql, types);
     out
 }
 
 /// A Bind to the unnamed portal, with a parameter of that many bytes if there are any.
 pub(crate) fn bind(name: &str, bytes: usize) -> Vec<u8> {
+    let value = vec![b'x'; bytes];
+    let values: &[Option<&[u8]>] = if bytes > 0 { &[Some(&value)] } else { &[] };
     let mut out = Vec::new();
-    framed(&mut out, b'B', |out| {
-        put_cstr(out, b"");
-        put_cstr(out, name.as_bytes());
-        out.extend_from_slice(&[0, 0, 0, u8::from(bytes > 0)]);
-        if bytes > 0 {
-            out.extend_from_slice(&(bytes as u32).to_be_bytes());
-            out.resize(out.len() + bytes, b'x');
-        }
-        out.extend_from_slice(&[0, 0]);
-    });
+    message::put_bind(&mut out, b"", name.as_bytes(), values);
     out
 }
 
 pub(crate) fn execute() -> Vec<u8> {
-    vec![b'E', 0, 0, 0, 9, 0, 0, 0, 0, 0]
+    let mut out = Vec::new();
+    message::put_execute(&mut out, b"", 0);
+    out
 }
 
 pub(crate) fn sync() -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! What clients do: one step at a time, each a few messages sent together and then answered.
 
-use sluice_wire::message::{frontend, put_cstr};
+use sluice_wire::message::{self, frontend, put_cstr};
 
 use crate::{
     client::{Client, Message},
@@ -40,36 +40,28 @@ impl Step {
         self.messages.push((tag, body));
     }
 
+    /// A message that `write` gives with its header.
+    fn put(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut whole = Vec::new();
+        write(&mut whole);
+        self.messages.push((whole[0], whole.split_off(5)));
+    }
+
     fn query(&mut self, text: &str) {
-        self.push(frontend::QUERY, |out| put_cstr(out, text.as_bytes()));
+        self.put(|out| message::put_query(out, text));
     }
 
     fn parse(&mut self, name: &str, text: &str) {
-        self.push(frontend::PARSE, |out| {
-            put_cstr(out, name.as_bytes());
-            put_cstr(out, text.as_bytes());
-            out.extend_from_slice(&[0, 0]);
-        });
+        self.put(|out| message::put_parse(out, name.as_bytes(), text, &[]));
     }
 
     fn bind(&mut self, name: &str, parameter: Option<&str>) {
-        self.push(frontend::BIND, |out| {
-            put_cstr(out, b"");
-            put_cstr(out, name.as_bytes());
-            out.extend_from_slice(&[0, 0, 0, u8::from(parameter.is_some())]);
-            if let Some(parameter) = parameter {
-                out.extend_from_slice(&(parameter.len() as u32).to_be_bytes());
-                out.extend_from_slice(parameter.as_bytes());
-            }
-            out.extend_from_slice(&[0, 0]);
-        });
+        let values = parameter.map(|text| Some(text.as_bytes()));
+        self.put(|out| message::put_bind(out, b"", name.as_bytes(), values.as_slice()));
     }
 
     fn execute(&mut self, limit: u32) {
-        self.push(frontend::EXECUTE, |out| {
-            out.push(0);
-            out.extend_from_slice(&limit.to_be_bytes());
-        });
+        self.put(|out| message::put_execute(out, b"", limit));
     }
 
     fn named(&mut self, tag: u8, kind: u8, name: &str) {
