@@ -9,11 +9,29 @@ use std::time::Duration;
 
 use sluice_core::settings::PoolSettings;
 
-use table::{Table, answers, bind, execute, parse, parse_typed, query, sync, terminate};
+use table::{Side, Table, answers, bind, execute, parse, parse_typed, query, sync, terminate};
 
 /// A pool of one server.
 fn one() -> PoolSettings {
     PoolSettings { size: 1, ..PoolSettings::default() }
+}
+
+/// A table with one client, which is logged in, and the pool's server.
+fn seated(settings: PoolSettings) -> (Table, Side, Side) {
+    let mut table = Table::new(settings);
+    let client = table.client();
+    let server = table.servers()[0];
+    (table, client, server)
+}
+
+/// The same with one server, where the client has prepared `a`; what both were sent for that has been heard.
+fn prepared(sql: &str) -> (Table, Side, Side) {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &[parse("a", sql), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) S"));
+    assert_eq!(table.hears(client), "1 Z(I)");
+    (table, client, server)
 }
 
 /// A batch that runs a statement.
@@ -23,9 +41,7 @@ fn run(name: &str) -> Vec<u8> {
 
 #[test]
 fn a_parse_that_fails_takes_back_only_itself() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
     // The first one fails when the second one has been sent already.
     table.says(client, &[parse("", "nonsense"), sync(), parse("", "SELECT 1"), sync()].concat());
     assert_eq!(table.hears(server), "P(: nonsense) S P(: SELECT 1) S");
@@ -38,17 +54,13 @@ fn a_parse_that_fails_takes_back_only_itself() {
 
 #[test]
 fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
-    table.says(client, &[parse("a", "SELECT 1"), sync()].concat());
-    table.says(server, &answers("1 Z(I)"));
+    let (mut table, client, server) = prepared("SELECT 1");
     // The second Parse of that name is refused, so the rest of the batch is skipped.
     table.says(client, &[parse("a", "SELECT 2"), parse("", "DEALLOCATE a"), bind("", 0)].concat());
     table.says(server, &answers("E(26000)"));
     table.says(client, &[execute(), sync()].concat());
     table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(client), "1 Z(I) E(42P05) Z(I)");
+    assert_eq!(table.hears(client), "E(42P05) Z(I)");
     table.hears(server);
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S");
@@ -61,9 +73,7 @@ fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
 
 #[test]
 fn a_statement_that_was_closed_behind_its_error_is_not_stale() {
-    let mut table = Table::new(PoolSettings { prepared_per_server: 1, ..one() });
-    let client = table.client();
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
     table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
     assert_eq!(table.hears(server), "P(sluice_0: SELECT 1) C(sluice_0) P(sluice_1: SELECT 2) S");
     table.says(server, &answers("1 3 1 Z(I)"));
@@ -81,12 +91,7 @@ fn a_statement_that_was_closed_behind_its_error_is_not_stale() {
 
 #[test]
 fn a_large_bind_may_be_cut_anywhere() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
-    table.says(client, &[parse("a", "SELECT $1"), sync()].concat());
-    table.says(server, &answers("1 Z(I)"));
-    table.hears(server);
+    let (mut table, client, server) = prepared("SELECT $1");
     // Larger than what may be collected.
     let large = bind("a", 10_000);
     for cut in 1..20 {
@@ -106,9 +111,8 @@ fn a_begin_goes_along_with_the_first_statement() {
         ([parse("", "BEGIN"), run("")].concat(), "1 2 C(BEGIN) Z(T)"),
         ([parse("b", "START TRANSACTION"), run("b")].concat(), "1 2 C(START TRANSACTION) Z(T)"),
     ] {
-        let mut table = Table::new(one());
-        let (client, other) = (table.client(), table.client());
-        let server = table.servers()[0];
+        let (mut table, client, server) = seated(one());
+        let other = table.client();
         table.says(client, &begin);
         assert_eq!((table.hears(client).as_str(), table.hears(server).as_str()), (told, ""));
         // The server is anybody's until there is something to do.
@@ -127,9 +131,7 @@ fn a_begin_goes_along_with_the_first_statement() {
 #[test]
 fn a_begin_with_parameter_types_is_the_servers_to_judge() {
     for name in ["", "b"] {
-        let mut table = Table::new(one());
-        let client = table.client();
-        let server = table.servers()[0];
+        let (mut table, client, server) = seated(one());
         // One type, left open: its last bytes look like no types at all.
         table.says(client, &[parse_typed(name, "BEGIN", &[0]), sync()].concat());
         assert!(table.hears(server).contains("BEGIN"));
@@ -140,9 +142,8 @@ fn a_begin_with_parameter_types_is_the_servers_to_judge() {
 
 #[test]
 fn a_server_that_has_begun_is_not_free_before_it_says_so() {
-    let mut table = Table::new(one());
-    let (client, other) = (table.client(), table.client());
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
     // A Flush brings the BEGIN's answers; nothing is owed then, and no ReadyForQuery has told of the transaction.
     let flush = b"H\0\0\0\x04".to_vec();
     table.says(client, &[parse("", "BEGIN"), bind("", 0), execute(), parse("", "SELECT 1"), flush].concat());
@@ -158,9 +159,7 @@ fn a_server_that_has_begun_is_not_free_before_it_says_so() {
 
 #[test]
 fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
     table.says(client, &[query("BEGIN"), query("DELETE FROM t")].concat());
     assert_eq!(table.hears(server), "P(: BEGIN) B() E Q(DELETE FROM t)");
     // The server skips what stands behind its error.
@@ -171,9 +170,7 @@ fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
 
 #[test]
 fn a_cancel_does_not_hit_a_begin() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
     table.passes(Duration::from_secs(1));
     table.says(client, &[query("BEGIN"), query("SELECT pg_sleep(9)")].concat());
     table.cancel(client);
@@ -190,9 +187,8 @@ fn a_cancel_does_not_hit_a_begin() {
 
 #[test]
 fn what_was_asked_for_before_a_goodbye_is_done() {
-    let mut table = Table::new(one());
-    let (client, other) = (table.client(), table.client());
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
     table.says(client, &[query("INSERT INTO t VALUES (1)"), terminate()].concat());
     table.says(other, &query("SELECT 1"));
     table.passes(Duration::from_secs(5));
@@ -208,12 +204,7 @@ fn what_was_asked_for_before_a_goodbye_is_done() {
 
 #[test]
 fn a_deallocate_waits_for_what_stands_before_it() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
-    table.says(client, &[parse("a", "SELECT 1"), sync()].concat());
-    table.says(server, &answers("1 Z(I)"));
-    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("P(sluice_0: SELECT 1) S", "1 Z(I)"));
+    let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[query("SELECT 1"), query("DEALLOCATE a"), query("SELECT 2")].concat());
     assert_eq!(table.hears(server), "Q(SELECT 1)");
     table.says(server, &answers("C(SELECT 1) Z(I)"));
@@ -223,9 +214,7 @@ fn a_deallocate_waits_for_what_stands_before_it() {
 
 #[test]
 fn names_given_behind_a_deallocate_all_outlive_it() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
     table.says(client, &[query("SELECT 1"), query("DEALLOCATE ALL"), parse("a", "SELECT 2"), sync()].concat());
     assert_eq!(table.hears(server), "Q(SELECT 1) Q(DEALLOCATE ALL)");
     table.says(server, &answers("C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I)"));
@@ -238,9 +227,7 @@ fn names_given_behind_a_deallocate_all_outlive_it() {
 
 #[test]
 fn a_long_parse_in_small_pieces_is_collected_once() {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
     let sql = format!("SELECT '{}'", "x".repeat(4000));
     for byte in [parse("a", &sql), sync()].concat() {
         table.says(client, &[byte]);
@@ -248,20 +235,9 @@ fn a_long_parse_in_small_pieces_is_collected_once() {
     assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) S"));
 }
 
-/// A client whose named statement is on the server, and has become stale there.
-fn stale() -> (Table, table::Side, table::Side) {
-    let mut table = Table::new(one());
-    let client = table.client();
-    let server = table.servers()[0];
-    table.says(client, &[parse("a", "SELECT 1"), sync()].concat());
-    table.says(server, &answers("1 Z(I)"));
-    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("P(sluice_0: SELECT 1) S", "1 Z(I)"));
-    (table, client, server)
-}
-
 #[test]
 fn a_stale_statement_is_prepared_again_before_the_client_hears_of_it() {
-    let (mut table, client, server) = stale();
+    let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S");
     table.says(server, &answers("E(0A000) Z(I)"));
@@ -272,7 +248,7 @@ fn a_stale_statement_is_prepared_again_before_the_client_hears_of_it() {
 
 #[test]
 fn a_batch_that_something_follows_is_not_sent_again() {
-    let (mut table, client, server) = stale();
+    let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[run("a"), query("SELECT 2")].concat());
     table.says(server, &answers("E(0A000) Z(I) C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(client), "E(0A000) Z(I) C(SELECT 1) Z(I)");
@@ -284,7 +260,7 @@ fn a_batch_that_something_follows_is_not_sent_again() {
 
 #[test]
 fn a_name_that_was_closed_in_a_batch_that_failed_is_back() {
-    let (mut table, client, server) = stale();
+    let (mut table, client, server) = prepared("SELECT 1");
     let close = [&b"C\0\0\0\x07Sa\0"[..]].concat();
     table.says(client, &[parse("", "nonsense"), close, sync()].concat());
     assert_eq!(table.hears(server), "P(: nonsense) S");
@@ -295,9 +271,8 @@ fn a_name_that_was_closed_in_a_batch_that_failed_is_back() {
 
 #[test]
 fn a_transaction_that_is_left_open_is_rolled_back_before_anybody_gets_the_server() {
-    let mut table = Table::new(one());
-    let (client, other) = (table.client(), table.client());
-    let server = table.servers()[0];
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
     table.says(client, &query("BEGIN; SELECT 1"));
     table.says(server, &answers("C(BEGIN) C(SELECT 1) Z(T)"));
     table.says(other, &query("SELECT 2"));
