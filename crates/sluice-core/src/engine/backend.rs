@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     ErrorFields, ErrorResponse, Frame,
-    message::{self, Parse, TransactionStatus, backend, frontend},
-    sqlstate,
+    message::{self, TransactionStatus, backend},
 };
 
 use crate::{
@@ -17,36 +16,39 @@ use crate::{
     residue::Residue,
     server::{ReplayState, Role, Server},
     shape::Shape,
-    statement::{StatementId, server_name},
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, Todo, frontend::send_local};
+use super::{
+    BACKLOG_HIGH_BYTES, Engine, Todo,
+    frontend::send_local,
+    healing::{is_missing, is_stale},
+};
 
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
 
 /// The stream of a server's messages makes no sense any more.
-struct OutOfStep(&'static str);
+pub(super) struct OutOfStep(pub(super) &'static str);
 
 /// One server's bytes on their way.
-struct Relay<'a, I> {
-    io: &'a mut I,
-    server: &'a mut Server,
+pub(super) struct Relay<'a, I> {
+    pub(super) io: &'a mut I,
+    pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
-    client: Option<(Conn, &'a mut Session)>,
+    pub(super) client: Option<(Conn, &'a mut Session)>,
     bytes: &'a [u8],
     shared: bool,
     pos: usize,
     run: usize,
     /// Whether what the client was held for has come.
-    resumes: bool,
+    pub(super) resumes: bool,
     /// Whether what a cancel was held for has come.
     cancels: bool,
 }
 
 /// Whether the client sees a message.
-enum Verdict {
+pub(super) enum Verdict {
     Pass,
     Swallow,
 }
@@ -497,13 +499,6 @@ impl<I: Io> Relay<'_, I> {
         Ok(verdict)
     }
 
-    /// A shared statement on the server is of no use any more, unless a message behind this batch closes it anyway.
-    fn has_become_stale(&mut self, id: StatementId) {
-        if !self.server.replies.closes(id) && self.server.statements.remove(id) {
-            self.server.stale.push(id);
-        }
-    }
-
     /// Takes back what was noted when a message was sent that the server has refused or skipped.
     fn undo(&mut self, expected: Expected) {
         let session = self.client.as_mut().map(|(_, session)| &mut **session);
@@ -538,66 +533,6 @@ impl<I: Io> Relay<'_, I> {
             _ => {}
         }
     }
-
-    /// The first statement of a transaction was stale, and all that was sent can be sent again.
-    fn begin_healing(&mut self, is_missing: bool) -> bool {
-        let replay = &mut self.server.replay;
-        let Some(statement) = &replay.statement else { return false };
-        let first = match self.server.replies.front() {
-            Some(Expected::Bind(Some(id)) | Expected::Describe(Some(id), _)) => *id == statement.id,
-            _ => false,
-        };
-        let possible = first
-            && replay.state == ReplayState::Whole
-            && (replay.shape_free || is_missing)
-            && self.server.status == TransactionStatus::Idle;
-        if possible {
-            replay.state = ReplayState::Healing;
-        }
-        possible
-    }
-
-    fn while_healing(&mut self, tag: u8, body: &[u8]) -> Result<Verdict, OutOfStep> {
-        if tag != backend::READY_FOR_QUERY {
-            return Ok(if tag == backend::NOTICE_RESPONSE { Verdict::Pass } else { Verdict::Swallow });
-        }
-        let replay = &mut self.server.replay;
-        replay.state = ReplayState::Off;
-        let (Some(statement), Some(b'I')) = (replay.statement.take(), body.first()) else {
-            return Err(OutOfStep("a stale statement left it inside a transaction"));
-        };
-        let mut out = Vec::with_capacity(replay.bytes.len() + statement.definition.len() + 64);
-        message::put_statement_message(&mut out, frontend::CLOSE, &server_name(statement.id));
-        Parse::write(&mut out, &statement.name, &statement.definition);
-        out.extend_from_slice(&replay.bytes);
-        let parse = ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None };
-        self.server.replies.push_front(Expected::Parse(parse));
-        self.server.replies.push_front(Expected::Evict(statement.id));
-        // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.
-        self.server.statements.forget_shape(statement.id);
-        if let Some((_, session)) = &mut self.client {
-            session.untell(statement.id);
-        }
-        self.io.send(self.server.conn, &out);
-        self.resumes = true;
-        Ok(Verdict::Swallow)
-    }
-}
-
-/// Whether an error says that a prepared statement no longer fits the schema, or is gone. The routine's name is the
-/// same in every language (`plancache.c`, `prepare.c`).
-fn is_stale(body: &[u8]) -> bool {
-    let fields = ErrorFields(body);
-    match fields.get(b'C') {
-        Some(b"0A000") => fields.get(b'R') == Some(b"RevalidateCachedQuery"),
-        Some(b"26000") => true,
-        _ => false,
-    }
-}
-
-/// Whether an error says that the statement is gone.
-fn is_missing(body: &[u8]) -> bool {
-    ErrorFields(body).get(b'C') == Some(sqlstate::INVALID_STATEMENT_NAME.as_bytes())
 }
 
 /// Messages that are read, not only passed on.

@@ -10,6 +10,7 @@
 //! | `statements` | prepared statements among what a client says |
 //! | `commands` | what Sluice carries out by itself of what a client says |
 //! | `backend` | what a server says, on its way to a client |
+//! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `lease` | who has which server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
@@ -18,6 +19,7 @@ mod backend;
 mod cancel;
 mod commands;
 mod frontend;
+mod healing;
 mod lease;
 mod login;
 mod opening;

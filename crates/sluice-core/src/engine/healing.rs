@@ -1,0 +1,92 @@
+//! Healing: a shared statement that its server calls stale, or no longer has, is prepared again there, and the batch
+//! that used it is sent again, before the client hears of it (docs/decisions/0004). The client prepared it once, on
+//! whatever server; that another server's copy is of no use is not for it to mend.
+//!
+//! What may have had an effect must not be done twice: only the first use in a transaction is healed, and only while
+//! all that was sent is at hand. Unless the statement is gone, another shape of its result must be no surprise to the
+//! client either. Where that does not hold the client gets the error, and the statement is prepared again at its next
+//! use.
+
+use sluice_wire::{
+    ErrorFields,
+    message::{self, Parse, TransactionStatus, backend, frontend},
+    sqlstate,
+};
+
+use crate::{
+    io::Io,
+    replies::{Expected, ParseSent},
+    server::ReplayState,
+    statement::{StatementId, server_name},
+};
+
+use super::backend::{OutOfStep, Relay, Verdict};
+
+impl<I: Io> Relay<'_, I> {
+    /// The first statement of a transaction was stale, and all that was sent can be sent again.
+    pub(super) fn begin_healing(&mut self, is_missing: bool) -> bool {
+        let replay = &mut self.server.replay;
+        let Some(statement) = &replay.statement else { return false };
+        let first = match self.server.replies.front() {
+            Some(Expected::Bind(Some(id)) | Expected::Describe(Some(id), _)) => *id == statement.id,
+            _ => false,
+        };
+        let possible = first
+            && replay.state == ReplayState::Whole
+            && (replay.shape_free || is_missing)
+            && self.server.status == TransactionStatus::Idle;
+        if possible {
+            replay.state = ReplayState::Healing;
+        }
+        possible
+    }
+
+    pub(super) fn while_healing(&mut self, tag: u8, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        if tag != backend::READY_FOR_QUERY {
+            return Ok(if tag == backend::NOTICE_RESPONSE { Verdict::Pass } else { Verdict::Swallow });
+        }
+        let replay = &mut self.server.replay;
+        replay.state = ReplayState::Off;
+        let (Some(statement), Some(b'I')) = (replay.statement.take(), body.first()) else {
+            return Err(OutOfStep("a stale statement left it inside a transaction"));
+        };
+        let mut out = Vec::with_capacity(replay.bytes.len() + statement.definition.len() + 64);
+        message::put_statement_message(&mut out, frontend::CLOSE, &server_name(statement.id));
+        Parse::write(&mut out, &statement.name, &statement.definition);
+        out.extend_from_slice(&replay.bytes);
+        let parse = ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None };
+        self.server.replies.push_front(Expected::Parse(parse));
+        self.server.replies.push_front(Expected::Evict(statement.id));
+        // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.
+        self.server.statements.forget_shape(statement.id);
+        if let Some((_, session)) = &mut self.client {
+            session.untell(statement.id);
+        }
+        self.io.send(self.server.conn, &out);
+        self.resumes = true;
+        Ok(Verdict::Swallow)
+    }
+
+    /// A shared statement on the server is of no use any more, unless a message behind this batch closes it anyway.
+    pub(super) fn has_become_stale(&mut self, id: StatementId) {
+        if !self.server.replies.closes(id) && self.server.statements.remove(id) {
+            self.server.stale.push(id);
+        }
+    }
+}
+
+/// Whether an error says that a prepared statement no longer fits the schema, or is gone. The routine's name is the
+/// same in every language (`plancache.c`, `prepare.c`).
+pub(super) fn is_stale(body: &[u8]) -> bool {
+    let fields = ErrorFields(body);
+    match fields.get(b'C') {
+        Some(b"0A000") => fields.get(b'R') == Some(b"RevalidateCachedQuery"),
+        Some(b"26000") => true,
+        _ => false,
+    }
+}
+
+/// Whether an error says that the statement is gone.
+pub(super) fn is_missing(body: &[u8]) -> bool {
+    ErrorFields(body).get(b'C') == Some(sqlstate::INVALID_STATEMENT_NAME.as_bytes())
+}
