@@ -8,6 +8,7 @@ mod table;
 use std::time::Duration;
 
 use sluice_core::settings::PoolSettings;
+use sluice_wire::message;
 
 use table::{Side, Table, answers, bind, execute, parse, parse_typed, query, sync, terminate};
 
@@ -145,7 +146,7 @@ fn a_server_that_has_begun_is_not_free_before_it_says_so() {
     let (mut table, client, server) = seated(one());
     let other = table.client();
     // A Flush brings the BEGIN's answers; nothing is owed then, and no ReadyForQuery has told of the transaction.
-    let flush = b"H\0\0\0\x04".to_vec();
+    let flush = message::FLUSH.to_vec();
     table.says(client, &[parse("", "BEGIN"), bind("", 0), execute(), parse("", "SELECT 1"), flush].concat());
     assert_eq!(table.hears(server), "P(: BEGIN) B() E P(: SELECT 1) S");
     table.says(server, &answers("1 2 C(BEGIN) 1"));
@@ -261,7 +262,8 @@ fn a_batch_that_something_follows_is_not_sent_again() {
 #[test]
 fn a_name_that_was_closed_in_a_batch_that_failed_is_back() {
     let (mut table, client, server) = prepared("SELECT 1");
-    let close = [&b"C\0\0\0\x07Sa\0"[..]].concat();
+    let mut close = Vec::new();
+    message::put_statement_message(&mut close, message::frontend::CLOSE, b"a");
     table.says(client, &[parse("", "nonsense"), close, sync()].concat());
     assert_eq!(table.hears(server), "P(: nonsense) S");
     table.says(server, &answers("E(42601) Z(I)"));
@@ -281,4 +283,26 @@ fn a_transaction_that_is_left_open_is_rolled_back_before_anybody_gets_the_server
     assert_eq!(table.hears(server), "Q(ROLLBACK)");
     table.says(server, &answers("C(ROLLBACK) Z(I)"));
     assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
+
+#[test]
+fn a_deallocate_that_is_bound_outlives_its_statement() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    table.says(client, &[parse("", "DEALLOCATE a"), bind("", 0), parse("", "BEGIN"), execute(), sync()].concat());
+    assert_eq!((table.hears(client).as_str(), table.hears(server).as_str()), ("1 2 1 C(DEALLOCATE) Z(I)", ""));
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(a) E S", "it is gone");
+}
+
+#[test]
+fn a_deallocate_that_is_bound_goes_with_its_transaction() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    table.says(client, &[query("BEGIN"), parse("", "DEALLOCATE a"), bind("", 0), run("nowhere")].concat());
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T) 1 2");
+    table.says(server, &answers("1 2 C(BEGIN) E(26000) Z(E)"));
+    table.says(client, &[execute(), sync(), query("ROLLBACK")].concat());
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E B(nowhere) E S E S Q(ROLLBACK)");
+    table.says(server, &answers("E(34000) Z(E) C(ROLLBACK) Z(I)"));
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S", "it is still there");
 }
