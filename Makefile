@@ -4,12 +4,13 @@ ARGS ?=
 SECONDS_EACH ?= 60
 SEEDS ?= 20000
 
-.PHONY: help up test lint bench-peers soak fuzz reference
+.PHONY: help up test lint deb bench-peers soak fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
 	@echo 'make test         all tests'
 	@echo 'make lint         rustfmt and clippy'
+	@echo 'make deb          a Debian package of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulation with many seeds                (SEEDS=20000)'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
@@ -24,6 +25,9 @@ test:
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+deb:
+	@scripts/extension.sh --deb
 
 bench-peers:
 	scripts/bench-deps.sh

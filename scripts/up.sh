@@ -1,10 +1,11 @@
 #!/bin/sh
-# What `make up` runs: installs what is missing (PostgreSQL, a linker for Rust), builds Sluice, starts it.
+# What `make up` runs: installs what is missing (PostgreSQL, a linker for Rust), builds Sluice, starts it. Debian's
+# PostgreSQL 15 gets the extension as well.
 #
 #   make up ARGS="--data DIR --listen ADDR:PORT"      or      scripts/up.sh --data DIR --listen ADDR:PORT
 #
-# It changes nothing on the system but by apt-get. A PostgreSQL that Debian starts by itself on installation is stopped
-# again: Sluice starts its own. One that was there before is left alone.
+# It changes nothing on the system but by apt-get and dpkg. A PostgreSQL that Debian starts by itself on installation is
+# stopped again: Sluice starts its own. One that was there before is left alone.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,26 +21,45 @@ have_postgresql() {
     command -v postgres >/dev/null 2>&1
 }
 
+# Each step says by itself whether it failed: `set -e` does not hold where the caller goes on after a failure.
 install() {
-    command -v apt-get >/dev/null 2>&1 || { say "missing:$1; install them by your system's means"; exit 1; }
+    command -v apt-get >/dev/null 2>&1 || { say "missing:$1; install them by your system's means"; return 1; }
     root=
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null 2>&1 || { say "missing:$1; install them as root: apt-get install$1"; exit 1; }
+        command -v sudo >/dev/null 2>&1 || { say "missing:$1; install them as root: apt-get install$1"; return 1; }
         root=sudo
     fi
     say "installing$1"
     # shellcheck disable=SC2086 # $root is one word or none, $1 a list of names
     {
-        $root apt-get update -q >&2
-        $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $1 >&2
+        $root apt-get update -q >&2 || return 1
+        $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $1 >&2 || return 1
     }
-    case $1 in *postgresql*)
+    # The server's package, not one that is only named after it.
+    case "$1 " in *" postgresql "* | *" postgresql-15 "*)
         if [ -d /run/systemd/system ]; then
             $root systemctl disable --now postgresql >&2 || true
         elif [ -x /etc/init.d/postgresql ]; then
             $root /etc/init.d/postgresql stop >&2 || true
         fi ;;
     esac
+}
+
+# Builds and installs the extension, for Debian's PostgreSQL 15. Who names another PostgreSQL has scripts/extension.sh.
+extension() {
+    case " $* " in
+        *" --pg-bin"?"/usr/lib/postgresql/15/bin"*) ;;
+        *" --pg-bin"*) return 0 ;;
+    esac
+    [ -x /usr/lib/postgresql/15/bin/postgres ] || return 0
+    missing=
+    command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+    command -v make >/dev/null 2>&1 || missing="$missing make"
+    [ -e /usr/include/postgresql/15/server/postgres.h ] || missing="$missing postgresql-server-dev-15"
+    # Debian's server headers include it.
+    [ -e /usr/include/gssapi.h ] || missing="$missing libkrb5-dev"
+    [ -z "$missing" ] || install "$missing" || return 1
+    scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 }
 
 if ! command -v cargo >/dev/null 2>&1; then
@@ -53,7 +73,8 @@ if ! have_postgresql "$@"; then
     # Debian 12 has 15; others have one of their own behind the plain name.
     if apt-cache show postgresql-15 >/dev/null 2>&1; then missing="$missing postgresql-15"; else missing="$missing postgresql"; fi
 fi
-[ -z "$missing" ] || install "$missing"
+[ -z "$missing" ] || install "$missing" || exit 1
+extension "$@" || say "the extension could not be installed; going on without it"
 
 say "building (the first time takes a few minutes)"
 cargo build --release --locked --quiet -p sluice

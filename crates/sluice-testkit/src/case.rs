@@ -2,20 +2,24 @@
 
 use std::{fmt, path::PathBuf};
 
-/// A PostgreSQL that tests run with: the oldest that is in wide use here, and the newest.
+/// A PostgreSQL that tests run with. The pool's run with the oldest that is in wide use here, and the newest; the
+/// extension's with 16 as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// Debian's 15.
     V15,
+    /// 16, by `scripts/test-deps.sh`.
+    V16,
     /// 18, by `scripts/test-deps.sh`.
     V18,
 }
 
 impl Version {
-    /// The folder of its programs; `SLUICE_TEST_PG15_BIN` and `SLUICE_TEST_PG18_BIN` name others.
+    /// The folder of its programs; `SLUICE_TEST_PG15_BIN` and the like name others.
     pub fn bin_dir(self) -> PathBuf {
         let (variable, usual) = match self {
             Self::V15 => ("SLUICE_TEST_PG15_BIN", PathBuf::from("/usr/lib/postgresql/15/bin")),
+            Self::V16 => ("SLUICE_TEST_PG16_BIN", repository().join("target/postgresql-16/bin")),
             Self::V18 => ("SLUICE_TEST_PG18_BIN", repository().join("target/postgresql-18/bin")),
         };
         let dir = std::env::var_os(variable).map_or(usual, PathBuf::from);
@@ -28,6 +32,7 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::V15 => "PostgreSQL 15",
+            Self::V16 => "PostgreSQL 16",
             Self::V18 => "PostgreSQL 18",
         })
     }

@@ -38,4 +38,9 @@ pub fn send(pid: u32, signal: Signal) {
     signal::kill(Pid::from_raw(pid.cast_signed()), signal).unwrap_or_else(|error| panic!("{signal} to {pid}: {error}"));
 }
 
+/// Sends a signal to one process, by its number, if it is still there.
+pub fn try_send(pid: u32, signal: Signal) {
+    let _gone = signal::kill(Pid::from_raw(pid.cast_signed()), signal);
+}
+
 pub use nix::sys::signal::Signal as Kind;

@@ -66,19 +66,22 @@ impl TestServer {
     /// The cluster of that version that the tests of this process share. It ends with the process.
     pub fn shared(version: Version) -> &'static Self {
         static V15: OnceLock<TestServer> = OnceLock::new();
+        static V16: OnceLock<TestServer> = OnceLock::new();
         static V18: OnceLock<TestServer> = OnceLock::new();
         let place = match version {
             Version::V15 => &V15,
+            Version::V16 => &V16,
             Version::V18 => &V18,
         };
+        place.get_or_init(|| Self::start_for_process(version, &[]))
+    }
 
-        place.get_or_init(|| {
-            let mut server = Self::start(version, &[]);
-            // Nothing static is ever dropped: somebody else has to clean up.
-            let place = server.place.take().expect("it has just been made").keep();
-            remove_after_us(&place);
-            server
-        })
+    /// A cluster that ends with the process, for a static: nothing static is ever dropped, so somebody else cleans up.
+    pub fn start_for_process(version: Version, settings: &[(&str, &str)]) -> Self {
+        let mut server = Self::start(version, settings);
+        let place = server.place.take().expect("it has just been made").keep();
+        remove_after_us(&place);
+        server
     }
 
     /// A cluster of one's own, for tests that hurt it.
@@ -159,6 +162,22 @@ impl TestServer {
         let mut config = postgres::Config::new();
         config.host_path(self.socket_dir()).port(self.port()).user(user).dbname(database);
         config.connect(NoTls).unwrap_or_else(|error| panic!("{user} to {database}, straight: {error:?}"))
+    }
+
+    /// A connection straight to the server, if it takes one now.
+    pub fn try_connect(&self, user: &str, database: &str) -> Option<Client> {
+        let mut config = postgres::Config::new();
+        config.host_path(self.socket_dir()).port(self.port()).user(user).dbname(database);
+        config.connect(NoTls).ok()
+    }
+
+    /// One value, as the superuser in the database `postgres`, if the server answers now.
+    pub fn try_value(&self, sql: &str) -> Option<String> {
+        let rows = self.try_connect("postgres", "postgres")?.simple_query(sql).ok()?;
+        rows.iter().find_map(|message| match message {
+            postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
     }
 
     /// A raw connection straight to the server.

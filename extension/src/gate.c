@@ -1,0 +1,579 @@
+/*
+ * gate.c
+ *		Gates in shared memory: taking a place, waiting for one, giving it back.
+ *
+ * A gate has a number of places.  Who finds one free takes it by one atomic
+ * operation on Gate.running, and gives it back by another.  Who finds none
+ * stands in the gate's queue, which is kept under the gate's lock, and sleeps
+ * on its latch.  Whoever gives a place back wakes the queue's first one, and
+ * nobody else: a place that falls free costs one wake-up, however many wait.
+ *
+ * The place is not handed over, it is free meanwhile.  A session that comes
+ * just then may take it before the one that was woken, which saves two
+ * switches between processes where statements are short; but only while the
+ * first in the queue has waited less than OVERTAKING_US.  From then on newcomers
+ * queue up behind it, so nobody is overtaken for longer than that after having
+ * become the first, and among those who queue, first come is first served.
+ *
+ * No wake-up is lost: who joins the queue counts itself in Gate.waiting, and
+ * looks for a free place after that; who frees a place looks at Gate.waiting
+ * after that.  Both are full barriers, so one of them sees the other.
+ *
+ * Waiting can't be part of a deadlock for long.  Each DeadlockTimeout, as often
+ * as PostgreSQL looks for deadlocks between locks, a session that waits looks
+ * at two things, and goes in above the limit if it finds
+ *
+ * - that somebody waits for a lock that it holds, be it of a single statement,
+ *	 which has locked its tables when it was planned, or an advisory one;
+ * - being the first, that no place was given back since it looked before, and
+ *	 that none of those inside does anything: each waits for its client, a lock,
+ *	 or an extension such as dblink, any of which may wait for one outside.
+ *
+ * A session passes up to three gates: of its role, of its database, of its
+ * class, always in this order, so that gates can't be waited for in a circle.
+ *
+ * Locks: a gate's lock is held for a few instructions, never together with
+ * another gate's, and taken behind SluiceShared.lock where both are needed.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "compat.h"
+#include "gate.h"
+#include "libpq/libpq-be.h"
+#include "port/pg_bitutils.h"
+#include "storage/latch.h"
+#include "storage/procarray.h"
+#include "utils/snapmgr.h"
+#include "utils/wait_event.h"
+
+/* How long the first in the queue may be overtaken by who has just come, us. */
+#define OVERTAKING_US	1000
+
+SluiceShared *sluice_shared = NULL;
+
+/* This session's place, once it has passed a gate. */
+static Seat *my_seat = NULL;
+
+/* The gates of this session's role and database, or -1, as of a generation. */
+static int	my_role_gate = -1;
+static int	my_database_gate = -1;
+static uint32 my_generation = 0;
+
+static Seat *
+seat_of(int number)
+{
+	return &sluice_shared->seat[number];
+}
+
+static LWLock *
+lock_of(int gate)
+{
+	return &sluice_shared->gate_locks[gate].lock;
+}
+
+const char *
+gate_class_name(int class)
+{
+	static const char *const names[GATE_CLASSES] = {
+		"transaction", "autocommit", "query", "bigquery"
+	};
+
+	return names[class];
+}
+
+Size
+sluice_shared_size(void)
+{
+	return add_size(offsetof(SluiceShared, seat),
+					mul_size(SLUICE_MAX_BACKENDS(), sizeof(Seat)));
+}
+
+/* Called where shared memory is made or attached to, under AddinShmemInitLock. */
+void
+sluice_shared_init(bool found)
+{
+	if (found)
+		return;
+	memset(sluice_shared, 0, sluice_shared_size());
+	sluice_shared->gate_locks = GetNamedLWLockTranche("sluice_gate");
+	sluice_shared->lock = &sluice_shared->gate_locks[GATES].lock;
+	sluice_shared->seats = SLUICE_MAX_BACKENDS();
+	pg_atomic_init_u32(&sluice_shared->generation, 1);
+	for (int i = 0; i < GATES; i++)
+	{
+		Gate	   *gate = &sluice_shared->gates[i];
+
+		pg_atomic_init_u32(&gate->running, 0);
+		pg_atomic_init_u32(&gate->limit, 0);
+		pg_atomic_init_u32(&gate->waiting, 0);
+		pg_atomic_init_u64(&gate->first_since, 0);
+		gate->first = gate->last = -1;
+		if (i < GATE_CLASSES)
+		{
+			gate->kind = KIND_CLASS;
+			strlcpy(gate->name, gate_class_name(i), NAMEDATALEN);
+		}
+	}
+	for (int i = 0; i < sluice_shared->seats; i++)
+	{
+		Seat	   *seat = seat_of(i);
+
+		for (int place = 0; place < HELD_MAX; place++)
+			seat->held[place] = -1;
+		seat->waits_for = seat->next = seat->previous = -1;
+	}
+}
+
+/* Whether a gate has a free place, and it has been taken. */
+static bool
+take_place(Gate *gate, uint32 reserve)
+{
+	uint32		running = pg_atomic_read_u32(&gate->running);
+	uint32		limit = pg_atomic_read_u32(&gate->limit) + reserve;
+
+	while (running < limit)
+	{
+		if (pg_atomic_compare_exchange_u32(&gate->running, &running, running + 1))
+			return true;
+	}
+	return false;
+}
+
+static bool
+has_place(Gate *gate)
+{
+	return pg_atomic_read_u32(&gate->running) < pg_atomic_read_u32(&gate->limit);
+}
+
+/* Whether a newcomer need not queue up behind those who wait. */
+static bool
+may_overtake(Gate *gate)
+{
+	TimestampTz since;
+
+	if (pg_atomic_read_u32(&gate->waiting) == 0)
+		return true;
+	if (!has_place(gate))
+		return false;
+	since = (TimestampTz) pg_atomic_read_u64(&gate->first_since);
+	return since == 0 || GetCurrentTimestamp() - since < OVERTAKING_US;
+}
+
+/*
+ * Wakes a gate's first waiter, if there is a place for it. To be called under
+ * the gate's lock.
+ */
+static void
+wake_first(Gate *gate)
+{
+	uint32		limit = pg_atomic_read_u32(&gate->limit);
+	Seat	   *seat;
+
+	if (gate->first < 0)
+		return;
+	seat = seat_of(gate->first);
+	if (!seat->is_woken &&
+		(limit == 0 || pg_atomic_read_u32(&gate->running) < limit + seat->reserve))
+	{
+		seat->is_woken = true;
+		SetLatch(&GetPGProcByNumber(gate->first)->procLatch);
+	}
+}
+
+/* Wakes a gate's first waiter, if there is a place for it. */
+void
+gate_wake_first(int number)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+
+	if (pg_atomic_read_u32(&gate->waiting) == 0)
+		return;
+	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
+	wake_first(gate);
+	LWLockRelease(lock_of(number));
+}
+
+static void
+note_first(Gate *gate)
+{
+	pg_atomic_write_u64(&gate->first_since,
+						gate->first < 0 ? 0 : (uint64) seat_of(gate->first)->since);
+}
+
+/* Joins a gate's queue. To be called under the gate's lock. */
+static void
+join_queue(Gate *gate, int number, uint32 reserve)
+{
+	int			me = SLUICE_MY_PROC_NUMBER;
+
+	my_seat->since = GetCurrentTimestamp();
+	my_seat->reserve = reserve;
+	my_seat->is_woken = false;
+	my_seat->next = -1;
+	my_seat->previous = gate->last;
+	if (gate->last >= 0)
+		seat_of(gate->last)->next = me;
+	else
+		gate->first = me;
+	gate->last = me;
+	my_seat->waits_for = number;
+	note_first(gate);
+	pg_atomic_fetch_add_u32(&gate->waiting, 1);
+}
+
+/*
+ * Leaves a gate's queue, and lets the next one know if there is a place for it
+ * too. To be called under the gate's lock.
+ */
+static void
+leave_queue(Gate *gate)
+{
+	if (my_seat->previous >= 0)
+		seat_of(my_seat->previous)->next = my_seat->next;
+	else
+		gate->first = my_seat->next;
+	if (my_seat->next >= 0)
+		seat_of(my_seat->next)->previous = my_seat->previous;
+	else
+		gate->last = my_seat->previous;
+	my_seat->waits_for = my_seat->next = my_seat->previous = -1;
+	pg_atomic_fetch_sub_u32(&gate->waiting, 1);
+	note_first(gate);
+	wake_first(gate);
+}
+
+/* Leaves the queue that this session stands in, if it does, by an error. */
+static void
+give_up(void)
+{
+	int			number = my_seat->waits_for;
+	Gate	   *gate;
+
+	if (number < 0)
+		return;
+	gate = &sluice_shared->gates[number];
+	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
+	gate->given_up++;
+	leave_queue(gate);
+	LWLockRelease(lock_of(number));
+}
+
+/* Notes a wait that has ended well. To be called under the gate's lock. */
+static void
+note_wait(Gate *gate, TimestampTz since)
+{
+	int64		us = Max(GetCurrentTimestamp() - since, 1);
+	int			bucket = Min(pg_leftmost_one_pos64((uint64) us), WAIT_BUCKETS - 1);
+
+	gate->waited++;
+	gate->waited_us += us;
+	gate->wait_us[bucket]++;
+}
+
+/*
+ * Whether none of those inside a gate does anything that could lead to its
+ * giving its place back without somebody else's doing something first.
+ */
+static bool
+is_stalled(int number)
+{
+	uint32		idle = 0;
+
+	for (int i = 0; i < sluice_shared->seats; i++)
+	{
+		Seat	   *seat = seat_of(i);
+
+		for (int place = 0; place < HELD_MAX; place++)
+		{
+			if (seat->held[place] != number)
+				continue;
+			/* That will end by itself. */
+			if (seat->waits_for >= 0)
+				return false;
+			/* A single word, written without a lock by its owner. */
+			switch (((volatile PGPROC *) GetPGProcByNumber(i))->wait_event_info & 0xFF000000)
+			{
+				case PG_WAIT_CLIENT:
+				case PG_WAIT_LOCK:
+				case PG_WAIT_EXTENSION:
+					idle++;
+					break;
+				default:
+					return false;
+			}
+		}
+	}
+	return idle >= pg_atomic_read_u32(&sluice_shared->gates[number].running);
+}
+
+static uint32
+wait_event(int number)
+{
+	static uint32 events[GATE_CLASSES + 1];
+	static const char *const names[GATE_CLASSES + 1] = {
+		"SluiceGateTransaction", "SluiceGateAutocommit", "SluiceGateQuery",
+		"SluiceGateBigquery", "SluiceGateShare"
+	};
+	int			which = Min(number, GATE_CLASSES);
+
+	if (events[which] == 0)
+		events[which] = SLUICE_NEW_WAIT_EVENT(names[which]);
+	return events[which];
+}
+
+static void
+report_timeout(int number)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('5', '3', 'S', '0', '1')),
+			 errmsg("canceling statement due to gate timeout"),
+			 errdetail("The %s gate \"%s\" lets %u in at once, and %u wait.",
+					   gate->kind == KIND_CLASS ? "class" :
+					   gate->kind == KIND_ROLE ? "role" : "database",
+					   gate->name,
+					   pg_atomic_read_u32(&gate->limit),
+					   pg_atomic_read_u32(&gate->waiting)),
+			 errhint("Try again later, raise \"sluice.gate_timeout\", or raise the gate's limit if the server has room to spare.")));
+}
+
+/* What a waiter has to know between two looks at its gate. */
+typedef struct Wait
+{
+	int			number;
+	TimestampTz since;
+	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
+	bool		was_first;		/* in the queue, then */
+} Wait;
+
+/*
+ * Whether this session has to go in above the limit, lest those inside wait
+ * for it for ever.
+ */
+static bool
+breaks_deadlock(Wait *wait)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		was_first = wait->was_first;
+
+	if (wait->looked != 0 &&
+		!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout))
+		return false;
+	wait->looked = now;
+	wait->was_first = sluice_shared->gates[wait->number].first == SLUICE_MY_PROC_NUMBER;
+	if (sluice_holds_up_others())
+		return true;
+	/* Had a place been given back since then, it would be ours. */
+	return was_first && is_stalled(wait->number);
+}
+
+/* How long to sleep at most, in ms. */
+static long
+sleep_ms(Wait *wait)
+{
+	long		ms = DeadlockTimeout;
+
+	if (sluice_gate_timeout > 0)
+	{
+		long		waited = TimestampDifferenceMilliseconds(wait->since, GetCurrentTimestamp());
+
+		if (waited >= sluice_gate_timeout)
+			report_timeout(wait->number);
+		ms = Min(ms, sluice_gate_timeout - waited);
+	}
+	return ms;
+}
+
+/*
+ * Waits in a gate's queue until there is a place; whether one was taken. There
+ * is none to take if the gate is opened for good meanwhile.
+ */
+static bool
+wait_in_queue(int number, uint32 reserve)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+	Wait		wait = {.number = number};
+
+	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
+	join_queue(gate, number, reserve);
+	LWLockRelease(lock_of(number));
+	wait.since = my_seat->since;
+
+	for (;;)
+	{
+		bool		is_over = breaks_deadlock(&wait);
+		bool		is_open = pg_atomic_read_u32(&gate->limit) == 0;
+
+		if (is_over || is_open || gate->first == SLUICE_MY_PROC_NUMBER)
+		{
+			bool		taken = false;
+
+			LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
+			my_seat->is_woken = false;
+			if (is_over)
+			{
+				pg_atomic_fetch_add_u32(&gate->running, 1);
+				gate->over_limit++;
+				taken = true;
+			}
+			else if (!is_open)
+				taken = take_place(gate, reserve);
+			if (taken || is_open)
+			{
+				note_wait(gate, my_seat->since);
+				leave_queue(gate);
+				LWLockRelease(lock_of(number));
+				return taken;
+			}
+			LWLockRelease(lock_of(number));
+		}
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 sleep_ms(&wait), wait_event(number));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* Passes one gate, and notes it in the session's place. */
+static void
+pass(int number, int place)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+	bool		taken;
+
+	if (pg_atomic_read_u32(&gate->limit) == 0)
+		return;
+	taken = may_overtake(gate) && take_place(gate, 0);
+	if (!taken)
+	{
+		uint32		reserve = superuser_arg(GetSessionUserId()) ? sluice_superuser_reserved : 0;
+
+		taken = reserve > 0 && take_place(gate, reserve);
+		if (!taken)
+		{
+			/* Looking that up may have taken a snapshot. */
+			InvalidateCatalogSnapshotConditionally();
+			PG_TRY();
+			{
+				taken = wait_in_queue(number, reserve);
+			}
+			PG_CATCH();
+			{
+				give_up();
+				PG_RE_THROW();
+			}
+			PG_END_TRY();
+		}
+	}
+	if (taken)
+	{
+		my_seat->held[place] = number;
+		my_seat->admitted[number]++;
+	}
+}
+
+/* Finds the gates of this session's role and database. */
+static void
+find_keyed_gates(uint32 generation)
+{
+	my_role_gate = my_database_gate = -1;
+	LWLockAcquire(sluice_shared->lock, LW_SHARED);
+	for (int i = GATE_CLASSES; i < GATES; i++)
+	{
+		Gate	   *gate = &sluice_shared->gates[i];
+
+		if (gate->kind == KIND_ROLE && strcmp(gate->name, MyProcPort->user_name) == 0)
+			my_role_gate = i;
+		if (gate->kind == KIND_DATABASE && strcmp(gate->name, MyProcPort->database_name) == 0)
+			my_database_gate = i;
+	}
+	LWLockRelease(sluice_shared->lock);
+	my_generation = generation;
+}
+
+static void
+leave_at_exit(int code, Datum arg)
+{
+	gate_leave();
+}
+
+/* Whether this session has passed, or stands before, a gate. */
+bool
+gate_is_inside(void)
+{
+	return my_seat != NULL &&
+		(my_seat->held[0] >= 0 || my_seat->held[1] >= 0 || my_seat->held[2] >= 0);
+}
+
+/*
+ * Lets this session in, at once or after a wait, which may end with an error.
+ * It has to be a client's.
+ */
+void
+gate_enter(GateClass class)
+{
+	uint32		generation = pg_atomic_read_u32(&sluice_shared->generation);
+
+	if (my_seat == NULL)
+	{
+		my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
+		before_shmem_exit(leave_at_exit, (Datum) 0);
+	}
+	if (my_generation != generation)
+		find_keyed_gates(generation);
+	if (my_role_gate >= 0)
+		pass(my_role_gate, 0);
+	if (my_database_gate >= 0)
+		pass(my_database_gate, 1);
+	pass(class, 2);
+}
+
+/* Gives back what this session holds. Does not fail. */
+void
+gate_leave(void)
+{
+	if (my_seat == NULL)
+		return;
+	give_up();
+	for (int place = HELD_MAX - 1; place >= 0; place--)
+	{
+		int			number = my_seat->held[place];
+
+		if (number < 0)
+			continue;
+		my_seat->held[place] = -1;
+		pg_atomic_fetch_sub_u32(&sluice_shared->gates[number].running, 1);
+		gate_wake_first(number);
+	}
+}
+
+/* How many a gate has let in since the server started. */
+uint64
+gate_admitted(int number)
+{
+	uint64		sum = 0;
+
+	for (int i = 0; i < sluice_shared->seats; i++)
+		sum += ((volatile Seat *) seat_of(i))->admitted[number];
+	return sum;
+}
+
+/* Forgets what has been counted so far. */
+void
+gate_reset(void)
+{
+	for (int i = 0; i < GATES; i++)
+	{
+		Gate	   *gate = &sluice_shared->gates[i];
+		uint64		admitted = gate_admitted(i);
+
+		LWLockAcquire(lock_of(i), LW_EXCLUSIVE);
+		gate->admitted_before = admitted;
+		gate->waited = gate->waited_us = gate->over_limit = gate->given_up = 0;
+		memset(gate->wait_us, 0, sizeof(gate->wait_us));
+		LWLockRelease(lock_of(i));
+	}
+}

@@ -1,0 +1,147 @@
+/*
+ * gate.h
+ *		What the parts of the gate know of each other.
+ *
+ * A gate lets a limited number of transactions run and lets the others wait
+ * where they hold nothing, or as little as can be.  gate.c has the gates
+ * themselves: taking a place, waiting for one, giving it back.  hooks.c says
+ * when a session has to pass which.  settings.c reads what they are limited
+ * to, keeper.c puts that into force and finds the limit where it is "auto",
+ * views.c shows it all.
+ */
+#ifndef SLUICE_GATE_H
+#define SLUICE_GATE_H
+
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+#include "utils/timestamp.h"
+
+/* What a session passes a gate with. */
+typedef enum GateClass
+{
+	GATE_TRANSACTION,			/* a transaction block, at its BEGIN */
+	GATE_AUTOCOMMIT,			/* a single statement that writes */
+	GATE_QUERY,					/* a single statement that reads */
+	GATE_BIGQUERY				/* a single statement of a high cost */
+} GateClass;
+
+#define GATE_CLASSES	4
+
+/* Gates of roles and of databases. */
+#define KEYED_GATES		64
+#define GATES			(GATE_CLASSES + KEYED_GATES)
+
+/* Gates that one session passes: its role's, its database's, its class's. */
+#define HELD_MAX		3
+
+/* A limit that the keeper is to find. */
+#define LIMIT_AUTO		(-1)
+
+/* Waits from under 2^1 us, 2^2 us, ... ; the last one has all that are longer. */
+#define WAIT_BUCKETS	28
+
+typedef enum GateKind
+{
+	KIND_CLASS,
+	KIND_ROLE,
+	KIND_DATABASE
+} GateKind;
+
+/*
+ * A gate, in shared memory.
+ *
+ * running may change at any time; what may be taken is taken by one atomic
+ * operation. limit is the keeper's to change. waiting and first_since change
+ * under the gate's lock and are read without it. The rest is read and changed
+ * under the lock.
+ */
+typedef struct Gate
+{
+	pg_atomic_uint32 running;	/* places taken */
+	pg_atomic_uint32 limit;		/* places there are; 0: this is no gate */
+	pg_atomic_uint32 waiting;	/* length of the queue */
+	pg_atomic_uint64 first_since;	/* since when its first one waits */
+	int			first;			/* its first and last one, by number; or -1 */
+	int			last;
+	uint64		waited;			/* how many were let in after a wait */
+	uint64		waited_us;		/* how long they waited together */
+	uint64		over_limit;		/* how many were let in above the limit */
+	uint64		given_up;		/* how many left the queue by an error */
+	uint64		wait_us[WAIT_BUCKETS];	/* histogram of waits that ended */
+	uint64		admitted_before;	/* what had been let in at the last reset */
+	GateKind	kind;			/* keyed gates: under SluiceShared.lock */
+	char		name[NAMEDATALEN];
+	char		pad[PG_CACHE_LINE_SIZE];	/* apart from the next one */
+} Gate;
+
+/*
+ * A session's own place in shared memory, by the number of its process.
+ *
+ * held and admitted are written by that session alone, and read by others
+ * without a lock. The rest is written by it, and next, previous and is_woken
+ * also by its neighbours in the queue, under the gate's lock.
+ */
+typedef struct Seat
+{
+	int			held[HELD_MAX]; /* gates passed, or -1 */
+	int			waits_for;		/* the gate, or -1 */
+	TimestampTz since;			/* since when it waits */
+	int			next;
+	int			previous;
+	uint32		reserve;		/* places above the limit that it may take */
+	bool		is_woken;		/* its latch was set, and it has not looked yet */
+	uint64		admitted[GATES];
+} Seat;
+
+typedef struct SluiceShared
+{
+	LWLock	   *lock;			/* protects kind and name of keyed gates */
+	LWLockPadded *gate_locks;	/* one a gate */
+	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
+	int			seats;
+	int			keeper_pid;		/* who wants to know of new settings */
+	Gate		gates[GATES];
+	Seat		seat[FLEXIBLE_ARRAY_MEMBER];
+} SluiceShared;
+
+extern SluiceShared *sluice_shared;
+
+/* gate.c */
+extern Size sluice_shared_size(void);
+extern void sluice_shared_init(bool found);
+extern void gate_enter(GateClass class);
+extern void gate_leave(void);
+extern bool gate_is_inside(void);
+extern void gate_wake_first(int gate);
+extern uint64 gate_admitted(int gate);
+extern void gate_reset(void);
+extern const char *gate_class_name(int class);
+
+/* settings.c */
+typedef struct KeyedLimit
+{
+	int			limit;
+	char		name[NAMEDATALEN];
+} KeyedLimit;
+
+typedef struct KeyedLimits
+{
+	int			count;
+	KeyedLimit	limit[FLEXIBLE_ARRAY_MEMBER];
+} KeyedLimits;
+
+extern int	sluice_concurrency[GATE_CLASSES];
+extern const KeyedLimits *sluice_role_limits;
+extern const KeyedLimits *sluice_database_limits;
+extern int	sluice_gate_timeout;
+extern double sluice_bigquery_cost;
+extern int	sluice_superuser_reserved;
+extern void sluice_define_settings(void);
+extern bool sluice_is_exempt(const char *role, const char *database);
+
+/* keeper.c */
+extern void sluice_register_keeper(void);
+extern void sluice_publish_limits(void);
+extern int	sluice_first_limit(void);
+
+#endif							/* SLUICE_GATE_H */

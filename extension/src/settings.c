@@ -1,0 +1,254 @@
+/*
+ * settings.c
+ *		The gate's settings, as they stand in the configuration.
+ *
+ * All may be changed by a reload.  What they say of limits comes into force
+ * when the keeper has read it (keeper.c); the rest each session reads for
+ * itself.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "compat.h"
+#include "gate.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/varlena.h"
+
+/* As many sessions as PostgreSQL can have (MAX_BACKENDS). */
+#define LIMIT_MAX	0x3FFFF
+
+int			sluice_concurrency[GATE_CLASSES];
+const KeyedLimits *sluice_role_limits = NULL;
+const KeyedLimits *sluice_database_limits = NULL;
+int			sluice_gate_timeout = 0;
+double		sluice_bigquery_cost = 0;
+int			sluice_superuser_reserved = 3;
+
+static char *concurrency_text[GATE_CLASSES];
+static char *role_limits_text = NULL;
+static char *database_limits_text = NULL;
+static char *exempt_roles = NULL;
+static char *exempt_databases = NULL;
+
+/* Whether this session is exempt, once that has been found out. */
+static bool exempt_is_known = false;
+static bool is_exempt = false;
+
+/* A limit: a number; whether the text is one. */
+static bool
+read_limit(const char *text, int *limit)
+{
+	char	   *end;
+	long		value;
+
+	errno = 0;
+	value = strtol(text, &end, 10);
+	while (isspace((unsigned char) *end))
+		end++;
+	if (end == text || *end != '\0' || errno != 0 || value < 0 || value > LIMIT_MAX)
+		return false;
+	*limit = (int) value;
+	return true;
+}
+
+static bool
+check_concurrency(char **text, void **extra, GucSource source)
+{
+	int		   *limit = sluice_guc_alloc(sizeof(int));
+
+	if (limit == NULL)
+		return false;
+	if (pg_strcasecmp(*text, "auto") == 0)
+		*limit = LIMIT_AUTO;
+	else if (!read_limit(*text, limit))
+	{
+		GUC_check_errdetail("It is a number from 0, which means no limit, to %d, or \"auto\".", LIMIT_MAX);
+		return false;
+	}
+	*extra = limit;
+	return true;
+}
+
+/* One for each class, since an assign hook does not hear what it is for. */
+#define ASSIGN_CONCURRENCY(name, class) \
+static void \
+name(const char *text, void *extra) \
+{ \
+	sluice_concurrency[class] = *(int *) extra; \
+}
+
+ASSIGN_CONCURRENCY(assign_transaction_concurrency, GATE_TRANSACTION)
+ASSIGN_CONCURRENCY(assign_autocommit_concurrency, GATE_AUTOCOMMIT)
+ASSIGN_CONCURRENCY(assign_query_concurrency, GATE_QUERY)
+ASSIGN_CONCURRENCY(assign_bigquery_concurrency, GATE_BIGQUERY)
+
+/* Limits by name: "reporting=2, batch=4". */
+static bool
+check_keyed_limits(char **text, void **extra, GucSource source)
+{
+	char	   *copy = pstrdup(*text);
+	List	   *items = NIL;
+	ListCell   *cell;
+	KeyedLimits *limits;
+
+	/* Names may be quoted; the limit is part of the item. */
+	if (!SplitGUCList(copy, ',', &items))
+	{
+		GUC_check_errdetail("The list is not well-formed.");
+		return false;
+	}
+	if (list_length(items) > KEYED_GATES / 2)
+	{
+		GUC_check_errdetail("There can be no more than %d of them.", KEYED_GATES / 2);
+		return false;
+	}
+	limits = sluice_guc_alloc(offsetof(KeyedLimits, limit) +
+							  sizeof(KeyedLimit) * list_length(items));
+	if (limits == NULL)
+		return false;
+	limits->count = 0;
+	foreach(cell, items)
+	{
+		char	   *item = (char *) lfirst(cell);
+		char	   *sign = strrchr(item, '=');
+		KeyedLimit *limit = &limits->limit[limits->count];
+
+		if (sign == NULL || sign == item || sign - item >= NAMEDATALEN ||
+			!read_limit(sign + 1, &limit->limit))
+		{
+			GUC_check_errdetail("\"%s\" is not of the form name=limit.", item);
+			return false;
+		}
+		while (sign > item && isspace((unsigned char) sign[-1]))
+			sign--;
+		*sign = '\0';
+		strlcpy(limit->name, item, NAMEDATALEN);
+		limits->count++;
+	}
+	*extra = limits;
+	return true;
+}
+
+static void
+assign_role_limits(const char *text, void *extra)
+{
+	sluice_role_limits = extra;
+}
+
+static void
+assign_database_limits(const char *text, void *extra)
+{
+	sluice_database_limits = extra;
+}
+
+static bool
+check_names(char **text, void **extra, GucSource source)
+{
+	List	   *names = NIL;
+
+	if (SplitIdentifierString(pstrdup(*text), ',', &names))
+		return true;
+	GUC_check_errdetail("The list is not well-formed.");
+	return false;
+}
+
+static void
+assign_names(const char *text, void *extra)
+{
+	exempt_is_known = false;
+}
+
+static bool
+is_among(const char *name, const char *list)
+{
+	char	   *copy = pstrdup(list);
+	List	   *names = NIL;
+	ListCell   *cell;
+	bool		found = false;
+
+	if (SplitIdentifierString(copy, ',', &names))
+	{
+		foreach(cell, names)
+			found |= strcmp((const char *) lfirst(cell), name) == 0;
+	}
+	list_free(names);
+	pfree(copy);
+	return found;
+}
+
+/* Whether sessions of this role, or of this database, pass without a limit. */
+bool
+sluice_is_exempt(const char *role, const char *database)
+{
+	if (!exempt_is_known)
+	{
+		is_exempt = is_among(role, exempt_roles) || is_among(database, exempt_databases);
+		exempt_is_known = true;
+	}
+	return is_exempt;
+}
+
+static void
+define_concurrency(GateClass class, const char *name, const char *what,
+				   const char *boot, GucStringAssignHook assign)
+{
+	DefineCustomStringVariable(name, what,
+							   "A number, 0 for no limit, or \"auto\".",
+							   &concurrency_text[class], boot, PGC_SIGHUP, 0,
+							   check_concurrency, assign, NULL);
+}
+
+void
+sluice_define_settings(void)
+{
+	define_concurrency(GATE_TRANSACTION, "sluice.transaction_concurrency",
+					   "Transaction blocks that run at once; others wait at their BEGIN.",
+					   "auto", assign_transaction_concurrency);
+	define_concurrency(GATE_AUTOCOMMIT, "sluice.autocommit_concurrency",
+					   "Single statements that write and run at once.",
+					   "auto", assign_autocommit_concurrency);
+	define_concurrency(GATE_QUERY, "sluice.query_concurrency",
+					   "Single statements that only read and run at once.",
+					   "auto", assign_query_concurrency);
+	define_concurrency(GATE_BIGQUERY, "sluice.bigquery_concurrency",
+					   "Single statements at or above \"sluice.bigquery_cost\" that run at once.",
+					   "0", assign_bigquery_concurrency);
+	DefineCustomRealVariable("sluice.bigquery_cost",
+							 "Planned cost from which a single statement counts as a big query.",
+							 "In the planner's units (EXPLAIN shows them); 0 for none.",
+							 &sluice_bigquery_cost, 0, 0, 1e300, PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomStringVariable("sluice.role_concurrency",
+							   "Limits of single roles, besides those of classes.",
+							   "As in: reporting=2, batch=4",
+							   &role_limits_text, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_keyed_limits, assign_role_limits, NULL);
+	DefineCustomStringVariable("sluice.database_concurrency",
+							   "Limits of single databases, besides those of classes.",
+							   "As in: archive=2, shop=16",
+							   &database_limits_text, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_keyed_limits, assign_database_limits, NULL);
+	DefineCustomStringVariable("sluice.exempt_roles",
+							   "Roles whose sessions pass without a limit.",
+							   "By the name that a session has logged in with.",
+							   &exempt_roles, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_names, assign_names, NULL);
+	DefineCustomStringVariable("sluice.exempt_databases",
+							   "Databases whose sessions pass without a limit.",
+							   NULL,
+							   &exempt_databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   check_names, assign_names, NULL);
+	DefineCustomIntVariable("sluice.gate_timeout",
+							"How long a session waits at a gate at most; 0 for as long as it takes.",
+							"Behind it comes an error with SQLSTATE 53S01.",
+							&sluice_gate_timeout, 0, 0, INT_MAX, PGC_USERSET,
+							GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("sluice.superuser_reserved",
+							"Places above each limit that are kept for superusers.",
+							NULL,
+							&sluice_superuser_reserved, 3, 0, LIMIT_MAX, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
+	MarkGUCPrefixReserved("sluice");
+}

@@ -1,0 +1,100 @@
+//! What could wait for each other for ever, and does not.
+
+use sluice_testkit::Version;
+
+use crate::{
+    server::{Gate, meanwhile_run, run},
+    versions,
+};
+
+versions!(
+    ddl_behind_a_statement_that_waits,
+    a_lock_of_the_session_that_waits,
+    places_that_nobody_uses,
+    a_server_that_calls_itself,
+);
+
+const SOON: (&str, &str) = ("deadlock_timeout", "100ms");
+
+/// A query is inside and will want a table; another one waits outside and has locked it; DDL stands between them.
+fn ddl_behind_a_statement_that_waits(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), SOON]);
+    let mut holder = gate.session();
+    run(
+        &mut holder,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION late() RETURNS bigint LANGUAGE plpgsql AS $$
+         BEGIN
+           -- Awake, or it would seem to wait for somebody.
+           WHILE NOT pg_try_advisory_xact_lock(1) LOOP PERFORM pg_sleep(0.01); END LOOP;
+           RETURN (SELECT count(*) FROM t);
+         END $$",
+    );
+    run(&mut holder, "SELECT pg_advisory_lock(1)");
+    let inside = meanwhile_run(gate.session(), "SELECT late()");
+    gate.runs("query", 1);
+    let outside = meanwhile_run(gate.session(), "SELECT * FROM t");
+    gate.waits("query", 1);
+    let ddl = meanwhile_run(gate.session(), "ALTER TABLE t ADD COLUMN m int");
+    // Now the first one may run on, into the table that is locked.
+    drop(holder);
+    for handle in [inside, outside, ddl] {
+        handle.join().unwrap().1.unwrap();
+    }
+    assert_eq!(gate.of("query", "concat_ws('/', running, waiting, over_limit)"), "0/0/1");
+}
+
+/// The lock is an advisory one, which a session keeps between its transactions.
+fn a_lock_of_the_session_that_waits(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), SOON]);
+    let (mut first, mut second) = (gate.session(), gate.session());
+    run(&mut second, "SELECT pg_advisory_lock(1)");
+    run(&mut first, "BEGIN");
+    let inside = meanwhile_run(first, "SELECT pg_advisory_lock(1)");
+    let deadlocked = meanwhile_run(second, "BEGIN; SELECT pg_advisory_unlock(1); COMMIT");
+    deadlocked.join().unwrap().1.unwrap();
+    inside.join().unwrap().1.unwrap();
+    assert_eq!(gate.of("transaction", "over_limit"), "1");
+}
+
+/// All places belong to clients that do nothing with them; they may be waiting for the one outside.
+fn places_that_nobody_uses(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "2"), SOON]);
+    let mut inside = [gate.session(), gate.session()];
+    for client in &mut inside {
+        run(client, "BEGIN");
+    }
+    let outside: Vec<_> = (0..3).map(|_| meanwhile_run(gate.session(), "BEGIN; SELECT 1; COMMIT")).collect();
+    for handle in outside {
+        handle.join().unwrap().1.unwrap();
+    }
+    // Where one of them works, the others wait.
+    run(&mut inside[0], "COMMIT");
+    let working = meanwhile_run(gate.session(), "BEGIN; SELECT pg_sleep(1.5); COMMIT");
+    gate.runs("transaction", 2);
+    gate.server.execute("SELECT sluice_gate_reset()");
+    let outside = meanwhile_run(gate.session(), "BEGIN; COMMIT");
+    outside.join().unwrap().1.unwrap();
+    working.join().unwrap().1.unwrap();
+    assert_eq!(gate.of("transaction", "concat_ws('/', over_limit, waited)"), "0/1");
+}
+
+/// By dblink, where it is there.
+fn a_server_that_calls_itself(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), SOON]);
+    if gate.server.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'") == "0" {
+        // The builds of 16 and 18 come without contrib.
+        assert_ne!(version, Version::V15);
+        return;
+    }
+    let mut superuser = gate.database.superuser();
+    run(&mut superuser, "CREATE EXTENSION dblink");
+    let sql = format!(
+        "SELECT * FROM dblink('host={} port={} user=app dbname={}', 'SELECT 7') AS t (n int)",
+        gate.server.socket_dir().display(),
+        gate.server.port(),
+        gate.database.name
+    );
+    run(&mut superuser, &sql);
+    assert_eq!(gate.of("query", "concat_ws('/', over_limit, running)"), "1/0");
+}

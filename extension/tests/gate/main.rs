@@ -1,0 +1,36 @@
+//! The gate in real PostgreSQL servers: 15, 16 and 18.
+//!
+//! Limits are the whole server's, so the tests of one server run one after the other, and those of the three servers
+//! side by side. The extension has to be installed, which `scripts/extension.sh` does.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod crashes;
+mod deadlocks;
+mod limits;
+mod server;
+mod surface;
+mod waits;
+
+use sluice_testkit::Version;
+
+/// Makes a test of each function for each server, named `function::pg15` and so on.
+macro_rules! versions {
+    ($($name:ident),+ $(,)?) => {
+        $(mod $name {
+            use sluice_testkit::Version;
+            #[test]
+            fn pg15() { super::$name(Version::V15); }
+            #[test]
+            fn pg16() { super::$name(Version::V16); }
+            #[test]
+            fn pg18() { super::$name(Version::V18); }
+        })+
+    };
+}
+pub(crate) use versions;
+
+/// Whether that PostgreSQL lets an extension name its wait events.
+fn names_waits(version: Version) -> bool {
+    version == Version::V18
+}

@@ -1,0 +1,356 @@
+//! Who waits where, what ends a wait, and when a place is given back.
+
+use postgres::{Client, error::SqlState};
+use sluice_testkit::Version;
+
+use crate::{
+    names_waits,
+    server::{Gate, Running, code, meanwhile, meanwhile_run, pid_of, run},
+    versions,
+};
+
+versions!(
+    a_block_waits_at_its_begin_and_holds_nothing,
+    a_single_statement_waits_before_it_runs,
+    statements_are_of_the_class_that_they_are,
+    who_is_inside_passes,
+    what_never_waits,
+    each_end_gives_the_place_back,
+    a_wait_can_be_ended,
+    a_wait_has_a_limit,
+    first_come_first_served,
+    several_statements_in_one_string,
+    a_chained_block_waits_at_its_first_statement,
+    a_procedure_that_commits_enters_anew,
+);
+
+const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
+const ONE_QUERY: (&str, &str) = ("sluice.query_concurrency", "1");
+const ONE_WRITE: (&str, &str) = ("sluice.autocommit_concurrency", "1");
+
+fn a_block_waits_at_its_begin_and_holds_nothing(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK]);
+    let (mut first, mut second) = (gate.session(), gate.session());
+    let pid = pid_of(&mut second);
+    run(&mut first, "BEGIN");
+    let waiting = meanwhile_run(second, "BEGIN");
+    gate.waits("transaction", 1);
+    let held = gate.server.value(&format!(
+        "SELECT concat_ws('/', backend_xid IS NULL, backend_xmin IS NULL, state, wait_event_type,
+           (SELECT string_agg(locktype, ',') FROM pg_locks WHERE pid = {pid}))
+         FROM pg_stat_activity WHERE pid = {pid}"
+    ));
+    assert_eq!(held, "t/t/active/Extension/virtualxid");
+    let event = gate.server.value(&format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}"));
+    assert_eq!(event, if names_waits(version) { "SluiceGateTransaction" } else { "Extension" });
+    let row = gate.server.value("SELECT concat_ws('/', name, place, waits > '0', usename) FROM sluice_gate_waiters");
+    assert_eq!(row, "transaction/1/t/app");
+    run(&mut first, "COMMIT");
+    let (_second, outcome) = waiting.join().unwrap();
+    outcome.unwrap();
+    let counted = gate.of("transaction", "concat_ws('/', admitted, waited, over_limit, given_up, waited_ms > 0)");
+    assert_eq!(counted, "2/1/0/0/t");
+    let histogram = gate.of("transaction", "(SELECT sum(n) FROM unnest(wait_histogram) n)");
+    assert_eq!(histogram, "1");
+}
+
+/// A session that is inside by a statement that waits for an advisory lock, which the other one holds.
+fn occupied(gate: &Gate, sql: &'static str) -> (Client, Running) {
+    let mut holder = gate.session();
+    run(&mut holder, "SELECT pg_advisory_lock(1)");
+    let inside = meanwhile_run(gate.session(), sql);
+    (holder, inside)
+}
+
+fn a_single_statement_waits_before_it_runs(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY]);
+    let (holder, inside) = occupied(&gate, "SELECT pg_advisory_lock_shared(1)");
+    gate.runs("query", 1);
+    let waiting = meanwhile(gate.session(), |client| client.query_one("SELECT 7", &[]).unwrap().get::<_, i32>(0));
+    gate.waits("query", 1);
+    // Other classes have places of their own.
+    let mut other = gate.session();
+    run(&mut other, "CREATE TABLE t (n int)");
+    run(&mut other, "INSERT INTO t VALUES (1)");
+    run(&mut other, "BEGIN; SELECT 1; COMMIT");
+    drop(holder);
+    let (_client, seven) = waiting.join().unwrap();
+    assert_eq!(seven, 7);
+    inside.join().unwrap().1.unwrap();
+    gate.runs("query", 0);
+}
+
+fn statements_are_of_the_class_that_they_are(version: Version) {
+    let all = [ONE_QUERY, ONE_WRITE, ("sluice.transaction_concurrency", "9"), ("sluice.bigquery_concurrency", "1")];
+    let gate = Gate::new(version, &all);
+    let mut client = gate.session();
+    run(&mut client, "CREATE TABLE t (n int)");
+    for (sql, class) in [
+        ("SELECT 1", "query"),
+        ("VALUES (1)", "query"),
+        ("TABLE t", "query"),
+        ("COPY t TO '/dev/null'", "none"),
+        ("COPY (SELECT 1) TO STDOUT", "query"),
+        ("INSERT INTO t VALUES (1)", "autocommit"),
+        ("UPDATE t SET n = 2", "autocommit"),
+        ("DELETE FROM t", "autocommit"),
+        ("SELECT * FROM t FOR UPDATE", "autocommit"),
+        ("WITH x AS (INSERT INTO t VALUES (1) RETURNING n) SELECT * FROM x", "autocommit"),
+        ("EXPLAIN SELECT 1", "none"),
+        ("EXPLAIN ANALYZE SELECT 1", "query"),
+        ("CREATE TABLE u AS SELECT 1", "query"),
+        ("PREPARE p AS SELECT 1", "none"),
+        ("EXECUTE p", "query"),
+        ("DO 'BEGIN PERFORM count(*) FROM t; END'", "query"),
+        ("TRUNCATE t", "none"),
+        ("VACUUM t", "none"),
+        ("SET work_mem = '1MB'", "none"),
+        ("BEGIN", "transaction"),
+        ("ROLLBACK", "none"),
+    ] {
+        gate.server.execute("SELECT sluice_gate_reset()");
+        let outcome = match sql.ends_with("STDOUT") {
+            true => client.copy_out(sql).map(drop),
+            false => client.batch_execute(sql),
+        };
+        match outcome {
+            Ok(()) => {}
+            // Only members of pg_write_server_files may.
+            Err(error) if sql.contains("/dev/null") => {
+                assert_eq!(error.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE))
+            }
+            Err(error) => panic!("{sql}: {error:?}"),
+        }
+        let passed =
+            gate.server.value("SELECT coalesce(string_agg(name, ','), 'none') FROM sluice_gate WHERE admitted > 0");
+        let expected = if sql.contains("/dev/null") { "query" } else { class };
+        assert_eq!(passed, expected, "{sql}");
+    }
+    gate.set(&[("sluice.bigquery_cost", "1000")]);
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "SELECT count(*) FROM generate_series(1, 10) a");
+    run(&mut client, "SELECT count(*) FROM generate_series(1, 1000) a, generate_series(1, 1000) b");
+    assert_eq!((gate.of("query", "admitted").as_str(), gate.of("bigquery", "admitted").as_str()), ("1", "1"));
+}
+
+fn who_is_inside_passes(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ONE_QUERY, ONE_WRITE]);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION f(depth int) RETURNS int LANGUAGE plpgsql AS $$
+         BEGIN
+           INSERT INTO t VALUES (depth);
+           IF depth > 0 THEN EXECUTE format('SELECT f(%s)', depth - 1); END IF;
+           RETURN (SELECT count(*) FROM t);
+         END $$;
+         CREATE FUNCTION g() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM count(*) FROM t; RETURN NEW; END';
+         CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION g();",
+    );
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "SELECT f(5)");
+    assert_eq!(gate.sum("admitted"), 1, "functions and triggers run within their statement");
+    run(
+        &mut client,
+        "BEGIN; DECLARE c CURSOR FOR SELECT * FROM t; FETCH 2 FROM c; INSERT INTO t VALUES (9); FETCH 2 FROM c;
+         SAVEPOINT s; SELECT 1; ROLLBACK TO s; SELECT f(2); CLOSE c; COMMIT",
+    );
+    assert_eq!(gate.sum("admitted"), 2, "so do all statements of a block");
+    run(&mut client, "BEGIN; DECLARE h CURSOR WITH HOLD FOR SELECT * FROM t; COMMIT");
+    run(&mut client, "FETCH ALL FROM h");
+    assert_eq!(gate.sum("admitted"), 3, "and a cursor that is kept has run already");
+    // Workers run under their leader's place.
+    let parallel = if version == Version::V15 { "force_parallel_mode" } else { "debug_parallel_query" };
+    run(&mut client, &format!("SET {parallel} = on; SET parallel_setup_cost = 0"));
+    run(&mut client, "SELECT count(*) FROM t");
+    assert_eq!(gate.sum("admitted"), 4);
+    assert_eq!(gate.sum("running"), 0);
+}
+
+fn what_never_waits(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ONE_QUERY, ONE_WRITE, ("sluice.exempt_roles", "hasty")]);
+    gate.server.execute("DROP ROLE IF EXISTS hasty; CREATE ROLE hasty LOGIN IN ROLE trusted");
+    let mut inside = gate.session();
+    run(&mut inside, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)");
+    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
+    gate.runs("query", 1);
+    run(&mut inside, "BEGIN; INSERT INTO t VALUES (2); PREPARE TRANSACTION 'two'");
+    run(&mut inside, "BEGIN");
+    // Both gates are full now.
+    let mut other = gate.session();
+    run(&mut other, "COMMIT PREPARED 'two'");
+    run(&mut other, "CREATE INDEX ON t (n)");
+    run(&mut other, "VACUUM ANALYZE t");
+    run(&mut other, "SET work_mem = '1MB'; SHOW work_mem");
+    let mut hasty = gate.session_of("hasty");
+    run(&mut hasty, "BEGIN; SELECT 1; COMMIT");
+    run(&mut hasty, "SELECT 1");
+    // One place above each limit is the superusers'.
+    let mut superuser = gate.database.superuser();
+    run(&mut superuser, "SELECT 1");
+    run(&mut superuser, "BEGIN");
+    let second = meanwhile_run(gate.database.superuser(), "BEGIN");
+    gate.waits("transaction", 1);
+    run(&mut superuser, "COMMIT");
+    second.join().unwrap().1.unwrap();
+    run(&mut inside, "COMMIT");
+    drop(holder);
+    occupant.join().unwrap().1.unwrap();
+}
+
+fn each_end_gives_the_place_back(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK]);
+    for end in [
+        "COMMIT",
+        "ROLLBACK",
+        "SELECT 1/0",
+        "PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'",
+        "SAVEPOINT s; RELEASE s; COMMIT",
+        "END AND NO CHAIN",
+        "SELECT pg_terminate_backend(pg_backend_pid())",
+        "SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(9)",
+    ] {
+        let mut client = gate.session();
+        run(&mut client, "BEGIN");
+        gate.runs("transaction", 1);
+        let _may_fail = client.batch_execute(end);
+        gate.runs("transaction", 0);
+    }
+    // An error in a subtransaction does not end the block.
+    let mut client = gate.session();
+    run(&mut client, "BEGIN; SAVEPOINT s");
+    assert_eq!(code(client.batch_execute("SELECT 1/0")), SqlState::DIVISION_BY_ZERO);
+    gate.runs("transaction", 1);
+    run(&mut client, "ROLLBACK TO s");
+    gate.runs("transaction", 1);
+    // A client that is gone.
+    drop(client);
+    gate.runs("transaction", 0);
+}
+
+fn a_wait_can_be_ended(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK]);
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    for (how, expected) in [("cancel", SqlState::QUERY_CANCELED), ("terminate", SqlState::ADMIN_SHUTDOWN)] {
+        let mut client = gate.session();
+        let pid = pid_of(&mut client);
+        let waiting = meanwhile_run(client, "BEGIN");
+        gate.waits("transaction", 1);
+        gate.server.execute(&format!("SELECT pg_{how}_backend({pid})"));
+        let error = waiting.join().unwrap().1.unwrap_err();
+        // The end of the connection may be seen before the message that tells of it.
+        assert!(error.code() == Some(&expected) || (how == "terminate" && error.is_closed()), "{how}: {error:?}");
+        gate.waits("transaction", 0);
+    }
+    // In the midst of the queue, too.
+    let mut waiting = Vec::new();
+    for place in 1..=3 {
+        let mut client = gate.session();
+        let pid = pid_of(&mut client);
+        waiting.push((pid, meanwhile_run(client, "BEGIN; COMMIT")));
+        gate.waits("transaction", place);
+    }
+    gate.server.execute(&format!("SELECT pg_cancel_backend({})", waiting[1].0));
+    gate.waits("transaction", 2);
+    run(&mut inside, "COMMIT");
+    let outcomes: Vec<bool> = waiting.into_iter().map(|(_, handle)| handle.join().unwrap().1.is_ok()).collect();
+    assert_eq!(outcomes, [true, false, true]);
+    assert_eq!(gate.of("transaction", "given_up"), "3");
+    // In a subtransaction that catches the error, the session goes on, and not in the queue.
+    gate.set(&[ONE_QUERY]);
+    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
+    gate.runs("query", 1);
+    let caught = meanwhile_run(
+        gate.session(),
+        "SET statement_timeout = '100ms';
+         DO $$ BEGIN PERFORM 1 FROM pg_class; EXCEPTION WHEN query_canceled THEN NULL; END $$",
+    );
+    caught.join().unwrap().1.unwrap();
+    gate.waits("query", 0);
+    drop(holder);
+    occupant.join().unwrap().1.unwrap();
+}
+
+fn a_wait_has_a_limit(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK]);
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    let mut client = gate.session();
+    run(&mut client, "SET sluice.gate_timeout = '50ms'");
+    let error = client.batch_execute("BEGIN").unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "53S01");
+    assert_eq!(error.message(), "canceling statement due to gate timeout");
+    assert_eq!(error.detail(), Some("The class gate \"transaction\" lets 1 in at once, and 1 wait."));
+    assert!(error.hint().unwrap().contains("sluice.gate_timeout"));
+    // Statements outside of a block go on.
+    run(&mut client, "SELECT 1");
+    run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'");
+    assert_eq!(code(client.batch_execute("BEGIN")), SqlState::QUERY_CANCELED);
+    assert_eq!(gate.of("transaction", "concat_ws('/', waiting, given_up)"), "0/2");
+}
+
+fn first_come_first_served(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK]);
+    let mut inside = gate.session();
+    run(&mut inside, "CREATE TABLE came (place int, at timestamptz DEFAULT clock_timestamp()); BEGIN");
+    let mut waiting = Vec::new();
+    for place in 0..8 {
+        let statements = format!("BEGIN; INSERT INTO came VALUES ({place}); COMMIT");
+        waiting.push(meanwhile(gate.session(), move |client| run(client, &statements)));
+        gate.waits("transaction", place + 1);
+    }
+    run(&mut inside, "COMMIT");
+    for handle in waiting {
+        handle.join().unwrap();
+    }
+    let order: String =
+        inside.query_one("SELECT string_agg(place::text, '' ORDER BY at) FROM came", &[]).unwrap().get(0);
+    assert_eq!(order, "01234567");
+}
+
+fn several_statements_in_one_string(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ONE_QUERY, ONE_WRITE]);
+    let mut client = gate.session();
+    run(&mut client, "CREATE TABLE t (n int)");
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "SELECT 1; INSERT INTO t VALUES (1); SELECT 2");
+    assert_eq!(gate.sum("admitted"), 1, "they are one transaction");
+    run(&mut client, "INSERT INTO t VALUES (2); BEGIN; SELECT 1; COMMIT; SELECT 2");
+    // The block goes on with the place of what stands before it.
+    assert_eq!((gate.sum("admitted"), gate.sum("running")), (3, 0));
+}
+
+fn a_chained_block_waits_at_its_first_statement(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK]);
+    let mut first = gate.session();
+    run(&mut first, "BEGIN; SELECT 1");
+    let waiting = meanwhile_run(gate.session(), "BEGIN");
+    gate.waits("transaction", 1);
+    run(&mut first, "COMMIT AND CHAIN");
+    let (mut second, outcome) = waiting.join().unwrap();
+    outcome.unwrap();
+    let waiting = meanwhile_run(first, "SELECT 1; SELECT 2; COMMIT");
+    gate.waits("transaction", 1);
+    run(&mut second, "COMMIT");
+    waiting.join().unwrap().1.unwrap();
+    assert_eq!(gate.of("transaction", "admitted"), "3");
+}
+
+fn a_procedure_that_commits_enters_anew(version: Version) {
+    let gate = Gate::new(version, &[ONE_WRITE]);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE PROCEDURE p(times int) LANGUAGE plpgsql AS $$
+         BEGIN
+           FOR i IN 1..times LOOP INSERT INTO t VALUES (i); COMMIT; END LOOP;
+         END $$",
+    );
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "CALL p(5)");
+    assert_eq!(gate.of("autocommit", "concat_ws('/', admitted, running)"), "5/0");
+}
