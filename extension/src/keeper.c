@@ -8,11 +8,13 @@
  * them to shared memory, and wakes whom they concern.  Without it all limits
  * stay what they are; nobody waits for it.
  *
- * An automatic limit begins at four places a processor.  While sessions wait, the
- * keeper tries a neighbour, higher and lower in turn: TRIALS times a second with
- * the limit as it is and a second with the other one, so that a change of the
- * load itself meets both.  If the other one let more in, by GAIN_MIN in the
- * median of the pairs, it becomes the limit, and the log says so with figures.
+ * An automatic limit begins with a few places a processor, and some more for
+ * transactions whose client is about to send the next statement.  While sessions
+ * wait, the keeper tries a neighbour, higher and lower in turn: TRIALS times a
+ * second with the limit as it is and a second with the other one, so that a
+ * change of the load itself meets both.  If the other one let more in each time,
+ * and by GAIN_MIN in the median, it becomes the limit, and the log says so with
+ * figures.
  */
 #include "postgres.h"
 
@@ -26,14 +28,17 @@
 
 #include <unistd.h>
 
+/* What an automatic limit begins with. */
 #define PLACES_A_PROCESSOR	4
+#define PLACES_BETWEEN		24
+
 #define LIMIT_AUTO_MIN		2
 
 /* How long each limit is measured, ms. */
 #define TRIAL_MS	1000
 
 /* Pairs of measurements before a limit changes. */
-#define TRIALS		3
+#define TRIALS		4
 
 /* What another limit has to gain: 3 %. */
 #define GAIN_MIN	1.03
@@ -63,7 +68,7 @@ sluice_first_limit(void)
 {
 	long		processors = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return (int) Max(processors, 1) * PLACES_A_PROCESSOR;
+	return (int) Max(processors, 1) * PLACES_A_PROCESSOR + PLACES_BETWEEN;
 }
 
 static void
@@ -163,6 +168,7 @@ sluice_publish_limits(void)
 		{
 			memset(search, 0, sizeof(Search));
 			search->limit = sluice_first_limit();
+			search->goes_up = true;
 			put_limit(class, search->limit);
 		}
 	}
@@ -173,23 +179,35 @@ sluice_publish_limits(void)
 	pg_atomic_fetch_add_u32(&sluice_shared->generation, 1);
 }
 
+static int
+compare(const void *a, const void *b)
+{
+	double		x = *(const double *) a;
+	double		y = *(const double *) b;
+
+	return (x > y) - (x < y);
+}
+
+/* The lower of the two in the middle: a gain is not to be made larger. */
 static double
 median(const double *values)
 {
 	double		sorted[TRIALS];
 
 	memcpy(sorted, values, sizeof(sorted));
-	for (int i = 1; i < TRIALS; i++)
-	{
-		for (int j = i; j > 0 && sorted[j] < sorted[j - 1]; j--)
-		{
-			double		swap = sorted[j];
+	qsort(sorted, TRIALS, sizeof(double), compare);
+	return sorted[(TRIALS - 1) / 2];
+}
 
-			sorted[j] = sorted[j - 1];
-			sorted[j - 1] = swap;
-		}
+static bool
+is_gain(const double *gains)
+{
+	for (int i = 0; i < TRIALS; i++)
+	{
+		if (gains[i] <= 1)
+			return false;
 	}
-	return sorted[TRIALS / 2];
+	return median(gains) >= GAIN_MIN;
 }
 
 /* A neighbour of a limit: a third more, or as much less. */
@@ -213,14 +231,12 @@ begin_pairs(Search *search)
 static void
 end_pairs(GateClass class, Search *search)
 {
-	double		gain = median(search->gain);
-
-	if (gain >= GAIN_MIN)
+	if (is_gain(search->gain))
 	{
 		ereport(LOG,
 				(errmsg("sluice: the %s gate lets in %d at once, was %d (auto): %.0f instead of %.0f a second",
 						gate_class_name(class), search->candidate, search->limit,
-						median(search->rate), median(search->rate) / gain)));
+						median(search->rate), median(search->rate) / median(search->gain))));
 		search->limit = search->candidate;
 	}
 	else
@@ -236,14 +252,17 @@ end_trial(GateClass class, double seconds)
 	Gate	   *gate = &sluice_shared->gates[class];
 	uint64		admitted = gate_admitted(class);
 	uint64		waited;
+	uint64		more_waited;
 	double		rate = (admitted - search->admitted) / seconds;
 	bool		is_full;
 
 	LWLockAcquire(&sluice_shared->gate_locks[class].lock, LW_SHARED);
 	waited = gate->waited;
 	LWLockRelease(&sluice_shared->gate_locks[class].lock);
+	/* There may have been a reset. */
+	more_waited = waited >= search->waited ? waited - search->waited : waited;
 	/* Where hardly anybody waits, the limit does not matter. */
-	is_full = (waited - search->waited) * 10 > admitted - search->admitted;
+	is_full = more_waited * 10 > admitted - search->admitted;
 	search->admitted = admitted;
 	search->waited = waited;
 
@@ -263,6 +282,18 @@ end_trial(GateClass class, double seconds)
 			end_pairs(class, search);
 	}
 	put_limit(class, search->tries_candidate ? search->candidate : search->limit);
+}
+
+static void
+log_first_limits(void)
+{
+	for (int class = 0; class < GATE_CLASSES; class++)
+	{
+		if (searches[class].limit > 0)
+			ereport(LOG,
+					(errmsg("sluice: the %s gate lets in %d at once to begin with (auto)",
+							gate_class_name(class), searches[class].limit)));
+	}
 }
 
 static bool
@@ -285,6 +316,7 @@ sluice_keeper_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	sluice_publish_limits();
+	log_first_limits();
 	began = GetCurrentTimestamp();
 
 	for (;;)

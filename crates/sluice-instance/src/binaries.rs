@@ -126,6 +126,14 @@ impl Binaries {
         Ok(Self { psql: program("psql"), dir, postgres, initdb, version })
     }
 
+    /// Whether the server finds a library of that name where it looks for its own.
+    pub fn has_library(&self, name: &str) -> bool {
+        let told = capture(Command::new(self.dir.join("pg_config")).arg("--pkglibdir"));
+        let told = told.ok().map(|output| PathBuf::from(output.trim_end()));
+        let usual = ["../lib", "../lib/postgresql"].map(|place| self.dir.join(place));
+        told.into_iter().chain(usual).any(|dir| dir.join(format!("{name}.so")).is_file())
+    }
+
     fn supported(self) -> Result<Self, BinariesError> {
         if self.version.major < OLDEST_MAJOR {
             return Err(BinariesError::TooOld { dir: self.dir, version: self.version });

@@ -27,7 +27,11 @@ pub const FIRST_USER: &str = "sluice";
 /// Its database.
 pub const FIRST_DATABASE: &str = "sluice";
 
-const LOOKUP_USER: &str = "sluice_auth";
+/// The gate: its library, and its extension.
+pub const GATE: &str = "sluice";
+
+/// The role by which the pool looks up secrets.
+pub(crate) const LOOKUP_USER: &str = "sluice_auth";
 const LOOKUP_DATABASE: &str = "postgres";
 const LOOKUP_QUERY: &str = "SELECT sluice.get_secret($1)";
 
@@ -76,6 +80,8 @@ pub struct Bootstrapped {
     pub login_refused: Option<String>,
     /// For the pool.
     pub lookup: Lookup,
+    /// Whether the gate is in force; an operator's `shared_preload_libraries` wins over Sluice's.
+    pub gate: bool,
 }
 
 /// Why the roles could not be made.
@@ -130,7 +136,7 @@ pub enum BootstrapError {
 /// Makes what is missing of the roles, and the files with their passwords.
 pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped, BootstrapError> {
     let root = data_dir.root();
-    let mut client = superuser(data_dir, endpoint)?;
+    let mut client = superuser(data_dir, endpoint, LOOKUP_DATABASE)?;
     let lookup = make_lookup(&mut client, &root.join("auth-password"))?;
     let password_file = root.join("password");
     let password = make_first_user(&mut client, &password_file)?;
@@ -138,7 +144,19 @@ pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped
     files::write_private(&pgpass_file, pgpass(password.expose()).as_bytes(), Owner::Us)
         .map_err(|source| BootstrapError::File { path: pgpass_file.clone(), source })?;
     let login_refused = try_login(endpoint, &password);
-    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup })
+    let gate = has_gate(&mut client)?;
+    if gate {
+        let mut client = superuser(data_dir, endpoint, FIRST_DATABASE)?;
+        let create = format!("CREATE EXTENSION IF NOT EXISTS {GATE}");
+        client.batch_execute(&create).map_err(|error| sql("make the gate's views", &error))?;
+    }
+    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup, gate })
+}
+
+fn has_gate(client: &mut Client) -> Result<bool, BootstrapError> {
+    let query = "SELECT 1 FROM pg_catalog.pg_settings WHERE name = 'sluice.transaction_concurrency'";
+    let row = client.query_opt(query, &[]);
+    row.map(|row| row.is_some()).map_err(|error| sql("look for the gate", &error))
 }
 
 fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
@@ -149,8 +167,8 @@ fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
     config
 }
 
-fn superuser(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Client, BootstrapError> {
-    connection(endpoint, SUPERUSER, LOOKUP_DATABASE).connect(NoTls).map_err(|error| BootstrapError::Login {
+fn superuser(data_dir: &DataDir, endpoint: &Endpoint, database: &str) -> Result<Client, BootstrapError> {
+    connection(endpoint, SUPERUSER, database).connect(NoTls).map_err(|error| BootstrapError::Login {
         socket_dir: endpoint.socket_dir.clone(),
         why: words(&error),
         hba: data_dir.pgdata().join("pg_hba.conf"),

@@ -7,6 +7,8 @@ use std::{fmt::Write, fs, path::Path};
 
 use nix::sys::resource::{Resource, getrlimit};
 
+use crate::bootstrap::{GATE, LOOKUP_USER};
+
 const MIB: u64 = 1 << 20;
 
 /// Connections beside the pool's: superusers, backups, monitoring, the pool's look-ups, replication.
@@ -60,10 +62,12 @@ pub struct Tuning {
     pub effective_cache_bytes: u64,
     /// Clients that the pool may have: as many as its files allow, at most 10,000.
     pub pool_clients_max: u32,
+    /// Whether the server loads the gate.
+    pub gate: bool,
 }
 
 impl Tuning {
-    /// For a machine, and a pool of `pool_size` servers a (database, user).
+    /// For a machine, and a pool of `pool_size` servers a (database, user); without the gate.
     pub fn new(host: Host, pool_size: u32) -> Self {
         let connections = pool_size.saturating_add(RESERVE).max(CONNECTIONS_MIN);
         let files_left = host.open_files.saturating_sub(u64::from(connections) + FILES_RESERVE);
@@ -72,6 +76,7 @@ impl Tuning {
             pool_clients_max: u32::try_from(files_left).unwrap_or(u32::MAX).clamp(1, CLIENTS_MAX),
             shared_buffers_bytes: (host.memory_bytes / 4).clamp(SHARED_BUFFERS_MIN, SHARED_BUFFERS_MAX),
             effective_cache_bytes: (host.memory_bytes / 2).max(SHARED_BUFFERS_MIN),
+            gate: false,
         }
     }
 
@@ -96,7 +101,12 @@ impl Tuning {
             ("log_line_prefix", "'%m [%p] %q%u@%d '".to_owned(), ""),
             ("lc_messages", "'C'".to_owned(), "sluice reads the log to explain failures"),
         ];
-        for (name, value, reason) in rows {
+        let gate = [
+            ("shared_preload_libraries", format!("'{GATE}'"), "the gate; its limits are found by themselves"),
+            ("sluice.exempt_roles", format!("'{LOOKUP_USER}'"), "log-ins do not wait"),
+        ];
+        let gate = gate.into_iter().filter(|_| self.gate);
+        for (name, value, reason) in rows.into_iter().chain(gate) {
             let comment = if reason.is_empty() { String::new() } else { format!("  # {reason}") };
             // Writing to a String can't fail.
             let _ = writeln!(conf, "{name} = {value}{comment}");
@@ -122,6 +132,14 @@ mod tests {
             assert_eq!((tuning.connections, tuning.shared_buffers_bytes / MIB), (connections, shared_mib));
             assert_eq!(tuning.pool_servers_max(), connections - RESERVE);
         }
+    }
+
+    #[test]
+    fn the_gate_is_loaded_where_it_is() {
+        let tuning = Tuning::new(Host { memory_bytes: MIB, open_files: 1024 }, 20);
+        assert!(!tuning.to_conf().contains("sluice'"));
+        let conf = Tuning { gate: true, ..tuning }.to_conf();
+        assert!(conf.contains("shared_preload_libraries = 'sluice'"), "{conf}");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) log: &'a Path,
     /// Why the password does not work, if it does not.
     pub(crate) login_refused: Option<&'a str>,
+    /// Whether PostgreSQL has the gate.
+    pub(crate) gate: bool,
 }
 
 impl fmt::Display for Ready<'_> {
@@ -42,6 +44,10 @@ impl fmt::Display for Ready<'_> {
         writeln!(f, "Password  {}", self.password.display())?;
         writeln!(f, "Data      {}", self.data.display())?;
         writeln!(f, "Log       {}", self.log.display())?;
+        match self.gate {
+            true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
+            false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,
+        }
         if !listen.ip().is_loopback() {
             writeln!(f, "\n{listen} is open to other machines, and connections are not encrypted yet.")?;
         }

@@ -52,7 +52,8 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
 
     let data_dir = Arc::new(DataDir::open(DataDirSpec::new(data, binaries, run_as), &*console)?);
-    let tuning = Tuning::new(Host::current(), args.pool_size);
+    let has_gate = data_dir.binaries().has_library(bootstrap::GATE);
+    let tuning = Tuning { gate: has_gate, ..Tuning::new(Host::current(), args.pool_size) };
     let mut config = PostgresConfig::new(Arc::clone(&data_dir));
     config.tuning = Some(tuning);
     let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
@@ -73,6 +74,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         data: data_dir.root(),
         log: &data_dir.log_file(),
         login_refused: roles.login_refused.as_deref(),
+        gate: roles.gate,
     };
     // The service goes on even if nobody reads this.
     let _ = writeln!(std::io::stdout(), "{ready}");

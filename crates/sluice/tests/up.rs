@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     net::TcpListener,
     os::unix::{
         fs::{MetadataExt, PermissionsExt, chown},
@@ -154,6 +154,46 @@ fn the_printed_line_works() {
     let output = psql(&typed, "-c 'SELECT current_user'").wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "sluice\n", "{typed}: {errors}");
+}
+
+/// What psql prints.
+fn printed(typed: &str, query: &str) -> String {
+    let output = psql(typed, &format!("-c \"{query}\"")).wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// With Debian's PostgreSQL, for which `scripts/test-deps.sh` has installed the gate.
+#[test]
+fn the_gate_is_on_unless_an_operator_takes_it_out() {
+    let place = place();
+    let data = place.path().join("data");
+    let command = || {
+        let mut command = sluice(&data);
+        command.args(["--pg-bin", "/usr/lib/postgresql/15/bin"]);
+        command
+    };
+    let mut up = Up::start(&mut command());
+    let typed = up.line("PGPASSFILE=");
+    up.line("Gate      on");
+    up.ready();
+    let query = "SELECT bool_and(is_auto AND concurrency > 0) FROM sluice_gate WHERE name <> 'bigquery'";
+    assert_eq!(printed(&typed, query), "t\n");
+    assert_eq!(
+        printed(&typed, "BEGIN; SELECT running FROM sluice_gate WHERE name = 'transaction'; COMMIT"),
+        "BEGIN\n1\nCOMMIT\n"
+    );
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
+
+    let mut conf = fs::OpenOptions::new().append(true).open(data.join("pgdata/postgresql.conf")).unwrap();
+    writeln!(conf, "shared_preload_libraries = ''").unwrap();
+    let mut up = Up::start(&mut command());
+    let typed = up.line("PGPASSFILE=");
+    up.line("Gate      off");
+    up.ready();
+    assert_eq!(printed(&typed, "SELECT 1"), "1\n");
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
 }
 
 #[test]

@@ -103,14 +103,15 @@ fn a_limit_is_found(version: Version) {
     let processors: usize = thread::available_parallelism().unwrap().get();
     gate.server.execute("ALTER SYSTEM SET sluice.query_concurrency = 'AUTO'");
     gate.server.execute("SELECT pg_reload_conf()");
-    becomes("it begins with four a processor", format!("{}/t", processors * 4), || {
+    let first = processors * 4 + 24;
+    becomes("it begins with what the processors suggest", format!("{first}/t"), || {
         gate.of("query", "concat_ws('/', concurrency, is_auto)")
     });
     // Statements that only sleep gain by each place that there is.
-    let sleepers: Vec<_> = (0..processors * 16)
-        .map(|_| meanwhile(gate.session(), |client| while client.batch_execute("SELECT pg_sleep(0.01)").is_ok() {}))
+    let sleepers: Vec<_> = (0..first * 2)
+        .map(|_| meanwhile(gate.session(), |client| while client.batch_execute("SELECT pg_sleep(0.02)").is_ok() {}))
         .collect();
-    eventually("the limit rises", || gate.of("query", "concurrency").parse::<usize>().unwrap() > processors * 5);
+    eventually("the limit rises", || gate.of("query", "concurrency").parse::<usize>().unwrap() > first);
     gate.server.value(&format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
         gate.database.name
