@@ -27,6 +27,12 @@ CREATE VIEW sluice_gate_waiters AS
 
 COMMENT ON VIEW sluice_gate_waiters IS 'sessions that wait at a gate, each gate''s first one at place 1';
 
+CREATE FUNCTION sluice_set_client(bytea) RETURNS boolean
+AS 'MODULE_PATHNAME', 'sluice_set_client' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION sluice_set_client(bytea) IS
+    'for pools, which prove themselves by a secret: where the client of this session comes from';
+
 REVOKE ALL ON FUNCTION sluice_gate_reset() FROM PUBLIC;
 REVOKE ALL ON FUNCTION sluice_gate_waiter_rows() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sluice_gate_waiter_rows() TO pg_monitor;

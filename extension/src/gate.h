@@ -7,7 +7,8 @@
  * themselves: taking a place, waiting for one, giving it back.  hooks.c says
  * when a session has to pass which.  settings.c reads what they are limited
  * to, keeper.c puts that into force and finds the limit where it is "auto",
- * views.c shows it all.
+ * views.c shows it all.  client_address.c is no part of the gate: it lets a pool
+ * say whom it works for.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -36,6 +37,10 @@ typedef enum GateClass
 
 /* A limit that the keeper is to find. */
 #define LIMIT_AUTO		(-1)
+
+/* Bytes of the secret by which a pool tells where its clients come from. */
+#define SECRET_MIN		16
+#define SECRET_MAX		128
 
 /* Waits from under 2^1 us, 2^2 us, ... ; the last one has all that are longer. */
 #define WAIT_BUCKETS	28
@@ -95,11 +100,13 @@ typedef struct Seat
 
 typedef struct SluiceShared
 {
-	LWLock	   *lock;			/* protects kind and name of keyed gates */
+	LWLock	   *lock;			/* protects kind and name of keyed gates, and
+								 * the secret */
 	LWLockPadded *gate_locks;	/* one a gate */
 	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
 	int			seats;
-	int			keeper_pid;		/* who wants to know of new settings */
+	char		secret[SECRET_MAX];
+	int			secret_length;	/* 0: there is none */
 	Gate		gates[GATES];
 	Seat		seat[FLEXIBLE_ARRAY_MEMBER];
 } SluiceShared;
@@ -136,8 +143,12 @@ extern const KeyedLimits *sluice_database_limits;
 extern int	sluice_gate_timeout;
 extern double sluice_bigquery_cost;
 extern int	sluice_superuser_reserved;
+extern char *sluice_pool_secret_file;
 extern void sluice_define_settings(void);
 extern bool sluice_is_exempt(const char *role, const char *database);
+
+/* client_address.c */
+extern void sluice_publish_secret(void);
 
 /* keeper.c */
 extern void sluice_register_keeper(void);

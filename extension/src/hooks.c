@@ -191,7 +191,11 @@ start_shared_memory(void)
 	sluice_shared = ShmemInitStruct("sluice", sluice_shared_size(), &found);
 	sluice_shared_init(found);
 	if (!found)
+	{
+		/* The first sessions do not wait for the keeper. */
 		sluice_publish_limits();
+		sluice_publish_secret();
+	}
 	LWLockRelease(AddinShmemInitLock);
 }
 

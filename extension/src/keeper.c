@@ -316,6 +316,7 @@ sluice_keeper_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	sluice_publish_limits();
+	sluice_publish_secret();
 	log_first_limits();
 	began = GetCurrentTimestamp();
 
@@ -333,6 +334,7 @@ sluice_keeper_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 			sluice_publish_limits();
+			sluice_publish_secret();
 		}
 		now = GetCurrentTimestamp();
 		if (TimestampDifferenceExceeds(began, now, TRIAL_MS))

@@ -25,6 +25,7 @@ const KeyedLimits *sluice_database_limits = NULL;
 int			sluice_gate_timeout = 0;
 double		sluice_bigquery_cost = 0;
 int			sluice_superuser_reserved = 3;
+char	   *sluice_pool_secret_file = NULL;
 
 static char *concurrency_text[GATE_CLASSES];
 static char *role_limits_text = NULL;
@@ -250,5 +251,10 @@ sluice_define_settings(void)
 							NULL,
 							&sluice_superuser_reserved, 3, 0, LIMIT_MAX, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
+	DefineCustomStringVariable("sluice.pool_secret_file",
+							   "File with the secret by which a pool proves itself when it tells its client's address.",
+							   "Empty: no pool is believed.",
+							   &sluice_pool_secret_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
+							   NULL, NULL, NULL);
 	MarkGUCPrefixReserved("sluice");
 }

@@ -81,6 +81,8 @@ pub struct Upstream {
     pub user: String,
     /// The password, if one is configured.
     pub password: Option<String>,
+    /// By which the server believes where a client comes from; `None`: it is not told.
+    pub client_address_secret: Option<Arc<[u8]>>,
 }
 
 /// A pool: one (database, user) as clients name them.
@@ -190,6 +192,8 @@ pub struct Route {
     pub user: Option<String>,
     /// The password there.
     pub password: Option<String>,
+    /// The secret of the extension there, of 16 to 128 bytes, to tell it where clients come from.
+    pub client_address_secret: Option<Arc<[u8]>>,
     /// The settings of its pools.
     pub pool: PoolSettings,
 }
@@ -237,6 +241,7 @@ impl Hub {
             dbname: route.dbname.clone().unwrap_or_else(|| database.to_owned()),
             user: route.user.clone().unwrap_or_else(|| user.to_owned()),
             password: route.password.clone(),
+            client_address_secret: route.client_address_secret.clone(),
         };
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream));

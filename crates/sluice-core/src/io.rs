@@ -117,6 +117,11 @@ pub enum LogEvent<'a> {
         /// What came back.
         error: &'a sluice_wire::ErrorResponse,
     },
+    /// A server does not believe the pool when it tells where a client comes from.
+    SecretRefused {
+        /// Where it is.
+        address: &'a Address,
+    },
     /// A server connection ended that should not have.
     ServerLost {
         /// Where it was.

@@ -99,6 +99,10 @@ pub enum Own {
     Rollback,
     /// Removes what a client left behind in the session.
     Reset,
+    /// Asks how the server can be told where its clients are.
+    FindTeller,
+    /// Tells it.
+    Tell,
 }
 
 /// The answers a server owes, the next one first.
@@ -127,6 +131,11 @@ impl Replies {
     /// Whether nothing is owed.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether all that is owed is to Sluice itself.
+    pub fn are_own(&self) -> bool {
+        self.queue.iter().all(|expected| matches!(expected, Expected::Own(_)))
     }
 
     /// Whether any of them is to something that runs, and so may open or end a transaction.

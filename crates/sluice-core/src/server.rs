@@ -11,6 +11,7 @@ use sluice_wire::{
 };
 
 use crate::{
+    client_address::Teller,
     hub::Pool,
     io::Conn,
     profile::Profile,
@@ -90,6 +91,8 @@ pub struct Server {
     pub cancel_held: bool,
     /// When it was last sent a BEGIN for a client that was told of it before.
     pub begun_at: Time,
+    /// How it is told where its clients are.
+    pub teller: Teller,
     /// Its BackendKeyData.
     pub key: Option<(u32, Box<[u8]>)>,
     /// What can be sent again if a shared statement proves stale.
@@ -184,6 +187,7 @@ impl Server {
             cancel_again: now,
             cancel_held: false,
             begun_at: now,
+            teller: Teller::Unknown,
             key: None,
             replay: Replay::default(),
         }
@@ -196,7 +200,16 @@ impl Server {
 
     /// Whether nothing is owed or half sent, in either direction; a transaction may be open.
     pub fn is_settled(&self) -> bool {
-        self.replies.is_empty() && !self.batch_open && !self.copy_in && !self.skipping && !self.framer.is_inside()
+        self.replies.is_empty() && self.has_whole_messages()
+    }
+
+    /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
+    pub fn is_fresh(&self) -> bool {
+        self.status == TransactionStatus::Idle && self.has_whole_messages() && self.replies.are_own()
+    }
+
+    fn has_whole_messages(&self) -> bool {
+        !self.batch_open && !self.copy_in && !self.skipping && !self.framer.is_inside()
     }
 
     /// Whether clients' prepared statements are followed.

@@ -231,6 +231,7 @@ fn make_hub(config: &Config, workers: u16) -> Result<Hub, StartError> {
         dbname: database.dbname.clone(),
         user: database.user.clone(),
         password: database.password.as_ref().map(|p| p.0.clone()),
+        client_address_secret: database.client_address_secret.as_ref().map(|secret| secret.0.as_bytes().into()),
         pool: database.pool.clone(),
     });
     Ok(Hub::new(config.limits.clone(), Secrets::new(method, source, seed), routes.collect(), workers))

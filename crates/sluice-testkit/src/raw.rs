@@ -285,6 +285,14 @@ impl Raw {
         Self { stream, read: Vec::new(), parameters: Vec::new(), key: (0, Vec::new()) }
     }
 
+    /// Where it comes from, as the other side sees it.
+    pub fn local_address(&self) -> SocketAddr {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.local_addr().unwrap(),
+            Stream::Unix(_) => panic!("a Unix socket has no address"),
+        }
+    }
+
     /// Logs in where no password is asked for.
     pub fn login(mut self, user: &str, database: &str) -> Self {
         self.login_with(ProtocolVersion::V3_0, &[("user", user), ("database", database)]);

@@ -147,6 +147,11 @@ impl TestServer {
         self.data_dir.socket_dir()
     }
 
+    /// Its log.
+    pub fn log_file(&self) -> PathBuf {
+        self.data_dir.log_file()
+    }
+
     /// The port in the socket's name.
     pub fn port(&self) -> u16 {
         5432

@@ -259,6 +259,21 @@ pub fn put_execute(out: &mut Vec<u8>, portal: &[u8], rows_max: u32) {
     });
 }
 
+/// Appends a FunctionCall with one argument, which `argument` writes; it and the result are binary.
+pub fn put_function_call(out: &mut Vec<u8>, function: u32, argument: impl FnOnce(&mut Vec<u8>)) {
+    framed(out, frontend::FUNCTION_CALL, |out| {
+        out.extend_from_slice(&function.to_be_bytes());
+        // One format for all, binary; one argument.
+        out.extend_from_slice(&[0, 1, 0, 1, 0, 1]);
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        argument(out);
+        let length = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&[0, 1]);
+    });
+}
+
 /// Appends Parse, Bind and Execute of a command without parameters or rows, by the unnamed statement and portal.
 pub fn put_unnamed_command(out: &mut Vec<u8>, text: &str) {
     put_parse(out, b"", text, &[]);

@@ -147,7 +147,7 @@ fn every_transaction_status_is_one_of_three() {
 
 #[test]
 fn messages_that_are_written() {
-    let cases: [(&str, Vec<u8>, &[u8]); 15] = [
+    let cases: [(&str, Vec<u8>, &[u8]); 16] = [
         ("Query", written(|out| message::put_query(out, "SELECT 1")), b"Q\0\0\0\x0dSELECT 1\0"),
         (
             "Parse",
@@ -171,6 +171,11 @@ fn messages_that_are_written() {
         ),
         ("Execute", written(|out| message::put_execute(out, b"p", 258)), b"E\0\0\0\x0ap\0\0\0\x01\x02"),
         ("Execute of all rows", written(|out| message::put_execute(out, b"", 0)), b"E\0\0\0\x09\0\0\0\0\0"),
+        (
+            "FunctionCall",
+            written(|out| message::put_function_call(out, 258, |out| out.push(b'x'))),
+            b"F\0\0\0\x15\0\0\x01\x02\0\x01\0\x01\0\x01\0\0\0\x01x\0\x01",
+        ),
         (
             "Parse, Bind and Execute",
             written(|out| message::put_unnamed_command(out, "BEGIN")),

@@ -126,7 +126,7 @@ impl<I: Io> Relay<'_, I> {
                     self.resumes |= self.server.replies.is_empty() && !self.server.framer.is_inside();
                 }
                 Ok(Frame::Message { tag, total, here }) => {
-                    if here < total && (is_read_whole(tag) || self.reads_shape(tag)) {
+                    if here < total && (is_read_whole(tag) || self.is_read_here(tag)) {
                         if total > WHOLE_BYTES_MAX {
                             return Err(OutOfStep("it sent a message of an impossible length"));
                         }
@@ -209,6 +209,7 @@ impl<I: Io> Relay<'_, I> {
             return self.while_healing(tag, body);
         }
         match tag {
+            backend::DATA_ROW | backend::FUNCTION_CALL_RESPONSE if self.is_own() => Ok(self.own_answer(body)),
             backend::DATA_ROW | backend::COPY_DATA | backend::COPY_DONE => Ok(self.unless_own()),
             backend::COMMAND_COMPLETE => Ok(self.command_complete(body)),
             backend::READY_FOR_QUERY => self.ready_for_query(body),
@@ -252,9 +253,15 @@ impl<I: Io> Relay<'_, I> {
         if self.is_own() { Verdict::Swallow } else { Verdict::Pass }
     }
 
-    fn reads_shape(&self, tag: u8) -> bool {
-        tag == backend::ROW_DESCRIPTION
-            && matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(_)))
+    /// Whether a message is read because of what it answers.
+    fn is_read_here(&self, tag: u8) -> bool {
+        match tag {
+            backend::ROW_DESCRIPTION => {
+                matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(_)))
+            }
+            backend::DATA_ROW | backend::FUNCTION_CALL_RESPONSE => self.is_own(),
+            _ => false,
+        }
     }
 
     fn described(&mut self, tag: u8, body: &[u8]) -> Verdict {
@@ -427,6 +434,13 @@ impl<I: Io> Relay<'_, I> {
     fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         self.server.copy_in = false;
         let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
+        let own = match self.server.replies.front() {
+            Some(Expected::Own(own)) => Some(*own),
+            _ => None,
+        };
+        if own.is_some_and(|own| !is_end && self.may_fail(own)) {
+            return Ok(Verdict::Swallow);
+        }
         match self.server.replies.front() {
             Some(Expected::Own(_)) => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));

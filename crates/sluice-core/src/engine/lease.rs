@@ -22,8 +22,11 @@ use crate::{
 };
 
 use super::{
-    Engine, SETTLE_TIMEOUT, Todo, commands::send_begin, resume_client, resume_server, shutting_down,
+    Engine, SETTLE_TIMEOUT, Todo,
+    commands::send_begin,
+    resume_client, resume_server, shutting_down,
     statements::NO_STATEMENT,
+    telling::{find_teller, tell},
 };
 
 /// How long a server whose client is gone may go on after a cancel, before it gets another: the first one may have come
@@ -73,7 +76,7 @@ impl Engine {
     pub(super) fn attach(&mut self, now: Time, index: u32, client: ClientRef, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(index as usize) else { return };
         let taker = self.clients.get_mut(client.index as usize).filter(|c| c.serial == client.serial);
-        let Some(session) = taker.and_then(Client::session_mut) else {
+        let Some((peer, session)) = taker.and_then(|client| Some((client.peer, client.session_mut()?))) else {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             self.todo.push_back(Todo::Settle(index));
             return;
@@ -84,6 +87,7 @@ impl Engine {
             send_own(server, &mut self.scratch, Own::Settings, &sql, io);
         }
         server.profile = session.profile.clone();
+        tell(server, peer, &mut self.scratch, io);
         if let Some(begun) = session.begun.take() {
             send_begin(now, server, &mut self.scratch, begun, io);
         }
@@ -288,6 +292,9 @@ impl Engine {
             server.residue = Residue::None;
             server.profile = Profile::default();
             send_own(server, &mut self.scratch, Own::Reset, sql, io);
+            return;
+        }
+        if find_teller(server, &mut self.scratch, io) {
             return;
         }
         resume_server(server, io);

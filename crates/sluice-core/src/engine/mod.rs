@@ -24,6 +24,7 @@ mod lease;
 mod login;
 mod opening;
 mod statements;
+mod telling;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

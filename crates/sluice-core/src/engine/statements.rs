@@ -205,7 +205,7 @@ impl<'a, I: Io> Relay<'a, I> {
         let server = self.server();
         if !server.statements.touch(statement.id) {
             self.send_parse(statement.clone(), None);
-        } else if server.is_at_rest() {
+        } else if server.is_fresh() {
             self.flush();
             let replay = &mut self.server().replay;
             replay.bytes.clear();

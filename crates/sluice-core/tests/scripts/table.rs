@@ -107,7 +107,15 @@ impl Table {
         let limits = Limits { rewritten_message_bytes: 4096, ..Limits::default() };
         let secrets = Secrets::new(Method::Trust, Source::File(HashMap::new()), [3; 32]);
         let address = Address::Unix("/scripted".into());
-        let route = Route { name: None, address, dbname: None, user: None, password: None, pool: settings };
+        let route = Route {
+            name: None,
+            address,
+            dbname: None,
+            user: None,
+            password: None,
+            client_address_secret: None,
+            pool: settings,
+        };
         let hub = Arc::new(Hub::new(limits, secrets, vec![route], 1));
         Self { engine: Engine::new(0, hub), links: Links::default(), now: Time(0) }
     }

@@ -239,6 +239,7 @@ impl Plan {
             dbname: None,
             user: None,
             password: None,
+            client_address_secret: None,
             pool: self.pool.clone(),
         };
         Hub::new(limits, Secrets::new(self.method, source, [3; 32]), vec![route], self.workers)

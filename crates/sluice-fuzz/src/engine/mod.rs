@@ -146,6 +146,7 @@ impl World {
             dbname: None,
             user: None,
             password: (method >> 3 & 1 == 1).then(|| PASSWORD.to_owned()),
+            client_address_secret: (method >> 4 & 1 == 1).then(|| (*b"sixteen of bytes").into()),
             pool: pool(mode),
         };
         let routes = vec![route(Some("session"), PoolMode::Session), route(None, PoolMode::Transaction)];

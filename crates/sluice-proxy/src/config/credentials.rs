@@ -12,7 +12,7 @@ use super::{
 pub(super) const RULES: &[&str] = &[
     "`password` and `password_file` exclude each other.",
     "Files with secrets must be closed to others (`chmod 600`; the group may read, so 640 is possible): a `users_file`, \
-     a `password_file`, and the configuration file itself if a `password` stands in it.",
+     a `password_file`, a `client_address_secret_file`, and the configuration file itself if a `password` stands in it.",
 ];
 
 /// Reads `password` or `password_file`.
@@ -29,13 +29,18 @@ pub(super) fn read(
         let remedy = format!("run: chmod 600 {config}, or move the password to a file with password_file");
         section.note(password, *offset, Fault::new("others may read this file, and so the password", remedy));
     }
-    let Read::Given(path, offset) = section.read(file) else {
-        return inline;
-    };
-    if inline.is_some() {
-        section.note(file, offset, Fault::new("password is given too", "keep one of the two"));
-        return inline;
+    if inline.is_none() {
+        return read_file(section, file);
     }
+    if let Read::Given(_, offset) = section.read(file) {
+        section.note(file, offset, Fault::new("password is given too", "keep one of the two"));
+    }
+    inline
+}
+
+/// Reads a key that names a file, and the secret in it.
+pub(super) fn read_file(section: &Section<'_>, file: &'static Key<FilePath>) -> Option<(Secret, usize)> {
+    let Read::Given(path, offset) = section.read(file) else { return None };
     let path = section.source().resolve(&path);
     let text = files::read_private(&path, files::PASSWORD_FILE_BYTES_MAX);
     match text.and_then(|text| only_line(&text).map(Secret)) {

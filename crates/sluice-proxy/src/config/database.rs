@@ -2,8 +2,10 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
+use sluice_core::client_address::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+
 use super::{
-    DatabaseConfig, ServerAddress, credentials,
+    DatabaseConfig, Secret, ServerAddress, credentials,
     kinds::HostValue,
     listen::{self, Listen},
     pool::Pool,
@@ -52,9 +54,24 @@ pub(super) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> D
         dbname: section.read(&schema::DBNAME).value(),
         user: user.value(),
         password: password.map(|(password, _)| password),
+        client_address_secret: read_client_address_secret(section),
         pool: pool.settings(),
     };
     Database { config, pool, name }
+}
+
+/// Reads `client_address_secret_file`, and the file.
+fn read_client_address_secret(section: &Section<'_>) -> Option<Secret> {
+    let key = &schema::CLIENT_ADDRESS_SECRET_FILE;
+    let (secret, offset) = credentials::read_file(section, key)?;
+    let bytes = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+    if !bytes.contains(&secret.0.len()) {
+        let what = format!("the secret in the file has {} bytes", secret.0.len());
+        let remedy = format!("write a random one of {} to {} bytes there", bytes.start(), bytes.end());
+        section.note(key, offset, Fault::new(what, remedy));
+        return None;
+    }
+    Some(secret)
 }
 
 /// Reads `host` and `port`.

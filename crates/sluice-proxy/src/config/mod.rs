@@ -122,6 +122,8 @@ pub struct DatabaseConfig {
     /// The password for logging in to the server; `None` uses SCRAM keys seen at the client's login, the secret's
     /// plain text or MD5 hash, or needs peer or trust there.
     pub password: Option<Secret>,
+    /// By which the server's extension believes where clients come from; `None`: it is not told.
+    pub client_address_secret: Option<Secret>,
     /// The pool of each (database, user).
     pub pool: PoolSettings,
 }
@@ -145,7 +147,7 @@ pub enum ServerAddress {
     },
 }
 
-/// A password: never printed.
+/// A password, or the like: never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 

@@ -407,7 +407,16 @@ pub(super) static DATABASE: Table = Table {
     many: true,
     meaning: "A database as clients name it, and where it really is. At least one is needed; the entry named `\"*\"` \
               takes the names that no other entry has.",
-    keys: &[&DATABASE_NAME, &HOST, &PORT, &DBNAME, &DATABASE_USER, &DATABASE_PASSWORD, &DATABASE_PASSWORD_FILE],
+    keys: &[
+        &DATABASE_NAME,
+        &HOST,
+        &PORT,
+        &DBNAME,
+        &DATABASE_USER,
+        &DATABASE_PASSWORD,
+        &DATABASE_PASSWORD_FILE,
+        &CLIENT_ADDRESS_SECRET_FILE,
+    ],
     tables: &[&DATABASE_POOL],
 };
 
@@ -454,6 +463,16 @@ pub(super) static DATABASE_PASSWORD_FILE: Key<FilePath> = Key {
     kind: FilePath,
     absent: Absent::Means("as without `password`"),
     meaning: "A file whose only line is the password of `user`.",
+};
+
+pub(super) static CLIENT_ADDRESS_SECRET_FILE: Key<FilePath> = Key {
+    name: "client_address_secret_file",
+    kind: FilePath,
+    absent: Absent::Means("clients seem to come from the pool"),
+    meaning: "Tells PostgreSQL the client's own address with each transaction, so that `inet_client_addr()`, \
+              `pg_stat_activity` and `log_line_prefix` show it. The file's only line is the secret of 16 to 128 bytes \
+              that the server's `sluice.pool_secret_file` has too. Where the database lacks the extension `sluice`, \
+              nothing is told.",
 };
 
 pub(super) static DATABASE_POOL: Table = Table {

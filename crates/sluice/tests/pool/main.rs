@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod addresses;
 mod begin;
 mod drivers;
 mod login;

@@ -1,0 +1,127 @@
+//! Telling a server whom it works for, where its extension lets a pool do that (`extension/src/client_address.c`).
+//!
+//! A transaction's first message is preceded by a FunctionCall with the client's address, unless that is the last one
+//! told. It is sent together with what follows it, so it costs no round trip. Where the function is not there, or does
+//! not believe the pool, nothing is told.
+
+use std::net::IpAddr;
+
+use sluice_wire::message;
+
+use crate::io::PeerAddress;
+
+/// The bytes of a secret, at most: what one byte can count, and the extension takes.
+pub const SECRET_BYTES_MAX: usize = 128;
+
+/// The bytes of a secret, at least.
+pub const SECRET_BYTES_MIN: usize = 16;
+
+/// Finds the function. Only a superuser can make one in C that is part of that extension, so no other one gets to see
+/// the secret.
+pub(crate) const FIND: &str = "SELECT p.oid FROM pg_catalog.pg_proc p \
+    JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname = 'c' \
+    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid \
+        AND d.deptype = 'e' AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \
+    JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'sluice' \
+    WHERE p.proname = 'sluice_set_client'";
+
+/// How a server is told where its client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Teller {
+    /// That has not been found out.
+    Unknown,
+    /// Not at all.
+    Off,
+    /// By the function with this OID; what it was told last.
+    Function(u32, Option<PeerAddress>),
+}
+
+impl Teller {
+    /// The function to be called for a client, if that is not what it was called for last; it counts as called.
+    pub fn take_call(&mut self, peer: PeerAddress) -> Option<u32> {
+        match self {
+            Self::Function(oid, told) if *told != Some(peer) => {
+                *told = Some(peer);
+                Some(*oid)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Appends the call.
+pub fn put_call(out: &mut Vec<u8>, function: u32, secret: &[u8], peer: PeerAddress) {
+    let secret = &secret[..secret.len().min(SECRET_BYTES_MAX)];
+    message::put_function_call(out, function, |out| {
+        // No longer than that, see above.
+        out.push(secret.len() as u8);
+        out.extend_from_slice(secret);
+        match peer {
+            PeerAddress::Local => out.extend_from_slice(&[0, 0, 0]),
+            PeerAddress::Tcp(IpAddr::V4(ip), port) => {
+                out.push(4);
+                out.extend_from_slice(&port.to_be_bytes());
+                out.extend_from_slice(&ip.octets());
+            }
+            PeerAddress::Tcp(IpAddr::V6(ip), port) => {
+                out.push(6);
+                out.extend_from_slice(&port.to_be_bytes());
+                out.extend_from_slice(&ip.octets());
+            }
+        }
+    });
+}
+
+/// What a DataRow's first column says, as text.
+pub(crate) fn read_oid(row: &[u8]) -> Option<u32> {
+    let (columns, rest) = row.split_first_chunk::<2>()?;
+    let (bytes, rest) = rest.split_first_chunk::<4>()?;
+    let text = rest.get(..usize::try_from(u32::from_be_bytes(*bytes)).ok()?)?;
+    (u16::from_be_bytes(*columns) == 1).then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_once() {
+        let (one, other) = (PeerAddress::Local, PeerAddress::Tcp(IpAddr::from([10, 0, 0, 1]), 7));
+        let mut teller = Teller::Function(5, None);
+        let calls: Vec<_> = [one, one, other, one].map(|peer| teller.take_call(peer)).into();
+        assert_eq!(calls, [Some(5), None, Some(5), Some(5)]);
+        assert_eq!((Teller::Off.take_call(one), Teller::Unknown.take_call(one)), (None, None));
+    }
+
+    #[test]
+    fn a_call_has_the_address_in_network_order() {
+        for (peer, address) in [
+            (PeerAddress::Local, &[0, 0, 0][..]),
+            (PeerAddress::Tcp(IpAddr::from([10, 1, 2, 3]), 0x1234), &[4, 0x12, 0x34, 10, 1, 2, 3]),
+            (
+                PeerAddress::Tcp("2001:db8::5".parse().unwrap(), 443),
+                &[6, 1, 187, 0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5],
+            ),
+        ] {
+            let mut out = Vec::new();
+            put_call(&mut out, 0x0102_0304, b"secret", peer);
+            let argument = [&[6][..], b"secret", address].concat();
+            let length = (argument.len() as u32).to_be_bytes();
+            let body = [&[1, 2, 3, 4, 0, 1, 0, 1, 0, 1][..], &length, &argument, &[0, 1]].concat();
+            assert_eq!(out, [&b"F"[..], &(body.len() as u32 + 4).to_be_bytes(), &body].concat());
+        }
+    }
+
+    #[test]
+    fn oids_of_rows() {
+        for (row, oid) in [
+            (&b"\0\x01\0\0\0\x0516384"[..], Some(16384)),
+            (b"\0\x01\xff\xff\xff\xff", None),
+            (b"\0\x02\0\0\0\x017\0\0\0\x017", None),
+            (b"\0\x01\0\0\0\x09x", None),
+            (b"", None),
+        ] {
+            assert_eq!(read_oid(row), oid, "{row:?}");
+        }
+    }
+}

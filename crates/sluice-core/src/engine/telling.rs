@@ -1,0 +1,72 @@
+//! Telling servers where their clients come from: finding out how, at a connection's beginning; calling, at a
+//! transaction's; and what comes back (see [`client_address`]).
+
+use sluice_wire::message;
+
+use crate::{
+    client_address::{self, Teller},
+    io::{Io, LogEvent, PeerAddress},
+    replies::{Expected, Own},
+    server::Server,
+};
+
+use super::backend::{Relay, Verdict};
+
+/// Asks a server how it can be told, where that is wanted and not known.
+pub(super) fn find_teller(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
+    if server.teller != Teller::Unknown {
+        return false;
+    }
+    server.teller = Teller::Off;
+    if server.pool.upstream.client_address_secret.is_none() {
+        return false;
+    }
+    scratch.clear();
+    message::put_query(scratch, client_address::FIND);
+    server.replies.push(Expected::Own(Own::FindTeller));
+    io.send(server.conn, scratch);
+    true
+}
+
+/// Tells a server where its new client is, unless it knows.
+pub(super) fn tell(server: &mut Server, peer: PeerAddress, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let Some(secret) = &server.pool.upstream.client_address_secret else { return };
+    let Some(function) = server.teller.take_call(peer) else { return };
+    scratch.clear();
+    client_address::put_call(scratch, function, secret, peer);
+    server.replies.push(Expected::Own(Own::Tell));
+    io.send(server.conn, scratch);
+}
+
+impl<I: Io> Relay<'_, I> {
+    /// A DataRow or FunctionCallResponse of Sluice's own.
+    pub(super) fn own_answer(&mut self, body: &[u8]) -> Verdict {
+        match self.server.replies.front() {
+            Some(Expected::Own(Own::FindTeller)) => {
+                if let Some(oid) = client_address::read_oid(body) {
+                    self.server.teller = Teller::Function(oid, None);
+                }
+            }
+            // True, in one byte.
+            Some(Expected::Own(Own::Tell)) if body != [0, 0, 0, 1, 1] => {
+                self.server.teller = Teller::Off;
+                self.io.log(LogEvent::SecretRefused { address: &self.server.pool.upstream.address });
+            }
+            _ => {}
+        }
+        Verdict::Swallow
+    }
+
+    /// A query of that kind has failed; whether that is no reason to give the server up.
+    pub(super) fn may_fail(&mut self, own: Own) -> bool {
+        match own {
+            Own::FindTeller => true,
+            // The function was there before: it may be again, as another one.
+            Own::Tell => {
+                self.server.teller = Teller::Unknown;
+                true
+            }
+            Own::Settings | Own::Rollback | Own::Reset => false,
+        }
+    }
+}

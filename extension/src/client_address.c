@@ -1,0 +1,215 @@
+/*
+ * client_address.c
+ *		The address of the client that a pool works for, as the pool tells it.
+ *
+ * Behind a pool every session seems to come from the pool.  sluice_set_client()
+ * puts the client's own address in that place, for all who ask: inet_client_addr()
+ * and inet_client_port(), pg_stat_activity, %h and %r of log_line_prefix.  The
+ * rules of pg_hba.conf have been applied before, to the pool.
+ *
+ * Only the pool can say it: each call has to bring the secret that stands in the
+ * file "sluice.pool_secret_file".  The keeper reads that file, so that sessions
+ * need not be able to, and keeps the secret in shared memory, which SQL can't
+ * read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
+ * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
+ * sends the transaction's first statement right behind it.
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "fmgr.h"
+#include "gate.h"
+#include "libpq/libpq-be.h"
+#include "port/pg_bswap.h"
+#include "utils/backend_status.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+PG_FUNCTION_INFO_V1(sluice_set_client);
+
+/* What stands where the family of an address does. */
+#define FAMILY_LOCAL	0
+#define FAMILY_IPV4		4
+#define FAMILY_IPV6		6
+
+/* What MyProcPort's texts point to, once an address was told. */
+static char host_text[INET6_ADDRSTRLEN];
+static char port_text[8];
+
+/*
+ * The first line of a file that nobody else can read; its length, or 0 with a
+ * word in the log.
+ */
+static int
+read_secret(const char *path, char *secret)
+{
+	struct stat status;
+	ssize_t		length = -1;
+	int			file = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (file >= 0 && fstat(file, &status) == 0)
+	{
+		if (status.st_mode & (S_IRWXG | S_IRWXO))
+		{
+			close(file);
+			ereport(LOG,
+					(errmsg("sluice: \"%s\" is open to others, and is not used", path),
+					 errhint("Run: chmod 600 \"%s\"", path)));
+			return 0;
+		}
+		length = read(file, secret, SECRET_MAX);
+	}
+	if (length < 0)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("sluice: could not read \"%s\": %m", path)));
+	if (file >= 0)
+		close(file);
+	if (length < 0)
+		return 0;
+	for (int i = 0; i < length; i++)
+	{
+		if (secret[i] == '\n' || secret[i] == '\r')
+			length = i;
+	}
+	if (length < SECRET_MIN)
+	{
+		ereport(LOG,
+				(errmsg("sluice: the secret in \"%s\" is too short, and is not used", path),
+				 errdetail("It has %d bytes; %d to %d are needed.", (int) length, SECRET_MIN, SECRET_MAX)));
+		return 0;
+	}
+	return (int) length;
+}
+
+/* Reads the secret anew. */
+void
+sluice_publish_secret(void)
+{
+	char		secret[SECRET_MAX];
+	int			length = 0;
+
+	if (sluice_pool_secret_file[0] != '\0')
+		length = read_secret(sluice_pool_secret_file, secret);
+	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
+	memcpy(sluice_shared->secret, secret, length);
+	sluice_shared->secret_length = length;
+	LWLockRelease(sluice_shared->lock);
+	explicit_bzero(secret, sizeof(secret));
+}
+
+/* Whether that is the secret. Takes as long wherever they differ. */
+static bool
+is_secret(const uint8 *told, int length)
+{
+	uint8		differs = 0;
+
+	LWLockAcquire(sluice_shared->lock, LW_SHARED);
+	if (length == 0 || length != sluice_shared->secret_length)
+		differs = 1;
+	for (int i = 0; !differs && i < length; i++)
+		differs |= told[i] ^ (uint8) sluice_shared->secret[i];
+	LWLockRelease(sluice_shared->lock);
+	return differs == 0;
+}
+
+/* An address and a port as the pool writes them; whether they are that. */
+static bool
+read_address(const uint8 *bytes, int length, SockAddr *address)
+{
+	uint16		port;
+
+	memset(address, 0, sizeof(SockAddr));
+	if (length < 3)
+		return false;
+	memcpy(&port, bytes + 1, 2);
+	if (bytes[0] == FAMILY_LOCAL && length == 3)
+	{
+		address->addr.ss_family = AF_UNIX;
+		address->salen = sizeof(sa_family_t);
+		return true;
+	}
+	if (bytes[0] == FAMILY_IPV4 && length == 3 + 4)
+	{
+		struct sockaddr_in *ipv4 = (struct sockaddr_in *) &address->addr;
+
+		ipv4->sin_family = AF_INET;
+		ipv4->sin_port = port;
+		memcpy(&ipv4->sin_addr, bytes + 3, 4);
+		address->salen = sizeof(*ipv4);
+		return true;
+	}
+	if (bytes[0] == FAMILY_IPV6 && length == 3 + 16)
+	{
+		struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *) &address->addr;
+
+		ipv6->sin6_family = AF_INET6;
+		ipv6->sin6_port = port;
+		memcpy(&ipv6->sin6_addr, bytes + 3, 16);
+		address->salen = sizeof(*ipv6);
+		return true;
+	}
+	return false;
+}
+
+/* Puts an address in the place of the session's own. */
+static void
+put_address(const SockAddr *address, uint16 port)
+{
+	strlcpy(host_text, "[local]", sizeof(host_text));
+	port_text[0] = '\0';
+	if (address->addr.ss_family != AF_UNIX)
+	{
+		const void *bytes = address->addr.ss_family == AF_INET ?
+			(const void *) &((const struct sockaddr_in *) &address->addr)->sin_addr :
+			(const void *) &((const struct sockaddr_in6 *) &address->addr)->sin6_addr;
+
+		inet_ntop(address->addr.ss_family, bytes, host_text, sizeof(host_text));
+		snprintf(port_text, sizeof(port_text), "%u", port);
+	}
+	MyProcPort->raddr = *address;
+	MyProcPort->remote_host = host_text;
+	MyProcPort->remote_port = port_text;
+	MyProcPort->remote_hostname = NULL;
+
+	if (MyBEEntry == NULL)
+		return;
+	PGSTAT_BEGIN_WRITE_ACTIVITY(MyBEEntry);
+	MyBEEntry->st_clientaddr = *address;
+	MyBEEntry->st_clienthostname[0] = '\0';
+	PGSTAT_END_WRITE_ACTIVITY(MyBEEntry);
+}
+
+/*
+ * sluice_set_client(bytea) returns boolean
+ *
+ * The argument is the length of the secret in one byte, the secret, the family
+ * of the address in one byte (0, 4 or 6), the port in two, the address. False if
+ * the secret is not the server's; then nothing has changed.
+ */
+Datum
+sluice_set_client(PG_FUNCTION_ARGS)
+{
+	bytea	   *message = PG_GETARG_BYTEA_PP(0);
+	const uint8 *bytes = (const uint8 *) VARDATA_ANY(message);
+	int			length = VARSIZE_ANY_EXHDR(message);
+	SockAddr	address;
+	uint16		port;
+
+	if (MyProcPort == NULL || length < 1 || length < 1 + bytes[0] ||
+		!is_secret(bytes + 1, bytes[0]))
+		PG_RETURN_BOOL(false);
+	length -= 1 + bytes[0];
+	bytes += 1 + bytes[0];
+	if (!read_address(bytes, length, &address))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
+				 errmsg("malformed address of a client")));
+	memcpy(&port, bytes + 1, 2);
+	put_address(&address, pg_ntoh16(port));
+	PG_RETURN_BOOL(true);
+}
