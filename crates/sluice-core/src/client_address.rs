@@ -18,7 +18,7 @@ pub const SECRET_BYTES_MIN: usize = 16;
 
 /// Finds the function. Only a superuser can make one in C that is part of that extension, so no other one gets to see
 /// the secret.
-pub(crate) const FIND: &str = "SELECT p.oid FROM pg_catalog.pg_proc p \
+pub const FIND: &str = "SELECT p.oid FROM pg_catalog.pg_proc p \
     JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname = 'c' \
     JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid \
         AND d.deptype = 'e' AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \

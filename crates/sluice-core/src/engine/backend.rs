@@ -470,7 +470,7 @@ impl<I: Io> Relay<'_, I> {
         let failed = self.server.replies.pop();
         let mut stale = None;
         let verdict = match &failed {
-            Some(Expected::Refused(error)) => {
+            Some(Expected::Refused(error)) if !is_end => {
                 self.flush();
                 if let Some((conn, _)) = &self.client {
                     self.io.send(*conn, &error.to_bytes());

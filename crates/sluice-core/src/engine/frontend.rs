@@ -361,14 +361,16 @@ impl<'a, I: Io> Relay<'a, I> {
             self.io.send(self.client, &status.ready_for_query());
             return Step::Next;
         }
+        if server.copy_in {
+            // A server that reads a COPY ignores it: the batch is as open as before.
+            self.pass(seen);
+            return Step::Next;
+        }
         server.batch_open = false;
         server.batch_runs = false;
         server.skipping = false;
-        // A server that reads a COPY ignores it.
         server.names_open |= server.replies.has_named();
-        if !server.copy_in {
-            server.replies.push(Expected::Sync);
-        }
+        server.replies.push(Expected::Sync);
         self.pass(seen);
         self.flush();
         let replay = &mut self.server().replay;

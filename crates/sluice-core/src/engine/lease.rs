@@ -76,7 +76,11 @@ impl Engine {
     pub(super) fn attach(&mut self, now: Time, index: u32, client: ClientRef, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(index as usize) else { return };
         let taker = self.clients.get_mut(client.index as usize).filter(|c| c.serial == client.serial);
-        let Some((peer, session)) = taker.and_then(|client| Some((client.peer, client.session_mut()?))) else {
+        let taken = taker.and_then(|client| {
+            let works = matches!(client.phase, Phase::Open(_));
+            Some((works.then_some(client.peer), client.session_mut()?))
+        });
+        let Some((peer, session)) = taken else {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             self.todo.push_back(Todo::Settle(index));
             return;
@@ -87,7 +91,9 @@ impl Engine {
             send_own(server, &mut self.scratch, Own::Settings, &sql, io);
         }
         server.profile = session.profile.clone();
-        tell(server, peer, &mut self.scratch, io);
+        if let Some(peer) = peer {
+            tell(server, peer, &mut self.scratch, io);
+        }
         if let Some(begun) = session.begun.take() {
             send_begin(now, server, &mut self.scratch, begun, io);
         }

@@ -306,3 +306,44 @@ fn a_deallocate_that_is_bound_goes_with_its_transaction() {
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S", "it is still there");
 }
+
+#[test]
+fn a_sync_within_a_copy_ends_no_batch() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    table.says(client, &[parse("", "COPY t FROM STDIN"), bind("", 0), execute()].concat());
+    table.says(server, &answers("1 2 G"));
+    // The server ignores the Sync; the one behind the COPY's end has not come yet.
+    table.says(client, &[sync(), b"c\0\0\0\x04".to_vec()].concat());
+    table.says(server, &answers("C(COPY 0)"));
+    table.says(other, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "P(: COPY t FROM STDIN) B() E S c");
+    table.says(client, &sync());
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(server), "S Q(SELECT 1)");
+    assert_eq!(table.hears(client), "1 2 G C(COPY 0) Z(I)");
+}
+
+#[test]
+fn the_end_of_a_server_is_told_whatever_is_owed() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    // The name is taken, and the server is made to raise an error for it; but it ends.
+    table.says(client, &[parse("a", "SELECT 2"), sync()].concat());
+    table.says(server, &answers("E(57P01)"));
+    assert_eq!(table.hears(client), "E(57P01)");
+}
+
+#[test]
+fn a_server_hears_where_its_client_is_before_anything_else() {
+    let mut table = Table::telling(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &[query("BEGIN"), query("SELECT 1")].concat());
+    assert_eq!(table.hears(server), "F(77) P(: BEGIN) B() E Q(SELECT 1)");
+    table.says(server, &answers("V(t) Z(I) 1 2 C(BEGIN) C(SELECT 1) Z(T)"));
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    table.says(client, &query("SELECT 2"));
+    assert_eq!(table.hears(server), "Q(COMMIT) Q(SELECT 2)", "it knows where that client is");
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T) C(SELECT 1) Z(T) C(COMMIT) Z(I)");
+}

@@ -104,6 +104,15 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(settings: PoolSettings) -> Self {
+        Self::with_secret(settings, None)
+    }
+
+    /// One whose servers are told where their clients are, by function 77.
+    pub(crate) fn telling(settings: PoolSettings) -> Self {
+        Self::with_secret(settings, Some((*b"a secret between them").into()))
+    }
+
+    fn with_secret(settings: PoolSettings, client_address_secret: Option<Arc<[u8]>>) -> Self {
         let limits = Limits { rewritten_message_bytes: 4096, ..Limits::default() };
         let secrets = Secrets::new(Method::Trust, Source::File(HashMap::new()), [3; 32]);
         let address = Address::Unix("/scripted".into());
@@ -113,7 +122,7 @@ impl Table {
             dbname: None,
             user: None,
             password: None,
-            client_address_secret: None,
+            client_address_secret,
             pool: settings,
         };
         let hub = Arc::new(Hub::new(limits, secrets, vec![route], 1));
@@ -147,6 +156,9 @@ impl Table {
             message::put_backend_key_data(&mut welcome, 1000 + conn.0, b"abcd");
             welcome.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
             self.says(conn, &welcome);
+            if self.hears(conn).starts_with("Q(SELECT p.oid") {
+                self.says(conn, &answers("D(77) C(SELECT 1) Z(I)"));
+            }
             servers.push(conn);
         }
         servers
@@ -221,6 +233,7 @@ fn text(bytes: &[u8]) -> String {
 fn frontend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'Q' | b'f' => format!("{}({})", tag as char, text(body)),
+        b'F' => format!("F({})", u32::from_be_bytes(*body.first_chunk().expect("an OID"))),
         b'P' => {
             let parse = Parse::read(body).expect("the engine writes whole messages");
             format!("P({}: {})", text(parse.name), text(parse.query))
@@ -291,11 +304,21 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
             b'C' => message::put_command_complete(&mut out, argument),
             b'Z' => framed(&mut out, b'Z', |out| out.extend_from_slice(argument.as_bytes())),
             b'E' => framed(&mut out, b'E', |out| {
-                for field in ["SERROR", "VERROR", &format!("C{argument}"), "Mno", "RRevalidateCachedQuery"] {
+                // Class 57P is an operator's: with it a session ends.
+                let severity = if argument.starts_with("57P") { "FATAL" } else { "ERROR" };
+                let [shown, told] = ["S", "V"].map(|field| format!("{field}{severity}"));
+                for field in [&shown, &told, &format!("C{argument}"), "Mno", "RRevalidateCachedQuery"] {
                     put_cstr(out, field.as_bytes());
                 }
                 out.push(0);
             }),
+            b'D' => framed(&mut out, b'D', |out| {
+                out.extend_from_slice(&1_u16.to_be_bytes());
+                out.extend_from_slice(&(argument.len() as u32).to_be_bytes());
+                out.extend_from_slice(argument.as_bytes());
+            }),
+            // A boolean, in binary.
+            b'V' => framed(&mut out, b'V', |out| out.extend_from_slice(&[0, 0, 0, 1, u8::from(argument == "t")])),
             tag => framed(&mut out, tag, |_| {}),
         }
     }

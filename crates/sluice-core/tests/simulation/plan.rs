@@ -12,7 +12,7 @@ use sluice_core::{
 };
 use sluice_wire::{scram::Verifier, secret::Secret};
 
-use crate::rng::Rng;
+use crate::{postgres::SECRET, rng::Rng};
 
 pub(crate) const PASSWORD: &str = "geheim";
 pub(crate) const DATABASES: [&str; 2] = ["one", "two"];
@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) method: Method,
     pub(crate) look_up: bool,
     pub(crate) pool: PoolSettings,
+    /// Whether servers are told where their clients are.
+    tells: bool,
     pub(crate) servers: u32,
     pub(crate) client_limit: u32,
     /// Of deliveries that are cut short.
@@ -181,6 +183,7 @@ impl Plan {
             method: rng.pick(&[Method::Trust, Method::Md5, Method::ScramSha256]),
             look_up: rng.percent(50),
             pool,
+            tells: rng.percent(30),
             servers: 100,
             client_limit: 1000,
             cut_percent: rng.pick(&[5, 40, 90]),
@@ -202,6 +205,11 @@ impl Plan {
             big_percent: 3,
             settings_percent: 5,
         }
+    }
+
+    /// Whether servers are told where their clients are.
+    pub(crate) fn tells(&self) -> bool {
+        self.tells
     }
 
     /// Whether settings and temporary things must stay with a client's transaction.
@@ -239,7 +247,7 @@ impl Plan {
             dbname: None,
             user: None,
             password: None,
-            client_address_secret: None,
+            client_address_secret: self.tells.then(|| SECRET.into()),
             pool: self.pool.clone(),
         };
         Hub::new(limits, Secrets::new(self.method, source, [3; 32]), vec![route], self.workers)

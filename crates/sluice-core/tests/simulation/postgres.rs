@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use sluice_core::{client_address, io::PeerAddress};
 use sluice_wire::{
-    message::{self, AUTHENTICATION_OK, AuthenticationRequest, frontend},
+    message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
     scram::{ServerExchange, Verifier},
     startup::{self, Startup},
 };
@@ -18,6 +19,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// Answers are kept until this many bytes are there, or something asks for them.
 const OUTPUT_BYTES: usize = 8 << 10;
+
+/// The function by which the pool tells where its clients are, and the secret that goes with it.
+const TELLER: u32 = 7777;
+pub(crate) const SECRET: &[u8] = b"known to both of them";
 
 /// What is reported after a reload: nothing that follows a client.
 pub(crate) const RELOADED: &str = "in_hot_standby";
@@ -45,6 +50,8 @@ pub(crate) struct Backend {
     cancelled: bool,
     /// The client whose work is under way.
     holder: Option<String>,
+    /// Where the pool says that client is, once it has found out how.
+    told: Option<PeerAddress>,
     pub(crate) is_session: bool,
 }
 
@@ -79,6 +86,7 @@ impl Postgres {
             at_work: None,
             cancelled: false,
             holder: None,
+            told: None,
             is_session: false,
         });
         self.backends.len() - 1
@@ -274,6 +282,9 @@ impl Postgres {
     fn work(&mut self, index: usize, tag: u8, body: &[u8], cancelled: bool, io: &mut SimIo) {
         let schema = self.schema;
         let backend = &mut self.backends[index];
+        if backend.teller_message(tag, body, cancelled, io) {
+            return;
+        }
         let State::Running(session) = &mut backend.state else { return };
         if tag == frontend::TERMINATE {
             io.trace(|| format!("server {index} is told to end"));
@@ -283,6 +294,12 @@ impl Postgres {
         }
         io.trace(|| format!("server {index} handles {}", describe(tag, body)));
         if let Some(tagged) = client_tag(body) {
+            let is_elsewhere = |told| told != place_of(tagged.parse().expect("digits"));
+            assert!(
+                !backend.told.is_some_and(is_elsewhere),
+                "server {index} thinks that client {tagged} is at {:?}",
+                backend.told
+            );
             match &backend.holder {
                 Some(holder) if *holder != tagged => {
                     panic!("server {index} gets work of client {tagged} in the middle of client {holder}'s")
@@ -336,6 +353,40 @@ impl Postgres {
 }
 
 impl Backend {
+    /// Answers what has to do with telling it where clients are; `false` if it is something else.
+    fn teller_message(&mut self, tag: u8, body: &[u8], cancelled: bool, io: &mut SimIo) -> bool {
+        let State::Running(session) = &self.state else { return false };
+        let is_find = tag == frontend::QUERY && body.strip_suffix(b"\0") == Some(client_address::FIND.as_bytes());
+        let is_call = tag == frontend::FUNCTION_CALL && body.starts_with(&TELLER.to_be_bytes());
+        if !is_find && !is_call {
+            return false;
+        }
+        assert!(session.is_at_rest() && io.plan.tells(), "a server is told in the middle of something, or unasked");
+        assert!(!cancelled, "a cancel has hit what the pool itself asked for");
+        let trouble = io.rng.percent(3);
+        let mut out = Vec::new();
+        if is_find {
+            self.told = None;
+            if !trouble {
+                framed(&mut out, backend::DATA_ROW, |out| out.extend_from_slice(b"\0\x01\0\0\0\x047777"));
+            }
+            message::put_command_complete(&mut out, "SELECT 1");
+        } else if trouble && io.rng.percent(50) {
+            // The function is gone.
+            self.told = None;
+            put_error(&mut out, backend::ERROR_RESPONSE, "ERROR", "42883", "there is no such function");
+        } else {
+            let told = read_call(body);
+            self.told = (!trouble).then_some(told);
+            framed(&mut out, backend::FUNCTION_CALL_RESPONSE, |out| {
+                out.extend_from_slice(&[0, 0, 0, 1, u8::from(!trouble)]);
+            });
+        }
+        out.extend_from_slice(&message::TransactionStatus::Idle.ready_for_query());
+        io.write_up(self.pipe, &out);
+        true
+    }
+
     fn schedule(&mut self, index: usize, micros: u64, io: &mut SimIo) {
         if !std::mem::replace(&mut self.scheduled, true) {
             io.after(micros, Event::Backend(index, self.generation));
@@ -357,6 +408,21 @@ impl Backend {
             None => 0,
         }
     }
+}
+
+/// Where a client is.
+pub(crate) fn place_of(id: usize) -> PeerAddress {
+    let [.., high, low] = id.to_be_bytes();
+    PeerAddress::Tcp([10, 0, high, low].into(), id as u16)
+}
+
+/// The address in a call of the teller.
+fn read_call(body: &[u8]) -> PeerAddress {
+    let argument = body[14..].strip_suffix(&[0, 1]).expect("the result is to be binary");
+    let (secret, address) = argument[1..].split_at(usize::from(argument[0]));
+    assert_eq!(secret, SECRET);
+    let [4, port @ .., a, b, c, d] = address else { panic!("an address of IPv4, not {address:?}") };
+    PeerAddress::Tcp([*a, *b, *c, *d].into(), u16::from_be_bytes(port.try_into().expect("a port has two bytes")))
 }
 
 fn message_length(input: &[u8]) -> Option<usize> {

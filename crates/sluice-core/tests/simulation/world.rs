@@ -7,6 +7,7 @@ use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
     hub::{ClientRef, Hub, Mail},
     io::{Owner, PeerAddress},
+    pool::Counts,
     time::Time,
 };
 use sluice_wire::startup;
@@ -15,7 +16,7 @@ use crate::{
     client::{Client, Kind},
     net::{Arrival, CHUNK_BYTES_MAX, Delivery, Event, Life, Parcel, Peer, PipeId, SimIo},
     plan::Plan,
-    postgres::Postgres,
+    postgres::{Postgres, place_of},
 };
 
 /// How long all is left to settle before the counts must be back where they began.
@@ -112,7 +113,8 @@ impl World {
         self.run_until(|world| world.io.now > quiet);
         // Where servers live shortly, there may always be one that is being replaced.
         let is_busy = |world: &Self| {
-            let connecting = world.hub.pools().iter().any(|p| p.state().counts().connecting > 0);
+            let is_new = |counts: Counts| counts.connecting > 0 || counts.open > counts.idle;
+            let connecting = world.hub.pools().iter().any(|p| is_new(p.state().counts()));
             let closing = world.io.pipes.iter().any(|p| p.life == Life::Closing);
             connecting || closing || world.io.mailboxes.iter().any(|m| !m.is_empty())
         };
@@ -303,7 +305,7 @@ impl World {
         let (pipe, conn) = self.io.open_client(worker, Peer::Client(id));
         self.io.trace(|| format!("client {id} connects to worker {worker}"));
         self.enter(worker, Vec::new());
-        let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, PeerAddress::Local, &mut self.io);
+        let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, place_of(id), &mut self.io);
         self.io.pipes[pipe].owner = owner;
         if let Some(Owner::Client(index)) = owner {
             self.names.insert((worker, index), id);
