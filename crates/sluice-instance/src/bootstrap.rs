@@ -146,9 +146,12 @@ pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped
     let login_refused = try_login(endpoint, &password);
     let gate = has_gate(&mut client)?;
     if gate {
-        let mut client = superuser(data_dir, endpoint, FIRST_DATABASE)?;
-        let create = format!("CREATE EXTENSION IF NOT EXISTS {GATE}");
-        client.batch_execute(&create).map_err(|error| sql("make the gate's views", &error))?;
+        // The template, for databases to come.
+        for database in [FIRST_DATABASE, "template1"] {
+            let mut client = superuser(data_dir, endpoint, database)?;
+            let create = format!("CREATE EXTENSION IF NOT EXISTS {GATE}");
+            client.batch_execute(&create).map_err(|error| sql("make the extension", &error))?;
+        }
     }
     Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup, gate })
 }

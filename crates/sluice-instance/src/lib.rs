@@ -38,5 +38,5 @@ pub use crate::{
     run_as::{RunAs, RunAsError},
     secret::Password,
     server::{Endpoint, Postgres, PostgresConfig, RestartPolicy, StartError, State, StopMode, StopReport},
-    tuning::{Host, Tuning},
+    tuning::{Host, POOL_SECRET, Tuning},
 };

@@ -1,6 +1,10 @@
 //! The pool's configuration for an instance's server: written at each start, read by the pool as any other.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     bootstrap::Lookup,
@@ -15,6 +19,8 @@ pub struct PoolFile {
     pub listen: Vec<SocketAddr>,
     /// Where the server is.
     pub endpoint: Endpoint,
+    /// The file with the secret by which the server believes where clients are, if it does.
+    pub client_address_secret_file: Option<PathBuf>,
     /// How the pool finds the clients' secrets.
     pub lookup: Lookup,
     /// Servers a (database, user).
@@ -36,6 +42,11 @@ impl PoolFile {
         let Some(host) = self.endpoint.socket_dir.to_str() else {
             let dir = self.endpoint.socket_dir.display();
             return Err(io::Error::other(format!("{dir} is not UTF-8; choose another directory with --data DIR")));
+        };
+        let secret_file = match self.client_address_secret_file.as_deref().map(Path::to_str) {
+            None => String::new(),
+            Some(Some(file)) => format!("client_address_secret_file = {}\n", quoted(file)),
+            Some(None) => return Err(io::Error::other("the data directory's name is not UTF-8")),
         };
         let listen: Vec<String> = self.listen.iter().map(|address| quoted(&address.to_string())).collect();
         let Lookup { user, password, database, query } = &self.lookup;
@@ -62,7 +73,7 @@ query = {query}
 name = \"*\"
 host = {host}
 port = {port}
-
+{secret_file}
 [database.pool]
 size = {size}
 ",
@@ -86,8 +97,6 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::secret::Password;
 
@@ -97,6 +106,7 @@ mod tests {
         let file = PoolFile {
             listen: vec!["127.0.0.1:6432".parse().unwrap(), "[::1]:6432".parse().unwrap()],
             endpoint: Endpoint { socket_dir: PathBuf::from(dir), port: 5432, tcp: None },
+            client_address_secret_file: Some(PathBuf::from("/a \"secret\"")),
             lookup: Lookup {
                 user: "sluice_auth".to_owned(),
                 password: Password::from_file("it's \"secret\"").unwrap(),
@@ -114,6 +124,7 @@ mod tests {
         assert_eq!(read["limits"]["clients"].as_integer(), Some(10_000));
         assert_eq!(read["auth"]["lookup"]["password"].as_str(), Some("it's \"secret\""));
         assert_eq!(read["database"][0]["host"].as_str(), Some(dir));
+        assert_eq!(read["database"][0]["client_address_secret_file"].as_str(), Some("/a \"secret\""));
         assert_eq!(read["database"][0]["pool"]["size"].as_integer(), Some(20));
     }
 }

@@ -9,6 +9,9 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::bootstrap::{GATE, LOOKUP_USER};
 
+/// The file in PostgreSQL's directory with the secret by which the pool says where its clients are.
+pub const POOL_SECRET: &str = "sluice.secret";
+
 const MIB: u64 = 1 << 20;
 
 /// Connections beside the pool's: superusers, backups, monitoring, the pool's look-ups, replication.
@@ -104,6 +107,7 @@ impl Tuning {
         let gate = [
             ("shared_preload_libraries", format!("'{GATE}'"), "the gate; its limits are found by themselves"),
             ("sluice.exempt_roles", format!("'{LOOKUP_USER}'"), "log-ins do not wait"),
+            ("sluice.pool_secret_file", format!("'{POOL_SECRET}'"), "by it the pool says where clients are"),
         ];
         let gate = gate.into_iter().filter(|_| self.gate);
         for (name, value, reason) in rows.into_iter().chain(gate) {

@@ -113,6 +113,7 @@ fn the_pools_file() {
     let made = bootstrap::bootstrap(server.data_dir(), server.endpoint()).unwrap();
     let path = place.root().join("sluice.toml");
     let file = PoolFile {
+        client_address_secret_file: None,
         listen: vec!["127.0.0.1:6432".parse().unwrap()],
         endpoint: server.endpoint().clone(),
         lookup: made.lookup,

@@ -5,7 +5,8 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use sluice_instance::{
-    Binaries, DataDir, DataDirSpec, Host, Observer, PoolFile, Postgres, PostgresConfig, RunAs, State, StopMode, Tuning,
+    Binaries, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, PoolFile, Postgres, PostgresConfig, RunAs, State,
+    StopMode, Tuning,
     bootstrap::{self, Bootstrapped},
 };
 
@@ -98,6 +99,7 @@ fn start_pool(
     let file = PoolFile {
         listen: vec![listen],
         endpoint: server.endpoint().clone(),
+        client_address_secret_file: roles.gate.then(|| server.data_dir().pgdata().join(POOL_SECRET)),
         lookup: roles.lookup.clone(),
         pool_size,
         servers_max: tuning.pool_servers_max(),

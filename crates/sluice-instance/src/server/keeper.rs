@@ -2,6 +2,7 @@
 //! that has taken over an old number.
 
 use std::{
+    io,
     process::{Child, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -29,6 +30,8 @@ use crate::{
     files::{self, Owner},
     orphans,
     pid_file::{self, PidFile, Runner, Status},
+    secret::Password,
+    tuning::POOL_SECRET,
 };
 
 /// How long an immediate shutdown may take before it becomes a kill.
@@ -184,7 +187,20 @@ impl Keeper {
         let Some(tuning) = self.config.tuning else { return Ok(()) };
         let (path, run_as) = (self.config.data_dir.pgdata().join("sluice.conf"), self.config.data_dir.run_as());
         files::write_private(&path, tuning.to_conf().as_bytes(), Owner::Postgres(run_as))
-            .map_err(|source| StartError::io(format!("write {}", path.display()), source))
+            .map_err(|source| StartError::io(format!("write {}", path.display()), source))?;
+        if tuning.gate { self.make_pool_secret() } else { Ok(()) }
+    }
+
+    /// The secret stays what it is: the pool, which has read it, goes on when PostgreSQL is started again.
+    fn make_pool_secret(&self) -> Result<(), StartError> {
+        let (path, run_as) = (self.config.data_dir.pgdata().join(POOL_SECRET), self.config.data_dir.run_as());
+        let failed = |source| StartError::io(format!("write {}", path.display()), source);
+        if path.try_exists().map_err(failed)? {
+            return Ok(());
+        }
+        let secret = Password::random().map_err(|error| failed(io::Error::other(error.to_string())))?;
+        let line = format!("{}\n", secret.expose());
+        files::write_private(&path, line.as_bytes(), Owner::Postgres(run_as)).map_err(failed)
     }
 
     fn spawn(&self) -> Result<Server, StartError> {
