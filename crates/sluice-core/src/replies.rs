@@ -7,6 +7,7 @@ use sluice_wire::ErrorResponse;
 
 use crate::{
     client::Prepared,
+    sql::Begin,
     statement::{Statement, StatementId},
 };
 
@@ -45,7 +46,7 @@ pub enum Expected {
     /// To a Query of Sluice's own: the client sees nothing of it.
     Own(Own),
     /// To a Parse, Bind or Execute of a BEGIN that the client was told of before; it sees nothing of it.
-    Begin,
+    Begin(Begin),
     /// An error that Sluice provoked, and that the client was told of before.
     Failure,
 }

@@ -18,6 +18,7 @@ use crate::{
     replies::Replies,
     residue::Residue,
     settings::PoolMode,
+    sql::Begin,
     statement::{ServerStatements, Statement, StatementId},
     time::Time,
 };
@@ -89,6 +90,8 @@ pub struct Server {
     pub cancel_again: Time,
     /// Whether a cancel waits until what Sluice itself has sent is done, which it must not hit.
     pub cancel_held: bool,
+    /// How far a BEGIN has come that its client was told of before.
+    pub begin: BeginState,
     /// When it was last sent a BEGIN for a client that was told of it before.
     pub begun_at: Time,
     /// How it is told where its clients are.
@@ -97,6 +100,42 @@ pub struct Server {
     pub key: Option<(u32, Box<[u8]>)>,
     /// What can be sent again if a shared statement proves stale.
     pub replay: Replay,
+}
+
+/// How far a BEGIN of that kind has come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum BeginState {
+    /// There is none that is not answered, or the client has not been told either.
+    #[default]
+    Known,
+    /// It is sent.
+    Sent,
+    /// It is sent, and a Sync or Query behind it: nothing else may be before it is answered.
+    Followed,
+    /// It was refused, and the client has been told.
+    Refused {
+        /// How the client began.
+        begin: Begin,
+        /// Whether the Sync is sent up to which the server skips: what comes behind it would run, but outside of the
+        /// transaction.
+        followed: bool,
+    },
+}
+
+impl BeginState {
+    /// A Sync or Query is being sent.
+    pub fn is_followed(&mut self) {
+        *self = match *self {
+            Self::Sent => Self::Followed,
+            Self::Refused { begin, .. } => Self::Refused { begin, followed: true },
+            state => state,
+        };
+    }
+
+    /// Whether nothing else may be sent now.
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Followed | Self::Refused { followed: true, .. })
+    }
 }
 
 /// What a server is doing.
@@ -186,6 +225,7 @@ impl Server {
             cancels: 0,
             cancel_again: now,
             cancel_held: false,
+            begin: BeginState::Known,
             begun_at: now,
             teller: Teller::Unknown,
             key: None,

@@ -14,7 +14,7 @@ use crate::{
     profile,
     replies::{Expected, Local, Own, ParseSent},
     residue::Residue,
-    server::{ReplayState, Role, Server},
+    server::{BeginState, ReplayState, Role, Server},
     shape::Shape,
     time::Time,
 };
@@ -44,7 +44,7 @@ pub(super) struct Relay<'a, I> {
     /// Whether what the client was held for has come.
     pub(super) resumes: bool,
     /// Whether what a cancel was held for has come.
-    cancels: bool,
+    pub(super) cancels: bool,
 }
 
 /// Whether the client sees a message.
@@ -175,7 +175,7 @@ impl<I: Io> Relay<'_, I> {
         }
     }
 
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         let range = self.run..self.pos;
         self.run = self.pos;
         let Some((conn, _)) = &self.client else { return };
@@ -219,7 +219,7 @@ impl<I: Io> Relay<'_, I> {
                 self.server.replay.state = ReplayState::Off;
                 match self.server.replies.pop() {
                     Some(Expected::Bind(_)) => Ok(Verdict::Pass),
-                    Some(Expected::Begin) => Ok(Verdict::Swallow),
+                    Some(Expected::Begin(_)) => Ok(Verdict::Swallow),
                     _ => Err(OutOfStep("it sent BindComplete out of turn")),
                 }
             }
@@ -315,9 +315,8 @@ impl<I: Io> Relay<'_, I> {
     fn command_complete(&mut self, body: &[u8]) -> Verdict {
         match self.server.replies.front() {
             Some(Expected::Own(_)) => return Verdict::Swallow,
-            Some(Expected::Begin) => {
-                self.server.replies.pop();
-                self.cancels |= std::mem::take(&mut self.server.cancel_held);
+            Some(Expected::Begin(_)) => {
+                self.has_begun();
                 return Verdict::Swallow;
             }
             _ => self.executed(),
@@ -367,11 +366,12 @@ impl<I: Io> Relay<'_, I> {
             }
             Some(Expected::Sync) => {
                 self.server.copy_in = false;
-                Ok(Verdict::Pass)
+                Ok(self.ready_after_sync())
             }
             Some(Expected::OwnSync) => {
                 self.server.flushing = false;
                 self.resumes = true;
+                self.transaction_fails();
                 Ok(Verdict::Swallow)
             }
             _ => Err(OutOfStep("it sent ReadyForQuery out of turn")),
@@ -386,7 +386,7 @@ impl<I: Io> Relay<'_, I> {
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }
-            Some(Expected::Begin) => Ok(Verdict::Swallow),
+            Some(Expected::Begin(_)) => Ok(Verdict::Swallow),
             _ => Err(OutOfStep("it sent ParseComplete out of turn")),
         }
     }
@@ -448,8 +448,12 @@ impl<I: Io> Relay<'_, I> {
                 self.server.residue = self.server.residue.max(Residue::Settings);
                 return Ok(Verdict::Swallow);
             }
-            // What the client wants done in that transaction must not be done outside of it.
-            Some(Expected::Begin) if !is_end => return Err(OutOfStep("it did not begin a transaction")),
+            Some(Expected::Begin(begin)) if !is_end => {
+                let begin = *begin;
+                if let Some(verdict) = self.begin_refused(begin) {
+                    return Ok(verdict);
+                }
+            }
             Some(Expected::Failure) if !is_end => {
                 self.server.replies.pop();
                 return Ok(Verdict::Swallow);
@@ -460,7 +464,11 @@ impl<I: Io> Relay<'_, I> {
         }
         self.server.said_why |= is_end && self.client.is_some();
         // ReadyForQuery follows, or the end of the connection.
-        if let None | Some(Expected::Query { .. } | Expected::Sync | Expected::OwnSync) = self.server.replies.front() {
+        let is_batch = !matches!(
+            self.server.replies.front(),
+            None | Some(Expected::Query { .. } | Expected::Sync | Expected::OwnSync)
+        );
+        if !is_batch && !matches!(self.server.begin, BeginState::Refused { .. }) {
             return Ok(Verdict::Pass);
         }
         if is_stale(body) && self.begin_healing(is_missing(body)) {

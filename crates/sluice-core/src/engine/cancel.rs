@@ -95,7 +95,7 @@ impl Engine {
         server.cancel_held = match server.replies.front() {
             // It would hit a query of Sluice's own, which nobody asked to be cancelled.
             Some(Expected::Own(_)) => true,
-            Some(Expected::Begin) => now < server.begun_at + BEGIN_TIME,
+            Some(Expected::Begin(_)) => now < server.begun_at + BEGIN_TIME,
             _ => false,
         };
         if server.cancel_held {
@@ -129,7 +129,7 @@ impl Engine {
 
     /// Sends the cancels that waited for a BEGIN long enough.
     pub(super) fn send_held_cancels(&mut self, now: Time, io: &mut impl Io) {
-        let begins = |server: &Server| matches!(server.replies.front(), Some(Expected::Begin));
+        let begins = |server: &Server| matches!(server.replies.front(), Some(Expected::Begin(_)));
         let held: Vec<u32> =
             self.servers.iter().filter(|(_, s)| s.cancel_held && begins(s)).map(|(index, _)| index as u32).collect();
         for index in held {

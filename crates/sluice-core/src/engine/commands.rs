@@ -3,22 +3,20 @@
 
 use std::sync::Arc;
 
-use sluice_wire::message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, SYNC, TransactionStatus, frontend};
+use sluice_wire::message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus};
 
 use crate::{
     client::{Begun, OwnPortal},
     io::Io,
     replies::{Expected, Local, Taken},
     residue::Residue,
-    server::Server,
     sql::{self, Command},
     statement,
-    time::Time,
 };
 
 use super::{
+    begin::send_begin,
     frontend::{Relay, Seen, Step, Stop},
-    statements::NO_STATEMENT,
 };
 
 /// ParameterDescription of a statement without parameters.
@@ -58,6 +56,7 @@ impl<'a, I: Io> Relay<'a, I> {
         let server = self.server();
         server.batch_open = false;
         server.batch_runs = false;
+        server.begin.is_followed();
         self.pass_expecting(seen, Expected::Query { clears })
     }
 
@@ -237,27 +236,6 @@ impl<'a, I: Io> Relay<'a, I> {
             _ => self.io.send(self.client, bytes),
         }
     }
-}
-
-/// Begins on a server the transaction that its client was told has begun. No Sync and no Flush follows: the answers come
-/// with those to what the client wants done, and should the server refuse, it skips that as well.
-pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, begun: Begun, io: &mut impl Io) {
-    scratch.clear();
-    message::put_unnamed_command(scratch, begun.begin.sql);
-    server.unnamed = None;
-    server.begun_at = now;
-    // No ReadyForQuery tells that the transaction is open: only a Sync or Query behind it brings one.
-    server.batch_open = !begun.failed;
-    (0..3).for_each(|_| server.replies.push(Expected::Begin));
-    if begun.failed {
-        message::put_statement_message(scratch, frontend::DESCRIBE, NO_STATEMENT);
-        scratch.extend_from_slice(&SYNC);
-        server.replies.push(Expected::Failure);
-        server.replies.push(Expected::OwnSync);
-        server.flushing = true;
-    }
-    io.send(server.conn, scratch);
-    scratch.clear();
 }
 
 /// The command that a Query is, if it is one alone.

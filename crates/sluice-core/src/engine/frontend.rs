@@ -264,6 +264,7 @@ impl<'a, I: Io> Relay<'a, I> {
             Some(server) if server.replay.state == ReplayState::Healing || server.learning || server.flushing => {
                 Step::Stop(Stop::Hold)
             }
+            Some(server) if server.begin.holds() => Step::Stop(Stop::Hold),
             Some(server) if server.names_open && names_statements(seen.tag) => Step::Stop(Stop::Hold),
             // Something unasked is passing: an answer of Sluice's own would land in the midst of it.
             Some(server) if server.replies.is_empty() && server.framer.is_inside() => Step::Stop(Stop::Hold),
@@ -369,6 +370,7 @@ impl<'a, I: Io> Relay<'a, I> {
         server.batch_open = false;
         server.batch_runs = false;
         server.skipping = false;
+        server.begin.is_followed();
         server.names_open |= server.replies.has_named();
         server.replies.push(Expected::Sync);
         self.pass(seen);

@@ -16,14 +16,14 @@ use crate::{
     profile::{self, Profile},
     replies::{Expected, Own},
     residue::Residue,
-    server::{Replay, Role, Server},
+    server::{BeginState, Replay, Role, Server},
     settings::PoolMode,
     time::Time,
 };
 
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
-    commands::send_begin,
+    begin::send_begin,
     resume_client, resume_server, shutting_down,
     statements::NO_STATEMENT,
     telling::{find_teller, tell},
@@ -95,6 +95,7 @@ impl Engine {
             tell(server, peer, &mut self.scratch, io);
         }
         if let Some(begun) = session.begun.take() {
+            server.begin = BeginState::Sent;
             send_begin(now, server, &mut self.scratch, begun, io);
         }
         self.todo.push_back(Todo::Input(client.index));

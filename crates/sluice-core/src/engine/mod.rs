@@ -9,6 +9,8 @@
 //! | `frontend` | what a client says, on its way to a server |
 //! | `statements` | prepared statements among what a client says |
 //! | `commands` | what Sluice carries out by itself of what a client says |
+//! | `begin` | a BEGIN that the client was told of before its server |
+//! | `telling` | telling servers where their clients are |
 //! | `backend` | what a server says, on its way to a client |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
@@ -16,6 +18,7 @@
 //! | `cancel` | CancelRequests, in and out |
 
 mod backend;
+mod begin;
 mod cancel;
 mod commands;
 mod frontend;

@@ -160,13 +160,49 @@ fn a_server_that_has_begun_is_not_free_before_it_says_so() {
 
 #[test]
 fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
+    for (first, second, sent, skipped) in [
+        (query("DELETE FROM t"), query("DELETE FROM u"), "Q(DELETE FROM t)", "S"),
+        ([parse("", "DELETE"), run("")].concat(), [parse("", "x"), run("")].concat(), "P(: DELETE) B() E S", ""),
+    ] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &[query("BEGIN"), first, second].concat());
+        // What is behind waits until the BEGIN is answered.
+        assert_eq!(table.hears(server), format!("P(: BEGIN) B() E {sent}"));
+        // The server skips up to a Sync; a Query has none.
+        table.says(server, &answers("1 E(53S01)"));
+        assert_eq!(table.hears(server), skipped);
+        table.says(server, &answers("Z(I)"));
+        assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)", "to the client its statement has failed");
+        // It gets a transaction that has failed as well, before anything else.
+        assert_eq!(table.hears(server), "P(: BEGIN) B() E D(sluice_refused) S");
+        // Which may be refused again.
+        table.says(server, &answers("1 E(53S01) Z(I)"));
+        assert_eq!(table.hears(server), "P(: BEGIN) B() E D(sluice_refused) S");
+        table.says(server, &answers("1 2 C(BEGIN) E(26000) Z(E)"));
+        assert!(table.hears(server).ends_with(if skipped.is_empty() { "S" } else { "Q(DELETE FROM u)" }));
+        table.says(server, &answers("E(25P02) Z(E)"));
+        assert_eq!(table.hears(client), "E(25P02) Z(E)");
+    }
+}
+
+#[test]
+fn a_batch_of_a_transaction_that_did_not_begin_is_skipped_to_its_end() {
     let (mut table, client, server) = seated(one());
-    table.says(client, &[query("BEGIN"), query("DELETE FROM t")].concat());
-    assert_eq!(table.hears(server), "P(: BEGIN) B() E Q(DELETE FROM t)");
-    // The server skips what stands behind its error.
+    table.says(client, &[query("BEGIN"), parse("", "DELETE"), bind("", 0), execute()].concat());
     table.says(server, &answers("1 E(57014)"));
-    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(08006)");
-    assert!(table.is_closed(client) && table.is_closed(server));
+    table.says(client, &[bind("", 0), execute()].concat());
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014)");
+    table.says(client, &sync());
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E P(: DELETE) B() E S");
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(client), "Z(E)");
+    // Without a server, and failed: PostgreSQL is to say so.
+    table.says(client, &query("ROLLBACK"));
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E D(sluice_refused) S");
+    table.says(server, &answers("1 2 C(BEGIN) E(26000) Z(E)"));
+    assert_eq!(table.hears(server), "Q(ROLLBACK)");
+    table.says(server, &answers("C(ROLLBACK) Z(I)"));
+    assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
 }
 
 #[test]

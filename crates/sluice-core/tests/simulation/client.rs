@@ -437,6 +437,9 @@ impl Client {
                 self.cancels -= 1;
                 self.again(Ends { fail: Some("57014"), ..Ends::default() });
             }
+            Some(b"53S01") if io.plan.refused_percent > 0 => {
+                self.again(Ends { fail: Some("53S01"), ..Ends::default() });
+            }
             // A schema change in the middle of a transaction can't be healed.
             Some(b"0A000") if io.plan.schema_changes > 0 && matches!(tag, Some(b'B' | b'D')) => {
                 self.again(Ends { fail: Some("0A000"), ..Ends::default() });

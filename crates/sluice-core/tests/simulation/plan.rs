@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) schema_changes: u64,
     /// How often the servers' configuration is reloaded, so that they say something unasked.
     pub(crate) reloads: u64,
+    /// Of BEGINs that the server refuses, as a gate does where the wait is too long.
+    pub(crate) refused_percent: u64,
     /// Of steps that keep a server for seconds.
     pub(crate) long_percent: u64,
     /// When the service is told to stop, if its clients are not to be done by then.
@@ -193,6 +195,7 @@ impl Plan {
             crashes: 0,
             schema_changes: 0,
             reloads: rng.pick(&[0, 0, 30]),
+            refused_percent: rng.pick(&[0, 0, 0, 10]),
             long_percent: 0,
             stops_after_micros: None,
             connect_trouble: false,

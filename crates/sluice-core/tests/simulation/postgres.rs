@@ -309,7 +309,9 @@ impl Postgres {
         }
         self.served += 1;
         let before = backend.output.len();
-        let fail = cancelled.then_some("57014");
+        let begins = session.text_of(tag, body).to_ascii_lowercase().starts_with("begin") && session.is_at_gate();
+        let refused = begins && io.rng.percent(io.plan.refused_percent);
+        let fail = cancelled.then_some("57014").or(refused.then_some("53S01"));
         session.handle(tag, body, Ends { schema, fail, lenient: false }, &mut backend.output);
         if session.is_at_rest() {
             backend.holder = None;

@@ -127,6 +127,11 @@ impl Session {
         self.block == Block::None && self.copy.is_none() && !self.batch && !self.skipping
     }
 
+    /// Whether a BEGIN would open a block now.
+    pub(crate) fn is_at_gate(&self) -> bool {
+        self.block == Block::None && self.copy.is_none() && !self.skipping
+    }
+
     /// Settings that differ from the server's own, and what is temporary.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let changed = self.settings.iter().filter(|(n, v)| self.start.get(*n) != Some(*v));
@@ -284,7 +289,7 @@ impl Session {
     }
 
     fn extended(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
-        if let Some(code @ "57014") = ends.fail {
+        if let Some(code @ ("57014" | "53S01")) = ends.fail {
             if tag == frontend::PARSE && body[0] == 0 {
                 self.names.remove(&b""[..]);
             }
@@ -543,6 +548,7 @@ impl Session {
 
 fn failed(code: &'static str) -> Error {
     match code {
+        "53S01" => (code, "canceling statement due to gate timeout".into()),
         "57014" => (code, "canceling statement due to user request".into()),
         _ => (code, "cached plan must not change result type".into()),
     }

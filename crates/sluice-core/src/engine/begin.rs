@@ -1,0 +1,110 @@
+//! A BEGIN that the client was told of before its server: sending it, and what if the server refuses it.
+//!
+//! Nothing that belongs to the transaction may ever run outside of it. Up to the first Sync the server itself sees to
+//! that, since it skips what stands behind an error; what comes behind a Sync or a Query waits until the BEGIN is
+//! answered.
+
+use sluice_wire::message::{self, SYNC, TransactionStatus, frontend};
+
+use crate::{
+    client::Begun,
+    io::Io,
+    replies::{Expected, Local},
+    server::{BeginState, Server},
+    sql::Begin,
+    time::Time,
+};
+
+use super::{
+    backend::{Relay, Verdict},
+    statements::NO_STATEMENT,
+};
+
+/// Begins on a server the transaction that its client was told has begun. No Sync and no Flush follows: the answers
+/// come with those to what the client wants done, and should the server refuse, it skips that as well.
+pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, begun: Begun, io: &mut impl Io) {
+    scratch.clear();
+    message::put_unnamed_command(scratch, begun.begin.sql);
+    server.unnamed = None;
+    server.begun_at = now;
+    // No ReadyForQuery tells that the transaction is open: only a Sync or Query behind it brings one.
+    server.batch_open = !begun.failed;
+    (0..3).for_each(|_| server.replies.push(Expected::Begin(begun.begin)));
+    if begun.failed {
+        message::put_statement_message(scratch, frontend::DESCRIBE, NO_STATEMENT);
+        scratch.extend_from_slice(&SYNC);
+        server.replies.push(Expected::Failure);
+        server.replies.push(Expected::OwnSync);
+        server.flushing = true;
+    }
+    io.send(server.conn, scratch);
+    scratch.clear();
+}
+
+impl<I: Io> Relay<'_, I> {
+    /// The transaction has begun.
+    pub(super) fn has_begun(&mut self) {
+        self.server.replies.pop();
+        self.resumes |= self.server.begin.holds();
+        self.server.begin = BeginState::Known;
+        self.cancels |= std::mem::take(&mut self.server.cancel_held);
+    }
+
+    /// The server has refused a BEGIN: it was cancelled, or waited too long at a gate. To the client it is the first
+    /// statement that has failed, and with it the transaction. The server skips all up to a Sync; what remains to be
+    /// done is what any error takes, unless there is a verdict.
+    pub(super) fn begin_refused(&mut self, begin: Begin) -> Option<Verdict> {
+        while matches!(self.server.replies.front(), Some(Expected::Begin(_))) {
+            self.server.replies.pop();
+        }
+        self.cancels |= std::mem::take(&mut self.server.cancel_held);
+        if self.server.begin == BeginState::Known {
+            // The client has not been told yet: it is this that it hears in place of CommandComplete.
+            return None;
+        }
+        self.server.begin = BeginState::Refused { begin, followed: self.server.begin.holds() };
+        match self.server.replies.front() {
+            // The client knows that the transaction has failed.
+            Some(Expected::Failure) => {
+                self.server.replies.pop();
+                Some(Verdict::Swallow)
+            }
+            // A Query needs no Sync where all is well. Here it does, and the server answers that in its place.
+            Some(Expected::Query { .. }) if self.client.is_some() => {
+                self.server.replies.pop();
+                let told = TransactionStatus::Failed.ready_for_query();
+                self.server.replies.push_front(Expected::OwnSync);
+                self.server.replies.push_front(Expected::Local(Local::Message(told.into(), None)));
+                self.server.flushing = true;
+                self.io.send(self.server.conn, &SYNC);
+                Some(Verdict::Pass)
+            }
+            Some(Expected::Sync | Expected::OwnSync) => Some(Verdict::Pass),
+            _ => None,
+        }
+    }
+
+    /// The batch of a BEGIN that was refused has ended: to the client its transaction has failed, and no server knows
+    /// of it. Whether there was one.
+    pub(super) fn transaction_fails(&mut self) -> bool {
+        let BeginState::Refused { begin, .. } = self.server.begin else { return false };
+        self.server.begin = BeginState::Known;
+        self.resumes = true;
+        if let Some((_, session)) = &mut self.client {
+            session.begun = Some(Begun { begin, failed: true });
+        }
+        true
+    }
+
+    /// What ReadyForQuery to a client's Sync says is that there is no transaction, unless one has failed.
+    pub(super) fn ready_after_sync(&mut self) -> Verdict {
+        if !self.transaction_fails() {
+            return Verdict::Pass;
+        }
+        self.flush();
+        if let Some((conn, _)) = &self.client {
+            self.io.send(*conn, &TransactionStatus::Failed.ready_for_query());
+        }
+        Verdict::Swallow
+    }
+}
