@@ -2,6 +2,7 @@
 //!
 //! Nothing here is part of what users install, and no crate of the product may depend on it.
 
+mod bench;
 mod bench_peers;
 
 use std::process::ExitCode;

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::cases::{Case, Script};
-use super::measure::{Phase, SAMPLE_EVERY, Watch};
+use super::load::{Load, Script};
+use super::measure::{self, Phase, SAMPLE_EVERY, Watch};
 use super::process::{self, Interrupt, Process};
 
 /// Error messages kept of a run; 16,000 clients would say the same 16,000 times.
@@ -81,8 +81,7 @@ pub(crate) struct Endpoint {
 /// One run of pgbench, to be.
 pub(crate) struct Pgbench<'a> {
     pub(crate) program: PathBuf,
-    pub(crate) case: &'a Case,
-    pub(crate) clients: u32,
+    pub(crate) load: Load,
     pub(crate) seconds: u32,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) interrupt: &'a Interrupt,
@@ -94,6 +93,13 @@ pub(crate) struct Outcome {
     pub(crate) summary: Summary,
     /// Of the logged share of transactions, sorted, µs.
     pub(crate) latencies_us: Vec<u64>,
+}
+
+impl Outcome {
+    /// The latency that `share` of the transactions do not exceed.
+    pub(crate) fn latency_ms(&self, share: f64) -> Option<f64> {
+        measure::percentile(&self.latencies_us, share).map(|us| us as f64 / 1000.0)
+    }
 }
 
 /// What pgbench said on its standard error.
@@ -129,13 +135,13 @@ impl Pgbench<'_> {
         let ended = self.follow(&process, &lines, watch, &mut complaints);
         if let Err(error) = ended {
             process.stop();
-            let said = complaints.describe(self.clients);
+            let said = complaints.describe(self.load.clients);
             return Err(if said.is_empty() { error } else { error.context(said) });
         }
         let status = process.wait(Duration::from_secs(5), self.interrupt)?;
         let stdout = stdout.join().unwrap_or_default();
         if !status.success() || complaints.aborted > 0 {
-            bail!("pgbench: {status}: {}", complaints.describe(self.clients));
+            bail!("pgbench: {status}: {}", complaints.describe(self.load.clients));
         }
         let summary = parse_summary(&stdout)
             .with_context(|| format!("can't read pgbench's summary: {}", process::tail(&stdout)))?;
@@ -179,18 +185,18 @@ impl Pgbench<'_> {
 
     /// A run that takes longer has stopped: its time, as much again, and 20 ms for each login (PgBouncer needs 3).
     fn limit(&self) -> Duration {
-        Duration::from_secs(u64::from(self.seconds * 2 + 20 + self.clients / 50))
+        Duration::from_secs(u64::from(self.seconds * 2 + 20 + self.load.clients / 50))
     }
 
     fn spawn(&self, logs: &Path) -> Result<Process> {
         let mut command = process::command(&self.program, None, "KILL");
         command
             .args(["-h", "127.0.0.1", "-p", &self.endpoint.port.to_string(), "-U", "bench", "-n", "-P", "1"])
-            .args(["-M", self.case.protocol.flag(), "-T", &self.limit().as_secs().to_string()])
-            .args(["-c", &self.clients.to_string(), "-j", &self.case.threads().to_string()])
-            .args(["-l", "--sampling-rate", &self.case.log_share().to_string(), "--log-prefix"])
+            .args(["-M", self.load.protocol.flag(), "-T", &self.limit().as_secs().to_string()])
+            .args(["-c", &self.load.clients.to_string(), "-j", &self.load.threads().to_string()])
+            .args(["-l", "--sampling-rate", &self.load.log_share().to_string(), "--log-prefix"])
             .arg(logs.join("log"));
-        if self.case.script == Script::Select {
+        if self.load.script == Script::Select {
             command.arg("-S");
         }
         command.arg("bench").env("PGPASSWORD", &self.endpoint.password);
