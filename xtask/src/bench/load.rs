@@ -41,7 +41,7 @@ impl Load {
         Self { clients: self.clients.min(clients), ..self }
     }
 
-    /// pgbench's threads: two, as DESIGN.md measured, or one for a single client.
+    /// pgbench's threads: two, since one alone would bound a run of selects, or one for a single client.
     pub(crate) fn threads(self) -> u32 {
         self.clients.min(2)
     }

@@ -1,8 +1,9 @@
 //! Runs pgbench as an ordinary client and reads what it prints; it knows nothing of who answers.
 //!
 //! pgbench counts `-T` from before its first connection, so that a thousand logins would leave nothing of a short run;
-//! so it gets a long time and is ended by the watch. It reports once a second (`-P 1`), which gives the moments for the processor time; a share of transactions is
-//! logged (`-l --sampling-rate`) for the percentiles. Formats: PostgreSQL 15, "pgbench", sections Options and Notes.
+//! so it gets a long time and is ended by the watch. It reports once a second (`-P 1`), which gives the moments for the
+//! processor time; a share of transactions is logged (`-l --sampling-rate`) for the percentiles. Formats: PostgreSQL
+//! 15, "pgbench", sections Options and Notes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

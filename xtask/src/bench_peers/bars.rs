@@ -1,6 +1,4 @@
-//! The bars of issue 2, line 10, as data, and how a run stands against them.
-//!
-//! A turn that broke meets no bar.
+//! What Sluice is to reach, as data, and how a run stands against it.
 
 use std::fmt;
 

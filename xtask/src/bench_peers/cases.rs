@@ -27,7 +27,7 @@ const NO_PGBOUNCER: &[Target] = &[Postgres, Haproxy, SluiceIoUring, SluiceEpoll]
 const SLUICE: &[Target] = &[SluiceIoUring, SluiceEpoll];
 const NOT_PREPARED: &str = "PgBouncer 1.18 has no prepared statements in transaction mode";
 
-/// Issue 2, line 10, in its order, and one more: selects of 64 simple clients, which the 16,000 are compared with.
+/// What bars look at, and what they compare it with: selects of 64 simple clients beside those of 16,000.
 pub(crate) static CASES: &[Case] = &[
     Case {
         name: "select-extended-64",
