@@ -8,9 +8,11 @@
 
 pub(crate) mod bars;
 pub(crate) mod cluster;
+pub(crate) mod ground;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod measure;
+pub(crate) mod options;
 pub(crate) mod pgbench;
 pub(crate) mod process;
 pub(crate) mod results;
@@ -19,21 +21,10 @@ pub(crate) mod table;
 pub(crate) mod turn;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tempfile::TempDir;
-
-/// pgbench reports once a second; two are the least that have a first and a last report apart.
-pub(crate) const SECONDS_MIN: u32 = 2;
-
-/// Clients of `--quick`.
-pub(crate) const QUICK_CLIENTS: u32 = 8;
-
-/// Descriptors that a benchmark needs besides those of pgbench's clients.
-const FILES_BESIDES: u64 = 100;
 
 /// One row of a benchmark.
 pub(crate) trait Case: Sized + 'static {
@@ -41,6 +32,9 @@ pub(crate) trait Case: Sized + 'static {
     fn all() -> &'static [Self];
 
     fn name(&self) -> &'static str;
+
+    /// Whether it is part of `--quick`.
+    fn is_quick(&self) -> bool;
 
     /// For the command line.
     fn parse(name: &str) -> Result<&'static Self, String> {
@@ -51,24 +45,12 @@ pub(crate) trait Case: Sized + 'static {
     }
 }
 
-/// Servers that don't run as root must be able to pass through it.
-pub(crate) fn scratch_dir(parent: Option<&Path>) -> Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("sluice-bench-").permissions(fs::Permissions::from_mode(0o755));
-    let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-    builder.tempdir_in(&parent).with_context(|| format!("can't create a directory in {}", parent.display()))
-}
-
-/// Why so many clients can't run here, if they can't.
-pub(crate) fn lack_of_files(clients: u32, open_files: u64) -> Option<String> {
-    let needed = u64::from(clients) + FILES_BESIDES;
-    (needed > open_files).then(|| format!("needs {needed} open files, the limit (ulimit -Hn) is {open_files}"))
-}
-
-/// Where a benchmark of this name leaves its results, less the extension.
-pub(crate) fn output(name: &str) -> PathBuf {
+/// Where a benchmark of this name leaves its results, less the extension. `--quick` measures nothing, so it does not
+/// write over what was measured.
+pub(crate) fn output(name: &str, is_quick: bool) -> PathBuf {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    target.canonicalize().unwrap_or(target).join(name)
+    let suffix = if is_quick { "-quick" } else { "" };
+    target.canonicalize().unwrap_or(target).join(format!("{name}{suffix}"))
 }
 
 /// Writes what was measured: `.json` for programs, `.md` for people.

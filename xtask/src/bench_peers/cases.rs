@@ -103,6 +103,10 @@ impl bench::Case for Case {
     fn name(&self) -> &'static str {
         self.name
     }
+
+    fn is_quick(&self) -> bool {
+        self.quick
+    }
 }
 
 #[cfg(test)]

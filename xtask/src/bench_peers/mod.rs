@@ -9,17 +9,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tempfile::TempDir;
 
 use crate::bench::bars::bars_table;
-use crate::bench::cluster::{self, Cluster};
-use crate::bench::load::Load;
-use crate::bench::machine::{self, Machine};
-use crate::bench::process::{self, Interrupt};
+use crate::bench::cluster::Cluster;
+use crate::bench::ground::{Ground, scratch_dir};
+use crate::bench::machine::Machine;
+use crate::bench::options::Common;
+use crate::bench::process::Interrupt;
 use crate::bench::results::Trouble;
 use crate::bench::rounds::take_turns;
 use crate::bench::turn::{Turn, WARM_UP_CLIENTS, WARM_UP_SECONDS};
-use crate::bench::{self, Case as _, QUICK_CLIENTS, SECONDS_MIN, measure, scratch_dir};
+use crate::bench::{self, Case as _};
 
 use bars::{Figures, Results, Verdict};
 use cases::{CASES, Case};
@@ -37,109 +37,53 @@ pub(crate) struct Options {
     /// Only these targets, separated by commas
     #[arg(long, value_delimiter = ',', value_enum)]
     targets: Vec<Target>,
-    /// Length of a turn
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
-    seconds: u32,
-    /// Turns of each target in each case
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
-    turns: u32,
     /// Also run what takes long, is known to stop, or no bar compares with
     #[arg(long)]
     all: bool,
-    /// One short turn of the select cases with few clients: shows that all works, measures nothing
-    #[arg(long, conflicts_with_all = ["seconds", "turns", "scale"])]
-    quick: bool,
     /// Sluice's program
     #[arg(long, env = "SLUICE", default_value = "target/release/sluice")]
     sluice: PathBuf,
-    /// Directory of PostgreSQL's programs (Debian's PostgreSQL 15, or what `pg_config` says)
-    #[arg(long)]
-    pg_bin: Option<PathBuf>,
-    /// pgbench's scale; 50 is 0.75 GB, and more branches than servers
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=60))]
-    scale: u32,
-    /// Where the database is put, for its time; a fast disk
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// [`Options`] after `--quick` and the rest have been worked out.
-struct Plan {
-    cases: Vec<&'static Case>,
-    targets: Vec<Target>,
-    seconds: u32,
-    turns: u32,
-    scale: u32,
-    all: bool,
-    quick: bool,
-}
-
-impl Plan {
-    fn new(options: &Options) -> Self {
-        let wanted = |case: &&'static Case| match options.cases.as_slice() {
-            [] => !options.quick || case.quick,
-            cases => cases.iter().any(|wanted| wanted.name == case.name),
-        };
-        Self {
-            cases: CASES.iter().filter(wanted).collect(),
-            targets: options.targets.clone(),
-            seconds: if options.quick { SECONDS_MIN } else { options.seconds },
-            turns: if options.quick { 1 } else { options.turns },
-            scale: if options.quick { 1 } else { options.scale },
-            all: options.all,
-            quick: options.quick,
-        }
-    }
-
-    fn load(&self, case: &Case) -> Load {
-        if self.quick { case.load.at_most(QUICK_CLIENTS) } else { case.load }
-    }
-
+impl Options {
     fn wants(&self, target: Target) -> bool {
         self.targets.is_empty() || self.targets.contains(&target)
     }
+}
 
-    /// The cases that take their turns together.
-    fn groups(&self) -> Vec<Vec<&'static Case>> {
-        let mut groups: Vec<Vec<&'static Case>> = Vec::new();
-        for case in &self.cases {
-            match groups.last_mut() {
-                Some(group) if case.beside_previous => group.push(case),
-                _ => groups.push(vec![case]),
-            }
+/// The cases that take their turns together.
+fn groups(cases: &[&'static Case]) -> Vec<Vec<&'static Case>> {
+    let mut groups: Vec<Vec<&'static Case>> = Vec::new();
+    for case in cases {
+        match groups.last_mut() {
+            Some(group) if case.beside_previous => group.push(case),
+            _ => groups.push(vec![case]),
         }
-        groups
     }
+    groups
 }
 
 /// Measures, prints, and stores. Fails if a target broke that should not have; bars that are not met are only said.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let plan = Plan::new(options);
-    let interrupt = Interrupt::install()?;
-    measure::check_kernel()?;
-    let open_files = process::raise_open_files();
-    let bin = cluster::find_bin(options.pg_bin.as_deref())?;
+    let ground = Ground::prepare(&options.common)?;
     let programs = Programs::find(&options.sluice);
-    let postgres = machine::first_line(&bin.join("postgres"), "--version");
-    let machine = Machine::describe(postgres.into_iter().chain(programs.versions()).collect());
-    let scratch = scratch_dir(options.dir.as_deref())?;
-
-    let shared_buffers = if plan.quick { "128MB" } else { "1GB" };
-    eprintln!("Filling PostgreSQL at scale {} in {}", plan.scale, scratch.path().display());
-    let cluster = Cluster::start(&bin, scratch.path(), shared_buffers, &interrupt)?;
-    cluster.fill(plan.scale)?;
+    let machine = Machine::describe(ground.postgres_version().into_iter().chain(programs.versions()).collect());
+    let cluster = ground.cluster("postgres", "")?;
     machine.warning().inspect(|warning| eprintln!("{warning}"));
 
-    let bench = Bench { plan, programs, machine, cluster, scratch, open_files, interrupt };
+    let cases = options.common.cases(&options.cases);
+    let bench = Bench { options, cases, programs, machine, cluster, ground };
     let mut results = Results::new();
-    for group in bench.plan.groups() {
+    for group in groups(&bench.cases) {
         bench.run_group(&group, &mut results)?;
         bench.store(&results)?;
         for case in group {
-            println!("\n{}", report::case_table(&results, case, bench.plan.load(case)));
+            println!("\n{}", report::case_table(&results, case, options.common.load(case.load)));
         }
     }
-    if !bench.plan.quick {
+    if !options.common.quick {
         println!("{}", bars_table(&bench.verdicts(&results)));
     }
     println!("Stored in {0}.json and {0}.md", bench.output().display());
@@ -155,24 +99,23 @@ fn has_broken(results: &Results) -> bool {
 }
 
 /// All that a turn needs. Fields are dropped in order: PostgreSQL stops before its directory goes.
-struct Bench {
-    plan: Plan,
+struct Bench<'a> {
+    options: &'a Options,
+    cases: Vec<&'static Case>,
     programs: Programs,
     machine: Machine,
     cluster: Cluster,
-    scratch: TempDir,
-    open_files: u64,
-    interrupt: Interrupt,
+    ground: Ground,
 }
 
-impl Bench {
+impl Bench<'_> {
     /// All rounds of cases that belong together.
     fn run_group(&self, group: &[&'static Case], results: &mut Results) -> Result<()> {
         let mut runs: Vec<(&'static Case, Target)> = Vec::new();
         for case in group {
             let on_request = case.on_request.iter().map(|(target, why)| (*target, Some(*why)));
             for (target, why) in case.targets.iter().map(|target| (*target, None)).chain(on_request) {
-                if !self.plan.wants(target) {
+                if !self.options.wants(target) {
                     continue;
                 }
                 let series = results.entry((case.name, target)).or_default();
@@ -186,15 +129,16 @@ impl Bench {
             }
         }
         self.cluster.tidy()?;
-        take_turns(self, &runs, self.plan.turns, results)
+        take_turns(self, &runs, self.options.common.turns(), results)
     }
 
     /// Why a target can't or needn't run in a case.
     fn obstacle(&self, case: &Case, target: Target, on_request: Option<&str>) -> Option<String> {
-        if let Some(why) = on_request.filter(|_| !self.plan.all) {
+        if let Some(why) = on_request.filter(|_| !self.options.all) {
             return Some(format!("{why} (--all runs it)"));
         }
-        bench::lack_of_files(self.plan.load(case).clients, self.open_files).or_else(|| self.programs.of(target).err())
+        let lack = self.ground.lack_of_files(self.options.common.load(case.load).clients);
+        lack.or_else(|| self.programs.of(target).err())
     }
 
     fn verdicts(&self, results: &Results) -> Vec<Verdict> {
@@ -204,33 +148,33 @@ impl Bench {
             .collect()
     }
 
-    /// `--quick` measures nothing, so it does not write over what was measured.
     fn output(&self) -> PathBuf {
-        bench::output(if self.plan.quick { "bench-peers-quick" } else { "bench-peers" })
+        bench::output("bench-peers", self.options.common.quick)
     }
 
     /// After each group of cases, so that what was measured survives an interruption.
     fn store(&self, results: &Results) -> Result<()> {
-        let mut markdown = report::head(&self.machine, self.plan.seconds, self.plan.turns, self.plan.scale);
-        for case in &self.plan.cases {
+        let common = &self.options.common;
+        let mut markdown = report::head(&self.machine, common.seconds(), common.turns(), common.scale());
+        for case in &self.cases {
             if results.keys().any(|(name, _)| *name == case.name) {
-                markdown += &report::case_table(results, case, self.plan.load(case));
+                markdown += &report::case_table(results, case, common.load(case.load));
             }
         }
-        if !self.plan.quick {
+        if !common.quick {
             markdown += &bars_table(&self.verdicts(results));
         }
-        bench::store(&self.output(), &report::records(results, &self.plan.cases), &markdown)
+        bench::store(&self.output(), &report::records(results, &self.cases), &markdown)
     }
 }
 
-impl bench::rounds::Bench for Bench {
+impl bench::rounds::Bench for Bench<'_> {
     type Case = Case;
     type Target = Target;
     type Figures = Figures;
 
     fn interrupt(&self) -> &Interrupt {
-        &self.interrupt
+        &self.ground.interrupt
     }
 
     fn cluster(&self, _: Target) -> &Cluster {
@@ -239,17 +183,18 @@ impl bench::rounds::Bench for Bench {
 
     fn turn(&self, case: &'static Case, target: Target) -> Result<Figures> {
         self.cluster.quiesce()?;
-        let dir = scratch_dir(Some(self.scratch.path()))?;
-        let mut running = Running::start(target, &self.programs, &self.cluster, dir.path(), &self.interrupt)?;
-        let (load, endpoint) = (self.plan.load(case), running.endpoint.clone());
+        let dir = scratch_dir(Some(self.ground.scratch.path()))?;
+        let mut running = Running::start(target, &self.programs, &self.cluster, dir.path(), &self.ground.interrupt)?;
+        let (load, endpoint) = (self.options.common.load(case.load), running.endpoint.clone());
         let turn = Turn {
             cluster: &self.cluster,
             endpoint: &endpoint,
             pool: running.pool(),
             load,
-            interrupt: &self.interrupt,
+            interrupt: &self.ground.interrupt,
         };
-        let watched = turn.warm_up(WARM_UP_CLIENTS, WARM_UP_SECONDS).and_then(|()| turn.measure(self.plan.seconds));
+        let watched =
+            turn.warm_up(WARM_UP_CLIENTS, WARM_UP_SECONDS).and_then(|()| turn.measure(self.options.common.seconds()));
         running.check()?;
         let (outcome, cost) = watched?;
 
@@ -274,16 +219,7 @@ mod tests {
 
     #[test]
     fn the_crowd_takes_its_turns_beside_the_few_it_is_compared_with() {
-        let plan = Plan {
-            cases: CASES.iter().collect(),
-            targets: vec![],
-            seconds: 10,
-            turns: 3,
-            scale: 50,
-            all: false,
-            quick: false,
-        };
-        let groups = plan.groups();
+        let groups = groups(&CASES.iter().collect::<Vec<_>>());
         let names: Vec<Vec<&str>> = groups.iter().map(|group| group.iter().map(|case| case.name).collect()).collect();
         assert!(names.contains(&vec!["select-simple-64", "select-simple-16000"]), "{names:?}");
         assert_eq!(groups.len(), CASES.len() - 1);
