@@ -200,7 +200,8 @@ impl Cluster {
     /// Logs in through an endpoint as pgbench will, and asks for one row.
     pub(crate) fn try_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
         let mut psql = process::command(&self.bin.join("psql"), None, "KILL");
-        psql.args(["-X", "-q", "-A", "-t", "-U", "bench", "-h", "127.0.0.1", "-p", &endpoint.port.to_string()]);
+        psql.args(["-X", "-q", "-A", "-t", "-U", "bench", "-p", &endpoint.port.to_string(), "-h"]);
+        psql.arg(&endpoint.host);
         psql.args(["-d", "bench", "-c", "select 1"]);
         psql.env("PGPASSWORD", &endpoint.password).env("PGCONNECT_TIMEOUT", "5");
         process::output("psql", psql, Duration::from_secs(20), &self.interrupt).map(drop)
@@ -219,7 +220,12 @@ impl Cluster {
 
     /// The same login at another port.
     pub(crate) fn endpoint_at(&self, port: u16) -> Endpoint {
-        Endpoint { port, password: self.password.clone() }
+        Endpoint { host: PathBuf::from("127.0.0.1"), port, password: self.password.clone() }
+    }
+
+    /// Straight to PostgreSQL, by its Unix socket.
+    pub(crate) fn endpoint_by_socket(&self) -> Endpoint {
+        Endpoint { host: self.dir.clone(), ..self.endpoint() }
     }
 
     pub(crate) fn socket_dir(&self) -> &Path {

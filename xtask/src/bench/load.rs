@@ -1,5 +1,7 @@
 //! What pgbench runs: one of its own scripts, by one of its protocols, with so many clients.
 
+use std::fmt;
+
 /// pgbench's built-in script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
@@ -7,6 +9,15 @@ pub(crate) enum Script {
     Select,
     /// The default, TPC-B-like: three updates, a select and an insert in one transaction.
     TpcB,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Select => "select",
+            Self::TpcB => "TPC-B",
+        })
+    }
 }
 
 /// pgbench's `-M`.

@@ -17,6 +17,7 @@ pub(crate) mod pgbench;
 pub(crate) mod process;
 pub(crate) mod results;
 pub(crate) mod rounds;
+pub(crate) mod statements;
 pub(crate) mod table;
 pub(crate) mod turn;
 

@@ -19,6 +19,7 @@ use rustix::process::Signal;
 use super::load::{Load, Script};
 use super::measure::{self, Phase, SAMPLE_EVERY, Watch};
 use super::process::{self, Interrupt, Process};
+use super::statements::Statements;
 
 /// Error messages kept of a run; 16,000 clients would say the same 16,000 times.
 const COMPLAINTS_KEPT: usize = 3;
@@ -75,6 +76,8 @@ fn parse_log_line(line: &str) -> Option<u64> {
 /// Where a target listens.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
+    /// An address, or the directory of a Unix socket.
+    pub(crate) host: PathBuf,
     pub(crate) port: u16,
     pub(crate) password: String,
 }
@@ -84,6 +87,8 @@ pub(crate) struct Pgbench<'a> {
     pub(crate) program: PathBuf,
     pub(crate) load: Load,
     pub(crate) seconds: u32,
+    /// `-r`: tells each statement's latency, which takes a look at the clock more for each.
+    pub(crate) statements: bool,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) interrupt: &'a Interrupt,
 }
@@ -92,6 +97,8 @@ pub(crate) struct Pgbench<'a> {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) summary: Summary,
+    /// If they were asked for.
+    pub(crate) statements: Statements,
     /// Of the logged share of transactions, sorted, µs.
     pub(crate) latencies_us: Vec<u64>,
 }
@@ -149,7 +156,7 @@ impl Pgbench<'_> {
         if summary.failed > 0 {
             bail!("{} transactions failed", summary.failed);
         }
-        Ok(Outcome { summary, latencies_us: read_logs(logs.path())? })
+        Ok(Outcome { summary, statements: Statements::parse(&stdout), latencies_us: read_logs(logs.path())? })
     }
 
     /// Feeds the watch until pgbench closes its standard error, which it does at its end.
@@ -192,13 +199,18 @@ impl Pgbench<'_> {
     fn spawn(&self, logs: &Path) -> Result<Process> {
         let mut command = process::command(&self.program, None, "KILL");
         command
-            .args(["-h", "127.0.0.1", "-p", &self.endpoint.port.to_string(), "-U", "bench", "-n", "-P", "1"])
+            .arg("-h")
+            .arg(&self.endpoint.host)
+            .args(["-p", &self.endpoint.port.to_string(), "-U", "bench", "-n", "-P", "1"])
             .args(["-M", self.load.protocol.flag(), "-T", &self.limit().as_secs().to_string()])
             .args(["-c", &self.load.clients.to_string(), "-j", &self.load.threads().to_string()])
             .args(["-l", "--sampling-rate", &self.load.log_share().to_string(), "--log-prefix"])
             .arg(logs.join("log"));
         if self.load.script == Script::Select {
             command.arg("-S");
+        }
+        if self.statements {
+            command.arg("-r");
         }
         command.arg("bench").env("PGPASSWORD", &self.endpoint.password);
         // No target here speaks TLS; asking for it would only add a round trip to each login.

@@ -21,6 +21,8 @@ pub(crate) struct Turn<'a> {
     /// The pool's process, if the target has one.
     pub(crate) pool: Option<u32>,
     pub(crate) load: Load,
+    /// Whether each statement's latency is asked for.
+    pub(crate) statements: bool,
     pub(crate) interrupt: &'a Interrupt,
 }
 
@@ -41,7 +43,14 @@ impl Turn<'_> {
     fn run(&self, load: Load, seconds: u32) -> Result<(Outcome, Cost)> {
         let mut watch = Watch::new(self.pool, self.cluster.postmaster(), seconds);
         let program = self.cluster.pgbench();
-        let pgbench = Pgbench { program, load, seconds, endpoint: self.endpoint, interrupt: self.interrupt };
+        let pgbench = Pgbench {
+            program,
+            load,
+            seconds,
+            statements: self.statements,
+            endpoint: self.endpoint,
+            interrupt: self.interrupt,
+        };
         let outcome = pgbench.run(&mut watch)?;
         let cost = watch.finish(outcome.summary.connect_ms);
         Ok((outcome, cost))

@@ -191,6 +191,7 @@ impl bench::rounds::Bench for Bench<'_> {
             endpoint: &endpoint,
             pool: running.pool(),
             load,
+            statements: false,
             interrupt: &self.ground.interrupt,
         };
         let watched =
