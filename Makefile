@@ -4,7 +4,7 @@ ARGS ?=
 SECONDS_EACH ?= 60
 SEEDS ?= 20000
 
-.PHONY: help up test lint deb bench-peers soak fuzz reference
+.PHONY: help up test lint deb bench-peers bench-gate soak fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
@@ -12,6 +12,7 @@ help:
 	@echo 'make lint         rustfmt and clippy'
 	@echo 'make deb          a Debian package of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
+	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulation with many seeds                (SEEDS=20000)'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
@@ -30,9 +31,14 @@ deb:
 	@scripts/extension.sh --deb
 
 bench-peers:
-	scripts/bench-deps.sh
+	scripts/bench-deps.sh peers
 	cargo build --release --locked -p sluice
 	cargo run --release --locked -p xtask -- bench-peers $(ARGS)
+
+bench-gate:
+	scripts/bench-deps.sh gate
+	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
+	cargo run --release --locked -p xtask -- bench-gate $(ARGS)
 
 soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation

@@ -1,20 +1,36 @@
 #!/bin/sh
-# Installs what `make bench-peers` measures Sluice against: PostgreSQL 15 (with pgbench), HAProxy, PgBouncer.
+# Installs what the benchmarks need: scripts/bench-deps.sh [peers|gate]
 #
-# The benchmark starts its own copies on free ports. What Debian starts by itself on installation would only take
-# processor time from it, so services that were not there before are stopped again; services that were are left alone.
+# For both that is PostgreSQL 15, which has pgbench; for `peers` also HAProxy and PgBouncer, and for `gate` what the
+# extension is built with. Without an argument, all of it.
+#
+# The benchmarks start their own copies on free ports. What Debian starts by itself on installation would only take
+# processor time from them, so services that were not there before are stopped again; services that were are left alone.
 set -eu
 
+what=${1:-all}
+case $what in peers | gate | all) ;; *) echo "usage: scripts/bench-deps.sh [peers|gate]" >&2; exit 1 ;; esac
+
 missing=
-command -v /usr/lib/postgresql/15/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql-15"
-for tool in haproxy pgbouncer; do
-    command -v "$tool" >/dev/null 2>&1 || [ -x "/usr/sbin/$tool" ] || missing="$missing $tool"
-done
+have() { command -v "$1" >/dev/null 2>&1; }
+have /usr/lib/postgresql/15/bin/pgbench || missing="$missing postgresql-15"
+if [ "$what" != gate ]; then
+    for tool in haproxy pgbouncer; do
+        have "$tool" || [ -x "/usr/sbin/$tool" ] || missing="$missing $tool"
+    done
+fi
+if [ "$what" != peers ]; then
+    have gcc || missing="$missing gcc libc6-dev"
+    have make || missing="$missing make"
+    [ -e /usr/include/postgresql/15/server/postgres.h ] || missing="$missing postgresql-server-dev-15"
+    # Debian's server headers include it.
+    [ -e /usr/include/gssapi.h ] || missing="$missing libkrb5-dev"
+fi
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" -ne 0 ]; then
     echo "bench-deps: these packages are missing:$missing" >&2
-    echo "bench-deps: install them with: sudo $0" >&2
+    echo "bench-deps: install them with: sudo $0 $what" >&2
     exit 1
 fi
 
@@ -24,7 +40,10 @@ apt-get update -q
 DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 
 for package in $missing; do
-    service=${package%-15}
+    case $package in
+    postgresql-15 | haproxy | pgbouncer) service=${package%-15} ;;
+    *) continue ;;
+    esac
     if [ -d /run/systemd/system ]; then
         systemctl disable --now "$service" || true
     elif [ -x "/etc/init.d/$service" ]; then

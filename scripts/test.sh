@@ -17,6 +17,9 @@ step 'format and lints'
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
+step 'a short benchmark'
+cargo run --locked --quiet -p xtask -- bench-gate --quick
+
 step 'tests'
 # --no-fail-fast: one failure does not hide the others.
 cargo test --workspace --locked --no-fail-fast 2>&1 | {

@@ -2,6 +2,8 @@
 //!
 //! Nothing here is part of what users install, and no crate of the product may depend on it.
 
+mod bench;
+mod bench_gate;
 mod bench_peers;
 
 use std::process::ExitCode;
@@ -19,11 +21,14 @@ struct Cli {
 enum Chore {
     /// Measure straight PostgreSQL, HAProxy, PgBouncer and Sluice in turns, with pgbench
     BenchPeers(bench_peers::Options),
+    /// Measure PostgreSQL with the gate and without it in turns, with pgbench
+    BenchGate(bench_gate::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().chore {
         Chore::BenchPeers(options) => bench_peers::run(&options),
+        Chore::BenchGate(options) => bench_gate::run(&options),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -1,12 +1,10 @@
-//! The bars of issue 2, line 10, as data, and how a run stands against them.
-//!
-//! Ratios are medians of the ratios within each round, pair by pair, so what changes slowly on the machine cancels
-//! out. A turn that broke meets no bar.
+//! What Sluice is to reach, as data, and how a run stands against it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use super::measure::median;
+use crate::bench::bars::{self, Limit};
+use crate::bench::results::{self, ratio};
+
 use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres};
 
 /// What one turn of pgbench measured. What a target has none of (a pool, many logins) is absent.
@@ -23,6 +21,21 @@ pub(crate) struct Figures {
     pub(crate) cpu_us_per_login: Option<f64>,
 }
 
+/// The rest of a turn's line on the terminal.
+impl fmt::Display for Figures {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpu = |us: Option<f64>| us.map_or("–".to_owned(), |us| format!("{us:.1}"));
+        write!(
+            out,
+            "{:>8.0} tps  {:>8.3} ms  CPU µs: pool {}, PostgreSQL {}",
+            self.tps,
+            self.mean_ms,
+            cpu(self.pool_cpu_us_per_tx),
+            cpu(self.postgres_cpu_us_per_tx)
+        )
+    }
+}
+
 impl Figures {
     /// PostgreSQL's and the pool's processor time together.
     pub(crate) fn host_cpu_us_per_tx(&self) -> Option<f64> {
@@ -30,60 +43,9 @@ impl Figures {
     }
 }
 
-/// How a case went before one target.
-#[derive(Debug, Default)]
-pub(crate) struct Series {
-    /// By round.
-    pub(crate) turns: BTreeMap<u32, Figures>,
-    /// Why there are no (more) turns.
-    pub(crate) trouble: Option<Trouble>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Trouble {
-    Skipped(String),
-    Broken(String),
-}
-
-impl Trouble {
-    pub(crate) fn is_broken(&self) -> bool {
-        matches!(self, Self::Broken(_))
-    }
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Skipped(why) => write!(out, "skipped: {why}"),
-            Self::Broken(why) => write!(out, "broke: {why}"),
-        }
-    }
-}
-
-impl Series {
-    /// The median of a figure over the turns.
-    pub(crate) fn median(&self, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
-        median(self.turns.values().filter_map(figure))
-    }
-}
-
-/// All that was measured, by case and target.
-pub(crate) type Results = BTreeMap<(&'static str, Target), Series>;
-
-/// The median over rounds of one target's figure divided by another's of the same round.
-pub(crate) fn ratio(
-    results: &Results,
-    own: (&'static str, Target),
-    other: (&'static str, Target),
-    figure: impl Fn(&Figures) -> Option<f64>,
-) -> Option<f64> {
-    let (own, other) = (results.get(&own)?, results.get(&other)?);
-    let pairs = own.turns.iter().filter_map(|(round, figures)| {
-        let (above, below) = (figure(figures)?, figure(other.turns.get(round)?)?);
-        (below > 0.0).then(|| above / below)
-    });
-    median(pairs)
-}
+pub(crate) type Series = results::Series<Figures>;
+pub(crate) type Results = results::Results<Target, Figures>;
+pub(crate) type Verdict = bars::Verdict<Target>;
 
 /// What a bar looks at.
 #[derive(Clone, Copy, Debug)]
@@ -109,21 +71,6 @@ impl fmt::Display for Measure {
             Self::MemoryMb => write!(out, "memory, MB"),
             Self::LoginCpuMs => write!(out, "pool CPU a login, ms"),
             Self::Ends => write!(out, "turns that end"),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtLeast(limit) => write!(out, "≥ {limit}"),
-            Self::AtMost(limit) => write!(out, "≤ {limit}"),
         }
     }
 }
@@ -158,35 +105,6 @@ const BARS: &[Bar] = &[
     bar("tpcb-simple-1000", Measure::PoolCpuOf(Pgbouncer), Limit::AtMost(0.75)),
 ];
 
-/// How a bar was met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Met,
-    NotMet,
-    NotMeasured,
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(match self {
-            Self::Met => "met",
-            Self::NotMet => "NOT MET",
-            Self::NotMeasured => "not measured",
-        })
-    }
-}
-
-/// One line of the list of bars.
-#[derive(Debug)]
-pub(crate) struct Verdict {
-    pub(crate) case: &'static str,
-    pub(crate) target: Target,
-    pub(crate) measure: String,
-    pub(crate) limit: String,
-    pub(crate) figure: Option<f64>,
-    pub(crate) outcome: Outcome,
-}
-
 /// How `target` stands against each bar; bars of cases that were not asked for are left out.
 pub(crate) fn judge(results: &Results, target: Target) -> Vec<Verdict> {
     BARS.iter()
@@ -197,9 +115,9 @@ pub(crate) fn judge(results: &Results, target: Target) -> Vec<Verdict> {
                 case: bar.case,
                 target,
                 measure: bar.measure.to_string(),
-                limit: bar.limit.to_string(),
+                limit: bar.limit,
                 figure,
-                outcome: bar.outcome(series, figure),
+                outcome: bar.limit.judge(series, figure),
             })
         })
         .collect()
@@ -218,22 +136,8 @@ impl Bar {
             Measure::LoginCpuMs => series.median(|figures| figures.cpu_us_per_login).map(|us| us / 1000.0),
             Measure::Ends => {
                 let ended = series.turns.len() as f64;
-                let broken = f64::from(u8::from(series.trouble.as_ref().is_some_and(Trouble::is_broken)));
+                let broken = f64::from(u8::from(series.is_broken()));
                 (ended + broken > 0.0).then(|| ended / (ended + broken))
-            }
-        }
-    }
-
-    fn outcome(&self, series: &Series, figure: Option<f64>) -> Outcome {
-        match (&series.trouble, figure) {
-            (Some(Trouble::Broken(_)), _) => Outcome::NotMet,
-            (_, None) => Outcome::NotMeasured,
-            (_, Some(figure)) => {
-                let met = match self.limit {
-                    Limit::AtLeast(limit) => figure >= limit,
-                    Limit::AtMost(limit) => figure <= limit,
-                };
-                if met { Outcome::Met } else { Outcome::NotMet }
             }
         }
     }
@@ -241,6 +145,9 @@ impl Bar {
 
 #[cfg(test)]
 mod tests {
+    use crate::bench::bars::Outcome;
+    use crate::bench::results::Trouble;
+
     use super::super::cases::CASES;
     use super::*;
 
@@ -266,15 +173,6 @@ mod tests {
             ((CASE, Pgbouncer), series(&[80.0, 160.0], Some(20.0), 30.0)),
             ((CASE, SLUICE), series(&[150.0, 220.0, 480.0], Some(10.0), 20.0)),
         ])
-    }
-
-    #[test]
-    fn ratios_are_taken_round_by_round() {
-        let results = results();
-        let tps = |figures: &Figures| Some(figures.tps);
-        assert_eq!(ratio(&results, (CASE, SLUICE), (CASE, Postgres), tps), Some(1.2));
-        assert_eq!(ratio(&results, (CASE, SLUICE), (CASE, Pgbouncer), tps), Some(f64::midpoint(1.875, 1.375)));
-        assert_eq!(ratio(&results, (CASE, SLUICE), (CASE, Haproxy), tps), None);
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! What a run leaves behind: tables for people (the same in the terminal and as Markdown), records for programs.
 //!
-//! Figures here are medians over the turns; ratios are the medians of the ratios within each round (`bars`).
+//! Figures here are medians over the turns; ratios are the medians of the ratios within each round.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::bars::{self, Figures, Outcome, Results, Series, Trouble, Verdict};
+use crate::bench::load::Load;
+use crate::bench::machine::Machine;
+use crate::bench::results::{Trouble, of_case, ratio};
+use crate::bench::table::{show, table};
+
+use super::bars::{Figures, Results, Series};
 use super::cases::Case;
-use super::machine::Machine;
 use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres};
 
 /// One object of `bench-peers.json`; what wasn't measured is null.
@@ -33,7 +37,7 @@ pub(crate) struct Record {
 pub(crate) fn records(results: &Results, cases: &[&'static Case]) -> Vec<Record> {
     let mut records = Vec::new();
     for case in cases {
-        for (target, series) in of_case(results, case) {
+        for (target, series) in of_case(results, case.name) {
             records.push(Record {
                 case: case.name,
                 target,
@@ -52,50 +56,6 @@ pub(crate) fn records(results: &Results, cases: &[&'static Case]) -> Vec<Record>
         }
     }
     records
-}
-
-fn of_case<'a>(results: &'a Results, case: &'static Case) -> impl Iterator<Item = (Target, &'a Series)> {
-    results.iter().filter(|((name, _), _)| *name == case.name).map(|((_, target), series)| (*target, series))
-}
-
-/// A Markdown table with columns padded to one width, so that it reads in a terminal too.
-fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].chars().count(), 2]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let mut line = String::from("|");
-        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let padding = " ".repeat(width - cell.chars().count());
-            let (left, right) = if column == 0 { ("", padding.as_str()) } else { (padding.as_str(), "") };
-            let _ = write!(line, " {left}{cell}{right} |");
-        }
-        line + "\n"
-    };
-    let mut text = line(head.to_vec());
-    text.push('|');
-    for (column, width) in widths.iter().enumerate() {
-        let dashes = "-".repeat(width + 1);
-        let _ = if column == 0 { write!(text, "{dashes}-|") } else { write!(text, "{dashes}:|") };
-    }
-    text.push('\n');
-    for row in rows {
-        text += &line(row.iter().map(String::as_str).collect());
-    }
-    text
-}
-
-/// A figure with three significant digits or so; a dash for none.
-fn show(figure: Option<f64>) -> String {
-    match figure {
-        None => "–".to_owned(),
-        Some(figure) if figure.abs() >= 100.0 => format!("{figure:.0}"),
-        Some(figure) if figure.abs() >= 10.0 => format!("{figure:.1}"),
-        Some(figure) if figure.abs() >= 1.0 => format!("{figure:.2}"),
-        Some(figure) => format!("{figure:.3}"),
-    }
 }
 
 const HEAD: &[&str] = &[
@@ -117,10 +77,10 @@ const HEAD: &[&str] = &[
 ];
 
 /// A case as a heading, a table, and notes on what is missing.
-pub(crate) fn case_table(results: &Results, case: &'static Case, clients: u32) -> String {
+pub(crate) fn case_table(results: &Results, case: &'static Case, load: Load) -> String {
     let mut rows = Vec::new();
     let mut notes = String::new();
-    for (target, series) in of_case(results, case) {
+    for (target, series) in of_case(results, case.name) {
         if let Some(trouble) = &series.trouble {
             let _ = writeln!(notes, "- `{target}` {trouble}");
         }
@@ -128,7 +88,7 @@ pub(crate) fn case_table(results: &Results, case: &'static Case, clients: u32) -
             rows.push(row(results, case, target, series));
         }
     }
-    let mut text = format!("### {}\n\n`pgbench {}`\n\n", case.name, case.flags(clients));
+    let mut text = format!("### {}\n\n`pgbench {}`\n\n", case.name, load.flags());
     if !rows.is_empty() {
         text += &table(HEAD, &rows);
         text.push('\n');
@@ -142,7 +102,7 @@ pub(crate) fn case_table(results: &Results, case: &'static Case, clients: u32) -
 
 fn row(results: &Results, case: &'static Case, target: Target, series: &Series) -> Vec<String> {
     let over = |other: Target, figure: fn(&Figures) -> Option<f64>| {
-        show(bars::ratio(results, (case.name, target), (case.name, other), figure))
+        show(ratio(results, (case.name, target), (case.name, other), figure))
     };
     let tps = |figures: &Figures| Some(figures.tps);
     vec![
@@ -164,53 +124,16 @@ fn row(results: &Results, case: &'static Case, target: Target, series: &Series) 
     ]
 }
 
-/// The bars and how they were met.
-pub(crate) fn bars_table(verdicts: &[Verdict]) -> String {
-    if verdicts.is_empty() {
-        return String::new();
-    }
-    let rows: Vec<Vec<String>> = verdicts
-        .iter()
-        .map(|verdict| {
-            vec![
-                verdict.case.to_owned(),
-                verdict.target.to_string(),
-                verdict.measure.clone(),
-                show(verdict.figure),
-                verdict.limit.clone(),
-                verdict.outcome.to_string(),
-            ]
-        })
-        .collect();
-    let count = |outcome: Outcome| verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
-    format!(
-        "### Bars\n\n{}\n{} met, {} not met, {} not measured.\n",
-        table(&["case", "target", "measure", "figure", "bar", ""], &rows),
-        count(Outcome::Met),
-        count(Outcome::NotMet),
-        count(Outcome::NotMeasured)
-    )
-}
-
 /// What heads the Markdown report: how it was measured, and on what.
 pub(crate) fn head(machine: &Machine, seconds: u32, turns: u32, scale: u32) -> String {
-    let mut text = format!(
+    format!(
         "# Sluice and its peers\n\n\
          Medians of {turns} turns of {seconds} s, in turns within one run; ratios are medians over the rounds, pair by \
          pair. pgbench, the pool and PostgreSQL share the host. Scale {scale}, all in memory, `synchronous_commit = \
          off`, SCRAM logins; pools hold 20 servers. CPU is user + system, without logins. RSS is the pool's peak. \
          pgbench does its part of each SCRAM login (PBKDF2) on the same cores, which bounds logins a second.\n\n\
-         - {}, {} cores, {} MB, Linux {}\n",
-        machine.cpu, machine.cores, machine.memory_mb, machine.kernel
-    );
-    for version in &machine.versions {
-        let _ = writeln!(text, "- {version}");
-    }
-    if let Some(warning) = machine.warning() {
-        let _ = writeln!(text, "- {warning}");
-    }
-    text.push('\n');
-    text
+         {machine}\n"
+    )
 }
 
 #[cfg(test)]
@@ -239,22 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn tables_align() {
-        let text = table(&["target", "µs"], &[vec!["a".to_owned(), "12345".to_owned()]]);
-        assert_eq!(text, "| target |    µs |\n|--------|------:|\n| a      | 12345 |\n");
-    }
-
-    #[test]
     fn cases_show_figures_and_what_is_missing() {
-        let text = case_table(&results(), &CASES[0], 64);
+        let text = case_table(&results(), &CASES[0], CASES[0].load);
         assert!(text.contains("| postgres |") && text.contains("30000"), "{text}");
         assert!(text.contains("- `haproxy` skipped: not installed"), "{text}");
-    }
-
-    #[test]
-    fn figures_keep_three_digits() {
-        let shown = [30_123.4, 12.345, 2.125, 0.0714].map(|figure| show(Some(figure)));
-        assert_eq!(shown, ["30123", "12.3", "2.12", "0.071"]);
-        assert_eq!(show(None), "–");
     }
 }

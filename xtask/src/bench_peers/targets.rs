@@ -15,9 +15,10 @@ use clap::ValueEnum;
 use rustix::process::Signal;
 use serde::{Serialize, Serializer};
 
-use super::cluster::{Cluster, free_port, write_private};
-use super::pgbench::Endpoint;
-use super::process::{self, Interrupt, Process};
+use crate::bench::cluster::{Cluster, free_port, write_private};
+use crate::bench::machine;
+use crate::bench::pgbench::Endpoint;
+use crate::bench::process::{self, Interrupt, Process};
 
 /// PostgreSQL's connections in a pool.
 const SERVERS: u32 = 20;
@@ -82,6 +83,14 @@ impl Programs {
             pgbouncer: process::find_in_path("pgbouncer"),
             sluice: sluice.to_owned(),
         }
+    }
+
+    /// Of those that are there.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        let haproxy = self.haproxy.as_deref().and_then(|haproxy| machine::first_line(haproxy, "-v"));
+        let pgbouncer = self.pgbouncer.as_deref().and_then(|pgbouncer| machine::first_line(pgbouncer, "--version"));
+        let sluice = machine::first_line(&self.sluice, "--version");
+        [haproxy, pgbouncer, sluice].into_iter().flatten().collect()
     }
 
     /// The program behind a target (none behind PostgreSQL's own), or why there is none.

@@ -1,8 +1,9 @@
 //! Runs pgbench as an ordinary client and reads what it prints; it knows nothing of who answers.
 //!
 //! pgbench counts `-T` from before its first connection, so that a thousand logins would leave nothing of a short run;
-//! so it gets a long time and is ended by the watch. It reports once a second (`-P 1`), which gives the moments for the processor time; a share of transactions is
-//! logged (`-l --sampling-rate`) for the percentiles. Formats: PostgreSQL 15, "pgbench", sections Options and Notes.
+//! so it gets a long time and is ended by the watch. It reports once a second (`-P 1`), which gives the moments for the
+//! processor time; a share of transactions is logged (`-l --sampling-rate`) for the percentiles. Formats: PostgreSQL
+//! 15, "pgbench", sections Options and Notes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,9 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::cases::{Case, Script};
-use super::measure::{Phase, SAMPLE_EVERY, Watch};
+use super::load::{Load, Script};
+use super::measure::{self, Phase, SAMPLE_EVERY, Watch};
 use super::process::{self, Interrupt, Process};
+use super::statements::Statements;
 
 /// Error messages kept of a run; 16,000 clients would say the same 16,000 times.
 const COMPLAINTS_KEPT: usize = 3;
@@ -74,6 +76,8 @@ fn parse_log_line(line: &str) -> Option<u64> {
 /// Where a target listens.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
+    /// An address, or the directory of a Unix socket.
+    pub(crate) host: PathBuf,
     pub(crate) port: u16,
     pub(crate) password: String,
 }
@@ -81,9 +85,10 @@ pub(crate) struct Endpoint {
 /// One run of pgbench, to be.
 pub(crate) struct Pgbench<'a> {
     pub(crate) program: PathBuf,
-    pub(crate) case: &'a Case,
-    pub(crate) clients: u32,
+    pub(crate) load: Load,
     pub(crate) seconds: u32,
+    /// `-r`: tells each statement's latency, which takes a look at the clock more for each.
+    pub(crate) statements: bool,
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) interrupt: &'a Interrupt,
 }
@@ -92,8 +97,17 @@ pub(crate) struct Pgbench<'a> {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) summary: Summary,
+    /// If they were asked for.
+    pub(crate) statements: Statements,
     /// Of the logged share of transactions, sorted, µs.
     pub(crate) latencies_us: Vec<u64>,
+}
+
+impl Outcome {
+    /// The latency that `share` of the transactions do not exceed.
+    pub(crate) fn latency_ms(&self, share: f64) -> Option<f64> {
+        measure::percentile(&self.latencies_us, share).map(|us| us as f64 / 1000.0)
+    }
 }
 
 /// What pgbench said on its standard error.
@@ -129,20 +143,20 @@ impl Pgbench<'_> {
         let ended = self.follow(&process, &lines, watch, &mut complaints);
         if let Err(error) = ended {
             process.stop();
-            let said = complaints.describe(self.clients);
+            let said = complaints.describe(self.load.clients);
             return Err(if said.is_empty() { error } else { error.context(said) });
         }
         let status = process.wait(Duration::from_secs(5), self.interrupt)?;
         let stdout = stdout.join().unwrap_or_default();
         if !status.success() || complaints.aborted > 0 {
-            bail!("pgbench: {status}: {}", complaints.describe(self.clients));
+            bail!("pgbench: {status}: {}", complaints.describe(self.load.clients));
         }
         let summary = parse_summary(&stdout)
             .with_context(|| format!("can't read pgbench's summary: {}", process::tail(&stdout)))?;
         if summary.failed > 0 {
             bail!("{} transactions failed", summary.failed);
         }
-        Ok(Outcome { summary, latencies_us: read_logs(logs.path())? })
+        Ok(Outcome { summary, statements: Statements::parse(&stdout), latencies_us: read_logs(logs.path())? })
     }
 
     /// Feeds the watch until pgbench closes its standard error, which it does at its end.
@@ -179,19 +193,24 @@ impl Pgbench<'_> {
 
     /// A run that takes longer has stopped: its time, as much again, and 20 ms for each login (PgBouncer needs 3).
     fn limit(&self) -> Duration {
-        Duration::from_secs(u64::from(self.seconds * 2 + 20 + self.clients / 50))
+        Duration::from_secs(u64::from(self.seconds * 2 + 20 + self.load.clients / 50))
     }
 
     fn spawn(&self, logs: &Path) -> Result<Process> {
         let mut command = process::command(&self.program, None, "KILL");
         command
-            .args(["-h", "127.0.0.1", "-p", &self.endpoint.port.to_string(), "-U", "bench", "-n", "-P", "1"])
-            .args(["-M", self.case.protocol.flag(), "-T", &self.limit().as_secs().to_string()])
-            .args(["-c", &self.clients.to_string(), "-j", &self.case.threads().to_string()])
-            .args(["-l", "--sampling-rate", &self.case.log_share().to_string(), "--log-prefix"])
+            .arg("-h")
+            .arg(&self.endpoint.host)
+            .args(["-p", &self.endpoint.port.to_string(), "-U", "bench", "-n", "-P", "1"])
+            .args(["-M", self.load.protocol.flag(), "-T", &self.limit().as_secs().to_string()])
+            .args(["-c", &self.load.clients.to_string(), "-j", &self.load.threads().to_string()])
+            .args(["-l", "--sampling-rate", &self.load.log_share().to_string(), "--log-prefix"])
             .arg(logs.join("log"));
-        if self.case.script == Script::Select {
+        if self.load.script == Script::Select {
             command.arg("-S");
+        }
+        if self.statements {
+            command.arg("-r");
         }
         command.arg("bench").env("PGPASSWORD", &self.endpoint.password);
         // No target here speaks TLS; asking for it would only add a round trip to each login.

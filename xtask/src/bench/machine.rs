@@ -1,10 +1,9 @@
 //! The machine and the versions behind the figures; a figure without them says little.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-use super::targets::Programs;
 
 /// Work of others above this many processors makes the figures noise.
 const LOAD_QUIET: f64 = 0.5;
@@ -22,22 +21,18 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn describe(postgres_bin: &Path, programs: &Programs) -> Self {
+    /// This machine, with the versions of what is measured.
+    pub(crate) fn describe(versions: Vec<String>) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let memory = value_of(&read("/proc/meminfo"), "MemTotal");
         let kb = memory.as_deref().and_then(|memory| memory.split(' ').next()?.parse::<u64>().ok());
-        let postgres = postgres_bin.join("postgres");
-        let mut versions: Vec<Option<String>> = vec![first_line(&postgres, "--version")];
-        versions.push(programs.haproxy.as_deref().and_then(|haproxy| first_line(haproxy, "-v")));
-        versions.push(programs.pgbouncer.as_deref().and_then(|pgbouncer| first_line(pgbouncer, "--version")));
-        versions.push(first_line(&programs.sluice, "--version"));
         Self {
             cpu: value_of(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mb: kb.unwrap_or(0) / 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
-            versions: versions.into_iter().flatten().collect(),
+            versions,
         }
     }
 
@@ -45,6 +40,17 @@ impl Machine {
     pub(crate) fn warning(&self) -> Option<String> {
         let load = self.load.filter(|load| *load > LOAD_QUIET)?;
         Some(format!("The machine was busy before the start (load {load}): the figures are noisy."))
+    }
+}
+
+/// As a list.
+impl fmt::Display for Machine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "- {}, {} cores, {} MB, Linux {}", self.cpu, self.cores, self.memory_mb, self.kernel)?;
+        for line in self.versions.iter().chain(&self.warning()) {
+            writeln!(out, "- {line}")?;
+        }
+        Ok(())
     }
 }
 
@@ -57,7 +63,8 @@ fn value_of(text: &str, key: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-fn first_line(program: &Path, flag: &str) -> Option<String> {
+/// What a program says first, for its version.
+pub(crate) fn first_line(program: &Path, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())

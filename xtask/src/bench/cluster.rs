@@ -1,7 +1,7 @@
-//! The PostgreSQL that all targets stand before: made new for each benchmark, in a temporary directory, and gone
+//! The PostgreSQL that targets stand before, or are: made new for each benchmark, in a temporary directory, and gone
 //! afterwards.
 //!
-//! The settings keep the processor the bottleneck, since the pools' cost is what is measured: the data fits in
+//! The settings keep the processor the bottleneck, since processor time is what is measured: the data fits in
 //! `shared_buffers`, `synchronous_commit` is off (commits don't wait for the disk; `fsync` stays on), and neither
 //! autovacuum nor a checkpoint comes in the middle of a turn. Both are done before each turn that writes instead, so
 //! all targets meet the same tables.
@@ -19,11 +19,23 @@ use rustix::process::Signal;
 use super::pgbench::Endpoint;
 use super::process::{self, Interrupt, Process, User};
 
-/// Straight connections of the case with 1,000 clients, a pool's servers, and room for the benchmark's own.
+/// Straight connections of 1,000 clients, a pool's servers, and room for the benchmark's own.
 const CONNECTIONS_MAX: u32 = 1100;
 
 /// Where Debian keeps PostgreSQL 15.
 const DEBIAN_BIN: &str = "/usr/lib/postgresql/15/bin";
+
+/// What a cluster is to be.
+pub(crate) struct Make<'a> {
+    /// Directory of PostgreSQL's programs.
+    pub(crate) bin: &'a Path,
+    pub(crate) scratch: &'a Path,
+    /// Of its directory in `scratch`.
+    pub(crate) name: &'a str,
+    pub(crate) shared_buffers: &'a str,
+    /// What the server loads at its start (`shared_preload_libraries`).
+    pub(crate) libraries: &'a str,
+}
 
 /// A running PostgreSQL with the database `bench`, filled by pgbench, and its owner `bench`.
 pub(crate) struct Cluster {
@@ -85,15 +97,16 @@ fn give(path: &Path, owner: Option<User>) -> Result<()> {
 }
 
 impl Cluster {
-    /// Creates and starts it below `scratch`, without data yet.
-    pub(crate) fn start(bin: &Path, scratch: &Path, shared_buffers: &str, interrupt: &Interrupt) -> Result<Self> {
+    /// Creates and starts it, without data yet.
+    pub(crate) fn start(make: &Make, interrupt: &Interrupt) -> Result<Self> {
+        let Make { bin, scratch, name, .. } = *make;
         let user = User::for_servers()?;
-        let dir = scratch.join("postgres");
+        let dir = scratch.join(name);
         fs::create_dir(&dir).with_context(|| format!("can't create {}", dir.display()))?;
         give(&dir, user)?;
-        let (data, log) = (dir.join("data"), scratch.join("postgres.log"));
+        let (data, log) = (dir.join("data"), scratch.join(format!("{name}.log")));
         let (admin_password, password) = (random_password()?, random_password()?);
-        let pwfile = scratch.join("postgres.password");
+        let pwfile = scratch.join(format!("{name}.password"));
         write_private(&pwfile, &admin_password, user)?;
 
         let mut initdb = process::command(&bin.join("initdb"), user, "KILL");
@@ -102,7 +115,7 @@ impl Cluster {
         process::output("initdb", initdb, Duration::from_secs(120), interrupt)?;
 
         let port = free_port()?;
-        let settings = settings(port, &dir, shared_buffers);
+        let settings = settings(port, &dir, make);
         let conf = data.join("postgresql.conf");
         let mut defaults = fs::read_to_string(&conf).with_context(|| format!("can't read {}", conf.display()))?;
         defaults.push_str(&settings);
@@ -187,7 +200,8 @@ impl Cluster {
     /// Logs in through an endpoint as pgbench will, and asks for one row.
     pub(crate) fn try_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
         let mut psql = process::command(&self.bin.join("psql"), None, "KILL");
-        psql.args(["-X", "-q", "-A", "-t", "-U", "bench", "-h", "127.0.0.1", "-p", &endpoint.port.to_string()]);
+        psql.args(["-X", "-q", "-A", "-t", "-U", "bench", "-p", &endpoint.port.to_string(), "-h"]);
+        psql.arg(&endpoint.host);
         psql.args(["-d", "bench", "-c", "select 1"]);
         psql.env("PGPASSWORD", &endpoint.password).env("PGCONNECT_TIMEOUT", "5");
         process::output("psql", psql, Duration::from_secs(20), &self.interrupt).map(drop)
@@ -206,7 +220,12 @@ impl Cluster {
 
     /// The same login at another port.
     pub(crate) fn endpoint_at(&self, port: u16) -> Endpoint {
-        Endpoint { port, password: self.password.clone() }
+        Endpoint { host: PathBuf::from("127.0.0.1"), port, password: self.password.clone() }
+    }
+
+    /// Straight to PostgreSQL, by its Unix socket.
+    pub(crate) fn endpoint_by_socket(&self) -> Endpoint {
+        Endpoint { host: self.dir.clone(), ..self.endpoint() }
     }
 
     pub(crate) fn socket_dir(&self) -> &Path {
@@ -231,18 +250,21 @@ impl Cluster {
     }
 }
 
-fn settings(port: u16, socket_dir: &Path, shared_buffers: &str) -> String {
+fn settings(port: u16, socket_dir: &Path, make: &Make) -> String {
     format!(
         "listen_addresses = '127.0.0.1'\n\
          port = {port}\n\
          unix_socket_directories = '{}'\n\
          max_connections = {CONNECTIONS_MAX}\n\
-         shared_buffers = '{shared_buffers}'\n\
+         shared_buffers = '{}'\n\
+         shared_preload_libraries = '{}'\n\
          fsync = on\n\
          synchronous_commit = off\n\
          autovacuum = off\n\
          checkpoint_timeout = '1h'\n\
          max_wal_size = '16GB'\n",
-        socket_dir.display()
+        socket_dir.display(),
+        make.shared_buffers,
+        make.libraries
     )
 }

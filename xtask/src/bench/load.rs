@@ -1,0 +1,88 @@
+//! What pgbench runs: one of its own scripts, by one of its protocols, with so many clients.
+
+use std::fmt;
+
+/// pgbench's built-in script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// `-S`: one select by primary key.
+    Select,
+    /// The default, TPC-B-like: three updates, a select and an insert in one transaction.
+    TpcB,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Select => "select",
+            Self::TpcB => "TPC-B",
+        })
+    }
+}
+
+/// pgbench's `-M`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Simple,
+    Extended,
+    Prepared,
+}
+
+impl Protocol {
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Self::Simple => "simple",
+            Self::Extended => "extended",
+            Self::Prepared => "prepared",
+        }
+    }
+}
+
+/// What a turn puts on PostgreSQL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) script: Script,
+    pub(crate) protocol: Protocol,
+    pub(crate) clients: u32,
+}
+
+impl Load {
+    /// The same from no more clients than these.
+    pub(crate) fn at_most(self, clients: u32) -> Self {
+        Self { clients: self.clients.min(clients), ..self }
+    }
+
+    /// pgbench's threads: two, since one alone would bound a run of selects, or one for a single client.
+    pub(crate) fn threads(self) -> u32 {
+        self.clients.min(2)
+    }
+
+    /// The share of transactions that pgbench logs for the percentiles: the same for all targets of a case, and so
+    /// small that writing the log does not show in the figures (about 1,500 lines a second).
+    pub(crate) fn log_share(self) -> f64 {
+        match self.script {
+            Script::Select => 0.05,
+            Script::TpcB => 0.25,
+        }
+    }
+
+    /// The flags that tell this load from others, as typed.
+    pub(crate) fn flags(self) -> String {
+        let script = if self.script == Script::Select { "-S " } else { "" };
+        format!("{script}-M {} -c {} -j {}", self.protocol.flag(), self.clients, self.threads())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_as_typed() {
+        let load = Load { script: Script::Select, protocol: Protocol::Extended, clients: 64 };
+        assert_eq!(load.flags(), "-S -M extended -c 64 -j 2");
+        assert_eq!(Load { script: Script::TpcB, ..load }.flags(), "-M extended -c 64 -j 2");
+        let one = Load { protocol: Protocol::Prepared, ..load }.at_most(1);
+        assert_eq!(one.flags(), "-S -M prepared -c 1 -j 1");
+    }
+}

@@ -1,0 +1,58 @@
+//! One turn of one target: a warm-up, then a run of pgbench under the eyes of a watch.
+
+use anyhow::{Context, Result};
+
+use super::cluster::Cluster;
+use super::load::{Load, Script};
+use super::measure::{Cost, Watch};
+use super::pgbench::{Endpoint, Outcome, Pgbench};
+use super::process::Interrupt;
+
+/// Clients of a warm-up: more would add only logins.
+pub(crate) const WARM_UP_CLIENTS: u32 = 64;
+
+/// Enough to open a pool's servers and fill their caches.
+pub(crate) const WARM_UP_SECONDS: u32 = 2;
+
+/// Where a turn is taken, and with what.
+pub(crate) struct Turn<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) endpoint: &'a Endpoint,
+    /// The pool's process, if the target has one.
+    pub(crate) pool: Option<u32>,
+    pub(crate) load: Load,
+    /// Whether each statement's latency is asked for.
+    pub(crate) statements: bool,
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+impl Turn<'_> {
+    /// What comes before a turn, and is not measured.
+    pub(crate) fn warm_up(&self, clients_max: u32, seconds: u32) -> Result<()> {
+        self.run(self.load.at_most(clients_max), seconds).context("warm-up").map(drop)
+    }
+
+    /// The turn itself, from tables as each turn finds them.
+    pub(crate) fn measure(&self, seconds: u32) -> Result<(Outcome, Cost)> {
+        if self.load.script == Script::TpcB {
+            self.cluster.tidy()?;
+        }
+        self.run(self.load, seconds)
+    }
+
+    fn run(&self, load: Load, seconds: u32) -> Result<(Outcome, Cost)> {
+        let mut watch = Watch::new(self.pool, self.cluster.postmaster(), seconds);
+        let program = self.cluster.pgbench();
+        let pgbench = Pgbench {
+            program,
+            load,
+            seconds,
+            statements: self.statements,
+            endpoint: self.endpoint,
+            interrupt: self.interrupt,
+        };
+        let outcome = pgbench.run(&mut watch)?;
+        let cost = watch.finish(outcome.summary.connect_ms);
+        Ok((outcome, cost))
+    }
+}
