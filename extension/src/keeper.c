@@ -8,9 +8,9 @@
  * them to shared memory, and wakes whom they concern.  Without it all limits
  * stay what they are; nobody waits for it.
  *
- * An automatic limit begins with a few places a processor, and some more for
- * transactions whose client is about to send the next statement.  While sessions
- * wait, the keeper tries a neighbour, higher and lower in turn: TRIALS times a
+ * An automatic limit begins with some places a processor, since a transaction
+ * spends most of its time waiting for its client's next statement, and not below
+ * what a server of any size bears without a gate.  While sessions wait, the keeper tries a neighbour, higher and lower in turn: TRIALS times a
  * second with the limit as it is and a second with the other one, so that a
  * change of the load itself meets both.  If the other one let more in each time,
  * and by GAIN_MIN in the median, it becomes the limit, and the log says so with
@@ -29,8 +29,8 @@
 #include <unistd.h>
 
 /* What an automatic limit begins with. */
-#define PLACES_A_PROCESSOR	4
-#define PLACES_BETWEEN		24
+#define PLACES_A_PROCESSOR	8
+#define PLACES_MIN			64
 
 #define LIMIT_AUTO_MIN		2
 
@@ -68,7 +68,7 @@ sluice_first_limit(void)
 {
 	long		processors = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return (int) Max(processors, 1) * PLACES_A_PROCESSOR + PLACES_BETWEEN;
+	return Max((int) processors * PLACES_A_PROCESSOR, PLACES_MIN);
 }
 
 static void

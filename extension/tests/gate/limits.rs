@@ -103,7 +103,7 @@ fn a_limit_is_found(version: Version) {
     let processors: usize = thread::available_parallelism().unwrap().get();
     gate.server.execute("ALTER SYSTEM SET sluice.query_concurrency = 'AUTO'");
     gate.server.execute("SELECT pg_reload_conf()");
-    let first = processors * 4 + 24;
+    let first = (processors * 8).max(64);
     becomes("it begins with what the processors suggest", format!("{first}/t"), || {
         gate.of("query", "concat_ws('/', concurrency, is_auto)")
     });

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', value_parser = Case::parse)]
     cases: Vec<&'static Case>,
     /// The gate's limit in comparisons, for all classes; 0 for none
-    #[arg(long, default_value_t = 32, conflicts_with = "quick")]
+    #[arg(long, default_value_t = 64, conflicts_with = "quick")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=0x3FFFF))]
     limit: u32,
     /// Seconds of load before each turn in which an automatic limit settles
