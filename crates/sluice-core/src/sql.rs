@@ -96,6 +96,21 @@ pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
     Some(Begin { sql, tag })
 }
 
+/// Reads a COMMIT or ROLLBACK in any of its spellings, without AND CHAIN; gives its command tag.
+pub(crate) fn end(text: &[u8]) -> Option<&'static str> {
+    if text.len() > TEXT_BYTES_MAX {
+        return None;
+    }
+    let mut words = Words(text);
+    let tag = match words.keyword()?.as_slice() {
+        b"commit" | b"end" => "COMMIT",
+        b"rollback" | b"abort" => "ROLLBACK",
+        _ => return None,
+    };
+    let _noise = words.take(b"work") || words.take(b"transaction");
+    words.at_end().then_some(tag)
+}
+
 enum Isolation {
     ReadCommitted,
     RepeatableRead,
@@ -198,6 +213,24 @@ mod tests {
         }
         for text in ["SELECT 1", "PREPARE a AS SELECT 1", "committed", "BEGIN"] {
             assert!(!ends_transaction(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_the_ways_to_end() {
+        for (text, tag) in [
+            ("COMMIT", Some("COMMIT")),
+            (" end work ;", Some("COMMIT")),
+            ("rollback transaction", Some("ROLLBACK")),
+            ("Abort;", Some("ROLLBACK")),
+            ("rollback to a", None),
+            ("commit and chain", None),
+            ("commit prepared 'a'", None),
+            ("commit; select 1", None),
+            ("select 1", None),
+            ("", None),
+        ] {
+            assert_eq!(end(text.as_bytes()), tag, "{text}");
         }
     }
 

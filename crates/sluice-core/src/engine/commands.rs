@@ -65,8 +65,22 @@ impl<'a, I: Io> Relay<'a, I> {
         if may_become_own(seen) {
             return Step::Incomplete(seen.total);
         }
-        let command = command_in(seen);
+        if self.end_without_server(seen) {
+            return Step::Next;
+        }
+        // What a failed transaction refuses is PostgreSQL's to say.
+        let has_failed = self.session.status() == TransactionStatus::Failed;
+        let command = command_in(seen).filter(|_| !has_failed);
         if self.query_of_own(seen, command.as_ref(), true) { Step::Next } else { Step::Stop(Stop::NeedServer) }
+    }
+
+    /// Ends a transaction that no server knows of; `false` if there is none, or the Query is something else.
+    fn end_without_server(&mut self, seen: Seen<'a>) -> bool {
+        let Some(begun) = self.session.begun else { return false };
+        let Some(tag) = text_of(seen).and_then(sql::end) else { return false };
+        self.session.begun = None;
+        self.answer_query(seen, if begun.failed { "ROLLBACK" } else { tag });
+        true
     }
 
     /// Carries out a Query that no server has to see: about names that only Sluice knows, or a BEGIN. `alone` says that
@@ -90,6 +104,12 @@ impl<'a, I: Io> Relay<'a, I> {
             }
             _ => return false,
         };
+        self.answer_query(seen, tag);
+        true
+    }
+
+    /// Keeps a Query from the server, and tells the client that it is done.
+    fn answer_query(&mut self, seen: Seen<'a>, tag: &str) {
         self.session.drop_unnamed();
         self.drop_message(seen);
         let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.status);
@@ -98,7 +118,6 @@ impl<'a, I: Io> Relay<'a, I> {
         self.scratch.extend_from_slice(&status.ready_for_query());
         self.io.send(self.client, self.scratch);
         self.scratch.clear();
-        true
     }
 
     /// Whether a Query forgets a name that only Sluice knows, and answers are still to come that it must stand behind.
@@ -240,8 +259,13 @@ impl<'a, I: Io> Relay<'a, I> {
 
 /// The command that a Query is, if it is one alone.
 fn command_in(seen: Seen<'_>) -> Option<Command> {
+    text_of(seen).and_then(sql::command)
+}
+
+/// What a Query says, if all of it has come.
+fn text_of(seen: Seen<'_>) -> Option<&[u8]> {
     match seen.is_whole().then(|| message::split_cstr(seen.body)).flatten() {
-        Some((text, [])) => sql::command(text),
+        Some((text, [])) => Some(text),
         _ => None,
     }
 }

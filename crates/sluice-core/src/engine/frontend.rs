@@ -282,11 +282,11 @@ impl<'a, I: Io> Relay<'a, I> {
             {
                 self.statement_without_server(seen)
             }
-            frontend::QUERY if !has_failed => self.query_without_server(seen),
+            frontend::QUERY => self.query_without_server(seen),
             frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
                 Step::Stop(Stop::NeedServer)
             }
-            frontend::QUERY | frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
+            frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
             frontend::SYNC => {
                 self.session.skipping = false;
                 self.end_portal();

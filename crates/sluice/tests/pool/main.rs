@@ -8,6 +8,7 @@
 mod addresses;
 mod begin;
 mod drivers;
+mod gate;
 mod login;
 mod pools;
 mod protocol;
