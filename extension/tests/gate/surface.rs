@@ -1,14 +1,14 @@
 //! What SQL sees of it, and who may.
 
 use postgres::error::SqlState;
-use sluice_testkit::{TestServer, Version};
+use sluice_testkit::{TestServer, Version, case::repository};
 
 use crate::{
     server::{Gate, code, run},
     versions,
 };
 
-versions!(views_show_to_those_who_may, it_has_to_be_loaded_at_the_start);
+versions!(views_show_to_those_who_may, it_has_to_be_loaded_at_the_start, the_guide_names_all_settings);
 
 fn views_show_to_those_who_may(version: Version) {
     let gate = Gate::new(version, &[]);
@@ -26,6 +26,29 @@ fn views_show_to_those_who_may(version: Version) {
     run(&mut watcher, "SELECT * FROM sluice_gate_waiters");
     assert_eq!(code(watcher.batch_execute("SELECT sluice_gate_reset()")), SqlState::INSUFFICIENT_PRIVILEGE);
     run(&mut superuser, "DROP EXTENSION sluice");
+}
+
+fn the_guide_names_all_settings(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let guide = std::fs::read_to_string(repository().join("docs/gate.md")).unwrap();
+    let mut superuser = gate.database.superuser();
+    let settings = superuser
+        .query("SELECT name, boot_val FROM pg_settings WHERE name LIKE 'sluice.%' ORDER BY name", &[])
+        .unwrap();
+    assert!(settings.len() > 10);
+    for setting in settings {
+        let (name, default): (String, String) = (setting.get(0), setting.get(1));
+        let default = if default.is_empty() { default } else { format!("`{default}` ") };
+        assert!(guide.contains(&format!("| `{name}` | {default}|")), "{name} with its default {default:?}");
+    }
+    run(&mut superuser, "CREATE EXTENSION sluice");
+    for row in superuser
+        .query("SELECT attname::text FROM pg_attribute WHERE attrelid = 'sluice_gate'::regclass AND attnum > 0", &[])
+        .unwrap()
+    {
+        let column: String = row.get(0);
+        assert!(guide.contains(&format!("`{column}`")), "the view's column {column}");
+    }
 }
 
 fn it_has_to_be_loaded_at_the_start(version: Version) {
