@@ -49,10 +49,17 @@ read_secret(const char *path, char *secret)
 {
 	struct stat status;
 	ssize_t		length = -1;
-	int			file = open(path, O_RDONLY | O_CLOEXEC);
+	int			file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (file >= 0 && fstat(file, &status) == 0)
 	{
+		if (!S_ISREG(status.st_mode))
+		{
+			close(file);
+			ereport(LOG,
+					(errmsg("sluice: \"%s\" is not a file", path)));
+			return 0;
+		}
 		if (status.st_mode & (S_IRWXG | S_IRWXO))
 		{
 			close(file);
@@ -61,7 +68,7 @@ read_secret(const char *path, char *secret)
 					 errhint("Run: chmod 600 \"%s\"", path)));
 			return 0;
 		}
-		length = read(file, secret, SECRET_MAX);
+		length = read(file, secret, SECRET_MAX + 1);
 	}
 	if (length < 0)
 		ereport(LOG,
@@ -76,11 +83,11 @@ read_secret(const char *path, char *secret)
 		if (secret[i] == '\n' || secret[i] == '\r')
 			length = i;
 	}
-	if (length < SECRET_MIN)
+	if (length < SECRET_MIN || length > SECRET_MAX)
 	{
 		ereport(LOG,
-				(errmsg("sluice: the secret in \"%s\" is too short, and is not used", path),
-				 errdetail("It has %d bytes; %d to %d are needed.", (int) length, SECRET_MIN, SECRET_MAX)));
+				(errmsg("sluice: the secret in \"%s\" is not of a length that is used", path),
+				 errdetail("It has %d bytes or more; %d to %d are needed.", (int) length, SECRET_MIN, SECRET_MAX)));
 		return 0;
 	}
 	return (int) length;
@@ -90,29 +97,33 @@ read_secret(const char *path, char *secret)
 void
 sluice_publish_secret(void)
 {
-	char		secret[SECRET_MAX];
+	char		secret[SECRET_MAX + 1];
 	int			length = 0;
 
 	if (sluice_pool_secret_file[0] != '\0')
 		length = read_secret(sluice_pool_secret_file, secret);
+	memset(secret + length, 0, sizeof(secret) - length);
 	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	memcpy(sluice_shared->secret, secret, length);
+	memcpy(sluice_shared->secret, secret, SECRET_MAX);
 	sluice_shared->secret_length = length;
 	LWLockRelease(sluice_shared->lock);
 	explicit_bzero(secret, sizeof(secret));
 }
 
-/* Whether that is the secret. Takes as long wherever they differ. */
+/* Whether that is the secret. Takes as long whatever it is. */
 static bool
 is_secret(const uint8 *told, int length)
 {
-	uint8		differs = 0;
+	uint8		padded[SECRET_MAX] = {0};
+	uint32		differs;
 
+	if (length == 0 || length > SECRET_MAX)
+		return false;
+	memcpy(padded, told, length);
 	LWLockAcquire(sluice_shared->lock, LW_SHARED);
-	if (length == 0 || length != sluice_shared->secret_length)
-		differs = 1;
-	for (int i = 0; !differs && i < length; i++)
-		differs |= told[i] ^ (uint8) sluice_shared->secret[i];
+	differs = (uint32) length ^ (uint32) sluice_shared->secret_length;
+	for (int i = 0; i < SECRET_MAX; i++)
+		differs |= padded[i] ^ (uint8) sluice_shared->secret[i];
 	LWLockRelease(sluice_shared->lock);
 	return differs == 0;
 }

@@ -41,8 +41,10 @@
 /* What a check hook hands to its assign hook. */
 #if PG_VERSION_NUM >= 160000
 #define sluice_guc_alloc(size)	guc_malloc(LOG, (size))
+#define sluice_guc_free(what)	guc_free(what)
 #else
 #define sluice_guc_alloc(size)	malloc(size)
+#define sluice_guc_free(what)	free(what)
 #endif
 
 /* Wait events with names of their own. */
@@ -52,9 +54,31 @@
 #define SLUICE_NEW_WAIT_EVENT(name)	((void) (name), PG_WAIT_EXTENSION)
 #endif
 
+#if PG_VERSION_NUM >= 170000
+#define SLUICE_WAIT_BUFFER_PIN	PG_WAIT_BUFFERPIN
+#else
+#define SLUICE_WAIT_BUFFER_PIN	PG_WAIT_BUFFER_PIN
+#endif
+
 #if PG_VERSION_NUM < 150000
 #define MarkGUCPrefixReserved(prefix)	EmitWarningsOnPlaceholders(prefix)
 #endif
+
+/* Whether a lock that is held keeps any of those who wait for it from it. */
+static inline bool
+sluice_conflicts(const PROCLOCK *held)
+{
+	LOCK	   *lock = held->tag.myLock;
+	LockMethod	method = GetLocksMethodTable(lock);
+
+	for (LOCKMODE mode = 1; mode <= method->numLockModes; mode++)
+	{
+		if ((held->holdMask & LOCKBIT_ON(mode)) &&
+			(method->conflictTab[mode] & lock->waitMask))
+			return true;
+	}
+	return false;
+}
 
 /*
  * Whether anybody waits for a lock that this process holds.
@@ -81,7 +105,7 @@ sluice_holds_up_others(void)
 		{
 			PROCLOCK   *held = dlist_container(PROCLOCK, procLink, iter.cur);
 
-			found |= !dclist_is_empty(&held->tag.myLock->waitProcs);
+			found |= sluice_conflicts(held);
 		}
 #else
 		SHM_QUEUE  *mine = &MyProc->myProcLocks[i];
@@ -93,7 +117,7 @@ sluice_holds_up_others(void)
 		held = (PROCLOCK *) SHMQueueNext(mine, mine, offsetof(PROCLOCK, procLink));
 		while (held)
 		{
-			found |= held->tag.myLock->waitProcs.size > 0;
+			found |= sluice_conflicts(held);
 			held = (PROCLOCK *) SHMQueueNext(mine, &held->procLink,
 											 offsetof(PROCLOCK, procLink));
 		}
@@ -127,7 +151,7 @@ sluice_begin_rows(FunctionCallInfo fcinfo)
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	rsinfo->returnMode = SFRM_Materialize;
-	rsinfo->setResult = tuplestore_begin_heap(false, false, work_mem);
+	rsinfo->setResult = tuplestore_begin_heap(rsinfo->allowedModes & SFRM_Materialize_Random, false, work_mem);
 	rsinfo->setDesc = tupdesc;
 	MemoryContextSwitchTo(old);
 #endif

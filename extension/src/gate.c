@@ -25,9 +25,14 @@
  *
  * - that somebody waits for a lock that it holds, be it of a single statement,
  *	 which has locked its tables when it was planned, or an advisory one;
- * - being the first, that no place was given back since it looked before, and
- *	 that none of those inside does anything: each waits for its client, a lock,
- *	 or an extension such as dblink, any of which may wait for one outside.
+ * - being the first, that no place was given back since it looked before, nor
+ *	 did any of those inside begin a statement, and that each of them waits: for
+ *	 its client, a lock, another process, or an extension such as dblink, any of
+ *	 which may wait for one outside.
+ *
+ * What PostgreSQL does not know to be a wait looks like work: a program or a
+ * procedural language that connects to this server by itself.  There the gate's
+ * time-out is the end.
  *
  * A session passes up to three gates: of its role, of its database, of its
  * class, always in this order, so that gates can't be waited for in a circle.
@@ -40,6 +45,7 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "gate.h"
+#include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "port/pg_bitutils.h"
 #include "storage/latch.h"
@@ -105,6 +111,7 @@ sluice_shared_init(bool found)
 		Gate	   *gate = &sluice_shared->gates[i];
 
 		pg_atomic_init_u32(&gate->running, 0);
+		pg_atomic_init_u32(&gate->reserved, 0);
 		pg_atomic_init_u32(&gate->limit, 0);
 		pg_atomic_init_u32(&gate->waiting, 0);
 		pg_atomic_init_u64(&gate->first_since, 0);
@@ -127,17 +134,22 @@ sluice_shared_init(bool found)
 
 /* Whether a gate has a free place, and it has been taken. */
 static bool
-take_place(Gate *gate, uint32 reserve)
+take_below(pg_atomic_uint32 *taken, uint32 limit)
 {
-	uint32		running = pg_atomic_read_u32(&gate->running);
-	uint32		limit = pg_atomic_read_u32(&gate->limit) + reserve;
+	uint32		now = pg_atomic_read_u32(taken);
 
-	while (running < limit)
+	while (now < limit)
 	{
-		if (pg_atomic_compare_exchange_u32(&gate->running, &running, running + 1))
+		if (pg_atomic_compare_exchange_u32(taken, &now, now + 1))
 			return true;
 	}
 	return false;
+}
+
+static bool
+take_place(Gate *gate)
+{
+	return take_below(&gate->running, pg_atomic_read_u32(&gate->limit));
 }
 
 static bool
@@ -157,7 +169,11 @@ may_overtake(Gate *gate)
 	if (!has_place(gate))
 		return false;
 	since = (TimestampTz) pg_atomic_read_u64(&gate->first_since);
-	return since == 0 || GetCurrentTimestamp() - since < OVERTAKING_US;
+	if (since == 0)
+		return true;
+	/* The clock may have been set back. */
+	since = GetCurrentTimestamp() - since;
+	return since >= 0 && since < OVERTAKING_US;
 }
 
 /*
@@ -174,11 +190,31 @@ wake_first(Gate *gate)
 		return;
 	seat = seat_of(gate->first);
 	if (!seat->is_woken &&
-		(limit == 0 || pg_atomic_read_u32(&gate->running) < limit + seat->reserve))
+		(limit == 0 || pg_atomic_read_u32(&gate->running) < limit))
 	{
 		seat->is_woken = true;
 		SetLatch(&GetPGProcByNumber(gate->first)->procLatch);
 	}
+}
+
+/* Wakes the first of the superusers who wait: a reserved place has been given back. */
+static void
+wake_superuser(int number)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+
+	if (pg_atomic_read_u32(&gate->waiting) == 0)
+		return;
+	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
+	for (int at = gate->first; at >= 0; at = seat_of(at)->next)
+	{
+		if (seat_of(at)->is_superuser)
+		{
+			SetLatch(&GetPGProcByNumber(at)->procLatch);
+			break;
+		}
+	}
+	LWLockRelease(lock_of(number));
 }
 
 /* Wakes a gate's first waiter, if there is a place for it. */
@@ -203,12 +239,12 @@ note_first(Gate *gate)
 
 /* Joins a gate's queue. To be called under the gate's lock. */
 static void
-join_queue(Gate *gate, int number, uint32 reserve)
+join_queue(Gate *gate, int number, bool is_superuser)
 {
 	int			me = SLUICE_MY_PROC_NUMBER;
 
 	my_seat->since = GetCurrentTimestamp();
-	my_seat->reserve = reserve;
+	my_seat->is_superuser = is_superuser;
 	my_seat->is_woken = false;
 	my_seat->next = -1;
 	my_seat->previous = gate->last;
@@ -274,11 +310,15 @@ note_wait(Gate *gate, TimestampTz since)
 /*
  * Whether none of those inside a gate does anything that could lead to its
  * giving its place back without somebody else's doing something first.
+ * progress: how many statements they have begun.
  */
 static bool
-is_stalled(int number)
+is_stalled(int number, uint64 *progress)
 {
+	Gate	   *gate = &sluice_shared->gates[number];
 	uint32		idle = 0;
+
+	*progress = 0;
 
 	for (int i = 0; i < sluice_shared->seats; i++)
 	{
@@ -291,11 +331,14 @@ is_stalled(int number)
 			/* That will end by itself. */
 			if (seat->waits_for >= 0)
 				return false;
+			*progress += ((volatile Seat *) seat)->progress;
 			/* A single word, written without a lock by its owner. */
 			switch (((volatile PGPROC *) GetPGProcByNumber(i))->wait_event_info & 0xFF000000)
 			{
 				case PG_WAIT_CLIENT:
 				case PG_WAIT_LOCK:
+				case SLUICE_WAIT_BUFFER_PIN:
+				case PG_WAIT_IPC:
 				case PG_WAIT_EXTENSION:
 					idle++;
 					break;
@@ -304,7 +347,7 @@ is_stalled(int number)
 			}
 		}
 	}
-	return idle >= pg_atomic_read_u32(&sluice_shared->gates[number].running);
+	return idle >= pg_atomic_read_u32(&gate->running) + pg_atomic_read_u32(&gate->reserved);
 }
 
 static uint32
@@ -345,7 +388,8 @@ typedef struct Wait
 	int			number;
 	TimestampTz since;
 	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
-	bool		was_first;		/* in the queue, then */
+	bool		was_stalled;	/* then, and it the first in the queue */
+	uint64		progress;		/* of those inside, then */
 } Wait;
 
 /*
@@ -355,18 +399,39 @@ typedef struct Wait
 static bool
 breaks_deadlock(Wait *wait)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	bool		was_first = wait->was_first;
+	bool		was_stalled = wait->was_stalled;
+	uint64		progress = wait->progress;
 
-	if (wait->looked != 0 &&
-		!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout))
-		return false;
-	wait->looked = now;
-	wait->was_first = sluice_shared->gates[wait->number].first == SLUICE_MY_PROC_NUMBER;
 	if (sluice_holds_up_others())
 		return true;
+	wait->was_stalled = sluice_shared->gates[wait->number].first == SLUICE_MY_PROC_NUMBER &&
+		is_stalled(wait->number, &wait->progress);
 	/* Had a place been given back since then, it would be ours. */
-	return was_first && is_stalled(wait->number);
+	return was_stalled && wait->was_stalled && progress == wait->progress;
+}
+
+/* Whether it is time for another look at what seldom changes. */
+static bool
+is_due(Wait *wait)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (wait->looked != 0 &&
+		!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout) &&
+		now >= wait->looked)
+		return false;
+	wait->looked = now;
+	return true;
+}
+
+/* A client that has gone would only keep others waiting. */
+static void
+check_client(void)
+{
+	if (!pq_check_connection())
+		ereport(FATAL,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("connection to client lost")));
 }
 
 /* How long to sleep at most, in ms. */
@@ -386,55 +451,82 @@ sleep_ms(Wait *wait)
 	return ms;
 }
 
-/*
- * Waits in a gate's queue until there is a place; whether one was taken. There
- * is none to take if the gate is opened for good meanwhile.
- */
+/* What a session has of a gate that it may go through. */
+typedef enum Taken
+{
+	TAKEN_NOTHING,				/* the gate has no limit any more */
+	TAKEN_PLACE,
+	TAKEN_RESERVED				/* a superuser's place */
+} Taken;
+
+/* Looks whether the wait is over; *taken says how. */
 static bool
+may_go_in(Wait *wait, uint32 reserve, Taken *taken)
+{
+	Gate	   *gate = &sluice_shared->gates[wait->number];
+	bool		is_over = false;
+	bool		is_open;
+	bool		is_done = true;
+
+	*taken = TAKEN_PLACE;
+	if (take_below(&gate->reserved, reserve))
+	{
+		*taken = TAKEN_RESERVED;
+		is_over = true;
+	}
+	else if (is_due(wait))
+		is_over = breaks_deadlock(wait);
+	is_open = pg_atomic_read_u32(&gate->limit) == 0;
+	if (!is_over && !is_open && gate->first != SLUICE_MY_PROC_NUMBER)
+		return false;
+
+	LWLockAcquire(lock_of(wait->number), LW_EXCLUSIVE);
+	my_seat->is_woken = false;
+	if (is_over)
+	{
+		if (*taken == TAKEN_PLACE)
+		{
+			pg_atomic_fetch_add_u32(&gate->running, 1);
+			gate->over_limit++;
+		}
+	}
+	else if (is_open)
+		*taken = TAKEN_NOTHING;
+	else
+		is_done = take_place(gate);
+	if (is_done)
+	{
+		note_wait(gate, my_seat->since);
+		leave_queue(gate);
+	}
+	LWLockRelease(lock_of(wait->number));
+	return is_done;
+}
+
+/* Waits in a gate's queue until this session may go in. */
+static Taken
 wait_in_queue(int number, uint32 reserve)
 {
-	Gate	   *gate = &sluice_shared->gates[number];
 	Wait		wait = {.number = number};
+	Taken		taken;
 
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
-	join_queue(gate, number, reserve);
+	join_queue(&sluice_shared->gates[number], number, reserve > 0);
 	LWLockRelease(lock_of(number));
 	wait.since = my_seat->since;
 
-	for (;;)
+	while (!may_go_in(&wait, reserve, &taken))
 	{
-		bool		is_over = breaks_deadlock(&wait);
-		bool		is_open = pg_atomic_read_u32(&gate->limit) == 0;
+		int			events;
 
-		if (is_over || is_open || gate->first == SLUICE_MY_PROC_NUMBER)
-		{
-			bool		taken = false;
-
-			LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
-			my_seat->is_woken = false;
-			if (is_over)
-			{
-				pg_atomic_fetch_add_u32(&gate->running, 1);
-				gate->over_limit++;
-				taken = true;
-			}
-			else if (!is_open)
-				taken = take_place(gate, reserve);
-			if (taken || is_open)
-			{
-				note_wait(gate, my_seat->since);
-				leave_queue(gate);
-				LWLockRelease(lock_of(number));
-				return taken;
-			}
-			LWLockRelease(lock_of(number));
-		}
-
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 sleep_ms(&wait), wait_event(number));
+		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						   sleep_ms(&wait), wait_event(number));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
+		if (events & WL_TIMEOUT)
+			check_client();
 	}
+	return taken;
 }
 
 /* Passes one gate, and notes it in the session's place. */
@@ -442,37 +534,37 @@ static void
 pass(int number, int place)
 {
 	Gate	   *gate = &sluice_shared->gates[number];
-	bool		taken;
+	Taken		taken = TAKEN_PLACE;
 
 	if (pg_atomic_read_u32(&gate->limit) == 0)
 		return;
-	taken = may_overtake(gate) && take_place(gate, 0);
-	if (!taken)
+	if (!may_overtake(gate) || !take_place(gate))
 	{
 		uint32		reserve = superuser_arg(GetSessionUserId()) ? sluice_superuser_reserved : 0;
 
-		taken = reserve > 0 && take_place(gate, reserve);
-		if (!taken)
+		/* Looking that up may have taken a snapshot. */
+		InvalidateCatalogSnapshotConditionally();
+		taken = TAKEN_RESERVED;
+		if (!take_below(&gate->reserved, reserve))
 		{
-			/* Looking that up may have taken a snapshot. */
-			InvalidateCatalogSnapshotConditionally();
 			PG_TRY();
 			{
 				taken = wait_in_queue(number, reserve);
 			}
 			PG_CATCH();
 			{
-				give_up();
+				/* Of the role's and the database's places, too. */
+				gate_leave();
 				PG_RE_THROW();
 			}
 			PG_END_TRY();
 		}
 	}
-	if (taken)
-	{
-		my_seat->held[place] = number;
-		my_seat->admitted[number]++;
-	}
+	if (taken == TAKEN_NOTHING)
+		return;
+	my_seat->is_reserved[place] = taken == TAKEN_RESERVED;
+	my_seat->held[place] = number;
+	my_seat->admitted[number]++;
 }
 
 /* Finds the gates of this session's role and database. */
@@ -500,12 +592,12 @@ leave_at_exit(int code, Datum arg)
 	gate_leave();
 }
 
-/* Whether this session has passed, or stands before, a gate. */
-bool
-gate_is_inside(void)
+/* This session begins a statement or command. */
+void
+gate_note_progress(void)
 {
-	return my_seat != NULL &&
-		(my_seat->held[0] >= 0 || my_seat->held[1] >= 0 || my_seat->held[2] >= 0);
+	if (my_seat != NULL)
+		my_seat->progress++;
 }
 
 /*
@@ -520,7 +612,7 @@ gate_enter(GateClass class)
 	if (my_seat == NULL)
 	{
 		my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
-		before_shmem_exit(leave_at_exit, (Datum) 0);
+		on_shmem_exit(leave_at_exit, (Datum) 0);
 	}
 	if (my_generation != generation)
 		find_keyed_gates(generation);
@@ -541,12 +633,22 @@ gate_leave(void)
 	for (int place = HELD_MAX - 1; place >= 0; place--)
 	{
 		int			number = my_seat->held[place];
+		Gate	   *gate;
 
 		if (number < 0)
 			continue;
+		gate = &sluice_shared->gates[number];
 		my_seat->held[place] = -1;
-		pg_atomic_fetch_sub_u32(&sluice_shared->gates[number].running, 1);
-		gate_wake_first(number);
+		if (my_seat->is_reserved[place])
+		{
+			pg_atomic_fetch_sub_u32(&gate->reserved, 1);
+			wake_superuser(number);
+		}
+		else
+		{
+			pg_atomic_fetch_sub_u32(&gate->running, 1);
+			gate_wake_first(number);
+		}
 	}
 }
 
@@ -561,19 +663,16 @@ gate_admitted(int number)
 	return sum;
 }
 
-/* Forgets what has been counted so far. */
+/* Forgets what a gate has counted so far. */
 void
-gate_reset(void)
+gate_reset(int number)
 {
-	for (int i = 0; i < GATES; i++)
-	{
-		Gate	   *gate = &sluice_shared->gates[i];
-		uint64		admitted = gate_admitted(i);
+	Gate	   *gate = &sluice_shared->gates[number];
+	uint64		admitted = gate_admitted(number);
 
-		LWLockAcquire(lock_of(i), LW_EXCLUSIVE);
-		gate->admitted_before = admitted;
-		gate->waited = gate->waited_us = gate->over_limit = gate->given_up = 0;
-		memset(gate->wait_us, 0, sizeof(gate->wait_us));
-		LWLockRelease(lock_of(i));
-	}
+	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
+	gate->admitted_before = admitted;
+	gate->waited = gate->waited_us = gate->over_limit = gate->given_up = 0;
+	memset(gate->wait_us, 0, sizeof(gate->wait_us));
+	LWLockRelease(lock_of(number));
 }

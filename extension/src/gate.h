@@ -55,14 +55,15 @@ typedef enum GateKind
 /*
  * A gate, in shared memory.
  *
- * running may change at any time; what may be taken is taken by one atomic
- * operation. limit is the keeper's to change. waiting and first_since change
+ * running and reserved may change at any time; what may be taken is taken by
+ * one atomic operation. limit is the keeper's to change. waiting and first_since change
  * under the gate's lock and are read without it. The rest is read and changed
  * under the lock.
  */
 typedef struct Gate
 {
 	pg_atomic_uint32 running;	/* places taken */
+	pg_atomic_uint32 reserved;	/* places above the limit taken by superusers */
 	pg_atomic_uint32 limit;		/* places there are; 0: this is no gate */
 	pg_atomic_uint32 waiting;	/* length of the queue */
 	pg_atomic_uint64 first_since;	/* since when its first one waits */
@@ -82,18 +83,20 @@ typedef struct Gate
 /*
  * A session's own place in shared memory, by the number of its process.
  *
- * held and admitted are written by that session alone, and read by others
+ * held, is_reserved, progress and admitted are written by that session alone, and read by others
  * without a lock. The rest is written by it, and next, previous and is_woken
  * also by its neighbours in the queue, under the gate's lock.
  */
 typedef struct Seat
 {
 	int			held[HELD_MAX]; /* gates passed, or -1 */
+	bool		is_reserved[HELD_MAX];	/* by a superuser's place */
+	uint64		progress;		/* statements and commands begun */
 	int			waits_for;		/* the gate, or -1 */
 	TimestampTz since;			/* since when it waits */
 	int			next;
 	int			previous;
-	uint32		reserve;		/* places above the limit that it may take */
+	bool		is_superuser;	/* may take a reserved place */
 	bool		is_woken;		/* its latch was set, and it has not looked yet */
 	uint64		admitted[GATES];
 } Seat;
@@ -118,10 +121,10 @@ extern Size sluice_shared_size(void);
 extern void sluice_shared_init(bool found);
 extern void gate_enter(GateClass class);
 extern void gate_leave(void);
-extern bool gate_is_inside(void);
+extern void gate_note_progress(void);
 extern void gate_wake_first(int gate);
 extern uint64 gate_admitted(int gate);
-extern void gate_reset(void);
+extern void gate_reset(int gate);
 extern const char *gate_class_name(int class);
 
 /* settings.c */
@@ -153,6 +156,7 @@ extern void sluice_publish_secret(void);
 /* keeper.c */
 extern void sluice_register_keeper(void);
 extern void sluice_publish_limits(void);
+extern void sluice_forget_searches(void);
 extern int	sluice_first_limit(void);
 
 #endif							/* SLUICE_GATE_H */

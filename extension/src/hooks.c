@@ -12,11 +12,11 @@
  *
  * What never waits:
  *
- * - utility commands but COPY: they are rare, and DDL and maintenance are what
- *	 an administrator needs where load is high.  What they execute waits, if it
- *	 goes through the executor: EXECUTE, EXPLAIN ANALYZE, CREATE TABLE AS, what
- *	 CALL and DO do.  PREPARE TRANSACTION, COMMIT PREPARED and ROLLBACK PREPARED
- *	 are among those that never do.
+ * - utility commands, nor what they execute on their way: they are rare, DDL and
+ *	 maintenance are what an administrator needs where load is high, and they
+ *	 hold strong locks.  Those that are queries by another name do wait: COPY
+ *	 (but not of a program, which may be a client of this server), EXECUTE,
+ *	 EXPLAIN ANALYZE, CREATE TABLE AS, DECLARE, and what CALL and DO do.
  * - what is no client's: autovacuum, background workers, parallel workers
  *	 (their leader has a place), walsenders, and with them replication and
  *	 logical decoding.
@@ -55,11 +55,22 @@ static ExecutorStart_hook_type previous_ExecutorStart = NULL;
 static bool in_block = false;
 
 /*
- * Whether the last command about transactions was COMMIT AND CHAIN or ROLLBACK
- * AND CHAIN, so that there is a block that no BEGIN has opened. It waits at its
- * first statement.
+ * Whether this transaction has passed its gates. What it holds does not tell:
+ * a gate may have had no limit then.
+ */
+static bool has_passed = false;
+
+/*
+ * Whether a block has begun by COMMIT AND CHAIN or ROLLBACK AND CHAIN, and not
+ * by a BEGIN. It waits at its first statement.
  */
 static bool is_chained = false;
+
+/* By which event a block that is to be chained will end, if one is. */
+static int	chains_at = -1;
+
+/* How deep this session is in utility commands that don't wait. */
+static int	utility_depth = 0;
 
 /* Whether gates are this session's business. */
 static bool
@@ -92,44 +103,92 @@ class_of(const QueryDesc *query)
 static void
 enter_once(GateClass class)
 {
-	if (in_block || gate_is_inside() || !is_concerned())
+	if (in_block || has_passed || utility_depth > 0 || !is_concerned())
 		return;
 	gate_enter(is_chained ? GATE_TRANSACTION : class);
+	has_passed = true;
 	in_block = is_chained;
 }
 
 static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
+	gate_note_progress();
 	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		enter_once(class_of(query));
-	if (previous_ExecutorStart)
-		previous_ExecutorStart(query, eflags);
-	else
-		standard_ExecutorStart(query, eflags);
+	previous_ExecutorStart(query, eflags);
+}
+
+/* Whether a utility command is a query by another name. */
+static bool
+is_query(NodeTag command)
+{
+	switch (command)
+	{
+		case T_CopyStmt:
+		case T_ExecuteStmt:
+		case T_ExplainStmt:
+		case T_CreateTableAsStmt:
+		case T_DeclareCursorStmt:
+		case T_CallStmt:
+		case T_DoStmt:
+			return true;
+		default:
+			return false;
+	}
 }
 
 static void
-before_transaction_command(const TransactionStmt *command)
+before_utility(Node *command)
 {
-	switch (command->kind)
+	if (IsA(command, TransactionStmt))
 	{
-		case TRANS_STMT_BEGIN:
-		case TRANS_STMT_START:
+		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
+
+		if (kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START)
+		{
 			is_chained = false;
 			enter_once(GATE_TRANSACTION);
 			in_block = true;
-			break;
-		case TRANS_STMT_COMMIT:
-		case TRANS_STMT_ROLLBACK:
-			is_chained = command->chain;
-			break;
-		case TRANS_STMT_PREPARE:
-			is_chained = false;
-			break;
-		default:
-			break;
+		}
 	}
+	else if (IsA(command, CopyStmt) && !((CopyStmt *) command)->is_program)
+		enter_once(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
+}
+
+/*
+ * A command about transactions has succeeded, though what it asks for happens
+ * later. A block that had failed before has no end any more to wait for.
+ */
+static void
+after_transaction_command(TransactionStmtKind kind, bool chain, bool had_failed)
+{
+	if (kind != TRANS_STMT_COMMIT && kind != TRANS_STMT_ROLLBACK)
+		chain = false;
+	is_chained = chain && had_failed;
+	chains_at = -1;
+	if (chain && !had_failed)
+		chains_at = kind == TRANS_STMT_COMMIT ? XACT_EVENT_COMMIT : XACT_EVENT_ABORT;
+}
+
+/* Runs a utility command; what it executes waits nowhere. */
+static void
+run_quietly(PlannedStmt *plan, const char *text, bool read_only_tree,
+			ProcessUtilityContext context, ParamListInfo params,
+			QueryEnvironment *environment, DestReceiver *dest,
+			QueryCompletion *completion)
+{
+	utility_depth++;
+	PG_TRY();
+	{
+		previous_ProcessUtility(plan, text, read_only_tree, context, params,
+								environment, dest, completion);
+	}
+	PG_FINALLY();
+	{
+		utility_depth--;
+	}
+	PG_END_TRY();
 }
 
 static void
@@ -139,18 +198,27 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 					  QueryCompletion *completion)
 {
 	Node	   *command = plan->utilityStmt;
+	NodeTag		tag = nodeTag(command);
 
-	if (IsA(command, TransactionStmt))
-		before_transaction_command((TransactionStmt *) command);
-	else if (IsA(command, CopyStmt))
-		enter_once(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
+	gate_note_progress();
+	before_utility(command);
+	if (tag == T_TransactionStmt)
+	{
+		/* The tree may be gone afterwards. */
+		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
+		bool		chain = ((TransactionStmt *) command)->chain;
+		bool		had_failed = IsAbortedTransactionBlockState();
 
-	if (previous_ProcessUtility)
+		previous_ProcessUtility(plan, text, read_only_tree, context, params,
+								environment, dest, completion);
+		after_transaction_command(kind, chain, had_failed);
+	}
+	else if (is_query(tag))
 		previous_ProcessUtility(plan, text, read_only_tree, context, params,
 								environment, dest, completion);
 	else
-		standard_ProcessUtility(plan, text, read_only_tree, context, params,
-								environment, dest, completion);
+		run_quietly(plan, text, read_only_tree, context, params,
+					environment, dest, completion);
 }
 
 static void
@@ -163,6 +231,9 @@ at_end_of_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			gate_leave();
 			in_block = false;
+			has_passed = false;
+			is_chained = chains_at == (int) event;
+			chains_at = -1;
 			break;
 		default:
 			break;
@@ -190,13 +261,14 @@ start_shared_memory(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	sluice_shared = ShmemInitStruct("sluice", sluice_shared_size(), &found);
 	sluice_shared_init(found);
+	LWLockRelease(AddinShmemInitLock);
 	if (!found)
 	{
 		/* The first sessions do not wait for the keeper. */
+		sluice_forget_searches();
 		sluice_publish_limits();
 		sluice_publish_secret();
 	}
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
@@ -219,9 +291,9 @@ _PG_init(void)
 #endif
 	previous_shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = start_shared_memory;
-	previous_ProcessUtility = ProcessUtility_hook;
+	previous_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook : standard_ProcessUtility;
 	ProcessUtility_hook = sluice_ProcessUtility;
-	previous_ExecutorStart = ExecutorStart_hook;
+	previous_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = sluice_ExecutorStart;
 	RegisterXactCallback(at_end_of_transaction, NULL);
 }

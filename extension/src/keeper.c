@@ -34,8 +34,12 @@
 
 #define LIMIT_AUTO_MIN		2
 
-/* How long each limit is measured, ms. */
+/*
+ * How long each limit is measured, and for how long it is in force before that,
+ * ms: of a lower one those who are inside have to leave first.
+ */
 #define TRIAL_MS	1000
+#define SETTLE_MS	300
 
 /* Pairs of measurements before a limit changes. */
 #define TRIALS		4
@@ -50,8 +54,8 @@ typedef struct Search
 	int			candidate;		/* the one that is tried beside it */
 	bool		tries_candidate;	/* which of both is in force now */
 	bool		goes_up;		/* where the next candidate lies */
-	uint64		admitted;		/* how many the gate had let in at the trial's start */
-	uint64		waited;			/* how many of them after a wait */
+	uint64		finished;		/* how many were done at the trial's start */
+	uint64		waited;			/* how many had been let in after a wait */
 	double		base;			/* per second with the limit, in this pair */
 	int			pairs;
 	double		gain[TRIALS];
@@ -59,6 +63,8 @@ typedef struct Search
 } Search;
 
 static Search searches[GATE_CLASSES];
+
+static int	bounded(int limit);
 
 PGDLLEXPORT void sluice_keeper_main(Datum arg);
 
@@ -68,7 +74,7 @@ sluice_first_limit(void)
 {
 	long		processors = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return Max((int) processors * PLACES_A_PROCESSOR, PLACES_MIN);
+	return bounded(Max((int) processors * PLACES_A_PROCESSOR, PLACES_MIN));
 }
 
 static void
@@ -76,7 +82,8 @@ put_limit(int number, int limit)
 {
 	Gate	   *gate = &sluice_shared->gates[number];
 
-	pg_atomic_write_u32(&gate->limit, limit);
+	/* A full barrier, before the look at who waits. */
+	pg_atomic_exchange_u32(&gate->limit, limit);
 	/* Who goes in wakes the next one while there is room. */
 	gate_wake_first(number);
 }
@@ -120,9 +127,12 @@ is_listed(const KeyedLimits *limits, const char *name)
 	return false;
 }
 
-static void
+/* Gives the first name that no gate was left for, or NULL. */
+static const char *
 put_keyed_limits(GateKind kind, const KeyedLimits *limits)
 {
+	const char *left = NULL;
+
 	for (int i = GATE_CLASSES; i < GATES; i++)
 	{
 		if (sluice_shared->gates[i].kind == kind &&
@@ -139,22 +149,64 @@ put_keyed_limits(GateKind kind, const KeyedLimits *limits)
 			gate = free_keyed_gate();
 			if (gate == NULL)
 			{
-				ereport(LOG,
-						(errmsg("sluice: no gate is left for \"%s\"", wanted->name),
-						 errhint("It gets one at the next reload, when those that were given up are empty.")));
+				left = wanted->name;
 				continue;
 			}
 			gate->kind = kind;
 			strlcpy(gate->name, wanted->name, NAMEDATALEN);
+			gate_reset(gate - sluice_shared->gates);
 		}
 		put_limit(gate - sluice_shared->gates, wanted->limit);
 	}
+	return left;
+}
+
+/* How far an automatic limit may go. */
+static int
+bounded(int limit)
+{
+	return Max(Min(limit, MaxConnections), LIMIT_AUTO_MIN);
+}
+
+/* A neighbour of a limit: a third more, or a quarter less. */
+static int
+neighbour(int limit, bool up)
+{
+	return bounded(up ? limit + Max(limit / 3, 1) : limit - Max(limit / 4, 1));
+}
+
+/* Forgets the pairs so far, and goes on with the limit itself. */
+static void
+begin_pairs(Search *search)
+{
+	search->pairs = 0;
+	search->tries_candidate = false;
+	search->candidate = neighbour(search->limit, search->goes_up);
+}
+
+/* Begins with the limit that is in force, if there is one. */
+static void
+begin_search(Search *search, int limit)
+{
+	memset(search, 0, sizeof(Search));
+	search->limit = limit > 0 ? bounded(limit) : sluice_first_limit();
+	search->goes_up = true;
+	begin_pairs(search);
+}
+
+/* Shared memory is new, after a crash. */
+void
+sluice_forget_searches(void)
+{
+	memset(searches, 0, sizeof(searches));
 }
 
 /* Puts the limits of the settings into force. */
 void
 sluice_publish_limits(void)
 {
+	const char *left;
+
 	for (int class = 0; class < GATE_CLASSES; class++)
 	{
 		Search	   *search = &searches[class];
@@ -164,19 +216,25 @@ sluice_publish_limits(void)
 			memset(search, 0, sizeof(Search));
 			put_limit(class, sluice_concurrency[class]);
 		}
-		else if (search->limit == 0)
+		else
 		{
-			memset(search, 0, sizeof(Search));
-			search->limit = sluice_first_limit();
-			search->goes_up = true;
-			put_limit(class, search->limit);
+			if (search->limit == 0)
+				begin_search(search, pg_atomic_read_u32(&sluice_shared->gates[class].limit));
+			put_limit(class, search->tries_candidate ? search->candidate : search->limit);
 		}
 	}
 	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	put_keyed_limits(KIND_ROLE, sluice_role_limits);
-	put_keyed_limits(KIND_DATABASE, sluice_database_limits);
+	left = put_keyed_limits(KIND_ROLE, sluice_role_limits);
+	if (left == NULL)
+		left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
+	else
+		put_keyed_limits(KIND_DATABASE, sluice_database_limits);
 	LWLockRelease(sluice_shared->lock);
 	pg_atomic_fetch_add_u32(&sluice_shared->generation, 1);
+	if (left != NULL)
+		ereport(LOG,
+				(errmsg("sluice: no gate is left for \"%s\"", left),
+				 errhint("It gets one at the next reload, when those that were given up are empty.")));
 }
 
 static int
@@ -210,24 +268,6 @@ is_gain(const double *gains)
 	return median(gains) >= GAIN_MIN;
 }
 
-/* A neighbour of a limit: a third more, or as much less. */
-static int
-neighbour(int limit, bool up)
-{
-	int			step = Max(limit / 3, 1);
-
-	return up ? Min(limit + step, sluice_shared->seats) : Max(limit - limit / 4 - (limit < 4), LIMIT_AUTO_MIN);
-}
-
-/* Forgets the pairs so far, and goes on with the limit itself. */
-static void
-begin_pairs(Search *search)
-{
-	search->pairs = 0;
-	search->tries_candidate = false;
-	search->candidate = neighbour(search->limit, search->goes_up);
-}
-
 static void
 end_pairs(GateClass class, Search *search)
 {
@@ -244,29 +284,46 @@ end_pairs(GateClass class, Search *search)
 	begin_pairs(search);
 }
 
+/* How many have been let in, and are done. */
+static uint64
+finished(GateClass class)
+{
+	return gate_admitted(class) - pg_atomic_read_u32(&sluice_shared->gates[class].running);
+}
+
+static uint64
+waited(GateClass class)
+{
+	LWLock	   *lock = &sluice_shared->gate_locks[class].lock;
+	uint64		count;
+
+	LWLockAcquire(lock, LW_SHARED);
+	count = sluice_shared->gates[class].waited;
+	LWLockRelease(lock);
+	return count;
+}
+
+static void
+begin_trial(GateClass class)
+{
+	searches[class].finished = finished(class);
+	searches[class].waited = waited(class);
+}
+
 /* A trial of one class has ended: what comes next. */
 static void
 end_trial(GateClass class, double seconds)
 {
 	Search	   *search = &searches[class];
-	Gate	   *gate = &sluice_shared->gates[class];
-	uint64		admitted = gate_admitted(class);
-	uint64		waited;
-	uint64		more_waited;
-	double		rate = (admitted - search->admitted) / seconds;
-	bool		is_full;
+	uint64		count = finished(class) - search->finished;
+	uint64		now_waited = waited(class);
+	double		rate = count / seconds;
 
-	LWLockAcquire(&sluice_shared->gate_locks[class].lock, LW_SHARED);
-	waited = gate->waited;
-	LWLockRelease(&sluice_shared->gate_locks[class].lock);
 	/* There may have been a reset. */
-	more_waited = waited >= search->waited ? waited - search->waited : waited;
+	if (now_waited >= search->waited)
+		now_waited -= search->waited;
 	/* Where hardly anybody waits, the limit does not matter. */
-	is_full = more_waited * 10 > admitted - search->admitted;
-	search->admitted = admitted;
-	search->waited = waited;
-
-	if (!is_full)
+	if (now_waited * 10 <= count)
 		begin_pairs(search);
 	else if (!search->tries_candidate)
 	{
@@ -307,10 +364,32 @@ has_search(void)
 	return false;
 }
 
+/* Goes on with all searches, if it is time; in turn, limits settle and are measured. */
+static void
+go_on(TimestampTz *began, bool *settles)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!TimestampDifferenceExceeds(*began, now, *settles ? SETTLE_MS : TRIAL_MS) && now >= *began)
+		return;
+	for (int class = 0; class < GATE_CLASSES; class++)
+	{
+		if (searches[class].limit == 0)
+			continue;
+		if (*settles)
+			begin_trial(class);
+		else
+			end_trial(class, Max(now - *began, 1) / 1000000.0);
+	}
+	*settles = !*settles;
+	*began = now;
+}
+
 void
 sluice_keeper_main(Datum arg)
 {
 	TimestampTz began;
+	bool		settles = true;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -322,11 +401,9 @@ sluice_keeper_main(Datum arg)
 
 	for (;;)
 	{
-		TimestampTz now;
-
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (has_search() ? WL_TIMEOUT : 0),
-						 TRIAL_MS, PG_WAIT_EXTENSION);
+						 settles ? SETTLE_MS : TRIAL_MS, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -335,17 +412,11 @@ sluice_keeper_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 			sluice_publish_limits();
 			sluice_publish_secret();
+			/* What was being measured is not the same any more. */
+			settles = true;
+			began = GetCurrentTimestamp();
 		}
-		now = GetCurrentTimestamp();
-		if (TimestampDifferenceExceeds(began, now, TRIAL_MS))
-		{
-			for (int class = 0; class < GATE_CLASSES; class++)
-			{
-				if (searches[class].limit > 0)
-					end_trial(class, (now - began) / 1000000.0);
-			}
-			began = now;
-		}
+		go_on(&began, &settles);
 	}
 }
 

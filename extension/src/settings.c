@@ -65,6 +65,7 @@ check_concurrency(char **text, void **extra, GucSource source)
 		*limit = LIMIT_AUTO;
 	else if (!read_limit(*text, limit))
 	{
+		sluice_guc_free(limit);
 		GUC_check_errdetail("It is a number from 0, which means no limit, to %d, or \"auto\".", LIMIT_MAX);
 		return false;
 	}
@@ -119,6 +120,7 @@ check_keyed_limits(char **text, void **extra, GucSource source)
 		if (sign == NULL || sign == item || sign - item >= NAMEDATALEN ||
 			!read_limit(sign + 1, &limit->limit))
 		{
+			sluice_guc_free(limits);
 			GUC_check_errdetail("\"%s\" is not of the form name=limit.", item);
 			return false;
 		}

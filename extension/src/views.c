@@ -64,7 +64,7 @@ sluice_gate(PG_FUNCTION_ARGS)
 		values[1] = CStringGetTextDatum(copy.name);
 		values[2] = Int32GetDatum((int32) copy.limit.value);
 		values[3] = BoolGetDatum(i < GATE_CLASSES && sluice_concurrency[i] == LIMIT_AUTO);
-		values[4] = Int32GetDatum((int32) copy.running.value);
+		values[4] = Int32GetDatum((int32) (copy.running.value + copy.reserved.value));
 		values[5] = Int32GetDatum((int32) copy.waiting.value);
 		values[6] = Int64GetDatum((int64) (gate_admitted(i) - copy.admitted_before));
 		values[7] = Int64GetDatum((int64) copy.waited);
@@ -127,6 +127,7 @@ sluice_gate_waiters(PG_FUNCTION_ARGS)
 Datum
 sluice_gate_reset(PG_FUNCTION_ARGS)
 {
-	gate_reset();
+	for (int i = 0; i < GATES; i++)
+		gate_reset(i);
 	PG_RETURN_VOID();
 }

@@ -17,13 +17,16 @@ pub const SECRET_BYTES_MAX: usize = 128;
 pub const SECRET_BYTES_MIN: usize = 16;
 
 /// Finds the function. Only a superuser can make one in C that is part of that extension, so no other one gets to see
-/// the secret.
-pub const FIND: &str = "SELECT p.oid FROM pg_catalog.pg_proc p \
-    JOIN pg_catalog.pg_language l ON l.oid = p.prolang AND l.lanname = 'c' \
-    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid \
-        AND d.deptype = 'e' AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \
-    JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'sluice' \
-    WHERE p.proname = 'sluice_set_client'";
+/// the secret; and nothing here is looked up on the `search_path`, which is the user's own.
+pub const FIND: &str = "SELECT p.oid FROM pg_catalog.pg_proc p, pg_catalog.pg_language l, pg_catalog.pg_depend d, \
+    pg_catalog.pg_extension e \
+    WHERE p.proname OPERATOR(pg_catalog.=) 'sluice_set_client'::pg_catalog.name \
+        AND l.oid OPERATOR(pg_catalog.=) p.prolang AND l.lanname OPERATOR(pg_catalog.=) 'c'::pg_catalog.name \
+        AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid \
+        AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\" \
+        AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass::pg_catalog.oid \
+        AND e.oid OPERATOR(pg_catalog.=) d.refobjid \
+        AND e.extname OPERATOR(pg_catalog.=) 'sluice'::pg_catalog.name";
 
 /// How a server is told where its client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,6 +27,7 @@ fn places_survive_any_end(version: Version) {
             ("sluice.transaction_concurrency", "2"),
             ("sluice.autocommit_concurrency", "2"),
             ("sluice.query_concurrency", "2"),
+            ("sluice.bigquery_concurrency", "auto"),
             ("sluice.role_concurrency", "app=5"),
             ("restart_after_crash", "on"),
         ])
@@ -53,6 +54,8 @@ fn places_survive_any_end(version: Version) {
         }
         thread::sleep(Duration::from_millis(u64::from(kill * 7 % 13)));
     }
+    let limit = "SELECT concurrency > 0 FROM sluice_gate WHERE name = 'bigquery'";
+    becomes("a limit that is found is in force", Some("t".to_owned()), || server.try_value(limit));
     let before = done.load(Ordering::Relaxed);
     becomes("work goes on", true, || done.load(Ordering::Relaxed) > before + 100);
     stopped.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What could wait for each other for ever, and does not.
 
-use sluice_testkit::Version;
+use sluice_testkit::{Version, becomes};
 
 use crate::{
     server::{Gate, meanwhile_run, run},
@@ -12,6 +12,8 @@ versions!(
     a_lock_of_the_session_that_waits,
     places_that_nobody_uses,
     a_server_that_calls_itself,
+    a_transaction_that_goes_on_is_not_idle,
+    a_wait_for_another_process,
 );
 
 const SOON: (&str, &str) = ("deadlock_timeout", "100ms");
@@ -36,6 +38,7 @@ fn ddl_behind_a_statement_that_waits(version: Version) {
     let outside = meanwhile_run(gate.session(), "SELECT * FROM t");
     gate.waits("query", 1);
     let ddl = meanwhile_run(gate.session(), "ALTER TABLE t ADD COLUMN m int");
+    becomes("DDL waits", "1".to_owned(), || gate.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted"));
     // Now the first one may run on, into the table that is locked.
     drop(holder);
     for handle in [inside, outside, ddl] {
@@ -97,4 +100,37 @@ fn a_server_that_calls_itself(version: Version) {
     );
     run(&mut superuser, &sql);
     assert_eq!(gate.of("query", "concat_ws('/', over_limit, running)"), "1/0");
+}
+
+/// Its client sends a statement now and then: a look at any moment would find it waiting for that.
+fn a_transaction_that_goes_on_is_not_idle(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), SOON]);
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    let waiting = meanwhile_run(gate.session(), "BEGIN; COMMIT");
+    gate.waits("transaction", 1);
+    for _ in 0..100 {
+        run(&mut inside, "SELECT 1");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(gate.of("transaction", "concat_ws('/', over_limit, waiting)"), "0/1");
+    run(&mut inside, "COMMIT");
+    waiting.join().unwrap().1.unwrap();
+}
+
+/// A deferrable transaction waits for a serializable one, which waits at the gate with its chained block.
+fn a_wait_for_another_process(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), SOON]);
+    let mut chained = gate.session();
+    run(&mut chained, "CREATE TABLE t (n int)");
+    run(&mut chained, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT * FROM t");
+    let deferrable = meanwhile_run(
+        gate.session(),
+        "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; SELECT * FROM t; COMMIT",
+    );
+    gate.waits("transaction", 1);
+    run(&mut chained, "COMMIT AND CHAIN");
+    let chained = meanwhile_run(chained, "INSERT INTO t VALUES (1); COMMIT");
+    chained.join().unwrap().1.unwrap();
+    deferrable.join().unwrap().1.unwrap();
 }

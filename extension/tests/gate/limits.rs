@@ -15,6 +15,7 @@ versions!(
     a_lower_limit_waits_until_places_are_given_back,
     limits_of_roles_and_databases,
     a_limit_is_found,
+    a_limit_that_gains_nothing_stays,
     bad_settings_are_refused,
 );
 
@@ -117,6 +118,36 @@ fn a_limit_is_found(version: Version) {
         gate.database.name
     ));
     for handle in sleepers {
+        handle.join().unwrap();
+    }
+}
+
+/// All want the same row, so no limit lets more through than another.
+fn a_limit_that_gains_nothing_stays(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut client = gate.session();
+    run(&mut client, "CREATE TABLE t (n int); INSERT INTO t VALUES (0)");
+    let first = thread::available_parallelism().unwrap().get().max(8) * 8;
+    let updaters: Vec<_> = (0..first * 2)
+        .map(|_| {
+            let work = "UPDATE t SET n = n + 1 WHERE pg_sleep(0.005) IS NOT NULL";
+            meanwhile(gate.session(), move |client| while client.batch_execute(work).is_ok() {})
+        })
+        .collect();
+    // In force from the first moment on, whatever is tried.
+    gate.server.execute("ALTER SYSTEM SET sluice.autocommit_concurrency = 'auto'");
+    gate.server.execute("SELECT pg_reload_conf()");
+    becomes("a limit", true, || gate.of("autocommit", "concurrency") != "0");
+    for _ in 0..60 {
+        thread::sleep(std::time::Duration::from_millis(200));
+        let limit: usize = gate.of("autocommit", "concurrency").parse().unwrap();
+        assert!((first / 2..=first * 3 / 2).contains(&limit), "{limit}, began with {first}");
+    }
+    gate.server.value(&format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
+        gate.database.name
+    ));
+    for handle in updaters {
         handle.join().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Who waits where, what ends a wait, and when a place is given back.
 
 use postgres::{Client, error::SqlState};
-use sluice_testkit::Version;
+use sluice_testkit::{Version, becomes};
 
 use crate::{
     names_waits,
@@ -22,6 +22,10 @@ versions!(
     several_statements_in_one_string,
     a_chained_block_waits_at_its_first_statement,
     a_procedure_that_commits_enters_anew,
+    a_chain_that_fails_is_none,
+    an_error_that_is_caught_leaves_no_place_behind,
+    a_statement_that_has_passed_is_inside,
+    ddl_does_not_wait_for_its_own_queries,
 );
 
 const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
@@ -353,4 +357,86 @@ fn a_procedure_that_commits_enters_anew(version: Version) {
     gate.server.execute("SELECT sluice_gate_reset()");
     run(&mut client, "CALL p(5)");
     assert_eq!(gate.of("autocommit", "concat_ws('/', admitted, running)"), "5/0");
+}
+
+fn a_chain_that_fails_is_none(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ("sluice.transaction_concurrency", "5")]);
+    let mut client = gate.session();
+    run(&mut client, "CREATE TABLE t (n int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED); INSERT INTO t VALUES (1)");
+    for (prepare, fail) in [
+        ("SELECT 1", "COMMIT AND CHAIN"),
+        ("BEGIN; INSERT INTO t VALUES (1)", "COMMIT AND CHAIN"),
+        ("SELECT 1", "ROLLBACK AND CHAIN"),
+    ] {
+        run(&mut client, prepare);
+        assert!(client.batch_execute(fail).is_err());
+        gate.server.execute("SELECT sluice_gate_reset()");
+        run(&mut client, "SELECT 1");
+        assert_eq!(gate.of("query", "admitted"), "1", "{fail}: a statement of its own");
+    }
+    // Those that succeed, also from a block that has failed.
+    run(&mut client, "BEGIN");
+    assert!(client.batch_execute("SELECT 1/0").is_err());
+    run(&mut client, "ROLLBACK AND CHAIN");
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "SELECT 1");
+    assert_eq!(gate.of("transaction", "concat_ws('/', admitted, running)"), "1/1");
+    run(&mut client, "ROLLBACK AND CHAIN");
+    run(&mut client, "SELECT 1");
+    assert_eq!(gate.of("transaction", "concat_ws('/', admitted, running)"), "2/1");
+    run(&mut client, "COMMIT");
+    gate.runs("transaction", 0);
+}
+
+fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ("sluice.role_concurrency", "app=9")]);
+    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
+    gate.runs("query", 1);
+    let waiting = meanwhile_run(
+        gate.session(),
+        "SET sluice.gate_timeout = '50ms';
+         DO $$
+         BEGIN
+           PERFORM 1 FROM pg_class;
+         EXCEPTION WHEN OTHERS THEN
+           PERFORM set_config('sluice.gate_timeout', '0', false);
+           PERFORM 2 FROM pg_class;
+         END $$",
+    );
+    // The second statement waits as well, and has not come in by the first one's place.
+    becomes("queued again", "1/1".to_owned(), || gate.of("query", "concat_ws('/', given_up, waiting)"));
+    drop(holder);
+    occupant.join().unwrap().1.unwrap();
+    waiting.join().unwrap().1.unwrap();
+    assert_eq!(gate.sum("running"), 0);
+}
+
+fn a_statement_that_has_passed_is_inside(version: Version) {
+    let gate = Gate::new(version, &[ONE_WRITE]);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'BEGIN INSERT INTO t VALUES (1); RETURN 1; END'",
+    );
+    gate.server.execute("SELECT sluice_gate_reset()");
+    // Queries have no limit, so this one holds no place. What it writes does not wait in the midst of it.
+    run(&mut client, "SELECT f() FROM generate_series(1, 3)");
+    assert_eq!(gate.of("autocommit", "admitted"), "0");
+}
+
+fn ddl_does_not_wait_for_its_own_queries(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ONE_WRITE]);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE a (n int PRIMARY KEY); CREATE TABLE b (n int); INSERT INTO a VALUES (1); INSERT INTO b VALUES (1);
+         CREATE MATERIALIZED VIEW m AS SELECT * FROM a",
+    );
+    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
+    gate.runs("query", 1);
+    run(&mut client, "ALTER TABLE b ADD FOREIGN KEY (n) REFERENCES a");
+    run(&mut client, "REFRESH MATERIALIZED VIEW m");
+    drop(holder);
+    occupant.join().unwrap().1.unwrap();
 }

@@ -16,6 +16,7 @@ matrix!(transaction:
     each_client_is_where_it_is,
     only_the_pool_can_say_it,
     without_the_extension_nothing_is_told,
+    a_search_path_is_no_way_to_the_secret,
     a_new_function_is_found,
 );
 matrix!(session: a_session_is_told_once);
@@ -146,6 +147,30 @@ fn without_the_extension_nothing_is_told(case: Case) {
     let mut client = pool.raw_app(&database);
     assert_eq!(client.value(SEEN), "-1");
     assert_eq!(client.value("SELECT count(*) FROM caught"), "0");
+}
+
+fn a_search_path_is_no_way_to_the_secret(case: Case) {
+    let place = Place::new(case);
+    let database = place.database();
+    // Operators and a function of the user's own, where an unqualified name would find them first.
+    database.execute(
+        "CREATE SCHEMA evil;
+         CREATE TABLE evil.caught (message bytea);
+         CREATE FUNCTION evil.sluice_set_client(bytea) RETURNS boolean LANGUAGE sql
+           AS 'INSERT INTO evil.caught VALUES ($1); SELECT true';
+         CREATE FUNCTION evil.yes(name, name) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+         CREATE FUNCTION evil.yes(oid, oid) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+         CREATE OPERATOR evil.= (LEFTARG = name, RIGHTARG = name, FUNCTION = evil.yes);
+         CREATE OPERATOR evil.= (LEFTARG = oid, RIGHTARG = oid, FUNCTION = evil.yes);
+         ALTER ROLE app SET search_path = evil, public, pg_catalog",
+    );
+    let pool = place.pool(case);
+    let mut client = pool.raw_app(&database);
+    let expected = twice(client.local_address());
+    client.query("SET search_path = pg_catalog");
+    assert_eq!(client.value(SEEN), expected);
+    assert_eq!(client.value("SELECT count(*) FROM evil.caught"), "0");
+    database.execute("ALTER ROLE app RESET search_path");
 }
 
 fn a_new_function_is_found(case: Case) {
