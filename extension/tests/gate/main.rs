@@ -8,6 +8,7 @@
 mod crashes;
 mod deadlocks;
 mod limits;
+mod regression;
 mod server;
 mod surface;
 mod waits;

@@ -1,5 +1,7 @@
 //! What SQL sees of it, and who may.
 
+use std::{fs, path::Path, process::Command};
+
 use postgres::error::SqlState;
 use sluice_testkit::{TestServer, Version, case::repository};
 
@@ -8,7 +10,12 @@ use crate::{
     versions,
 };
 
-versions!(views_show_to_those_who_may, it_has_to_be_loaded_at_the_start, the_guide_names_all_settings);
+versions!(
+    views_show_to_those_who_may,
+    it_has_to_be_loaded_at_the_start,
+    the_guide_names_all_settings,
+    installcheck_passes,
+);
 
 fn views_show_to_those_who_may(version: Version) {
     let gate = Gate::new(version, &[]);
@@ -58,4 +65,31 @@ fn it_has_to_be_loaded_at_the_start(version: Version) {
     let error = error.as_db_error().unwrap();
     assert_eq!(error.message(), "sluice must be loaded when the server starts");
     assert!(error.hint().unwrap().contains("shared_preload_libraries"));
+}
+
+/// What `make installcheck` does: `sql/gate.sql` prints what is in `expected/gate.out`.
+fn installcheck_passes(version: Version) {
+    let gate = Gate::new(version, &[]);
+    // It only runs psql and compares, and Debian's can do that for all: where 16 and 18 come from, it can't be run.
+    let pgxs = Command::new(Version::V15.bin_dir().join("pg_config")).arg("--pgxs").output().unwrap().stdout;
+    let pgxs = String::from_utf8(pgxs).unwrap();
+    let pg_regress = Path::new(pgxs.trim()).parent().unwrap().join("../test/regress/pg_regress");
+    let bin_dir = version.bin_dir();
+    let path = std::env::var("PATH").unwrap();
+    let outputs = tempfile::tempdir().unwrap();
+    let output = gate
+        .server
+        .program(pg_regress.to_str().unwrap())
+        .arg(format!("--inputdir={}", env!("CARGO_MANIFEST_DIR")))
+        .arg(format!("--outputdir={}", outputs.path().display()))
+        .arg(format!("--bindir={}", bin_dir.display()))
+        .arg(format!("--host={}", gate.server.socket_dir().display()))
+        .arg(format!("--port={}", gate.server.port()))
+        .args(["--user=postgres", "--dbname=contrib_regression", "gate"])
+        .env("PATH", format!("{}:{path}", bin_dir.display()))
+        .output()
+        .unwrap();
+    let differences = fs::read_to_string(outputs.path().join("regression.diffs")).unwrap_or_default();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}{differences}", String::from_utf8_lossy(&output.stderr));
 }
