@@ -205,7 +205,6 @@ impl Suite {
             ended.store(true, Ordering::Relaxed);
             outcomes.into_iter().for_each(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         });
-        eprintln!("{}", server.value("SELECT string_agg(concat_ws(' ', name, running, waiting, admitted, waited, waited_ms, over_limit, given_up), '; ') FROM sluice_gate"));
         check(&server);
         outputs.into_inner().unwrap()
     }
