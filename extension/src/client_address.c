@@ -16,17 +16,18 @@
  */
 #include "postgres.h"
 
+#include "common/ip.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "gate.h"
 #include "libpq/libpq-be.h"
-#include "port/pg_bswap.h"
 #include "utils/backend_status.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 PG_FUNCTION_INFO_V1(sluice_set_client);
@@ -37,45 +38,50 @@ PG_FUNCTION_INFO_V1(sluice_set_client);
 #define FAMILY_IPV6		6
 
 /* What MyProcPort's texts point to, once an address was told. */
-static char host_text[INET6_ADDRSTRLEN];
-static char port_text[8];
+static char host_text[NI_MAXHOST];
+static char port_text[NI_MAXSERV];
 
-/*
- * The first line of a file that nobody else can read; its length, or 0 with a
- * word in the log.
- */
+/* Opens a file that nobody else can read; -1 with a word in the log. */
+static int
+open_secret(const char *path)
+{
+	struct stat status;
+	/* Something other than a file could block here. */
+	int			file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (file < 0 || fstat(file, &status) != 0)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("sluice: could not open \"%s\": %m", path)));
+	else if (!S_ISREG(status.st_mode))
+		ereport(LOG,
+				(errmsg("sluice: \"%s\" is not a file", path)));
+	else if (status.st_mode & (S_IRWXG | S_IRWXO))
+		ereport(LOG,
+				(errmsg("sluice: \"%s\" is open to others, and is not used", path),
+				 errhint("Run: chmod 600 \"%s\"", path)));
+	else
+		return file;
+	if (file >= 0)
+		close(file);
+	return -1;
+}
+
+/* The first line of such a file; its length, or 0 with a word in the log. */
 static int
 read_secret(const char *path, char *secret)
 {
-	struct stat status;
-	ssize_t		length = -1;
-	int			file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int			file = open_secret(path);
+	ssize_t		length;
 
-	if (file >= 0 && fstat(file, &status) == 0)
-	{
-		if (!S_ISREG(status.st_mode))
-		{
-			close(file);
-			ereport(LOG,
-					(errmsg("sluice: \"%s\" is not a file", path)));
-			return 0;
-		}
-		if (status.st_mode & (S_IRWXG | S_IRWXO))
-		{
-			close(file);
-			ereport(LOG,
-					(errmsg("sluice: \"%s\" is open to others, and is not used", path),
-					 errhint("Run: chmod 600 \"%s\"", path)));
-			return 0;
-		}
-		length = read(file, secret, SECRET_MAX + 1);
-	}
+	if (file < 0)
+		return 0;
+	length = read(file, secret, SECRET_MAX + 1);
 	if (length < 0)
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("sluice: could not read \"%s\": %m", path)));
-	if (file >= 0)
-		close(file);
+	close(file);
 	if (length < 0)
 		return 0;
 	for (int i = 0; i < length; i++)
@@ -132,56 +138,41 @@ is_secret(const uint8 *told, int length)
 static bool
 read_address(const uint8 *bytes, int length, SockAddr *address)
 {
-	uint16		port;
-
 	memset(address, 0, sizeof(SockAddr));
-	if (length < 3)
-		return false;
-	memcpy(&port, bytes + 1, 2);
-	if (bytes[0] == FAMILY_LOCAL && length == 3)
+	if (length == 3 && bytes[0] == FAMILY_LOCAL)
 	{
 		address->addr.ss_family = AF_UNIX;
-		address->salen = sizeof(sa_family_t);
-		return true;
+		address->salen = sizeof(struct sockaddr_un);
 	}
-	if (bytes[0] == FAMILY_IPV4 && length == 3 + 4)
+	else if (length == 3 + 4 && bytes[0] == FAMILY_IPV4)
 	{
 		struct sockaddr_in *ipv4 = (struct sockaddr_in *) &address->addr;
 
 		ipv4->sin_family = AF_INET;
-		ipv4->sin_port = port;
+		memcpy(&ipv4->sin_port, bytes + 1, 2);
 		memcpy(&ipv4->sin_addr, bytes + 3, 4);
 		address->salen = sizeof(*ipv4);
-		return true;
 	}
-	if (bytes[0] == FAMILY_IPV6 && length == 3 + 16)
+	else if (length == 3 + 16 && bytes[0] == FAMILY_IPV6)
 	{
 		struct sockaddr_in6 *ipv6 = (struct sockaddr_in6 *) &address->addr;
 
 		ipv6->sin6_family = AF_INET6;
-		ipv6->sin6_port = port;
+		memcpy(&ipv6->sin6_port, bytes + 1, 2);
 		memcpy(&ipv6->sin6_addr, bytes + 3, 16);
 		address->salen = sizeof(*ipv6);
-		return true;
 	}
-	return false;
+	else
+		return false;
+	return true;
 }
 
 /* Puts an address in the place of the session's own. */
 static void
-put_address(const SockAddr *address, uint16 port)
+put_address(const SockAddr *address)
 {
-	strlcpy(host_text, "[local]", sizeof(host_text));
-	port_text[0] = '\0';
-	if (address->addr.ss_family != AF_UNIX)
-	{
-		const void *bytes = address->addr.ss_family == AF_INET ?
-			(const void *) &((const struct sockaddr_in *) &address->addr)->sin_addr :
-			(const void *) &((const struct sockaddr_in6 *) &address->addr)->sin6_addr;
-
-		inet_ntop(address->addr.ss_family, bytes, host_text, sizeof(host_text));
-		snprintf(port_text, sizeof(port_text), "%u", port);
-	}
+	(void) pg_getnameinfo_all(&address->addr, address->salen, host_text, sizeof(host_text),
+							  port_text, sizeof(port_text), NI_NUMERICHOST | NI_NUMERICSERV);
 	MyProcPort->raddr = *address;
 	MyProcPort->remote_host = host_text;
 	MyProcPort->remote_port = port_text;
@@ -209,7 +200,6 @@ sluice_set_client(PG_FUNCTION_ARGS)
 	const uint8 *bytes = (const uint8 *) VARDATA_ANY(message);
 	int			length = VARSIZE_ANY_EXHDR(message);
 	SockAddr	address;
-	uint16		port;
 
 	if (MyProcPort == NULL || length < 1 || length < 1 + bytes[0] ||
 		!is_secret(bytes + 1, bytes[0]))
@@ -220,7 +210,6 @@ sluice_set_client(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
 				 errmsg("malformed address of a client")));
-	memcpy(&port, bytes + 1, 2);
-	put_address(&address, pg_ntoh16(port));
+	put_address(&address);
 	PG_RETURN_BOOL(true);
 }

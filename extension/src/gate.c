@@ -19,20 +19,7 @@
  * looks for a free place after that; who frees a place looks at Gate.waiting
  * after that.  Both are full barriers, so one of them sees the other.
  *
- * Waiting can't be part of a deadlock for long.  Each DeadlockTimeout, as often
- * as PostgreSQL looks for deadlocks between locks, a session that waits looks
- * at two things, and goes in above the limit if it finds
- *
- * - that somebody waits for a lock that it holds, be it of a single statement,
- *	 which has locked its tables when it was planned, or an advisory one;
- * - being the first, that no place was given back since it looked before, nor
- *	 did any of those inside begin a statement, and that each of them waits: for
- *	 its client, a lock, another process, or an extension such as dblink, any of
- *	 which may wait for one outside.
- *
- * What PostgreSQL does not know to be a wait looks like work: a program or a
- * procedural language that connects to this server by itself.  There the gate's
- * time-out is the end.
+ * Waiting can't be part of a deadlock for long: see deadlock.c.
  *
  * A session passes up to three gates: of its role, of its database, of its
  * class, always in this order, so that gates can't be waited for in a circle.
@@ -42,21 +29,17 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "compat.h"
 #include "gate.h"
 #include "libpq/libpq.h"
 #include "libpq/libpq-be.h"
 #include "port/pg_bitutils.h"
 #include "storage/latch.h"
-#include "storage/procarray.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
 /* How long the first in the queue may be overtaken by who has just come, us. */
 #define OVERTAKING_US	1000
-
-SluiceShared *sluice_shared = NULL;
 
 /* This session's place, once it has passed a gate. */
 static Seat *my_seat = NULL;
@@ -65,72 +48,6 @@ static Seat *my_seat = NULL;
 static int	my_role_gate = -1;
 static int	my_database_gate = -1;
 static uint32 my_generation = 0;
-
-static Seat *
-seat_of(int number)
-{
-	return &sluice_shared->seat[number];
-}
-
-static LWLock *
-lock_of(int gate)
-{
-	return &sluice_shared->gate_locks[gate].lock;
-}
-
-const char *
-gate_class_name(int class)
-{
-	static const char *const names[GATE_CLASSES] = {
-		"transaction", "autocommit", "query", "bigquery"
-	};
-
-	return names[class];
-}
-
-Size
-sluice_shared_size(void)
-{
-	return add_size(offsetof(SluiceShared, seat),
-					mul_size(SLUICE_MAX_BACKENDS(), sizeof(Seat)));
-}
-
-/* Called where shared memory is made or attached to, under AddinShmemInitLock. */
-void
-sluice_shared_init(bool found)
-{
-	if (found)
-		return;
-	memset(sluice_shared, 0, sluice_shared_size());
-	sluice_shared->gate_locks = GetNamedLWLockTranche("sluice_gate");
-	sluice_shared->lock = &sluice_shared->gate_locks[GATES].lock;
-	sluice_shared->seats = SLUICE_MAX_BACKENDS();
-	pg_atomic_init_u32(&sluice_shared->generation, 1);
-	for (int i = 0; i < GATES; i++)
-	{
-		Gate	   *gate = &sluice_shared->gates[i];
-
-		pg_atomic_init_u32(&gate->running, 0);
-		pg_atomic_init_u32(&gate->reserved, 0);
-		pg_atomic_init_u32(&gate->limit, 0);
-		pg_atomic_init_u32(&gate->waiting, 0);
-		pg_atomic_init_u64(&gate->first_since, 0);
-		gate->first = gate->last = -1;
-		if (i < GATE_CLASSES)
-		{
-			gate->kind = KIND_CLASS;
-			strlcpy(gate->name, gate_class_name(i), NAMEDATALEN);
-		}
-	}
-	for (int i = 0; i < sluice_shared->seats; i++)
-	{
-		Seat	   *seat = seat_of(i);
-
-		for (int place = 0; place < HELD_MAX; place++)
-			seat->held[place] = -1;
-		seat->waits_for = seat->next = seat->previous = -1;
-	}
-}
 
 /* Whether a gate has a free place, and it has been taken. */
 static bool
@@ -183,14 +100,12 @@ may_overtake(Gate *gate)
 static void
 wake_first(Gate *gate)
 {
-	uint32		limit = pg_atomic_read_u32(&gate->limit);
 	Seat	   *seat;
 
 	if (gate->first < 0)
 		return;
 	seat = seat_of(gate->first);
-	if (!seat->is_woken &&
-		(limit == 0 || pg_atomic_read_u32(&gate->running) < limit))
+	if (!seat->is_woken && (!gate_has_limit(gate) || has_place(gate)))
 	{
 		seat->is_woken = true;
 		SetLatch(&GetPGProcByNumber(gate->first)->procLatch);
@@ -307,49 +222,6 @@ note_wait(Gate *gate, TimestampTz since)
 	gate->wait_us[bucket]++;
 }
 
-/*
- * Whether none of those inside a gate does anything that could lead to its
- * giving its place back without somebody else's doing something first.
- * progress: how many statements they have begun.
- */
-static bool
-is_stalled(int number, uint64 *progress)
-{
-	Gate	   *gate = &sluice_shared->gates[number];
-	uint32		idle = 0;
-
-	*progress = 0;
-
-	for (int i = 0; i < sluice_shared->seats; i++)
-	{
-		Seat	   *seat = seat_of(i);
-
-		for (int place = 0; place < HELD_MAX; place++)
-		{
-			if (seat->held[place] != number)
-				continue;
-			/* That will end by itself. */
-			if (seat->waits_for >= 0)
-				return false;
-			*progress += ((volatile Seat *) seat)->progress;
-			/* A single word, written without a lock by its owner. */
-			switch (((volatile PGPROC *) GetPGProcByNumber(i))->wait_event_info & 0xFF000000)
-			{
-				case PG_WAIT_CLIENT:
-				case PG_WAIT_LOCK:
-				case SLUICE_WAIT_BUFFER_PIN:
-				case PG_WAIT_IPC:
-				case PG_WAIT_EXTENSION:
-					idle++;
-					break;
-				default:
-					return false;
-			}
-		}
-	}
-	return idle >= pg_atomic_read_u32(&gate->running) + pg_atomic_read_u32(&gate->reserved);
-}
-
 static uint32
 wait_event(int number)
 {
@@ -374,54 +246,11 @@ report_timeout(int number)
 			(errcode(MAKE_SQLSTATE('5', '3', 'S', '0', '1')),
 			 errmsg("canceling statement due to gate timeout"),
 			 errdetail("The %s gate \"%s\" lets %u in at once, and %u wait.",
-					   gate->kind == KIND_CLASS ? "class" :
-					   gate->kind == KIND_ROLE ? "role" : "database",
+					   gate_kind_name(gate->kind),
 					   gate->name,
 					   pg_atomic_read_u32(&gate->limit),
 					   pg_atomic_read_u32(&gate->waiting)),
 			 errhint("Try again later, raise \"sluice.gate_timeout\", or raise the gate's limit if the server has room to spare.")));
-}
-
-/* What a waiter has to know between two looks at its gate. */
-typedef struct Wait
-{
-	int			number;
-	TimestampTz since;
-	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
-	bool		was_stalled;	/* then, and it the first in the queue */
-	uint64		progress;		/* of those inside, then */
-} Wait;
-
-/*
- * Whether this session has to go in above the limit, lest those inside wait
- * for it for ever.
- */
-static bool
-breaks_deadlock(Wait *wait)
-{
-	bool		was_stalled = wait->was_stalled;
-	uint64		progress = wait->progress;
-
-	if (sluice_holds_up_others())
-		return true;
-	wait->was_stalled = sluice_shared->gates[wait->number].first == SLUICE_MY_PROC_NUMBER &&
-		is_stalled(wait->number, &wait->progress);
-	/* Had a place been given back since then, it would be ours. */
-	return was_stalled && wait->was_stalled && progress == wait->progress;
-}
-
-/* Whether it is time for another look at what seldom changes. */
-static bool
-is_due(Wait *wait)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (wait->looked != 0 &&
-		!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout) &&
-		now >= wait->looked)
-		return false;
-	wait->looked = now;
-	return true;
 }
 
 /* A client that has gone would only keep others waiting. */
@@ -474,9 +303,9 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 		*taken = TAKEN_RESERVED;
 		is_over = true;
 	}
-	else if (is_due(wait))
-		is_over = breaks_deadlock(wait);
-	is_open = pg_atomic_read_u32(&gate->limit) == 0;
+	else if (gate_look_is_due(wait))
+		is_over = gate_breaks_deadlock(wait);
+	is_open = !gate_has_limit(gate);
 	if (!is_over && !is_open && gate->first != SLUICE_MY_PROC_NUMBER)
 		return false;
 
@@ -536,7 +365,7 @@ pass(int number, int place)
 	Gate	   *gate = &sluice_shared->gates[number];
 	Taken		taken = TAKEN_PLACE;
 
-	if (pg_atomic_read_u32(&gate->limit) == 0)
+	if (!gate_has_limit(gate))
 		return;
 	if (!may_overtake(gate) || !take_place(gate))
 	{
@@ -650,29 +479,4 @@ gate_leave(void)
 			gate_wake_first(number);
 		}
 	}
-}
-
-/* How many a gate has let in since the server started. */
-uint64
-gate_admitted(int number)
-{
-	uint64		sum = 0;
-
-	for (int i = 0; i < sluice_shared->seats; i++)
-		sum += ((volatile Seat *) seat_of(i))->admitted[number];
-	return sum;
-}
-
-/* Forgets what a gate has counted so far. */
-void
-gate_reset(int number)
-{
-	Gate	   *gate = &sluice_shared->gates[number];
-	uint64		admitted = gate_admitted(number);
-
-	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
-	gate->admitted_before = admitted;
-	gate->waited = gate->waited_us = gate->over_limit = gate->given_up = 0;
-	memset(gate->wait_us, 0, sizeof(gate->wait_us));
-	LWLockRelease(lock_of(number));
 }

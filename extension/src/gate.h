@@ -4,7 +4,8 @@
  *
  * A gate lets a limited number of transactions run and lets the others wait
  * where they hold nothing, or as little as can be.  gate.c has the gates
- * themselves: taking a place, waiting for one, giving it back.  hooks.c says
+ * themselves: taking a place, waiting for one, giving it back; deadlock.c says
+ * when a wait has to end, shared.c makes their shared memory.  hooks.c says
  * when a session has to pass which.  settings.c reads what they are limited
  * to, keeper.c puts that into force and finds the limit where it is "auto",
  * views.c shows it all.  client_address.c is no part of the gate: it lets a pool
@@ -56,9 +57,9 @@ typedef enum GateKind
  * A gate, in shared memory.
  *
  * running and reserved may change at any time; what may be taken is taken by
- * one atomic operation. limit is the keeper's to change. waiting and first_since change
- * under the gate's lock and are read without it. The rest is read and changed
- * under the lock.
+ * one atomic operation. limit is the keeper's to change. waiting and
+ * first_since change under the gate's lock and are read without it. The rest is
+ * read and changed under the lock.
  */
 typedef struct Gate
 {
@@ -83,9 +84,10 @@ typedef struct Gate
 /*
  * A session's own place in shared memory, by the number of its process.
  *
- * held, is_reserved, progress and admitted are written by that session alone, and read by others
- * without a lock. The rest is written by it, and next, previous and is_woken
- * also by its neighbours in the queue, under the gate's lock.
+ * held, is_reserved, progress and admitted are written by that session alone,
+ * and read by others without a lock. The rest is written by it, and next,
+ * previous and is_woken also by its neighbours in the queue, under the gate's
+ * lock.
  */
 typedef struct Seat
 {
@@ -116,16 +118,59 @@ typedef struct SluiceShared
 
 extern SluiceShared *sluice_shared;
 
-/* gate.c */
+static inline Seat *
+seat_of(int number)
+{
+	return &sluice_shared->seat[number];
+}
+
+static inline LWLock *
+lock_of(int gate)
+{
+	return &sluice_shared->gate_locks[gate].lock;
+}
+
+static inline bool
+gate_has_limit(Gate *gate)
+{
+	return pg_atomic_read_u32(&gate->limit) > 0;
+}
+
+/* Whether a gate of a role or database is one, or somebody is there still. */
+static inline bool
+gate_is_in_use(Gate *gate)
+{
+	return gate_has_limit(gate) || pg_atomic_read_u32(&gate->running) > 0 ||
+		pg_atomic_read_u32(&gate->reserved) > 0 || pg_atomic_read_u32(&gate->waiting) > 0;
+}
+
+/* What a waiter has to know between two looks at its gate. */
+typedef struct Wait
+{
+	int			number;
+	TimestampTz since;
+	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
+	bool		was_stalled;	/* then, and it the first in the queue */
+	uint64		progress;		/* of those inside, then */
+} Wait;
+
+/* shared.c */
 extern Size sluice_shared_size(void);
 extern void sluice_shared_init(bool found);
+extern uint64 gate_admitted(int gate);
+extern void gate_reset(int gate);
+extern const char *gate_class_name(int class);
+extern const char *gate_kind_name(GateKind kind);
+
+/* deadlock.c */
+extern bool gate_look_is_due(Wait *wait);
+extern bool gate_breaks_deadlock(Wait *wait);
+
+/* gate.c */
 extern void gate_enter(GateClass class);
 extern void gate_leave(void);
 extern void gate_note_progress(void);
 extern void gate_wake_first(int gate);
-extern uint64 gate_admitted(int gate);
-extern void gate_reset(int gate);
-extern const char *gate_class_name(int class);
 
 /* settings.c */
 typedef struct KeyedLimit
@@ -157,6 +202,5 @@ extern void sluice_publish_secret(void);
 extern void sluice_register_keeper(void);
 extern void sluice_publish_limits(void);
 extern void sluice_forget_searches(void);
-extern int	sluice_first_limit(void);
 
 #endif							/* SLUICE_GATE_H */

@@ -27,7 +27,6 @@
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
 #include "access/xact.h"
 #include "compat.h"
 #include "executor/executor.h"
@@ -40,23 +39,15 @@ PG_MODULE_MAGIC;
 
 void		_PG_init(void);
 
-#if PG_VERSION_NUM >= 150000
 static shmem_request_hook_type previous_shmem_request = NULL;
-#endif
 static shmem_startup_hook_type previous_shmem_startup = NULL;
 static ProcessUtility_hook_type previous_ProcessUtility = NULL;
 static ExecutorStart_hook_type previous_ExecutorStart = NULL;
 
 /*
- * Whether this session is in a transaction block that has passed its gate, or
- * was let through without one. IsTransactionBlock() would not do: it is also
- * true of several statements in one string.
- */
-static bool in_block = false;
-
-/*
- * Whether this transaction has passed its gates. What it holds does not tell:
- * a gate may have had no limit then.
+ * Whether this transaction has passed its gates, or has none to pass. What it
+ * holds does not tell: a gate may have had no limit then. Nor does
+ * IsTransactionBlock(), which is also true of several statements in one string.
  */
 static bool has_passed = false;
 
@@ -81,41 +72,40 @@ is_concerned(void)
 		!sluice_is_exempt(MyProcPort->user_name, MyProcPort->database_name);
 }
 
-static bool
-has_limit(GateClass class)
-{
-	return pg_atomic_read_u32(&sluice_shared->gates[class].limit) > 0;
-}
-
 static GateClass
 class_of(const QueryDesc *query)
 {
 	const PlannedStmt *plan = query->plannedstmt;
 
 	if (sluice_bigquery_cost > 0 && plan->planTree->total_cost >= sluice_bigquery_cost &&
-		has_limit(GATE_BIGQUERY))
+		gate_has_limit(&sluice_shared->gates[GATE_BIGQUERY]))
 		return GATE_BIGQUERY;
 	if (plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL)
 		return GATE_QUERY;
 	return GATE_AUTOCOMMIT;
 }
 
-static void
-enter_once(GateClass class)
+/* Whether what comes now is the first of its transaction that may have to wait. */
+static bool
+is_outside(void)
 {
-	if (in_block || has_passed || utility_depth > 0 || !is_concerned())
-		return;
-	gate_enter(is_chained ? GATE_TRANSACTION : class);
+	return !has_passed && utility_depth == 0;
+}
+
+static void
+enter(GateClass class)
+{
+	if (is_concerned())
+		gate_enter(is_chained ? GATE_TRANSACTION : class);
 	has_passed = true;
-	in_block = is_chained;
 }
 
 static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
 	gate_note_progress();
-	if (!(eflags & EXEC_FLAG_EXPLAIN_ONLY))
-		enter_once(class_of(query));
+	if (is_outside() && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		enter(class_of(query));
 	previous_ExecutorStart(query, eflags);
 }
 
@@ -141,19 +131,17 @@ is_query(NodeTag command)
 static void
 before_utility(Node *command)
 {
+	if (!is_outside())
+		return;
 	if (IsA(command, TransactionStmt))
 	{
 		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
 
 		if (kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START)
-		{
-			is_chained = false;
-			enter_once(GATE_TRANSACTION);
-			in_block = true;
-		}
+			enter(GATE_TRANSACTION);
 	}
 	else if (IsA(command, CopyStmt) && !((CopyStmt *) command)->is_program)
-		enter_once(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
+		enter(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
 }
 
 /*
@@ -230,7 +218,6 @@ at_end_of_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			gate_leave();
-			in_block = false;
 			has_passed = false;
 			is_chained = chains_at == (int) event;
 			chains_at = -1;
@@ -243,10 +230,8 @@ at_end_of_transaction(XactEvent event, void *arg)
 static void
 request_shared_memory(void)
 {
-#if PG_VERSION_NUM >= 150000
 	if (previous_shmem_request)
 		previous_shmem_request();
-#endif
 	RequestAddinShmemSpace(sluice_shared_size());
 	RequestNamedLWLockTranche("sluice_gate", GATES + 1);
 }
@@ -283,12 +268,7 @@ _PG_init(void)
 	sluice_define_settings();
 	sluice_register_keeper();
 
-#if PG_VERSION_NUM >= 150000
-	previous_shmem_request = shmem_request_hook;
-	shmem_request_hook = request_shared_memory;
-#else
-	request_shared_memory();
-#endif
+	SLUICE_ON_SHMEM_REQUEST(previous_shmem_request, request_shared_memory);
 	previous_shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = start_shared_memory;
 	previous_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook : standard_ProcessUtility;

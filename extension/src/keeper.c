@@ -10,10 +10,11 @@
  *
  * An automatic limit begins with some places a processor, since a transaction
  * spends most of its time waiting for its client's next statement, and not below
- * what a server of any size bears without a gate.  While sessions wait, the keeper tries a neighbour, higher and lower in turn: TRIALS times a
- * second with the limit as it is and a second with the other one, so that a
- * change of the load itself meets both.  If the other one let more in each time,
- * and by GAIN_MIN in the median, it becomes the limit, and the log says so with
+ * what a server of any size bears without a gate.  While sessions wait, the
+ * keeper tries a neighbour, higher and lower in turn: TRIALS times a second with
+ * the limit as it is and a second with the other one, so that a change of the
+ * load itself meets both.  If more were done with the other one each time, and
+ * by GAIN_MIN in the median, it becomes the limit, and the log says so with
  * figures.
  */
 #include "postgres.h"
@@ -64,13 +65,18 @@ typedef struct Search
 
 static Search searches[GATE_CLASSES];
 
-static int	bounded(int limit);
-
 PGDLLEXPORT void sluice_keeper_main(Datum arg);
 
+/* How far an automatic limit may go. */
+static int
+bounded(int limit)
+{
+	return Max(Min(limit, MaxConnections), LIMIT_AUTO_MIN);
+}
+
 /* The limit that "auto" begins with. */
-int
-sluice_first_limit(void)
+static int
+first_limit(void)
 {
 	long		processors = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -108,9 +114,7 @@ free_keyed_gate(void)
 	{
 		Gate	   *gate = &sluice_shared->gates[i];
 
-		if (pg_atomic_read_u32(&gate->limit) == 0 &&
-			pg_atomic_read_u32(&gate->running) == 0 &&
-			pg_atomic_read_u32(&gate->waiting) == 0)
+		if (!gate_is_in_use(gate))
 			return gate;
 	}
 	return NULL;
@@ -161,13 +165,6 @@ put_keyed_limits(GateKind kind, const KeyedLimits *limits)
 	return left;
 }
 
-/* How far an automatic limit may go. */
-static int
-bounded(int limit)
-{
-	return Max(Min(limit, MaxConnections), LIMIT_AUTO_MIN);
-}
-
 /* A neighbour of a limit: a third more, or a quarter less. */
 static int
 neighbour(int limit, bool up)
@@ -189,9 +186,16 @@ static void
 begin_search(Search *search, int limit)
 {
 	memset(search, 0, sizeof(Search));
-	search->limit = limit > 0 ? bounded(limit) : sluice_first_limit();
+	search->limit = limit > 0 ? bounded(limit) : first_limit();
 	search->goes_up = true;
 	begin_pairs(search);
+}
+
+/* The limit that is to be in force now. */
+static int
+limit_of(const Search *search)
+{
+	return search->tries_candidate ? search->candidate : search->limit;
 }
 
 /* Shared memory is new, after a crash. */
@@ -205,7 +209,8 @@ sluice_forget_searches(void)
 void
 sluice_publish_limits(void)
 {
-	const char *left;
+	const char *role_left;
+	const char *database_left;
 
 	for (int class = 0; class < GATE_CLASSES; class++)
 	{
@@ -220,20 +225,17 @@ sluice_publish_limits(void)
 		{
 			if (search->limit == 0)
 				begin_search(search, pg_atomic_read_u32(&sluice_shared->gates[class].limit));
-			put_limit(class, search->tries_candidate ? search->candidate : search->limit);
+			put_limit(class, limit_of(search));
 		}
 	}
 	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	left = put_keyed_limits(KIND_ROLE, sluice_role_limits);
-	if (left == NULL)
-		left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
-	else
-		put_keyed_limits(KIND_DATABASE, sluice_database_limits);
+	role_left = put_keyed_limits(KIND_ROLE, sluice_role_limits);
+	database_left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
 	LWLockRelease(sluice_shared->lock);
 	pg_atomic_fetch_add_u32(&sluice_shared->generation, 1);
-	if (left != NULL)
+	if (role_left != NULL || database_left != NULL)
 		ereport(LOG,
-				(errmsg("sluice: no gate is left for \"%s\"", left),
+				(errmsg("sluice: no gate is left for \"%s\"", role_left ? role_left : database_left),
 				 errhint("It gets one at the next reload, when those that were given up are empty.")));
 }
 
@@ -294,12 +296,11 @@ finished(GateClass class)
 static uint64
 waited(GateClass class)
 {
-	LWLock	   *lock = &sluice_shared->gate_locks[class].lock;
 	uint64		count;
 
-	LWLockAcquire(lock, LW_SHARED);
+	LWLockAcquire(lock_of(class), LW_SHARED);
 	count = sluice_shared->gates[class].waited;
-	LWLockRelease(lock);
+	LWLockRelease(lock_of(class));
 	return count;
 }
 
@@ -338,7 +339,7 @@ end_trial(GateClass class, double seconds)
 		if (++search->pairs == TRIALS)
 			end_pairs(class, search);
 	}
-	put_limit(class, search->tries_candidate ? search->candidate : search->limit);
+	put_limit(class, limit_of(search));
 }
 
 static void

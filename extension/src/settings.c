@@ -12,8 +12,6 @@
 
 #include "compat.h"
 #include "gate.h"
-#include "lib/stringinfo.h"
-#include "utils/builtins.h"
 #include "utils/varlena.h"
 
 /* As many sessions as PostgreSQL can have (MAX_BACKENDS). */

@@ -17,8 +17,7 @@ PG_FUNCTION_INFO_V1(sluice_gate_reset);
 static Datum
 kind_of(const Gate *gate)
 {
-	return CStringGetTextDatum(gate->kind == KIND_CLASS ? "class" :
-							   gate->kind == KIND_ROLE ? "role" : "database");
+	return CStringGetTextDatum(gate_kind_name(gate->kind));
 }
 
 static Datum
@@ -30,13 +29,6 @@ histogram(const uint64 *counts)
 		values[i] = Int64GetDatum((int64) counts[i]);
 	return PointerGetDatum(construct_array(values, WAIT_BUCKETS, INT8OID, sizeof(int64),
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
-static bool
-is_in_use(int number, Gate *gate)
-{
-	return number < GATE_CLASSES || pg_atomic_read_u32(&gate->limit) > 0 ||
-		pg_atomic_read_u32(&gate->running) > 0 || pg_atomic_read_u32(&gate->waiting) > 0;
 }
 
 /* One row a gate. */
@@ -52,12 +44,12 @@ sluice_gate(PG_FUNCTION_ARGS)
 		Datum		values[12];
 		bool		nulls[12] = {false};
 
-		if (!is_in_use(i, gate))
+		if (i >= GATE_CLASSES && !gate_is_in_use(gate))
 			continue;
 		LWLockAcquire(sluice_shared->lock, LW_SHARED);
-		LWLockAcquire(&sluice_shared->gate_locks[i].lock, LW_SHARED);
+		LWLockAcquire(lock_of(i), LW_SHARED);
 		copy = *gate;
-		LWLockRelease(&sluice_shared->gate_locks[i].lock);
+		LWLockRelease(lock_of(i));
 		LWLockRelease(sluice_shared->lock);
 
 		values[0] = kind_of(&copy);
@@ -86,7 +78,6 @@ sluice_gate_waiters(PG_FUNCTION_ARGS)
 	for (int number = 0; number < GATES; number++)
 	{
 		Gate	   *gate = &sluice_shared->gates[number];
-		int			length;
 		int			count = 0;
 		int		   *pids;
 		TimestampTz *since;
@@ -95,15 +86,14 @@ sluice_gate_waiters(PG_FUNCTION_ARGS)
 			continue;
 		pids = palloc(sizeof(int) * sluice_shared->seats);
 		since = palloc(sizeof(TimestampTz) * sluice_shared->seats);
-		LWLockAcquire(&sluice_shared->gate_locks[number].lock, LW_SHARED);
-		length = sluice_shared->seats;
-		for (int at = gate->first; at >= 0 && count < length; at = sluice_shared->seat[at].next)
+		LWLockAcquire(lock_of(number), LW_SHARED);
+		for (int at = gate->first; at >= 0 && count < sluice_shared->seats; at = seat_of(at)->next)
 		{
 			pids[count] = GetPGProcByNumber(at)->pid;
-			since[count] = sluice_shared->seat[at].since;
+			since[count] = seat_of(at)->since;
 			count++;
 		}
-		LWLockRelease(&sluice_shared->gate_locks[number].lock);
+		LWLockRelease(lock_of(number));
 
 		for (int i = 0; i < count; i++)
 		{
