@@ -19,13 +19,7 @@ if [ "$what" != gate ]; then
         have "$tool" || [ -x "/usr/sbin/$tool" ] || missing="$missing $tool"
     done
 fi
-if [ "$what" != peers ]; then
-    have gcc || missing="$missing gcc libc6-dev"
-    have make || missing="$missing make"
-    [ -e /usr/include/postgresql/15/server/postgres.h ] || missing="$missing postgresql-server-dev-15"
-    # Debian's server headers include it.
-    [ -e /usr/include/gssapi.h ] || missing="$missing libkrb5-dev"
-fi
+[ "$what" = peers ] || missing="$missing$("$(dirname "$0")/extension.sh" --missing)"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" -ne 0 ]; then

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Builds the extension and installs it: scripts/extension.sh [--deb] [PG_CONFIG ...]
+# Builds the extension and installs it: scripts/extension.sh [--deb | --missing] [PG_CONFIG ...]
 #
 # Without a PG_CONFIG, for the three servers that the tests use. Debian's servers get a package, so that dpkg knows
 # whose files these are; others `make install`. --deb makes packages only, by default that for PostgreSQL 15, and
-# installs nothing. COPT in the environment adds flags for the compiler.
+# installs nothing. --missing prints what Debian's packages lack for PostgreSQL 15, each name after a space. COPT in the
+# environment adds flags for the compiler.
 #
 # Everything is built below target/extension, out of the source tree. What is installed already is left alone.
 set -eu
@@ -15,6 +16,14 @@ debian_15=/usr/lib/postgresql/15/bin/pg_config
 
 say() { echo "extension: $*" >&2; }
 fail() { say "$*"; exit 1; }
+
+missing_packages() {
+    command -v gcc >/dev/null 2>&1 || printf ' gcc libc6-dev'
+    command -v make >/dev/null 2>&1 || printf ' make'
+    [ -e /usr/include/postgresql/15/server/postgres.h ] || printf ' postgresql-server-dev-15'
+    # Debian's server headers include it.
+    [ -e /usr/include/gssapi.h ] || printf ' libkrb5-dev'
+}
 
 # Those of a server's flags that gcc knows, if it does not know them all: a newer one may have built the server.
 flags_instead_of() {
@@ -122,12 +131,16 @@ for_server() {
     fi
 }
 
+if [ "${1:-}" = --missing ]; then
+    missing_packages
+    exit 0
+fi
 only_package=false
 if [ "${1:-}" = --deb ]; then
     only_package=true
     shift
 fi
-case ${1:-} in -*) fail 'usage: scripts/extension.sh [--deb] [PG_CONFIG ...]' ;; esac
+case ${1:-} in -*) fail 'usage: scripts/extension.sh [--deb | --missing] [PG_CONFIG ...]' ;; esac
 if [ $# -gt 0 ]; then :
 elif $only_package; then set -- "$debian_15"
 else set -- "$debian_15" "$PWD/target/postgresql-16/bin/pg_config" "$PWD/target/postgresql-18/bin/pg_config"

@@ -7,15 +7,10 @@ cd "$(dirname "$0")/.."
 
 say() { echo "test-deps: $*" >&2; }
 
-missing=
+missing=$(scripts/extension.sh --missing)
 have() { command -v "$1" >/dev/null 2>&1; }
-have cc && have gcc || missing="$missing gcc libc6-dev"
-have make || missing="$missing make"
 [ -x /usr/lib/postgresql/15/bin/postgres ] || missing="$missing postgresql-15"
 [ -e /usr/include/postgresql/libpq-fe.h ] || missing="$missing libpq-dev"
-[ -e /usr/include/postgresql/15/server/postgres.h ] || missing="$missing postgresql-server-dev-15"
-# Debian's server headers include it.
-[ -e /usr/include/gssapi.h ] || missing="$missing libkrb5-dev"
 have python3 || missing="$missing python3"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 have setpriv || missing="$missing util-linux"

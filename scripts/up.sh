@@ -52,12 +52,7 @@ extension() {
         *" --pg-bin"*) return 0 ;;
     esac
     [ -x /usr/lib/postgresql/15/bin/postgres ] || return 0
-    missing=
-    command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
-    command -v make >/dev/null 2>&1 || missing="$missing make"
-    [ -e /usr/include/postgresql/15/server/postgres.h ] || missing="$missing postgresql-server-dev-15"
-    # Debian's server headers include it.
-    [ -e /usr/include/gssapi.h ] || missing="$missing libkrb5-dev"
+    missing=$(scripts/extension.sh --missing)
     [ -z "$missing" ] || install "$missing" || return 1
     scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 }

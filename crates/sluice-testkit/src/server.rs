@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use postgres::{Client, NoTls};
+use postgres::{Client, NoTls, SimpleQueryMessage};
 use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode};
 
 use crate::{case::Version, raw::Raw};
@@ -164,25 +164,25 @@ impl TestServer {
 
     /// A connection straight to the server, without a password.
     pub fn connect(&self, user: &str, database: &str) -> Client {
-        let mut config = postgres::Config::new();
-        config.host_path(self.socket_dir()).port(self.port()).user(user).dbname(database);
-        config.connect(NoTls).unwrap_or_else(|error| panic!("{user} to {database}, straight: {error:?}"))
+        self.client_config(user, database)
+            .connect(NoTls)
+            .unwrap_or_else(|error| panic!("{user} to {database}, straight: {error:?}"))
     }
 
     /// A connection straight to the server, if it takes one now.
     pub fn try_connect(&self, user: &str, database: &str) -> Option<Client> {
+        self.client_config(user, database).connect(NoTls).ok()
+    }
+
+    fn client_config(&self, user: &str, database: &str) -> postgres::Config {
         let mut config = postgres::Config::new();
         config.host_path(self.socket_dir()).port(self.port()).user(user).dbname(database);
-        config.connect(NoTls).ok()
+        config
     }
 
     /// One value, as the superuser in the database `postgres`, if the server answers now.
     pub fn try_value(&self, sql: &str) -> Option<String> {
-        let rows = self.try_connect("postgres", "postgres")?.simple_query(sql).ok()?;
-        rows.iter().find_map(|message| match message {
-            postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        })
+        first_value(&self.try_connect("postgres", "postgres")?.simple_query(sql).ok()?)
     }
 
     /// A raw connection straight to the server.
@@ -199,11 +199,7 @@ impl TestServer {
     pub fn value(&self, sql: &str) -> String {
         self.with_admin(|admin| {
             let rows = admin.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-            let value = rows.iter().find_map(|message| match message {
-                postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
-                _ => None,
-            });
-            value.unwrap_or_else(|| "no row".to_owned())
+            first_value(&rows).unwrap_or_else(|| "no row".to_owned())
         })
     }
 
@@ -266,6 +262,14 @@ impl Database<'_> {
         let mut client = self.server.connect("app", &self.name);
         client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
+}
+
+/// The first column of the first row.
+fn first_value(messages: &[SimpleQueryMessage]) -> Option<String> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
+        _ => None,
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

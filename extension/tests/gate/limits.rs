@@ -121,10 +121,7 @@ fn a_limit_is_found(version: Version) {
         assert!(begin.elapsed() < Duration::from_secs(150), "the limit does not rise");
         thread::sleep(Duration::from_millis(100));
     }
-    gate.server.value(&format!(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
-        gate.database.name
-    ));
+    gate.end_sessions();
     for handle in sleepers {
         handle.join().unwrap();
     }
@@ -151,10 +148,7 @@ fn a_limit_that_gains_nothing_stays(version: Version) {
         let limit: usize = gate.of("autocommit", "concurrency").parse().unwrap();
         assert!((first / 3..=first * 2).contains(&limit), "{limit}, began with {first}");
     }
-    gate.server.value(&format!(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
-        gate.database.name
-    ));
+    gate.end_sessions();
     for handle in updaters {
         handle.join().unwrap();
     }

@@ -87,6 +87,13 @@ impl Gate {
         }
     }
 
+    /// Ends all sessions on the test's database.
+    pub(crate) fn end_sessions(&self) {
+        let name = &self.database.name;
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname";
+        self.server.value(&format!("{end} = '{name}'"));
+    }
+
     /// A session of `app`.
     pub(crate) fn session(&self) -> Client {
         self.session_of("app")

@@ -58,18 +58,30 @@ fn a_block_waits_at_its_begin_and_holds_nothing(version: Version) {
     assert_eq!(histogram, "1");
 }
 
-/// A session that is inside by a statement that waits for an advisory lock, which the other one holds.
-fn occupied(gate: &Gate, sql: &'static str) -> (Client, Running) {
-    let mut holder = gate.session();
-    run(&mut holder, "SELECT pg_advisory_lock(1)");
-    let inside = meanwhile_run(gate.session(), sql);
-    (holder, inside)
+/// The place of the query gate, taken by a statement that waits for an advisory lock, which another session holds.
+struct Occupied {
+    holder: Client,
+    inside: Running,
+}
+
+impl Occupied {
+    fn by(gate: &Gate, sql: &'static str) -> Self {
+        let mut holder = gate.session();
+        run(&mut holder, "SELECT pg_advisory_lock(1)");
+        let inside = meanwhile_run(gate.session(), sql);
+        gate.runs("query", 1);
+        Self { holder, inside }
+    }
+
+    fn end(self) {
+        drop(self.holder);
+        self.inside.join().unwrap().1.unwrap();
+    }
 }
 
 fn a_single_statement_waits_before_it_runs(version: Version) {
     let gate = Gate::new(version, &[ONE_QUERY]);
-    let (holder, inside) = occupied(&gate, "SELECT pg_advisory_lock_shared(1)");
-    gate.runs("query", 1);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock_shared(1)");
     let waiting = meanwhile(gate.session(), |client| client.query_one("SELECT 7", &[]).unwrap().get::<_, i32>(0));
     gate.waits("query", 1);
     // Other classes have places of their own.
@@ -77,10 +89,9 @@ fn a_single_statement_waits_before_it_runs(version: Version) {
     run(&mut other, "CREATE TABLE t (n int)");
     run(&mut other, "INSERT INTO t VALUES (1)");
     run(&mut other, "BEGIN; SELECT 1; COMMIT");
-    drop(holder);
+    occupied.end();
     let (_client, seven) = waiting.join().unwrap();
     assert_eq!(seven, 7);
-    inside.join().unwrap().1.unwrap();
     gate.runs("query", 0);
 }
 
@@ -177,8 +188,7 @@ fn what_never_waits(version: Version) {
     gate.server.execute("DROP ROLE IF EXISTS hasty; CREATE ROLE hasty LOGIN IN ROLE trusted");
     let mut inside = gate.session();
     run(&mut inside, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)");
-    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
-    gate.runs("query", 1);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
     run(&mut inside, "BEGIN; INSERT INTO t VALUES (2); PREPARE TRANSACTION 'two'");
     run(&mut inside, "BEGIN");
     // Both gates are full now.
@@ -199,8 +209,7 @@ fn what_never_waits(version: Version) {
     run(&mut superuser, "COMMIT");
     second.join().unwrap().1.unwrap();
     run(&mut inside, "COMMIT");
-    drop(holder);
-    occupant.join().unwrap().1.unwrap();
+    occupied.end();
 }
 
 fn each_end_gives_the_place_back(version: Version) {
@@ -264,8 +273,7 @@ fn a_wait_can_be_ended(version: Version) {
     assert_eq!(gate.of("transaction", "given_up"), "3");
     // In a subtransaction that catches the error, the session goes on, and not in the queue.
     gate.set(&[ONE_QUERY]);
-    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
-    gate.runs("query", 1);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
     let caught = meanwhile_run(
         gate.session(),
         "SET statement_timeout = '100ms';
@@ -273,8 +281,7 @@ fn a_wait_can_be_ended(version: Version) {
     );
     caught.join().unwrap().1.unwrap();
     gate.waits("query", 0);
-    drop(holder);
-    occupant.join().unwrap().1.unwrap();
+    occupied.end();
 }
 
 fn a_wait_has_a_limit(version: Version) {
@@ -390,8 +397,7 @@ fn a_chain_that_fails_is_none(version: Version) {
 
 fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
     let gate = Gate::new(version, &[ONE_QUERY, ("sluice.role_concurrency", "app=9")]);
-    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
-    gate.runs("query", 1);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
     let waiting = meanwhile_run(
         gate.session(),
         "SET sluice.gate_timeout = '50ms';
@@ -405,8 +411,7 @@ fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
     );
     // The second statement waits as well, and has not come in by the first one's place.
     becomes("queued again", "1/1".to_owned(), || gate.of("query", "concat_ws('/', given_up, waiting)"));
-    drop(holder);
-    occupant.join().unwrap().1.unwrap();
+    occupied.end();
     waiting.join().unwrap().1.unwrap();
     assert_eq!(gate.sum("running"), 0);
 }
@@ -433,10 +438,8 @@ fn ddl_does_not_wait_for_its_own_queries(version: Version) {
         "CREATE TABLE a (n int PRIMARY KEY); CREATE TABLE b (n int); INSERT INTO a VALUES (1); INSERT INTO b VALUES (1);
          CREATE MATERIALIZED VIEW m AS SELECT * FROM a",
     );
-    let (holder, occupant) = occupied(&gate, "SELECT pg_advisory_lock(1)");
-    gate.runs("query", 1);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
     run(&mut client, "ALTER TABLE b ADD FOREIGN KEY (n) REFERENCES a");
     run(&mut client, "REFRESH MATERIALIZED VIEW m");
-    drop(holder);
-    occupant.join().unwrap().1.unwrap();
+    occupied.end();
 }
