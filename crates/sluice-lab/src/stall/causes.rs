@@ -1,0 +1,410 @@
+//! The rules that name a stall's causes, each with the figures that speak for it.
+//!
+//! A rule sees the samples inside one stall and those outside of all stalls. It names its cause only if the figures
+//! inside pass a threshold of its own *and* differ from those outside: what was there all the time explains no stall.
+//! Rules know nothing of each other; several may be right, as when a checkpoint's writes use up an I/O limit.
+
+use super::{Cause, Evidence, Finding, Stall};
+use crate::{
+    result::Samples,
+    sample::metrics::{self, EVENT, WAIT},
+};
+
+/// What a rule may know besides the samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances {
+    /// Requests a second that the instance's class allows, reads and writes each.
+    pub iops_max: Option<f64>,
+    /// Processors of the machine.
+    pub cores: f64,
+}
+
+/// The share of active sessions that has to wait for one thing to blame it.
+const WAIT_SHARE_MIN: f64 = 0.4;
+/// How many times as large inside as outside a share has to be.
+const TIMES_OUTSIDE: f64 = 2.0;
+/// Full-page images a commit, inside against outside.
+const IMAGES_TIMES: f64 = 3.0;
+/// Of an I/O limit, as used up.
+const CAP_SHARE: f64 = 0.85;
+/// A disk that is busy for so much of the time has no requests to spare, in percent.
+const DISK_BUSY_PERCENT: f64 = 95.0;
+/// Periods in which a group was throttled, in percent.
+const THROTTLED_PERCENT: f64 = 25.0;
+/// The share of the machine's processors that others have to have taken more than outside.
+const TAKEN_SHARE: f64 = 0.3;
+/// Active sessions inside, as a share of those outside, below which nobody asked.
+const ASKED_SHARE: f64 = 0.3;
+
+/// Names the causes of each stall, strongest first.
+pub fn attribute(stalls: &mut [Stall], samples: &Samples, circumstances: Circumstances) {
+    let spans: Vec<Stall> = stalls.to_vec();
+    for stall in stalls {
+        let view = View { samples, stall: &stall.clone(), all: &spans, circumstances };
+        let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule(&view)).collect();
+        findings.sort_by(|a, b| b.strength.total_cmp(&a.strength));
+        if findings.is_empty() {
+            findings.push(view.unknown());
+        }
+        stall.findings = findings;
+    }
+}
+
+type Rule = fn(&View<'_>) -> Option<Finding>;
+
+const RULES: [Rule; 11] = [
+    lock_waits,
+    replica_waits,
+    wal_sync,
+    sleep,
+    checkpoint_writes,
+    full_page_images,
+    io_cap,
+    cpu_throttling,
+    cpu_taken,
+    autovacuum,
+    client,
+];
+
+/// The samples, seen from one stall.
+struct View<'a> {
+    samples: &'a Samples,
+    stall: &'a Stall,
+    all: &'a [Stall],
+    circumstances: Circumstances,
+}
+
+/// A figure inside the stall and outside of all stalls.
+#[derive(Clone, Copy)]
+struct Pair {
+    inside: f64,
+    outside: Option<f64>,
+}
+
+impl Pair {
+    fn outside_or_zero(self) -> f64 {
+        self.outside.unwrap_or(0.0)
+    }
+
+    fn is_times_outside(self, times: f64) -> bool {
+        self.inside >= times * self.outside_or_zero()
+    }
+}
+
+impl View<'_> {
+    fn inside(&self, column: &str) -> Option<f64> {
+        self.samples.mean(column, |t_s| self.stall.covers(t_s))
+    }
+
+    fn outside(&self, column: &str) -> Option<f64> {
+        self.samples.mean(column, |t_s| !self.all.iter().any(|stall| stall.covers(t_s)))
+    }
+
+    fn pair(&self, column: &str) -> Option<Pair> {
+        Some(Pair { inside: self.inside(column)?, outside: self.outside(column) })
+    }
+
+    /// The share of active sessions that these columns count. A column that is missing counted none.
+    fn share_of_active(&self, columns: &[&str]) -> Option<Pair> {
+        let of = |mean: &dyn Fn(&str) -> Option<f64>| {
+            let active = mean(metrics::ACTIVE)?;
+            let waiting: f64 = columns.iter().filter_map(|column| mean(column)).sum();
+            (active >= 0.5).then(|| waiting / active)
+        };
+        // A value is missing from a column at moments at which it counted nobody, so means are over all moments.
+        let inside = of(&|column| self.mean_or_zero(column, true))?;
+        Some(Pair { inside, outside: of(&|column| self.mean_or_zero(column, false)) })
+    }
+
+    fn mean_or_zero(&self, column: &str, is_inside: bool) -> Option<f64> {
+        let is_meant = |t_s: f64| match is_inside {
+            true => self.stall.covers(t_s),
+            false => !self.all.iter().any(|stall| stall.covers(t_s)),
+        };
+        let moments = self.samples.t_s.iter().filter(|t_s| is_meant(**t_s)).count();
+        let sum: f64 = self.samples.points(column).filter(|(t_s, _)| is_meant(*t_s)).map(|(_, value)| value).sum();
+        (moments > 0).then(|| sum / moments as f64)
+    }
+
+    /// A share as evidence, in percent.
+    fn percent(&self, what: &str, pair: Pair) -> Evidence {
+        Evidence {
+            what: what.to_owned(),
+            unit: "%".to_owned(),
+            inside: 100.0 * pair.inside,
+            outside: pair.outside.map(|share| 100.0 * share),
+        }
+    }
+
+    /// Columns as evidence, as far as they exist.
+    fn evidence(&self, columns: &[&str]) -> Vec<Evidence> {
+        let evidence = |column: &&str| {
+            let Pair { inside, outside } = self.pair(column)?;
+            let metric = metrics::describe(column);
+            Some(Evidence { what: metric.title, unit: metric.unit, inside, outside })
+        };
+        columns.iter().filter_map(evidence).collect()
+    }
+
+    fn unknown(&self) -> Finding {
+        let evidence = self.evidence(&[metrics::ACTIVE, metrics::ON_CPU, metrics::CPU_IDLE, metrics::PRESSURE_IO]);
+        Finding { cause: Cause::Unknown, strength: 0.0, evidence, confirmation: None }
+    }
+
+    /// The rule of causes that show as what active sessions wait for.
+    fn waits(&self, cause: Cause, what: &str, columns: &[&str], also: &[&str]) -> Option<Finding> {
+        let share = self.share_of_active(columns)?;
+        let is_cause = share.inside >= WAIT_SHARE_MIN && share.is_times_outside(TIMES_OUTSIDE);
+        is_cause.then(|| finding(cause, share.inside, [vec![self.percent(what, share)], self.evidence(also)].concat()))
+    }
+}
+
+fn finding(cause: Cause, strength: f64, evidence: Vec<Evidence>) -> Finding {
+    Finding { cause, strength: strength.clamp(0.0, 1.0), evidence, confirmation: None }
+}
+
+fn lock_waits(view: &View<'_>) -> Option<Finding> {
+    view.waits(
+        Cause::LockWaits,
+        "active sessions that wait for a lock",
+        &["wait.Lock"],
+        &[metrics::BLOCKED, metrics::IDLE_IN_TRANSACTION],
+    )
+}
+
+fn replica_waits(view: &View<'_>) -> Option<Finding> {
+    let columns = ["event.IPC.SyncRep"];
+    let what = "active sessions that wait for a standby";
+    view.waits(Cause::ReplicaWaits, what, &columns, &[metrics::REPLICA_LAG])
+}
+
+/// PostgreSQL 17 spells these events anew.
+fn wal_sync(view: &View<'_>) -> Option<Finding> {
+    let columns = [
+        "event.IO.WALSync",
+        "event.IO.WalSync",
+        "event.IO.WALWrite",
+        "event.IO.WalWrite",
+        "event.LWLock.WALWrite",
+    ];
+    let what = "active sessions that wait for the write-ahead log";
+    view.waits(Cause::WalSync, what, &columns, &[metrics::WAL_BYTES, metrics::DISK_WRITES, metrics::DISK_BUSY])
+}
+
+fn sleep(view: &View<'_>) -> Option<Finding> {
+    view.waits(Cause::Sleep, "active sessions that sleep", &["event.Timeout.PgSleep"], &[])
+}
+
+/// A checkpoint runs, and sessions wait for input and output more than before it, or the disk writes more.
+fn checkpoint_writes(view: &View<'_>) -> Option<Finding> {
+    let running = view.pair(metrics::CHECKPOINT)?;
+    if running.inside < 0.5 || !running.is_times_outside(1.5) {
+        return None;
+    }
+    let waits = view.share_of_active(&["wait.IO", "event.LWLock.WALWrite", "event.LWLock.BufferContent"]);
+    let waits = waits.filter(|share| share.inside >= 0.2 && share.is_times_outside(1.5));
+    let pressure = view.pair(metrics::PRESSURE_IO).filter(|share| share.inside >= 20.0 && share.is_times_outside(1.5));
+    if waits.is_none() && pressure.is_none() {
+        return None;
+    }
+    let strength = waits.map_or(0.0, |share| share.inside).max(pressure.map_or(0.0, |share| share.inside / 100.0));
+    let waiting = waits.map(|share| view.percent("active sessions that wait for input and output", share));
+    let columns = [
+        metrics::CHECKPOINT,
+        metrics::CHECKPOINT_BUFFERS,
+        metrics::DISK_WRITES,
+        metrics::DISK_BUSY,
+        metrics::PRESSURE_IO,
+    ];
+    Some(finding(Cause::CheckpointWrites, strength, waiting.into_iter().chain(view.evidence(&columns)).collect()))
+}
+
+/// The share of the write-ahead log that images of pages of 8 kB make up says how much they explain.
+fn full_page_images(view: &View<'_>) -> Option<Finding> {
+    let images = view.pair(metrics::WAL_IMAGES_PER_TX)?;
+    if images.inside < 0.05 || !images.is_times_outside(IMAGES_TIMES) {
+        return None;
+    }
+    let mb_per_s = view.inside(metrics::WAL_BYTES)?;
+    let of_images_mb = view.inside(metrics::WAL_IMAGES)? * 8192.0 / 1e6;
+    let share = if mb_per_s > 0.0 { (of_images_mb / mb_per_s).min(1.0) } else { 0.0 };
+    // More log alone stops nobody; it does where writing is what is scarce.
+    let busy = view.inside(metrics::PRESSURE_IO).map_or(0.5, |percent| (percent / 50.0).clamp(0.2, 1.0));
+    let columns = [metrics::WAL_IMAGES_PER_TX, metrics::WAL_IMAGES, metrics::WAL_BYTES, metrics::WAL_BYTES_PER_TX];
+    Some(finding(Cause::FullPageImages, 0.8 * share * busy, view.evidence(&columns)))
+}
+
+fn io_cap(view: &View<'_>) -> Option<Finding> {
+    let columns = [
+        metrics::GROUP_READS,
+        metrics::GROUP_WRITES,
+        metrics::DISK_READS,
+        metrics::DISK_WRITES,
+        metrics::DISK_BUSY,
+        metrics::PRESSURE_IO,
+    ];
+    if let Some(iops_max) = view.circumstances.iops_max {
+        let (used, column) = [(metrics::GROUP_READS, metrics::DISK_READS), (metrics::GROUP_WRITES, metrics::DISK_WRITES)]
+            .into_iter()
+            .filter_map(|(group, disk)| {
+                let column = if view.inside(group).is_some() { group } else { disk };
+                Some((view.pair(column)?, column))
+            })
+            .max_by(|(a, _), (b, _)| a.inside.total_cmp(&b.inside))?;
+        let share = used.inside / iops_max;
+        let is_cause = share >= CAP_SHARE && used.outside_or_zero() < CAP_SHARE * iops_max;
+        let cap = Evidence {
+            what: format!("of the {iops_max:.0} requests a second that are allowed, used ({column})"),
+            unit: "%".to_owned(),
+            inside: 100.0 * share,
+            outside: used.outside.map(|requests| 100.0 * requests / iops_max),
+        };
+        return is_cause.then(|| finding(Cause::IoCap, 0.95, [vec![cap], view.evidence(&columns)].concat()));
+    }
+    let busy = view.pair(metrics::DISK_BUSY)?;
+    let is_cause = busy.inside >= DISK_BUSY_PERCENT && busy.outside_or_zero() < 0.8 * DISK_BUSY_PERCENT;
+    is_cause.then(|| finding(Cause::IoCap, 0.5, view.evidence(&columns)))
+}
+
+fn cpu_throttling(view: &View<'_>) -> Option<Finding> {
+    let throttled = view.pair(metrics::THROTTLED)?;
+    let is_cause = throttled.inside >= THROTTLED_PERCENT && throttled.is_times_outside(1.5);
+    let columns = [metrics::THROTTLED, metrics::CPU_POSTGRES, metrics::ON_CPU];
+    is_cause.then(|| finding(Cause::CpuThrottling, throttled.inside / 100.0, view.evidence(&columns)))
+}
+
+/// By other processes of the machine, or by the host that it runs on.
+fn cpu_taken(view: &View<'_>) -> Option<Finding> {
+    let cores = view.circumstances.cores.max(1.0);
+    let taken = |mean: &dyn Fn(&str) -> Option<f64>| {
+        let others = mean(metrics::CPU_OTHERS)?;
+        Some(others / cores + mean(metrics::CPU_STEAL).unwrap_or(0.0) / 100.0)
+    };
+    let inside = taken(&|column| view.inside(column))?;
+    let outside = taken(&|column| view.outside(column)).unwrap_or(0.0);
+    let is_cause = inside - outside >= TAKEN_SHARE;
+    let columns = [metrics::CPU_OTHERS, metrics::CPU_STEAL, metrics::CPU_POSTGRES, metrics::PRESSURE_CPU];
+    is_cause.then(|| finding(Cause::CpuTaken, inside, view.evidence(&columns)))
+}
+
+/// Circumstantial: a worker was there and was not before. What it did shows in the other rules.
+fn autovacuum(view: &View<'_>) -> Option<Finding> {
+    let workers = view.pair(metrics::AUTOVACUUM)?;
+    let is_cause = workers.inside >= 0.5 && workers.is_times_outside(TIMES_OUTSIDE);
+    let columns = [metrics::AUTOVACUUM, metrics::DISK_READS, metrics::DISK_WRITES, metrics::WAL_BYTES];
+    is_cause.then(|| finding(Cause::Autovacuum, 0.3, view.evidence(&columns)))
+}
+
+/// The server's sessions had nothing to do, and did before.
+fn client(view: &View<'_>) -> Option<Finding> {
+    let active = view.pair(metrics::ACTIVE)?;
+    let ordinary = active.outside.filter(|ordinary| *ordinary >= 0.5)?;
+    let share = active.inside / ordinary;
+    let columns = [metrics::ACTIVE, metrics::IDLE_IN_TRANSACTION, metrics::CPU_PGBENCH, metrics::CPU_IDLE];
+    (share <= ASKED_SHARE).then(|| finding(Cause::Client, 1.0 - share, view.evidence(&columns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A turn of 20 s whose stall is from second 10 to 14; columns as (name, outside, inside).
+    fn causes(columns: &[(&str, f64, f64)]) -> Vec<Cause> {
+        let circumstances = Circumstances { iops_max: Some(400.0), cores: 2.0 };
+        causes_in(columns, circumstances)
+    }
+
+    fn causes_in(columns: &[(&str, f64, f64)], circumstances: Circumstances) -> Vec<Cause> {
+        let mut samples = Samples::default();
+        for second in 1..=20 {
+            samples.t_s.push(f64::from(second));
+            for (column, outside, inside) in columns {
+                let is_inside = (11..=14).contains(&second);
+                samples.put(column, if is_inside { *inside } else { *outside });
+            }
+        }
+        let mut stalls = [Stall {
+            from_s: 10.0,
+            to_s: 14.0,
+            tps: 10.0,
+            ordinary_tps: 100.0,
+            max_ms: None,
+            findings: Vec::new(),
+        }];
+        attribute(&mut stalls, &samples, circumstances);
+        stalls[0].findings.iter().map(|finding| finding.cause).collect()
+    }
+
+    #[test]
+    fn what_sessions_wait_for() {
+        let of = |event: &str| causes(&[(metrics::ACTIVE, 8.0, 16.0), (event, 0.5, 15.0)]);
+        assert_eq!(of("wait.Lock"), [Cause::LockWaits]);
+        assert_eq!(of("event.IPC.SyncRep"), [Cause::ReplicaWaits]);
+        assert_eq!(of("event.IO.WALSync"), [Cause::WalSync]);
+        assert_eq!(of("event.IO.WalSync"), [Cause::WalSync]);
+        assert_eq!(of("event.Timeout.PgSleep"), [Cause::Sleep]);
+        assert_eq!(of("event.IO.DataFileRead"), [Cause::Unknown]);
+    }
+
+    #[test]
+    fn what_was_there_all_the_time_explains_nothing() {
+        assert_eq!(causes(&[(metrics::ACTIVE, 16.0, 16.0), ("wait.Lock", 12.0, 15.0)]), [Cause::Unknown]);
+        assert_eq!(causes(&[(metrics::THROTTLED, 90.0, 95.0)]), [Cause::Unknown]);
+        assert_eq!(causes(&[(metrics::GROUP_WRITES, 399.0, 400.0)]), [Cause::Unknown]);
+    }
+
+    #[test]
+    fn a_checkpoint_that_uses_the_limit_up() {
+        let found = causes(&[
+            (metrics::ACTIVE, 4.0, 16.0),
+            ("wait.IO", 0.2, 11.0),
+            (metrics::CHECKPOINT, 0.0, 1.0),
+            (metrics::GROUP_WRITES, 120.0, 398.0),
+            (metrics::WAL_IMAGES_PER_TX, 0.01, 1.2),
+            (metrics::WAL_IMAGES, 10.0, 200.0),
+            (metrics::WAL_BYTES, 1.0, 2.0),
+        ]);
+        assert_eq!(found, [Cause::IoCap, Cause::CheckpointWrites, Cause::FullPageImages]);
+    }
+
+    #[test]
+    fn processors() {
+        assert_eq!(causes(&[(metrics::THROTTLED, 2.0, 80.0)]), [Cause::CpuThrottling]);
+        assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 1.4)]), [Cause::CpuTaken]);
+        assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.1), (metrics::CPU_STEAL, 1.0, 60.0)]), [Cause::CpuTaken]);
+        assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.5)]), [Cause::Unknown]);
+    }
+
+    #[test]
+    fn a_disk_without_a_known_limit() {
+        let found = causes_in(&[(metrics::DISK_BUSY, 20.0, 99.0)], Circumstances { iops_max: None, cores: 2.0 });
+        assert_eq!(found, [Cause::IoCap]);
+    }
+
+    #[test]
+    fn others() {
+        assert_eq!(causes(&[(metrics::AUTOVACUUM, 0.0, 1.0)]), [Cause::Autovacuum]);
+        assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2)]), [Cause::Client]);
+        assert_eq!(causes(&[]), [Cause::Unknown]);
+    }
+
+    #[test]
+    fn evidence_has_both_sides() {
+        let mut samples = Samples::default();
+        for (t_s, waiting) in [(1.0, 0.0), (2.0, 4.0)] {
+            samples.t_s.push(t_s);
+            samples.put(metrics::ACTIVE, 4.0);
+            samples.put("wait.Lock", waiting);
+        }
+        let mut stalls =
+            [Stall { from_s: 1.0, to_s: 2.0, tps: 0.0, ordinary_tps: 9.0, max_ms: None, findings: Vec::new() }];
+        attribute(&mut stalls, &samples, Circumstances::default());
+        let evidence = &stalls[0].findings[0].evidence[0];
+        assert_eq!((evidence.inside, evidence.outside), (100.0, Some(0.0)));
+    }
+
+    #[test]
+    fn classes_of_waits_have_one_prefix() {
+        assert!(metrics::ON_CPU.starts_with(WAIT) && !WAIT.starts_with(EVENT));
+    }
+}
