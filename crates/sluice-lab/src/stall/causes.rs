@@ -5,10 +5,7 @@
 //! Rules know nothing of each other; several may be right, as when a checkpoint's writes use up an I/O limit.
 
 use super::{Cause, Evidence, Finding, Stall};
-use crate::{
-    result::Samples,
-    sample::metrics::{self, EVENT, WAIT},
-};
+use crate::{result::Samples, sample::metrics};
 
 /// What a rule may know besides the samples.
 #[derive(Clone, Copy, Debug, Default)]
@@ -180,13 +177,8 @@ fn replica_waits(view: &View<'_>) -> Option<Finding> {
 
 /// PostgreSQL 17 spells these events anew.
 fn wal_sync(view: &View<'_>) -> Option<Finding> {
-    let columns = [
-        "event.IO.WALSync",
-        "event.IO.WalSync",
-        "event.IO.WALWrite",
-        "event.IO.WalWrite",
-        "event.LWLock.WALWrite",
-    ];
+    let columns =
+        ["event.IO.WALSync", "event.IO.WalSync", "event.IO.WALWrite", "event.IO.WalWrite", "event.LWLock.WALWrite"];
     let what = "active sessions that wait for the write-ahead log";
     view.waits(Cause::WalSync, what, &columns, &[metrics::WAL_BYTES, metrics::DISK_WRITES, metrics::DISK_BUSY])
 }
@@ -244,13 +236,14 @@ fn io_cap(view: &View<'_>) -> Option<Finding> {
         metrics::PRESSURE_IO,
     ];
     if let Some(iops_max) = view.circumstances.iops_max {
-        let (used, column) = [(metrics::GROUP_READS, metrics::DISK_READS), (metrics::GROUP_WRITES, metrics::DISK_WRITES)]
-            .into_iter()
-            .filter_map(|(group, disk)| {
-                let column = if view.inside(group).is_some() { group } else { disk };
-                Some((view.pair(column)?, column))
-            })
-            .max_by(|(a, _), (b, _)| a.inside.total_cmp(&b.inside))?;
+        let (used, column) =
+            [(metrics::GROUP_READS, metrics::DISK_READS), (metrics::GROUP_WRITES, metrics::DISK_WRITES)]
+                .into_iter()
+                .filter_map(|(group, disk)| {
+                    let column = if view.inside(group).is_some() { group } else { disk };
+                    Some((view.pair(column)?, column))
+                })
+                .max_by(|(a, _), (b, _)| a.inside.total_cmp(&b.inside))?;
         let share = used.inside / iops_max;
         let is_cause = share >= CAP_SHARE && used.outside_or_zero() < CAP_SHARE * iops_max;
         let cap = Evidence {
@@ -323,14 +316,8 @@ mod tests {
                 samples.put(column, if is_inside { *inside } else { *outside });
             }
         }
-        let mut stalls = [Stall {
-            from_s: 10.0,
-            to_s: 14.0,
-            tps: 10.0,
-            ordinary_tps: 100.0,
-            max_ms: None,
-            findings: Vec::new(),
-        }];
+        let mut stalls =
+            [Stall { from_s: 10.0, to_s: 14.0, tps: 10.0, ordinary_tps: 100.0, max_ms: None, findings: Vec::new() }];
         attribute(&mut stalls, &samples, circumstances);
         stalls[0].findings.iter().map(|finding| finding.cause).collect()
     }
@@ -401,10 +388,5 @@ mod tests {
         attribute(&mut stalls, &samples, Circumstances::default());
         let evidence = &stalls[0].findings[0].evidence[0];
         assert_eq!((evidence.inside, evidence.outside), (100.0, Some(0.0)));
-    }
-
-    #[test]
-    fn classes_of_waits_have_one_prefix() {
-        assert!(metrics::ON_CPU.starts_with(WAIT) && !WAIT.starts_with(EVENT));
     }
 }

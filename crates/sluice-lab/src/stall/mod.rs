@@ -10,7 +10,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{causes::attribute, detect::detect};
+pub use self::{
+    causes::{Circumstances, attribute},
+    detect::detect,
+};
 
 /// A stretch of a turn in which the load did much less than in the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
