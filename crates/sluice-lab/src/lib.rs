@@ -4,8 +4,11 @@
 //! pgbench makes the load, since its figures need no trust in us; what is added stands in one module each. The pool is
 //! known only as a process with a configuration file, as users know it.
 
+pub mod compare;
 pub mod reference;
+pub mod report;
 pub mod result;
 pub mod sample;
 pub mod stall;
 pub mod stats;
+pub mod table;

@@ -1,0 +1,87 @@
+//! What is not the same around runs: machines, servers, settings, the scenario.
+
+use std::collections::BTreeSet;
+
+use super::Named;
+use crate::{
+    report::number::{bytes, count, trimmed},
+    result::{Machine, RunResult, Server},
+};
+
+/// Something that is not the same for all runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What it is.
+    pub what: String,
+    /// Whether it makes them different machines.
+    pub is_of_machine: bool,
+    /// As each run has it, in their order.
+    pub values: Vec<String>,
+}
+
+/// For what a run does not have.
+const NONE: &str = "–";
+
+/// All of them: machines first.
+pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    let mut compare = |what: String, is_of_machine: bool, values: Vec<String>| {
+        if values.windows(2).any(|pair| pair[0] != pair[1]) {
+            differences.push(Difference { what, is_of_machine, values });
+        }
+    };
+    for (what, of) in OF_MACHINE {
+        compare(what.to_owned(), true, runs.iter().map(|run| of(&run.result.machine)).collect());
+    }
+    for (what, of) in OF_RUN {
+        compare(what.to_owned(), false, runs.iter().map(|run| of(run.result)).collect());
+    }
+    let shared: BTreeSet<&String> = runs.iter().flat_map(|run| run.result.servers.keys()).collect();
+    for target in shared {
+        let servers: Vec<Option<&Server>> = runs.iter().map(|run| run.result.servers.get(target)).collect();
+        // What only one run had is a matter of cases.
+        if servers.iter().flatten().count() < 2 {
+            continue;
+        }
+        let values = |of: &dyn Fn(&Server) -> String| -> Vec<String> {
+            servers.iter().map(|server| server.map_or_else(|| NONE.to_owned(), of)).collect()
+        };
+        compare(format!("versions ({target})"), false, values(&|server| server.versions.join("; ")));
+        let names: BTreeSet<&String> = servers.iter().flatten().flat_map(|server| server.settings.keys()).collect();
+        for name in names {
+            let of = |server: &Server| server.settings.get(name).map_or("default", String::as_str).to_owned();
+            compare(format!("{name} ({target})"), false, values(&of));
+        }
+        compare(format!("size of the database ({target})"), false, values(&rounded_size));
+    }
+    differences
+}
+
+/// Facts of a machine that make it another one.
+const OF_MACHINE: [(&str, fn(&Machine) -> String); 7] = [
+    ("processor", |machine| machine.cpu.clone()),
+    ("cores", |machine| machine.cores.to_string()),
+    ("memory", |machine| format!("{} GB", trimmed(machine.memory_mb as f64 / 1024.0, 1))),
+    ("processors allowed", |machine| machine.group.cpus.map_or_else(|| NONE.to_owned(), |cpus| trimmed(cpus, 2))),
+    ("memory allowed", |machine| {
+        machine.group.memory_mb.map_or_else(|| NONE.to_owned(), |mb| format!("{} MB", count(mb)))
+    }),
+    ("system", |machine| machine.system.clone()),
+    ("kernel", |machine| machine.kernel.clone()),
+];
+
+/// Facts of a run besides.
+const OF_RUN: [(&str, fn(&RunResult) -> String); 3] = [
+    ("scenario", |result| result.scenario.name.clone()),
+    ("data", |result| result.scenario.data.clone()),
+    ("Sluice", |result| result.version.clone()),
+];
+
+/// Two digits: tables grow while they are used.
+fn rounded_size(server: &Server) -> String {
+    let rounded = |size: u64| {
+        let unit = 10_u64.pow(size.max(1).ilog10().saturating_sub(1));
+        bytes((size + unit / 2) / unit * unit)
+    };
+    server.database_bytes.map_or_else(|| NONE.to_owned(), rounded)
+}

@@ -1,0 +1,76 @@
+//! The figures of a turn as named columns: what tables, files and comparisons have in common.
+
+use crate::result::Figures;
+
+/// A figure, by the name that it has in files, and what people read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    /// As in [`Figures`].
+    pub(crate) name: &'static str,
+    /// For people.
+    pub(crate) title: &'static str,
+    /// Its unit; empty where the title says it.
+    pub(crate) unit: &'static str,
+    /// Takes it.
+    pub(crate) of: fn(&Figures) -> Option<f64>,
+}
+
+/// Columns, each a constant and in one list.
+macro_rules! columns {
+    ($($constant:ident = $name:literal, $title:literal, $unit:literal, $of:expr;)*) => {
+        $(pub(crate) const $constant: Column = Column { name: $name, title: $title, unit: $unit, of: $of };)*
+
+        /// All of them, in the order of [`Figures`].
+        pub(crate) const ALL: &[Column] = &[$($constant),*];
+    };
+}
+
+columns! {
+    SECONDS = "seconds", "time", "s", |figures| Some(figures.seconds);
+    TRANSACTIONS = "transactions", "transactions", "", |figures| Some(figures.transactions as f64);
+    TPS = "tps", "tps", "", |figures| Some(figures.tps);
+    TPS_TRIMMED = "tps_trimmed", "trimmed", "tps", |figures| figures.tps_trimmed;
+    QPS = "qps", "qps", "", |figures| figures.qps;
+    MEAN = "mean_ms", "mean", "ms", |figures| Some(figures.mean_ms);
+    STDDEV = "stddev_ms", "stddev", "ms", |figures| Some(figures.stddev_ms);
+    P50 = "p50_ms", "p50", "ms", |figures| Some(figures.p50_ms);
+    P90 = "p90_ms", "p90", "ms", |figures| Some(figures.p90_ms);
+    P99 = "p99_ms", "p99", "ms", |figures| Some(figures.p99_ms);
+    P99_9 = "p99_9_ms", "p99.9", "ms", |figures| Some(figures.p99_9_ms);
+    MAX = "max_ms", "max", "ms", |figures| Some(figures.max_ms);
+    SQL = "sql_ms", "SQL inside", "ms", |figures| figures.sql_ms;
+    BEGIN = "begin_ms", "BEGIN", "ms", |figures| figures.begin_ms;
+    END = "end_ms", "END", "ms", |figures| figures.end_ms;
+    OPEN = "open_s", "open all", "s", |figures| Some(figures.open_s);
+    CLOSE = "close_s", "close all", "s", |figures| figures.close_s;
+    FAILED = "failed", "failed", "", |figures| Some(figures.failed as f64);
+    RETRIED = "retried", "retried", "", |figures| Some(figures.retried as f64);
+    SKIPPED = "skipped", "skipped", "", |figures| Some(figures.skipped as f64);
+    POSTGRES_CPU = "postgres_cpu_us_per_tx", "PostgreSQL CPU", "µs/tx", |figures| figures.postgres_cpu_us_per_tx;
+    POOL_CPU = "pool_cpu_us_per_tx", "pool CPU", "µs/tx", |figures| figures.pool_cpu_us_per_tx;
+    POOL_RSS = "pool_rss_kb", "pool memory", "kB", |figures| figures.pool_rss_kb.map(|kb| kb as f64);
+    SAMPLER_CPU = "sampler_cpu_percent", "sampler CPU", "%", |figures| figures.sampler_cpu_percent;
+}
+
+/// PostgreSQL's processor time and the pool's together.
+pub(crate) const CPU: Column = Column {
+    name: "cpu_us_per_tx",
+    title: "CPU",
+    unit: "µs/tx",
+    of: |figures| Some(figures.postgres_cpu_us_per_tx? + figures.pool_cpu_us_per_tx.unwrap_or(0.0)),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_column() {
+        let figures = serde_json::to_value(Figures::default()).expect("JSON");
+        let mut fields: Vec<&str> = figures.as_object().expect("an object").keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = ALL.iter().map(|column| column.name).collect();
+        fields.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(names, fields);
+    }
+}
