@@ -180,7 +180,7 @@ impl Comparison<'_> {
     fn table(&self) -> Table {
         let mut head: Vec<Heading> = ["case", "run"].map(|title| Heading::new(title, "")).into();
         for column in COMPARED {
-            head.extend([Heading::of(column), Heading::against(self.runs[0].name)]);
+            head.extend([Heading::of(column), Heading::against("first")]);
         }
         let mut rows = Vec::new();
         for case in &self.shared {

@@ -1,5 +1,7 @@
 //! The page of a comparison.
 
+use std::fmt::Display;
+
 use super::Comparison;
 use crate::{
     report::{
@@ -25,10 +27,17 @@ pub(super) fn html(comparison: &Comparison<'_>) -> String {
         html.leaf("p", &[("class", &"kicker")], "Runs compared");
         let names: Vec<&str> = comparison.runs.iter().map(|run| run.name).collect();
         html.leaf("h1", &[], names.join(" against "));
+        let sentences = comparison.sentences();
         let is_other = comparison.differences.iter().any(|difference| difference.is_of_machine);
-        html.element("div", &[("class", if is_other { &"warning" } else { &"verdict" })], |html| {
-            comparison.sentences().iter().for_each(|sentence| html.leaf("p", &[], sentence));
-        });
+        let (warnings, findings) = sentences.split_at(usize::from(is_other));
+        for (class, sentences) in [("warning", warnings), ("verdict", findings)] {
+            if !sentences.is_empty() {
+                let of_class: [(&str, &dyn Display); 1] = [("class", &class)];
+                html.element("div", &of_class, |html| {
+                    sentences.iter().for_each(|sentence| html.leaf("p", &[], sentence));
+                });
+            }
+        }
         html.element("ul", &[("class", &"about")], |html| {
             for run in &comparison.runs {
                 let (result, when) = (run.result, moment(run.result.started_unix_s));

@@ -7,7 +7,10 @@ use super::{
     outline::{Load, Outline},
     stalls::Stalled,
 };
-use crate::{result::CaseKey, table::table};
+use crate::{
+    result::{CaseKey, Outcome, Turn},
+    table::table,
+};
 
 /// A table; each row has as many cells as there are headings.
 #[derive(Clone, Debug)]
@@ -186,11 +189,13 @@ fn case_row(outline: &Outline<'_>, case: &CaseKey) -> Vec<Cell> {
     let of = |column| Cell::figure(outline.median(case, column));
     let ratio = outline.first_of(case).filter(|first| *first != case);
     let ratio = ratio.and_then(|first| outline.result.ratio(case, first, columns::TPS.of));
+    let tps = outline.median(case, columns::TPS).map(|tps| figure(Some(tps)));
+    let tps = tps.unwrap_or_else(|| not_measured(outline, case).to_owned());
     let mut row = vec![
         Cell::Text(case.variant.clone()),
         Cell::Number(count(case.clients)),
         Cell::Named { name: case.target.clone(), class: outline.colour(&case.target) },
-        of(columns::TPS),
+        Cell::Number(tps),
         Cell::Number(times(ratio)),
         Cell::Number(spread(outline, case)),
     ];
@@ -200,6 +205,12 @@ fn case_row(outline: &Outline<'_>, case: &CaseKey) -> Vec<Cell> {
     let stalled_percent = (stalled.count > 0).then(|| 100.0 * stalled.share());
     row.extend([Cell::figure(failed), Cell::figure(stalled_percent)]);
     row
+}
+
+/// Why a case has no figures, in a word.
+fn not_measured(outline: &Outline<'_>, case: &CaseKey) -> &'static str {
+    let is_broken = |turn: &Turn| turn.case == *case && matches!(turn.outcome, Outcome::Broken(_));
+    if outline.result.turns.iter().any(is_broken) { "broke" } else { "skipped" }
 }
 
 /// "2,690–2,790", if there were several turns.

@@ -166,8 +166,8 @@ fn stalled(outline: &Outline<'_>) -> Option<String> {
     let place = if cases.len() == 1 { String::new() } else { format!(" ({})", label(case)) };
     let others = match stalled.len() - 1 {
         0 => String::new(),
-        1 => " One other case stalled for less of its time.".to_owned(),
-        others => format!(" {others} other cases stalled for less of their time."),
+        1 => " One other case stalled too.".to_owned(),
+        others => format!(" {others} other cases stalled too."),
     };
     Some(format!("It stalled for {}{place}: {}.{others}", worst.time(), worst.reasons()))
 }

@@ -1,5 +1,5 @@
-//! Pages in a real browser: on a phone, on a desk, on paper, in the light and in the dark. The pictures are kept in
-//! `target/tmp/report/browser`, for people to look at.
+//! Pages in a real browser: on a phone, on a desk, on paper, in the light and in the dark. With `SLUICE_PICTURES=1`
+//! pictures are taken, for people to look at: `target/tmp/report/browser`.
 
 use std::{fs, path::Path};
 
@@ -63,7 +63,9 @@ fn look_at(browser: &mut Chromium, folder: &Path, name: &str, page: &str, plots_
         for event in events {
             quiet(&what, &file, &event);
         }
-        fs::write(folder.join(format!("{name}-{}.png", view.name)), browser.picture()).expect("the picture");
+        if std::env::var_os("SLUICE_PICTURES").is_some() {
+            fs::write(folder.join(format!("{name}-{}.png", view.name)), browser.picture()).expect("the picture");
+        }
         let seen = browser.evaluate(LOOK);
         assert_eq!(seen["scrolls"], false, "{what} scrolls sideways: {seen:#}");
         for list in ["outside", "cut", "crossing", "flat"] {

@@ -122,7 +122,9 @@ impl Chromium {
         if !self.session.is_null() {
             request["sessionId"] = self.session.clone();
         }
-        self.requests.write_all(format!("{request}\0").as_bytes()).expect("Chromium listens");
+        self.requests
+            .write_all(format!("{request}\0").as_bytes())
+            .expect("chromium listens (scripts/test-deps.sh installs it)");
         loop {
             let message = self.next(method);
             if message["id"] == self.last_id {

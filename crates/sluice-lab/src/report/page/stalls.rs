@@ -105,6 +105,9 @@ fn remedy(html: &mut Html, cause: Cause) {
 }
 
 fn certainty(finding: &Finding) -> String {
+    if finding.cause == Cause::Unknown {
+        return String::new();
+    }
     let explains = match finding.strength {
         strength if strength > 0.0 => format!("explains about {} %; ", trimmed(100.0 * strength, 0)),
         _ => String::new(),
