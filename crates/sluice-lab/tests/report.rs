@@ -6,6 +6,7 @@ mod report {
     mod compare;
     mod files;
     mod page;
+    mod reference;
     mod sample;
     mod verdict;
 }

@@ -57,8 +57,11 @@ pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
     differences
 }
 
+/// A fact: what it is, and how to take it.
+type Fact<T> = (&'static str, fn(&T) -> String);
+
 /// Facts of a machine that make it another one.
-const OF_MACHINE: [(&str, fn(&Machine) -> String); 7] = [
+const OF_MACHINE: [Fact<Machine>; 7] = [
     ("processor", |machine| machine.cpu.clone()),
     ("cores", |machine| machine.cores.to_string()),
     ("memory", |machine| format!("{} GB", trimmed(machine.memory_mb as f64 / 1024.0, 1))),
@@ -71,7 +74,7 @@ const OF_MACHINE: [(&str, fn(&Machine) -> String); 7] = [
 ];
 
 /// Facts of a run besides.
-const OF_RUN: [(&str, fn(&RunResult) -> String); 3] = [
+const OF_RUN: [Fact<RunResult>; 3] = [
     ("scenario", |result| result.scenario.name.clone()),
     ("data", |result| result.scenario.data.clone()),
     ("Sluice", |result| result.version.clone()),

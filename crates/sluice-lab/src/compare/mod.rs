@@ -4,16 +4,17 @@
 //! is for the reader, who is told.
 
 mod differences;
+mod names;
 mod page;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use thiserror::Error;
 
-pub use self::differences::Difference;
+pub use self::{differences::Difference, names::names_of};
 use crate::{
     report::{
-        Cell, Heading, Table,
+        self, Cell, Heading, ReportError, Table,
         colour::colour,
         columns::{self, Column},
         number::{figure, times},
@@ -118,6 +119,11 @@ impl Comparison<'_> {
     /// The page, in the style of reports.
     pub fn html(&self) -> String {
         page::html(self)
+    }
+
+    /// Writes the page.
+    pub fn write(&self, path: &Path) -> Result<(), ReportError> {
+        report::replace(path, self.html().as_bytes())
     }
 
     /// What must be known before any figure: machines, servers; then what the figures come to.

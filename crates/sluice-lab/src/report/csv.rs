@@ -6,8 +6,11 @@ use ::csv::Writer;
 use super::columns;
 use crate::result::{Outcome, RunResult, Second, Turn};
 
+/// A figure of a second: its name, and how to take it.
+type OfSecond = (&'static str, fn(&Second) -> Option<f64>);
+
 /// A second's figures, by the names that they have beside samples.
-const SECONDS: [(&str, fn(&Second) -> Option<f64>); 8] = [
+const SECONDS: [OfSecond; 8] = [
     ("pgbench.span_s", |second| Some(second.span_s)),
     ("pgbench.tps", |second| Some(second.tps)),
     ("pgbench.mean_ms", |second| Some(second.mean_ms)),

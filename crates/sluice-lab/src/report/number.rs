@@ -5,7 +5,7 @@ use crate::table::show;
 /// A figure; none is a dash.
 pub(crate) fn figure(value: Option<f64>) -> String {
     match value {
-        Some(value) if value == 0.0 => "0".to_owned(),
+        Some(0.0) => "0".to_owned(),
         Some(value) if !value.is_finite() => "–".to_owned(),
         value => group(&show(value)),
     }

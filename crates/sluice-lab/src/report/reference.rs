@@ -127,9 +127,9 @@ fn ladder(outline: &Outline<'_>) -> Comparison {
     let gains = outline.variants.iter().filter_map(|variant| gain(outline, &steps, variant)).collect();
     Comparison {
         title: "The concurrency ladder as reported",
-        remark: "Reported from other, much larger hardware (scale 5000, up to 64 cores), \"gate\" being the pool that was \
-                 built into that server; transactions a second without head and tail. So the ratio says little by \
-                 itself: what counts is what the gate gains, and where.",
+        remark: "Reported from other hardware and a larger database (scale 5000), \"gate\" being the pool that was built \
+                 into that server; transactions a second without head and tail. So the ratio says little by itself: \
+                 what counts is what the gate gains, and where.",
         table: table(&["case", "figure", "reported at"], rows),
         series: Vec::new(),
         gains,
@@ -186,8 +186,8 @@ fn sync_matrix(outline: &Outline<'_>) -> Comparison {
     }
     Comparison {
         title: "The sync matrix as reported",
-        remark: "Reported from other, much larger hardware, of two and of three nodes with 64 clients. So the ratio says \
-                 little by itself: what counts is how workloads and commits compare with each other.",
+        remark: "Reported from other hardware, of two and of three nodes with 64 clients. So the ratio says little by \
+                 itself: what counts is how workloads and commits compare with each other.",
         table: table(&["case", "figure", "nodes there"], rows),
         series: Vec::new(),
         gains: Vec::new(),

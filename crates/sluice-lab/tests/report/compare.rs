@@ -5,6 +5,7 @@ use sluice_lab::{
     result::{Figures, RunResult},
 };
 
+use super::super::folder;
 use super::sample::{empty, figures, ladder, small, turn};
 
 /// Two runs: the second has other rates, and one case more.
@@ -102,6 +103,9 @@ fn what_can_not_be_compared() {
 fn names_of_files_are_escaped() {
     let (before, after) = two();
     let runs = [Named { name: "<b>", result: &before }, Named { name: "a&b", result: &after }];
-    let page = compare(&runs).expect("a comparison").html();
+    let comparison = compare(&runs).expect("a comparison");
+    let file = folder("compare").join("compare.html");
+    comparison.write(&file).expect("the page");
+    let page = std::fs::read_to_string(&file).expect("the page");
     assert!(!page.contains("<b></b>") && page.contains("&lt;b&gt; against a&amp;b"), "{page}");
 }

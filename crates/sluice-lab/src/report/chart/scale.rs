@@ -33,7 +33,7 @@ const TIME_STEPS_S: [f64; 16] =
 /// More ticks than these no time axis has.
 const TIME_TICKS_MAX: f64 = 7.0;
 /// Decades from which on only their powers of ten are written.
-const DECADES_MANY: i32 = 3;
+const DECADES_MANY: f64 = 2.5;
 /// More ticks than these on a logarithmic axis are too many for a phone.
 const LOG_TICKS_MANY: usize = 4;
 /// Powers of ten that an axis may span; what lies further down stands on its edge.
@@ -79,7 +79,7 @@ impl Axis {
             from = round_down(from * 0.99);
         }
         let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
-        let factors: &[f64] = if last - first >= DECADES_MANY { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let factors: &[f64] = if (to / from).log10() > DECADES_MANY { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let values = (first..=last).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
         let values = values.filter(|value| *value >= 0.999 * from && *value <= 1.001 * to);
         let mut axis = Self::with_ticks(Scale::Log { from, to }, values);
