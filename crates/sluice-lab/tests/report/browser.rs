@@ -7,7 +7,7 @@ use serde_json::Value;
 use sluice_lab::{
     compare::{Named, compare},
     report::html,
-    result::RunResult,
+    result::{Outcome, RunResult, Turn},
 };
 
 use super::{
@@ -108,6 +108,10 @@ fn compared() -> String {
     let (before, mut after) = (ladder(), ladder());
     after.machine.cpu = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz".to_owned();
     after.turns.retain(|turn| turn.case.clients != 128);
+    let is_measured = |turn: &&mut Turn| matches!(turn.outcome, Outcome::Measured(_));
+    for turn in after.turns.iter_mut().filter(is_measured) {
+        super::sample::measured(turn).figures.tps *= 1.15;
+    }
     let runs = [Named { name: "2026-01-01", result: &before }, Named { name: "2026-02-01", result: &after }];
     compare(&runs).expect("a comparison").html()
 }

@@ -18,7 +18,11 @@ pub(crate) fn document(title: &str, main: &Html, data: Option<(&'static str, &st
     html.literal(STYLE);
     html.literal("</style></head>\n<body>");
     html.element("main", &[], |html| html.push(main));
-    html.literal("\n<footer>Written by Sluice's laboratory. One file: it holds its own figures as JSON.</footer>\n");
+    html.literal("\n<footer>Written by Sluice's laboratory.");
+    if data.is_some() {
+        html.literal(" The file holds its own figures as JSON.");
+    }
+    html.literal("</footer>\n");
     if let Some((id, json)) = data {
         html.data(id, json);
     }
