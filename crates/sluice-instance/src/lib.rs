@@ -20,6 +20,7 @@ mod diagnosis;
 mod disk;
 mod event;
 mod files;
+mod name;
 mod orphans;
 mod pid_file;
 mod pool_file;

@@ -4,14 +4,11 @@
 
 use std::{
     env, fs, io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown},
-    },
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
-use crate::run_as::RunAs;
+use crate::{name, run_as::RunAs};
 
 /// `sizeof(sun_path)` without the closing zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -36,17 +33,12 @@ pub(crate) fn prepare(root: &Path, run_as: &RunAs) -> io::Result<PathBuf> {
 /// The choice itself; `system` is a folder for run-time files, if there is one.
 fn choose(root: &Path, system: Option<PathBuf>, uid: u32) -> PathBuf {
     let fits = |dir: &PathBuf| dir.as_os_str().len() + NAME_BYTES <= SOCKET_PATH_BYTES_MAX;
-    let hash = fnv1a(root.as_os_str().as_bytes());
-    [Some(root.join("run")), system.map(|dir| dir.join(format!("sluice-{hash:016x}")))]
+    let name = name::of(root);
+    [Some(root.join("run")), system.map(|dir| dir.join(&name))]
         .into_iter()
         .flatten()
         .find(fits)
-        .unwrap_or_else(|| PathBuf::from(format!("/tmp/sluice-{uid}-{hash:016x}")))
-}
-
-/// FNV-1a: the same name at every start, and no two directories of one machine with the same.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+        .unwrap_or_else(|| PathBuf::from(format!("/tmp/{name}-{uid}")))
 }
 
 /// A folder that is there already must be the user's, and closed to others: in `/tmp` anybody could have made it.
@@ -82,7 +74,7 @@ mod tests {
         assert_ne!(chosen, choose(Path::new(&format!("{long}x")), runtime(), 7));
 
         let chosen = choose(Path::new(&long), Some(PathBuf::from(&long)), 7);
-        assert!(chosen.to_str().unwrap().starts_with("/tmp/sluice-7-"), "{chosen:?}");
+        assert!(chosen.starts_with("/tmp") && chosen.to_str().unwrap().ends_with("-7"), "{chosen:?}");
         assert!(choose(Path::new(&long), None, 7).starts_with("/tmp"));
     }
 
