@@ -4,7 +4,7 @@
 
 use std::{fmt, path::PathBuf, process::ExitStatus, time::Duration};
 
-use crate::server::StopMode;
+use crate::{class::ClassReport, server::StopMode};
 
 /// Something worth telling. Steps that take long come with a beginning and an end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Event {
         /// How long it took.
         took: Duration,
     },
-    /// An earlier `initdb` was interrupted; what it left is removed.
+    /// An earlier run was interrupted; what it left is removed.
     RemovedLeftover {
         /// What was removed.
         path: PathBuf,
@@ -38,6 +38,11 @@ pub enum Event {
     EndedOrphans {
         /// How many.
         count: usize,
+    },
+    /// What is enforced of the instance's class; told at the first start, and when it has changed.
+    Class {
+        /// Each limit.
+        report: ClassReport,
     },
     /// A postmaster was started; it is not ready yet.
     Starting {
@@ -100,7 +105,7 @@ impl fmt::Display for Event {
             Self::Creating { pgdata } => write!(f, "creating the data directory {}", pgdata.display()),
             Self::Created { took } => write!(f, "created the data directory in {:.1} s", took.as_secs_f64()),
             Self::RemovedLeftover { path } => {
-                write!(f, "removed what an interrupted start had left in {}", path.display())
+                write!(f, "removed what an interrupted run had left in {}", path.display())
             }
             Self::StalePidFile { pid } => {
                 write!(f, "PostgreSQL was not shut down properly (postmaster.pid names process {pid}, which is gone)")
@@ -109,6 +114,10 @@ impl fmt::Display for Event {
                 write!(f, "waiting for the PostgreSQL of an earlier run (process {pid}) to end")
             }
             Self::EndedOrphans { count } => write!(f, "ended {count} PostgreSQL processes that had lost their parent"),
+            Self::Class { report } => {
+                write!(f, "{report}")?;
+                report.remedies().iter().try_for_each(|remedy| write!(f, "\n  {remedy}"))
+            }
             Self::Starting { pid } => write!(f, "starting PostgreSQL (process {pid})"),
             Self::StillStarting { waited, last_log_line } => {
                 write!(f, "PostgreSQL is not ready after {} s", waited.as_secs())?;

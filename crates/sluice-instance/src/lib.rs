@@ -5,7 +5,7 @@
 //! 1. [`Binaries::find`]: which PostgreSQL.
 //! 2. [`RunAs::resolve`]: as which system user (PostgreSQL refuses root).
 //! 3. [`DataDir::open`]: the directory, created once, locked against a second user, of the right major version.
-//! 4. [`Postgres::start`]: the server, kept alive until [`Postgres::stop`].
+//! 4. [`Postgres::start`]: the server, within its [`Class`], kept alive until [`Postgres::stop`].
 //! 5. [`bootstrap`](bootstrap::bootstrap): the first user and database, and the role by which the pool looks up
 //!    secrets.
 //! 6. [`PoolFile`]: the pool's configuration for this server.
@@ -15,6 +15,7 @@
 
 mod binaries;
 pub mod bootstrap;
+mod class;
 mod data_dir;
 mod diagnosis;
 mod disk;
@@ -32,6 +33,9 @@ mod tuning;
 
 pub use crate::{
     binaries::{Binaries, BinariesError, Version},
+    class::{
+        Class, ClassReport, Connections, Cpus, Iops, Limit, LimitError, Memory, Obstacle, Outcome, ReadBack,
+    },
     data_dir::{DataDir, DataDirError, DataDirSpec},
     diagnosis::Diagnosis,
     event::{Event, Observer, Silent},
@@ -39,5 +43,5 @@ pub use crate::{
     run_as::{RunAs, RunAsError},
     secret::Password,
     server::{Endpoint, Postgres, PostgresConfig, RestartPolicy, StartError, State, StopMode, StopReport},
-    tuning::{Host, POOL_SECRET, Tuning},
+    tuning::{Host, POOL_SECRET, PoolTooLarge, Tuning},
 };

@@ -3,11 +3,14 @@
 //! They go to `sluice.conf`, which `postgresql.conf` includes; what an operator sets below that line, or by
 //! `ALTER SYSTEM`, wins. Where the server listens is given on the command line instead, and always holds.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{fmt::Write, fs};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::bootstrap::{GATE, LOOKUP_USER};
+use crate::{
+    bootstrap::{GATE, LOOKUP_USER},
+    class::{Class, Hierarchies},
+};
 
 /// The file in PostgreSQL's directory with the secret by which the pool says where its clients are.
 pub const POOL_SECRET: &str = "sluice.secret";
@@ -15,22 +18,22 @@ pub const POOL_SECRET: &str = "sluice.secret";
 const MIB: u64 = 1 << 20;
 
 /// Connections beside the pool's: superusers, backups, monitoring, the pool's look-ups, replication.
-const RESERVE: u32 = 10;
+pub(crate) const RESERVE: u32 = 10;
 /// The pool's default.
 const CLIENTS_MAX: u32 = 10_000;
 /// Files that the pool has open beside its connections.
 const FILES_RESERVE: u64 = 256;
 /// PostgreSQL's own default, and Sluice's least.
 const CONNECTIONS_MIN: u32 = 100;
-/// PostgreSQL's default; more than a quarter of the memory helps no one.
-const SHARED_BUFFERS_MIN: u64 = 128 * MIB;
+/// A quarter of the smallest class.
+const SHARED_BUFFERS_MIN: u64 = 32 * MIB;
 /// The operating system's cache serves what is beyond; raise it on a machine that is PostgreSQL's alone.
 const SHARED_BUFFERS_MAX: u64 = 1024 * MIB;
 
 /// What the settings depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
-    /// Main memory in bytes, or the control group's limit if that is lower.
+    /// Main memory in bytes, or the lowest limit of the control groups that this process is in.
     pub memory_bytes: u64,
     /// Files that this process may have open at most, once it has raised its limit.
     pub open_files: u64,
@@ -39,11 +42,17 @@ pub struct Host {
 impl Host {
     /// This machine; a quantity that can't be read counts as small.
     pub fn current() -> Self {
-        let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
-        let total = parse_meminfo(&read("/proc/meminfo")).unwrap_or(512 * MIB);
-        let limit = read("/sys/fs/cgroup/memory.max").trim().parse().unwrap_or(u64::MAX);
+        let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo(&text)).unwrap_or(512 * MIB);
+        let limit = Hierarchies::current().memory_limit_bytes().unwrap_or(u64::MAX);
         let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
         Self { memory_bytes: total.min(limit), open_files }
+    }
+
+    /// As an instance of that class sees it.
+    #[must_use]
+    pub fn within(self, class: &Class) -> Self {
+        let limit = class.memory.map_or(u64::MAX, |memory| memory.bytes());
+        Self { memory_bytes: self.memory_bytes.min(limit), ..self }
     }
 }
 
@@ -52,6 +61,20 @@ fn parse_meminfo(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+/// The pool's servers do not fit into the class. Configuration; trying again does not help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a pool of {pool_size} does not fit into {connections} connections, of which {RESERVE} are kept for superusers, \
+     backups and monitoring\nchoose --pool-size {} at most, or --connections {} at least",
+    connections - RESERVE, pool_size.saturating_add(RESERVE)
+)]
+pub struct PoolTooLarge {
+    /// Servers a (database, user).
+    pub pool_size: u32,
+    /// The class's.
+    pub connections: u32,
 }
 
 /// The settings.
@@ -83,6 +106,18 @@ impl Tuning {
         }
     }
 
+    /// For an instance of a class, on a machine. What the class leaves open is as in [`Tuning::new`].
+    pub fn for_class(class: &Class, host: Host, pool_size: u32) -> Result<Self, PoolTooLarge> {
+        let tuning = Self::new(host.within(class), pool_size);
+        match class.connections {
+            Some(connections) if pool_size > connections.for_pool() => {
+                Err(PoolTooLarge { pool_size, connections: connections.number() })
+            }
+            Some(connections) => Ok(Self { connections: connections.number(), ..tuning }),
+            None => Ok(tuning),
+        }
+    }
+
     /// How many connections the pool may open in all, so that the reserve stays free.
     pub fn pool_servers_max(&self) -> u32 {
         self.connections - RESERVE
@@ -96,7 +131,7 @@ impl Tuning {
         );
         let rows = [
             ("max_connections", self.connections.to_string(), "the pool's servers and a reserve"),
-            ("shared_buffers", mib(self.shared_buffers_bytes), "a quarter of the memory, at most 1 GB"),
+            ("shared_buffers", mib(self.shared_buffers_bytes), "a quarter of the memory (the class's), at most 1 GB"),
             ("effective_cache_size", mib(self.effective_cache_bytes), "half of the memory"),
             ("max_wal_size", "2GB".to_owned(), "checkpoints by time, not by volume"),
             ("min_wal_size", "256MB".to_owned(), ""),
@@ -130,12 +165,34 @@ mod tests {
     #[test]
     fn by_memory_and_pool_size() {
         for (memory_mib, pool_size, connections, shared_mib) in
-            [(256, 20, 100, 128), (2048, 20, 100, 512), (24_000, 200, 210, 1024), (24_000, u32::MAX, u32::MAX, 1024)]
+            [(64, 20, 100, 32), (256, 20, 100, 64), (2048, 20, 100, 512), (24_000, 200, 210, 1024), (24_000, u32::MAX, u32::MAX, 1024)]
         {
             let tuning = Tuning::new(Host { memory_bytes: memory_mib * MIB, open_files: 1 << 20 }, pool_size);
             assert_eq!((tuning.connections, tuning.shared_buffers_bytes / MIB), (connections, shared_mib));
             assert_eq!(tuning.pool_servers_max(), connections - RESERVE);
         }
+    }
+
+    #[test]
+    fn by_class() {
+        let host = Host { memory_bytes: 24_000 * MIB, open_files: 1 << 20 };
+        let class = |memory: &str, connections: &str| Class {
+            memory: memory.parse().ok(),
+            connections: connections.parse().ok(),
+            ..Class::default()
+        };
+        let tuning = Tuning::for_class(&class("1GB", "100"), host, 20).unwrap();
+        assert_eq!((tuning.shared_buffers_bytes / MIB, tuning.effective_cache_bytes / MIB), (256, 512));
+        assert_eq!((tuning.connections, tuning.pool_servers_max()), (100, 90));
+        assert_eq!(Tuning::for_class(&Class::default(), host, 20), Ok(Tuning::new(host, 20)));
+        // A class can't be larger than the machine.
+        let tuning = Tuning::for_class(&class("1TB", ""), host, 20).unwrap();
+        assert_eq!(tuning, Tuning::new(host, 20));
+
+        let tuning = Tuning::for_class(&class("", "30"), host, 20).unwrap();
+        assert_eq!(tuning.pool_servers_max(), 20);
+        let error = Tuning::for_class(&class("", "29"), host, 20).unwrap_err().to_string();
+        assert!(error.contains("choose --pool-size 19 at most, or --connections 30 at least"), "{error}");
     }
 
     #[test]

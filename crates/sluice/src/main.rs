@@ -3,6 +3,7 @@
 //! It decides nothing about PostgreSQL (`sluice-instance`) or the pool (`sluice-proxy`); it puts them together and
 //! talks to the terminal.
 
+mod class;
 mod console;
 mod listen;
 mod ready;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sluice_instance::{Binaries, bootstrap};
+use sluice_instance::{Binaries, Class, ClassReport, bootstrap};
 
 /// What the text says.
 pub(crate) struct Ready<'a> {
@@ -21,6 +21,9 @@ pub(crate) struct Ready<'a> {
     pub(crate) login_refused: Option<&'a str>,
     /// Whether PostgreSQL has the gate.
     pub(crate) gate: bool,
+    pub(crate) class: Class,
+    /// What is enforced of it.
+    pub(crate) class_report: &'a ClassReport,
 }
 
 impl fmt::Display for Ready<'_> {
@@ -48,10 +51,25 @@ impl fmt::Display for Ready<'_> {
             true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
             false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,
         }
+        self.write_class(f)?;
         if !listen.ip().is_loopback() {
             writeln!(f, "\n{listen} is open to other machines, and connections are not encrypted yet.")?;
         }
         write!(f, "\nCtrl-C stops the pool and PostgreSQL.")
+    }
+}
+
+impl Ready<'_> {
+    fn write_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.class.is_unlimited() {
+            return Ok(());
+        }
+        writeln!(f, "Class     {}", self.class)?;
+        if self.class_report.is_enforced() {
+            return Ok(());
+        }
+        writeln!(f, "          {}", self.class_report)?;
+        self.class_report.remedies().iter().try_for_each(|remedy| writeln!(f, "          {remedy}"))
     }
 }
 

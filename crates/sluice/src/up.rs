@@ -5,12 +5,13 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use sluice_instance::{
-    Binaries, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, PoolFile, Postgres, PostgresConfig, RunAs, State,
+    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, PoolFile, Postgres, PostgresConfig, RunAs, State,
     StopMode, Tuning,
     bootstrap::{self, Bootstrapped},
 };
 
 use crate::{
+    class::ClassArgs,
     console::Console,
     listen,
     ready::Ready,
@@ -40,6 +41,8 @@ pub(crate) struct UpArgs {
     /// Server connections for each pair of database and user
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pool_size: u32,
+    #[command(flatten)]
+    class: ClassArgs,
 }
 
 /// Runs the service until a signal, or until PostgreSQL can't be kept up.
@@ -49,14 +52,17 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let binaries = Binaries::find(args.pg_bin.as_deref())?;
     let run_as = RunAs::resolve(args.run_as.as_deref())?;
     let data = args.data.map_or_else(|| default_data(run_as.switches()), Ok)?;
+    let class = Class::from(args.class);
+    let tuning = Tuning::for_class(&class, Host::current(), args.pool_size)?;
     listen::check(args.listen)?;
     console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
 
     let data_dir = Arc::new(DataDir::open(DataDirSpec::new(data, binaries, run_as), &*console)?);
     let has_gate = data_dir.binaries().has_library(bootstrap::GATE);
-    let tuning = Tuning { gate: has_gate, ..Tuning::new(Host::current(), args.pool_size) };
+    let tuning = Tuning { gate: has_gate, ..tuning };
     let mut config = PostgresConfig::new(Arc::clone(&data_dir));
     config.tuning = Some(tuning);
+    config.class = class;
     let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
     let server = Postgres::start(config, observer)?;
     console.begin("preparing roles and the pool");
@@ -76,6 +82,8 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         log: &data_dir.log_file(),
         login_refused: roles.login_refused.as_deref(),
         gate: roles.gate,
+        class,
+        class_report: &server.class(),
     };
     // The service goes on even if nobody reads this.
     let _ = writeln!(std::io::stdout(), "{ready}");

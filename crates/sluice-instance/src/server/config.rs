@@ -12,8 +12,8 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::RestartPolicy;
-use crate::{data_dir::DataDir, tuning::Tuning};
+use super::{RestartPolicy, launch::Gate};
+use crate::{class::Class, data_dir::DataDir, tuning::Tuning};
 
 /// The port in the Unix socket's name when there is no TCP port: the folder is the instance's own.
 const SOCKET_PORT: u16 = 5432;
@@ -25,6 +25,8 @@ pub struct PostgresConfig {
     pub data_dir: Arc<DataDir>,
     /// Written to `sluice.conf` at each start; `None` leaves that file as it is.
     pub tuning: Option<Tuning>,
+    /// What it may use. The server starts also where the machine can't enforce it: [`super::Postgres::class`] tells.
+    pub class: Class,
     /// Also listens there by TCP; its port is then also the Unix socket's. By default the Unix socket only.
     pub tcp: Option<SocketAddr>,
     /// Further settings, name and value; they win over all files.
@@ -54,6 +56,7 @@ impl PostgresConfig {
         Self {
             data_dir,
             tuning: None,
+            class: Class::default(),
             tcp: None,
             settings: Vec::new(),
             start_timeout: Duration::from_secs(600),
@@ -72,9 +75,10 @@ impl PostgresConfig {
     }
 
     /// The command that starts it. If Sluice ends without stopping it, it gets a fast shutdown from the kernel.
-    pub(super) fn command(&self) -> Command {
+    pub(super) fn command(&self, gate: Gate) -> Command {
         let endpoint = self.endpoint();
-        let mut command = self.data_dir.run_as().command(&self.data_dir.binaries().postgres, Signal::SIGINT);
+        let run = |program: &Path| self.data_dir.run_as().command(program, Signal::SIGINT);
+        let mut command = gate.command(&self.data_dir.binaries().postgres, run);
         command.current_dir("/").arg("-D").arg(self.data_dir.pgdata());
         let listen = endpoint.tcp.map(|address| address.ip().to_string()).unwrap_or_default();
         let mut set = |name: &str, value: &OsStr| {
@@ -86,6 +90,9 @@ impl PostgresConfig {
         set("listen_addresses", listen.as_ref());
         set("port", endpoint.port.to_string().as_ref());
         set("unix_socket_directories", &list_item(&endpoint.socket_dir));
+        if let Some(connections) = self.class.connections {
+            set("max_connections", connections.to_string().as_ref());
+        }
         for (name, value) in &self.settings {
             set(name, value.as_ref());
         }

@@ -2,6 +2,7 @@
 //! that has taken over an old number.
 
 use std::{
+    cell::RefCell,
     io,
     process::{Child, ExitStatus, Stdio},
     sync::{
@@ -21,10 +22,11 @@ use nix::{
 };
 
 use super::{
-    PostgresConfig, Shared, StartError, State, StopMode, StopReport, log_file,
+    PostgresConfig, Shared, StartError, State, StopMode, StopReport, launch, log_file,
     restart::{Decision, History},
 };
 use crate::{
+    class::ClassGroup,
     diagnosis::Tail,
     event::{Event, Observer},
     files::{self, Owner},
@@ -86,6 +88,8 @@ pub(super) struct Keeper {
     config: PostgresConfig,
     observer: Arc<dyn Observer>,
     shared: Arc<Shared>,
+    /// From the first start to the last end of a postmaster.
+    groups: RefCell<Option<ClassGroup>>,
     /// For the threads that wait for a postmaster's end.
     messages: Sender<Message>,
     inbox: Receiver<Message>,
@@ -99,7 +103,7 @@ impl Keeper {
         messages: Sender<Message>,
         inbox: Receiver<Message>,
     ) -> Self {
-        Self { config, observer, shared, messages, inbox }
+        Self { config, observer, shared, groups: RefCell::new(None), messages, inbox }
     }
 
     /// The keeper's life: a first start, whose outcome goes to `first`, then watching until a stop or giving up.
@@ -112,6 +116,7 @@ impl Keeper {
         let mut server = match started {
             Ok(server) => server,
             Err(error) => {
+                self.remove_groups();
                 self.shared.set(State::Failed { error: error.to_string() });
                 return answer(Err(error));
             }
@@ -207,11 +212,9 @@ impl Keeper {
         let path = self.config.data_dir.log_file();
         let log_error = |source| StartError::io(format!("open the log {}", path.display()), source);
         let (log, log_start) = log_file::open(&path).map_err(log_error)?;
-        let mut command = self.config.command();
-        command.stdout(Stdio::from(log.try_clone().map_err(log_error)?)).stderr(Stdio::from(log));
-        let child = command
-            .spawn()
-            .map_err(|source| StartError::io(format!("run {}", command.get_program().display()), source))?;
+        let output = [Stdio::from(log.try_clone().map_err(log_error)?), Stdio::from(log)];
+        let program = self.config.data_dir.binaries().postgres.display();
+        let child = self.launch(output).map_err(|source| StartError::io(format!("run {program}"), source))?;
         let server = Server { child, began: Instant::now(), log_start };
         match self.tell_exit(server.child.id()) {
             Ok(()) => Ok(server),
@@ -219,6 +222,32 @@ impl Keeper {
                 self.end_now(server);
                 Err(StartError::io("start the thread that waits for PostgreSQL", source))
             }
+        }
+    }
+
+    /// Starts a postmaster within its class, and tells what is enforced of that if it is news.
+    fn launch(&self, output: [Stdio; 2]) -> io::Result<Child> {
+        let mut groups = self.groups.borrow_mut();
+        let groups = groups.get_or_insert_with(|| {
+            let groups = ClassGroup::create(&self.config.class, &self.config.data_dir);
+            for path in groups.leftovers() {
+                self.observer.event(Event::RemovedLeftover { path: path.clone() });
+            }
+            groups
+        });
+        let child = launch::launch(&self.config, groups, output)?;
+        let report = groups.report().clone();
+        if *self.shared.class() != report {
+            *self.shared.class() = report.clone();
+            self.observer.event(Event::Class { report });
+        }
+        Ok(child)
+    }
+
+    /// When no postmaster is left, and none will be started.
+    fn remove_groups(&self) {
+        if let Some(mut groups) = self.groups.take() {
+            groups.remove();
         }
     }
 
@@ -314,6 +343,7 @@ impl Keeper {
                     }
                 }
                 Decision::GiveUp { failures } => {
+                    self.remove_groups();
                     self.shared.set(State::Failed { error: error.clone() });
                     self.observer.event(Event::GaveUp { failures, error });
                     return None;
@@ -375,6 +405,7 @@ impl Keeper {
 
     fn stopped(&self, begin: Instant, mode: Option<StopMode>) {
         let took = begin.elapsed();
+        self.remove_groups();
         self.shared.set(State::Stopped(StopReport { mode, took }));
         self.observer.event(Event::Stopped { took });
     }

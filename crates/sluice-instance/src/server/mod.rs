@@ -7,6 +7,7 @@
 mod config;
 mod error;
 mod keeper;
+mod launch;
 mod log_file;
 mod restart;
 
@@ -26,7 +27,7 @@ pub use self::{
     error::StartError,
     restart::RestartPolicy,
 };
-use crate::{data_dir::DataDir, event::Observer};
+use crate::{class::ClassReport, data_dir::DataDir, event::Observer};
 
 /// How a server is asked to stop; later ones hurt more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,11 +88,12 @@ impl State {
     }
 }
 
-/// The state, shared between keeper and handles.
+/// What keeper and handles share.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    class: Mutex<ClassReport>,
 }
 
 impl Shared {
@@ -103,6 +105,12 @@ impl Shared {
     fn set(&self, state: State) {
         *self.lock() = state;
         self.changed.notify_all();
+    }
+
+    /// What became of the class.
+    fn class(&self) -> MutexGuard<'_, ClassReport> {
+        // Replaced whole, too.
+        self.class.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `done` holds; `None` when the time is over.
@@ -129,7 +137,8 @@ pub struct Postgres {
 impl Postgres {
     /// Starts the server and waits until it accepts connections.
     pub fn start(config: PostgresConfig, observer: Arc<dyn Observer>) -> Result<Self, StartError> {
-        let shared = Arc::new(Shared { state: Mutex::new(State::Starting), changed: Condvar::new() });
+        let (state, class) = (Mutex::new(State::Starting), Mutex::default());
+        let shared = Arc::new(Shared { state, changed: Condvar::new(), class });
         let (messages, inbox) = mpsc::channel();
         let (first, started) = mpsc::sync_channel(1);
         let (data_dir, endpoint) = (Arc::clone(&config.data_dir), config.endpoint());
@@ -159,6 +168,11 @@ impl Postgres {
     /// What it is doing.
     pub fn state(&self) -> State {
         self.shared.lock().clone()
+    }
+
+    /// What is enforced of its class, as read back when it was last started.
+    pub fn class(&self) -> ClassReport {
+        self.shared.class().clone()
     }
 
     /// The postmaster's process while the server is ready.

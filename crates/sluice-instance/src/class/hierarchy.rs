@@ -1,0 +1,254 @@
+//! Where control groups are on this machine, and in which of them this process is.
+//!
+//! Read from `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5), cgroups(7)). Both versions may be mounted at
+//! once, with a controller in one of them only. Nothing is changed here.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::ffi::OsStringExt,
+    path::{Component, Path, PathBuf},
+};
+
+/// What a limit needs of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Controller {
+    Cpu,
+    Memory,
+    Io,
+}
+
+impl Controller {
+    /// Its name in version 1.
+    pub(super) fn v1(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Io => "blkio",
+        }
+    }
+
+    /// Its name in version 2.
+    pub(super) fn v2(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            other => other.v1(),
+        }
+    }
+}
+
+/// A mounted hierarchy of version 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hierarchy {
+    controllers: Vec<String>,
+    mount: PathBuf,
+    /// The group of this process in it.
+    own: PathBuf,
+}
+
+/// The hierarchies in which this process can see its own group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hierarchies {
+    v1: Vec<Hierarchy>,
+    /// The mount point of version 2, and the group of this process.
+    v2: Option<(PathBuf, PathBuf)>,
+}
+
+impl Hierarchies {
+    /// Those of this machine; without `/proc` there are none.
+    pub(crate) fn current() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    }
+
+    /// Those of a `mountinfo` and a `cgroup` file.
+    pub(super) fn parse(mountinfo: &str, cgroup: &str) -> Self {
+        let memberships: Vec<Membership<'_>> = cgroup.lines().filter_map(Membership::parse).collect();
+        let mut found = Self::default();
+        for mount in mountinfo.lines().filter_map(Mount::parse) {
+            match mount.file_system {
+                "cgroup" => found.v1.extend(mount.v1(&memberships)),
+                "cgroup2" if found.v2.is_none() => found.v2 = mount.v2(&memberships),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// The own group in the hierarchy of version 1 that has a controller.
+    pub(super) fn v1(&self, controller: Controller) -> Option<&Path> {
+        let has = |hierarchy: &&Hierarchy| hierarchy.controllers.iter().any(|name| name == controller.v1());
+        self.v1.iter().find(has).map(|hierarchy| hierarchy.own.as_path())
+    }
+
+    /// The own group in the hierarchy of version 2.
+    pub(super) fn v2(&self) -> Option<&Path> {
+        self.v2.as_ref().map(|(_, own)| own.as_path())
+    }
+
+    /// The lowest limit of memory on the way from the own group up to the mount point, in bytes; `None` if there is
+    /// none. What version 1 says where nothing is limited is more than any machine has.
+    pub(crate) fn memory_limit_bytes(&self) -> Option<u64> {
+        let v1 = self.v1.iter().find(|hierarchy| hierarchy.controllers.iter().any(|name| name == "memory"));
+        let v1 = v1.map(|hierarchy| (hierarchy.mount.as_path(), hierarchy.own.as_path(), "memory.limit_in_bytes"));
+        let v2 = self.v2.as_ref().map(|(mount, own)| (mount.as_path(), own.as_path(), "memory.max"));
+        let limit = |dir: &Path, file| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+        let on_the_way = |(mount, own, file): (&Path, &Path, &'static str)| {
+            own.ancestors().take_while(|dir| dir.starts_with(mount)).filter_map(|dir| limit(dir, file)).min()
+        };
+        [v1, v2].into_iter().flatten().filter_map(on_the_way).min()
+    }
+}
+
+/// A line of `/proc/self/cgroup`: `4:memory:/docker/1f`, `0::/init.scope`.
+struct Membership<'a> {
+    controllers: Vec<&'a str>,
+    path: &'a Path,
+}
+
+impl<'a> Membership<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let controllers = controllers.split(',').filter(|name| !name.is_empty()).collect();
+        Some(Self { controllers, path: Path::new(path) })
+    }
+}
+
+/// A line of `/proc/self/mountinfo`:
+/// `35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory`.
+struct Mount<'a> {
+    /// The part of the hierarchy that is seen at the mount point.
+    root: PathBuf,
+    point: PathBuf,
+    file_system: &'a str,
+    options: Vec<&'a str>,
+}
+
+impl<'a> Mount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (unescape(place.next()?), unescape(place.next()?));
+        let mut kind = kind.split(' ');
+        let file_system = kind.next()?;
+        let options = kind.nth(1).unwrap_or_default().split(',').collect();
+        Some(Self { root, point, file_system, options })
+    }
+
+    fn v1(self, memberships: &[Membership<'_>]) -> Option<Hierarchy> {
+        let same = |membership: &&Membership<'_>| {
+            let first = membership.controllers.first();
+            first.is_some_and(|first| self.options.contains(first))
+        };
+        let membership = memberships.iter().find(same)?;
+        let controllers = membership.controllers.iter().map(|&name| name.to_owned()).collect();
+        Some(Hierarchy { controllers, own: self.dir_of(membership.path)?, mount: self.point })
+    }
+
+    fn v2(self, memberships: &[Membership<'_>]) -> Option<(PathBuf, PathBuf)> {
+        let membership = memberships.iter().find(|membership| membership.controllers.is_empty())?;
+        Some((self.point.clone(), self.dir_of(membership.path)?))
+    }
+
+    /// The folder of a group; `None` if it is outside of what is mounted here.
+    fn dir_of(&self, group: &Path) -> Option<PathBuf> {
+        let below = group.strip_prefix(&self.root).ok()?;
+        let visible = below.components().all(|part| matches!(part, Component::Normal(_)));
+        // Joined part by part, so that the mount point itself gets no slash at its end.
+        visible.then(|| below.components().fold(self.point.clone(), |dir, part| dir.join(part)))
+    }
+}
+
+/// A path as mountinfo writes it: blanks, tabs, line ends and backslashes are three octal digits.
+fn unescape(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V1: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 /docker/1f /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+38 31 0:35 / /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+";
+    const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    fn own(mountinfo: &str, cgroup: &str, controller: Controller) -> Option<String> {
+        let found = Hierarchies::parse(mountinfo, cgroup);
+        let own = found.v1(controller).or(found.v2());
+        own.map(|path| path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn own_groups() {
+        use Controller::{Cpu, Io, Memory};
+        let v1 = "4:memory:/docker/1f/x\n3:cpu,cpuacct:/\n2:blkio:/../up\n1:name=systemd:/\n0::/\n";
+        let v2 = "0::/user.slice/session-3.scope\n";
+        for (mountinfo, cgroup, controller, expected) in [
+            (V1, v1, Cpu, Some("/sys/fs/cgroup/cpu,cpuacct")),
+            (V1, v1, Memory, Some("/sys/fs/cgroup/memory/x")),
+            // Outside of this process's namespace.
+            (V1, v1, Io, None),
+            // Outside of what is mounted.
+            (V1, "4:memory:/\n", Memory, None),
+            (V2, v2, Io, Some("/sys/fs/cgroup/user.slice/session-3.scope")),
+            ("", v2, Io, None),
+            (V2, "", Io, None),
+        ] {
+            assert_eq!(own(mountinfo, cgroup, controller).as_deref(), expected, "{cgroup} {controller:?}");
+        }
+    }
+
+    #[test]
+    fn both_versions_at_once() {
+        let v2 = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let found = Hierarchies::parse(&format!("{V1}{v2}"), "4:memory:/docker/1f\n0::/a\n");
+        assert_eq!(found.v1(Controller::Memory), Some(Path::new("/sys/fs/cgroup/memory")));
+        assert_eq!(found.v2(), Some(Path::new("/sys/fs/cgroup/unified/a")));
+    }
+
+    #[test]
+    fn escapes() {
+        for (text, expected) in [("/a\\040b", "/a b"), ("/a\\134", "/a\\"), ("/a\\04", "/a\\04"), ("/é", "/é")] {
+            assert_eq!(unescape(text), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn the_lowest_limit_of_memory() {
+        let root = tempfile::tempdir().unwrap();
+        let point = root.path().to_str().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        let v2 = Hierarchies::parse(&format!("1 2 0:3 / {point} rw - cgroup2 cgroup2 rw\n"), "0::/a/b\n");
+        assert_eq!(v2.memory_limit_bytes(), None);
+        fs::write(root.path().join("a/b/memory.max"), "max\n").unwrap();
+        fs::write(root.path().join("a/memory.max"), "4096000\n").unwrap();
+        assert_eq!(v2.memory_limit_bytes(), Some(4_096_000));
+
+        let v1 = Hierarchies::parse(&format!("1 2 0:3 / {point} rw - cgroup cgroup rw,memory\n"), "4:memory:/a\n");
+        fs::write(root.path().join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        assert_eq!(v1.memory_limit_bytes(), Some(9_223_372_036_854_771_712));
+        fs::write(root.path().join("a/memory.limit_in_bytes"), "8192\n").unwrap();
+        assert_eq!(v1.memory_limit_bytes(), Some(8192));
+    }
+}
