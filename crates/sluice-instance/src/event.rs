@@ -116,7 +116,7 @@ impl fmt::Display for Event {
             Self::EndedOrphans { count } => write!(f, "ended {count} PostgreSQL processes that had lost their parent"),
             Self::Class { report } => {
                 write!(f, "{report}")?;
-                report.remedies().iter().try_for_each(|remedy| write!(f, "\n  {remedy}"))
+                report.remedies().iter().try_for_each(|remedy| write!(f, "; {remedy}"))
             }
             Self::Starting { pid } => write!(f, "starting PostgreSQL (process {pid})"),
             Self::StillStarting { waited, last_log_line } => {

@@ -33,9 +33,7 @@ mod tuning;
 
 pub use crate::{
     binaries::{Binaries, BinariesError, Version},
-    class::{
-        Class, ClassReport, Connections, Cpus, Iops, Limit, LimitError, Memory, Obstacle, Outcome, ReadBack,
-    },
+    class::{Class, ClassReport, Connections, Cpus, Iops, Limit, LimitError, Memory, Obstacle, Outcome, ReadBack},
     data_dir::{DataDir, DataDirError, DataDirSpec},
     diagnosis::Diagnosis,
     event::{Event, Observer, Silent},

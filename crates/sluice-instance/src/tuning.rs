@@ -164,9 +164,13 @@ mod tests {
 
     #[test]
     fn by_memory_and_pool_size() {
-        for (memory_mib, pool_size, connections, shared_mib) in
-            [(64, 20, 100, 32), (256, 20, 100, 64), (2048, 20, 100, 512), (24_000, 200, 210, 1024), (24_000, u32::MAX, u32::MAX, 1024)]
-        {
+        for (memory_mib, pool_size, connections, shared_mib) in [
+            (64, 20, 100, 32),
+            (256, 20, 100, 64),
+            (2048, 20, 100, 512),
+            (24_000, 200, 210, 1024),
+            (24_000, u32::MAX, u32::MAX, 1024),
+        ] {
             let tuning = Tuning::new(Host { memory_bytes: memory_mib * MIB, open_files: 1 << 20 }, pool_size);
             assert_eq!((tuning.connections, tuning.shared_buffers_bytes / MIB), (connections, shared_mib));
             assert_eq!(tuning.pool_servers_max(), connections - RESERVE);

@@ -139,7 +139,11 @@ fn no_more_memory_than_that() {
     let Some(server) = server(&place, class("128MB", "", "")) else { return };
     let mut client = superuser(&server);
     client.batch_execute("CREATE TABLE kept AS SELECT 42 AS answer").unwrap();
-    assert!(client.batch_execute("SELECT length(string_agg(repeat('x', 1000000), '')) FROM generate_series(1, 400)").is_err());
+    assert!(
+        client
+            .batch_execute("SELECT length(string_agg(repeat('x', 1000000), '')) FROM generate_series(1, 400)")
+            .is_err()
+    );
     eventually("recovery", || {
         let endpoint = server.endpoint();
         let mut config = postgres::Config::new();

@@ -5,8 +5,8 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use sluice_instance::{
-    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, PoolFile, Postgres, PostgresConfig, RunAs, State,
-    StopMode, Tuning,
+    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, PoolFile, Postgres, PostgresConfig, RunAs,
+    State, StopMode, Tuning,
     bootstrap::{self, Bootstrapped},
 };
 

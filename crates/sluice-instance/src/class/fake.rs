@@ -5,7 +5,6 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use nix::errno::Errno;
@@ -21,20 +20,28 @@ const V1_FILES: [(&str, &[&str]); 3] = [
 const V2_FILES: [(&str, &[&str]); 3] =
     [("cpu", &["cpu.max"]), ("memory", &["memory.max", "memory.swap.max"]), ("io", &["io.max"])];
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Fake {
-    root: Arc<TempDir>,
+    /// Removed with the test's own value, not with those that groups hold.
+    _dir: Option<TempDir>,
+    root: PathBuf,
     /// The ends of paths that can't be written, or are written in vain (no error).
     pub(super) refusals: Vec<(&'static str, Option<Errno>)>,
 }
 
 impl Fake {
     pub(super) fn new() -> Self {
-        Self { root: Arc::new(tempfile::tempdir().unwrap()), refusals: Vec::new() }
+        let dir = tempfile::tempdir().unwrap();
+        Self { root: dir.path().to_owned(), _dir: Some(dir), refusals: Vec::new() }
+    }
+
+    /// For groups to work on.
+    pub(super) fn files(&self) -> Box<dyn GroupFs> {
+        Box::new(Self { _dir: None, root: self.root.clone(), refusals: self.refusals.clone() })
     }
 
     pub(super) fn path(&self, path: &str) -> PathBuf {
-        self.root.path().join(path)
+        self.root.join(path)
     }
 
     pub(super) fn text(&self, path: &str) -> String {
@@ -61,7 +68,7 @@ impl Fake {
 
     /// What a process in `own` of version 2, and in the root of each hierarchy of version 1, is told.
     pub(super) fn hierarchies(&self, own: &str) -> Hierarchies {
-        let root = self.root.path().display();
+        let root = self.root.display();
         let v1 = V1_FILES.iter().map(|(name, _)| *name).filter(|name| self.path(name).exists());
         let mounts: String =
             v1.clone().map(|name| format!("1 2 0:3 / {root}/{name} rw - cgroup cgroup rw,{name}\n")).collect();
@@ -155,8 +162,8 @@ impl GroupFs for Fake {
         let group = file.parent().unwrap();
         match file.file_name().unwrap().to_str().unwrap() {
             "cgroup.procs" => {
-                let hierarchy = group.strip_prefix(self.root.path()).unwrap().components().next().unwrap();
-                Self::take_out(&self.root.path().join(hierarchy), text)?;
+                let hierarchy = group.strip_prefix(&self.root).unwrap().components().next().unwrap();
+                Self::take_out(&self.root.join(hierarchy), text)?;
                 fs::write(file, format!("{}{text}\n", fs::read_to_string(file)?))
             }
             "cgroup.subtree_control" => Self::enable(group, text),

@@ -54,11 +54,8 @@ impl ClassGroup {
     /// Makes the groups for a class; first removes what an earlier run left. No server may run on the directory.
     pub(crate) fn create(class: &Class, data_dir: &DataDir) -> Self {
         let ledger = Ledger::read(data_dir.root().join(LEDGER), name::of(data_dir.root()));
-        let site = Site {
-            hierarchies: Hierarchies::current(),
-            disk: Disk::below(data_dir.pgdata()),
-            pid: std::process::id(),
-        };
+        let site =
+            Site { hierarchies: Hierarchies::current(), disk: Disk::below(data_dir.pgdata()), pid: std::process::id() };
         Self::make(class, &site, ledger, Box::new(Kernel))
     }
 
@@ -108,7 +105,8 @@ impl ClassGroup {
                 return;
             }
             if begin.elapsed() >= EMPTY_TIME_MAX {
-                tracing::warn!(groups = ?self.ledger.groups(), "control groups still in use; the next start removes them");
+                let groups = self.ledger.groups();
+                tracing::warn!(?groups, "control groups still in use; the next start removes them");
                 return;
             }
             thread::sleep(POLL);
@@ -140,15 +138,15 @@ impl ClassGroup {
         if self.made.contains(group) {
             return Ok(());
         }
-        let failed = |error: &io::Error| Obstacle::file("make", group, error);
-        self.ledger.add(group).map_err(|error| failed(&error))?;
-        match self.files.make(group) {
+        self.ledger.add(group)?;
+        let made = match self.files.make(group) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.files.remove(group).map_err(|_| Obstacle::InUse { group: group.to_owned() })?;
-                self.files.make(group).map_err(|error| failed(&error))?;
+                self.files.make(group)
             }
-            made => made.map_err(|error| failed(&error))?,
-        }
+            made => made,
+        };
+        made.map_err(|error| Obstacle::file("make", group, &error))?;
         self.made.insert(group.to_owned());
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::group_fs::GroupFs;
+use super::{Obstacle, group_fs::GroupFs};
 use crate::files::{self, Owner};
 
 #[derive(Debug)]
@@ -38,12 +38,12 @@ impl Ledger {
     }
 
     /// Notes a group that is about to be made.
-    pub(super) fn add(&mut self, group: &Path) -> io::Result<()> {
+    pub(super) fn add(&mut self, group: &Path) -> Result<(), Obstacle> {
         if self.groups.iter().any(|known| known == group) {
             return Ok(());
         }
         self.groups.push(group.to_owned());
-        self.write()
+        self.write().map_err(|error| Obstacle::file("write", &self.file, &error))
     }
 
     /// Removes the groups that are not in `keep`; returns those that were there and are gone now.
@@ -60,11 +60,11 @@ impl Ledger {
             }
             false
         });
-        if self.groups.len() < before {
-            if let Err(error) = self.write() {
-                // The next start finds groups that are gone, and strikes them out.
-                tracing::warn!(%error, file = %self.file.display(), "cannot note that control groups are gone");
-            }
+        if self.groups.len() < before
+            && let Err(error) = self.write()
+        {
+            // The next start finds groups that are gone, and strikes them out.
+            tracing::warn!(%error, file = %self.file.display(), "cannot note that control groups are gone");
         }
         removed
     }

@@ -30,12 +30,12 @@ mod v2;
 
 use std::fmt;
 
+pub(crate) use self::{group::ClassGroup, hierarchy::Hierarchies};
 pub use self::{
     obstacle::Obstacle,
     report::{ClassReport, Limit, Outcome, ReadBack},
     units::{Connections, Cpus, Iops, LimitError, Memory},
 };
-pub(crate) use self::{group::ClassGroup, hierarchy::Hierarchies};
 
 /// An instance's class; what is left out is not limited. Its `Display` reads
 /// `memory 1GB, cpus 1, iops 400, connections 100`.

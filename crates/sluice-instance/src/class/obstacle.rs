@@ -78,15 +78,13 @@ impl Obstacle {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NotAlone { .. } => {
-                "start Sluice in a group of its own: systemd-run --scope -p Delegate=yes sluice up … (systemd-run --user \
-                 for other users than root)"
+                "start Sluice in a group of its own: systemd-run --scope -p Delegate=yes sluice up … (not as root: \
+                 systemd-run --user --scope …)"
             }
             Self::NoController { .. } => {
                 "the kernel or the container does not offer it here; under systemd, start Sluice with Delegate=yes"
             }
-            Self::File { errno: Errno::EACCES | Errno::EPERM, .. } => {
-                "start as root, or by systemd with Delegate=yes"
-            }
+            Self::File { errno: Errno::EACCES | Errno::EPERM, .. } => "start as root, or by systemd with Delegate=yes",
             Self::File { errno: Errno::EROFS, .. } => {
                 "have the container's /sys/fs/cgroup writable, or limit the container itself"
             }

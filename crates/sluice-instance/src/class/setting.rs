@@ -2,12 +2,7 @@
 
 use std::path::Path;
 
-use super::{
-    Cpus, Iops, Limit, Memory, Obstacle, ReadBack,
-    device::Disk,
-    group_fs::GroupFs,
-    hierarchy::Controller,
-};
+use super::{Cpus, Iops, Limit, Memory, Obstacle, ReadBack, device::Disk, group_fs::GroupFs, hierarchy::Controller};
 
 /// The time of which a group gets its share, in microseconds: the kernel's default.
 pub(super) const CPU_PERIOD_US: u64 = 100_000;

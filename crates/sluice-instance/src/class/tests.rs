@@ -1,17 +1,10 @@
 //! An instance's groups on folders that behave like control groups of version 1, of version 2, and of both.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use nix::errno::Errno;
 
-use super::{
-    Class, ClassGroup, Obstacle,
-    device::Disk,
-    fake::Fake,
-    group::Site,
-    group_fs::GroupFs,
-    ledger::Ledger,
-};
+use super::{Class, ClassGroup, Obstacle, device::Disk, fake::Fake, group::Site, group_fs::GroupFs, ledger::Ledger};
 
 const OWN: u32 = 77;
 const SERVER: u32 = 4711;
@@ -35,7 +28,7 @@ fn disk() -> Disk {
 
 fn make(fake: &Fake, own: &str, class: &Class) -> ClassGroup {
     let site = Site { hierarchies: fake.hierarchies(own), disk: Ok(disk()), pid: OWN };
-    ClassGroup::make(class, &site, ledger(fake), Box::new(fake.clone()))
+    ClassGroup::make(class, &site, ledger(fake), fake.files())
 }
 
 fn ledger(fake: &Fake) -> Ledger {
@@ -97,10 +90,9 @@ fn version_2_where_sluice_is_alone() {
     assert_eq!(fake.text("v2/app.service/sluice-1/cgroup.procs"), "4711");
 
     // A second instance, now that the process has stepped aside.
-    let site =
-        Site { hierarchies: fake.hierarchies("app.service/sluice-pool"), disk: Ok(disk()), pid: OWN };
+    let site = Site { hierarchies: fake.hierarchies("app.service/sluice-pool"), disk: Ok(disk()), pid: OWN };
     let other = Ledger::read(fake.path("cgroups-2"), "sluice-2".to_owned());
-    let second = ClassGroup::make(&full(), &site, other, Box::new(fake.clone()));
+    let second = ClassGroup::make(&full(), &site, other, fake.files());
     assert_eq!(second.report().to_string(), ENFORCED);
     assert!(fake.path("v2/app.service/sluice-2/memory.max").exists());
     fs::write(fake.path("v2/app.service/sluice-1/cgroup.procs"), "").unwrap();
@@ -190,7 +182,7 @@ fn without_a_disk_or_any_groups() {
     let fake = v1();
     let none = Obstacle::NoDisk { path: "/data".into(), file_system: "overlay".to_owned() };
     let site = Site { hierarchies: fake.hierarchies(""), disk: Err(none), pid: OWN };
-    let groups = ClassGroup::make(&full(), &site, ledger(&fake), Box::new(fake.clone()));
+    let groups = ClassGroup::make(&full(), &site, ledger(&fake), fake.files());
     assert!(groups.report().to_string().ends_with("not enforced: iops (/data is on overlay, not on a disk)"));
     drop(groups);
 
@@ -236,7 +228,7 @@ fn what_a_killed_run_left() {
 #[test]
 fn others_are_left_alone() {
     let fake = v1();
-    fake.make(Path::new(&fake.path("memory/sluice-2"))).unwrap();
+    fake.make(&fake.path("memory/sluice-2")).unwrap();
     drop(make(&fake, "", &full()));
     assert!(fake.path("memory/sluice-2").exists());
 }

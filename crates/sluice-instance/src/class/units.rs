@@ -53,8 +53,11 @@ pub enum LimitError {
     #[error("a whole number of operations a second from 1 on is needed, for example 400")]
     Iops,
     /// Not a number of connections, or none would be left for clients.
-    #[error("a whole number from {} to {} is needed: {RESERVE} are kept for superusers, backups and monitoring",
-        Connections::MIN, Connections::MAX)]
+    #[error(
+        "a whole number from {} to {} is needed: {RESERVE} are kept for superusers, backups and monitoring",
+        Connections::MIN,
+        Connections::MAX
+    )]
     Connections,
 }
 

@@ -13,10 +13,9 @@ pub(super) fn settings(demand: Demand) -> Vec<Setting> {
             // Memory and swap together; the kernel refuses less than the line above. Missing without swap accounting.
             Setting::optional("memory.memsw.limit_in_bytes", memory.bytes()),
         ],
-        Demand::Cpus(cpus) => vec![
-            Setting::new("cpu.cfs_period_us", CPU_PERIOD_US),
-            Setting::new("cpu.cfs_quota_us", cpu_quota_us(cpus)),
-        ],
+        Demand::Cpus(cpus) => {
+            vec![Setting::new("cpu.cfs_period_us", CPU_PERIOD_US), Setting::new("cpu.cfs_quota_us", cpu_quota_us(cpus))]
+        }
         Demand::Iops(iops, disk) => ["blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device"]
             .map(|file| Setting::new(file, format!("{disk} {iops}")))
             .to_vec(),

@@ -29,12 +29,7 @@ pub(super) fn settings(demand: Demand) -> Vec<Setting> {
 }
 
 /// The group in which groups can be made that have a controller: the one that this process, `pid`, was started in.
-pub(super) fn divide(
-    files: &dyn GroupFs,
-    own: &Path,
-    controller: Controller,
-    pid: u32,
-) -> Result<PathBuf, Obstacle> {
+pub(super) fn divide(files: &dyn GroupFs, own: &Path, controller: Controller, pid: u32) -> Result<PathBuf, Obstacle> {
     let name = controller.v2();
     let group = if own.ends_with(ASIDE) { own.parent().unwrap_or(own) } else { own };
     if !lists(files, &group.join("cgroup.controllers"), name) {

@@ -12,7 +12,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::{RestartPolicy, launch::Gate};
+use super::{RestartPolicy, launch::Launch};
 use crate::{class::Class, data_dir::DataDir, tuning::Tuning};
 
 /// The port in the Unix socket's name when there is no TCP port: the folder is the instance's own.
@@ -75,10 +75,10 @@ impl PostgresConfig {
     }
 
     /// The command that starts it. If Sluice ends without stopping it, it gets a fast shutdown from the kernel.
-    pub(super) fn command(&self, gate: Gate) -> Command {
+    pub(super) fn command(&self, how: Launch) -> Command {
         let endpoint = self.endpoint();
         let run = |program: &Path| self.data_dir.run_as().command(program, Signal::SIGINT);
-        let mut command = gate.command(&self.data_dir.binaries().postgres, run);
+        let mut command = how.command(&self.data_dir.binaries().postgres, run);
         command.current_dir("/").arg("-D").arg(self.data_dir.pgdata());
         let listen = endpoint.tcp.map(|address| address.ip().to_string()).unwrap_or_default();
         let mut set = |name: &str, value: &OsStr| {

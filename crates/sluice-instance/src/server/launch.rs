@@ -18,21 +18,21 @@ const SHELL: &str = "/bin/sh";
 /// Ends without becoming the server if its standard input ends, as when Sluice is killed.
 const WAIT_THEN_BECOME: &str = r#"read -r go && exec "$0" "$@" </dev/null"#;
 
-/// Whether the server is to wait until it is in its groups.
+/// When what was spawned becomes the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gate {
-    /// It starts at once.
-    Open,
-    /// It waits for a line on its standard input.
-    Closed,
+pub(super) enum Launch {
+    /// At once.
+    AtOnce,
+    /// After a line on its standard input.
+    Told,
 }
 
-impl Gate {
+impl Launch {
     /// A command that becomes `program`, made by `run`; arguments are added to it as to `program` itself.
     pub(super) fn command(self, program: &Path, run: impl FnOnce(&Path) -> Command) -> Command {
         match self {
-            Self::Open => run(program),
-            Self::Closed => {
+            Self::AtOnce => run(program),
+            Self::Told => {
                 let mut shell = run(Path::new(SHELL));
                 shell.args(["-c", WAIT_THEN_BECOME]).arg(program).stdin(Stdio::piped());
                 shell
@@ -43,9 +43,9 @@ impl Gate {
 
 /// Starts the server; `output` is its log. Which limits hold for it, `groups` can say then.
 pub(super) fn launch(config: &PostgresConfig, groups: &mut ClassGroup, output: [Stdio; 2]) -> io::Result<Child> {
-    let gate = if groups.is_limiting() { Gate::Closed } else { Gate::Open };
+    let how = if groups.is_limiting() { Launch::Told } else { Launch::AtOnce };
     let [stdout, stderr] = output;
-    let mut child = config.command(gate).stdout(stdout).stderr(stderr).spawn()?;
+    let mut child = config.command(how).stdout(stdout).stderr(stderr).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         groups.admit(child.id());
         // A shell that has ended meanwhile is found by whoever waits for the server's end.
