@@ -22,18 +22,15 @@ use nix::{
 };
 
 use super::{
-    PostgresConfig, Shared, StartError, State, StopMode, StopReport, launch, log_file,
+    PostgresConfig, Shared, StartError, State, StopMode, StopReport, conf, launch, log_file,
     restart::{Decision, History},
 };
 use crate::{
     class::ClassGroup,
     diagnosis::Tail,
     event::{Event, Observer},
-    files::{self, Owner},
     orphans,
     pid_file::{self, PidFile, Runner, Status},
-    secret::Password,
-    tuning::POOL_SECRET,
 };
 
 /// How long an immediate shutdown may take before it becomes a kill.
@@ -139,7 +136,7 @@ impl Keeper {
     /// there was one, is known already.
     fn start(&self, previous: Option<u32>) -> Result<Server, StartError> {
         self.clear_the_way(previous.map(raw))?;
-        self.write_conf()?;
+        conf::write(&self.config)?;
         let server = self.spawn()?;
         self.observer.event(Event::Starting { pid: server.child.id() });
         self.await_ready(server)
@@ -186,26 +183,6 @@ impl Keeper {
         // A file that vanishes here is a server that has just left.
         let leaving = PidFile::read(self.config.data_dir.pgdata()).is_ok_and(|file| file.is_none_or(stopping));
         if leaving { LEAVING_TIME_MAX } else { SIGNAL_TIME_MAX }
-    }
-
-    fn write_conf(&self) -> Result<(), StartError> {
-        let Some(tuning) = self.config.tuning else { return Ok(()) };
-        let (path, run_as) = (self.config.data_dir.pgdata().join("sluice.conf"), self.config.data_dir.run_as());
-        files::write_private(&path, tuning.to_conf().as_bytes(), Owner::Postgres(run_as))
-            .map_err(|source| StartError::io(format!("write {}", path.display()), source))?;
-        if tuning.gate { self.make_pool_secret() } else { Ok(()) }
-    }
-
-    /// The secret stays what it is: the pool, which has read it, goes on when PostgreSQL is started again.
-    fn make_pool_secret(&self) -> Result<(), StartError> {
-        let (path, run_as) = (self.config.data_dir.pgdata().join(POOL_SECRET), self.config.data_dir.run_as());
-        let failed = |source| StartError::io(format!("write {}", path.display()), source);
-        if path.try_exists().map_err(failed)? {
-            return Ok(());
-        }
-        let secret = Password::random().map_err(|error| failed(io::Error::other(error.to_string())))?;
-        let line = format!("{}\n", secret.expose());
-        files::write_private(&path, line.as_bytes(), Owner::Postgres(run_as)).map_err(failed)
     }
 
     fn spawn(&self) -> Result<Server, StartError> {

@@ -4,6 +4,7 @@
 //! is killed leaves no server behind. This module starts a server on a [`DataDir`]; it creates nothing in it but
 //! `sluice.conf` and the log.
 
+mod conf;
 mod config;
 mod error;
 mod keeper;

@@ -1,0 +1,32 @@
+//! The files that a server needs beside its data before each start: `sluice.conf`, and the pool's secret.
+
+use std::io;
+
+use super::{PostgresConfig, StartError};
+use crate::{
+    data_dir::DataDir,
+    files::{self, Owner},
+    secret::Password,
+    tuning::POOL_SECRET,
+};
+
+/// Writes `sluice.conf`, if the server is tuned.
+pub(super) fn write(config: &PostgresConfig) -> Result<(), StartError> {
+    let Some(tuning) = config.tuning else { return Ok(()) };
+    let (path, run_as) = (config.data_dir.pgdata().join("sluice.conf"), config.data_dir.run_as());
+    files::write_private(&path, tuning.to_conf().as_bytes(), Owner::Postgres(run_as))
+        .map_err(|source| StartError::io(format!("write {}", path.display()), source))?;
+    if tuning.gate { make_pool_secret(&config.data_dir) } else { Ok(()) }
+}
+
+/// The secret stays what it is: the pool, which has read it, goes on when PostgreSQL is started again.
+fn make_pool_secret(data_dir: &DataDir) -> Result<(), StartError> {
+    let (path, run_as) = (data_dir.pgdata().join(POOL_SECRET), data_dir.run_as());
+    let failed = |source| StartError::io(format!("write {}", path.display()), source);
+    if path.try_exists().map_err(failed)? {
+        return Ok(());
+    }
+    let secret = Password::random().map_err(|error| failed(io::Error::other(error.to_string())))?;
+    let line = format!("{}\n", secret.expose());
+    files::write_private(&path, line.as_bytes(), Owner::Postgres(run_as)).map_err(failed)
+}
