@@ -25,14 +25,19 @@ pub(super) struct Fake {
     /// Removed with the test's own value, not with those that groups hold.
     _dir: Option<TempDir>,
     root: PathBuf,
-    /// The ends of paths that can't be written, or are written in vain (no error).
-    pub(super) refusals: Vec<(&'static str, Option<Errno>)>,
+    refusals: Vec<(&'static str, Option<Errno>)>,
 }
 
 impl Fake {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { root: dir.path().to_owned(), _dir: Some(dir), refusals: Vec::new() }
+    }
+
+    /// Lets files that end so not be written, or be written in vain (no error).
+    pub(super) fn refusing(mut self, file: &'static str, errno: Option<Errno>) -> Self {
+        self.refusals.push((file, errno));
+        self
     }
 
     /// For groups to work on.

@@ -149,7 +149,7 @@ fn what_the_kernel_refuses() {
         ("cpu.cfs_quota_us", Some(Errno::EROFS), "Read-only file system", "/sys/fs/cgroup writable"),
         ("cpu.cfs_quota_us", None, "says \"max\" where \"50000\" was written", "another program"),
     ] {
-        let fake = Fake { refusals: vec![(file, errno)], ..v1() };
+        let fake = v1().refusing(file, errno);
         let groups = make(&fake, "", &full());
         let report = groups.report();
         let line = report.to_string();
@@ -163,7 +163,7 @@ fn what_the_kernel_refuses() {
 
 #[test]
 fn a_server_that_can_not_be_put_there() {
-    let fake = Fake { refusals: vec![("memory/sluice-1/cgroup.procs", Some(Errno::EACCES))], ..v1() };
+    let fake = v1().refusing("memory/sluice-1/cgroup.procs", Some(Errno::EACCES));
     let mut groups = make(&fake, "", &full());
     assert!(groups.report().is_enforced());
     groups.admit(SERVER);
