@@ -98,9 +98,9 @@ mod tests {
         fs::write(&file, format!("{lines}sluice-1\n\n")).unwrap();
 
         let open = || Ledger::read(file.clone(), "sluice-1".to_owned());
-        assert_eq!(open().remove(&Kernel, |_| false), [ours.clone()]);
+        assert_eq!(open().remove(&Kernel, |_| false), std::slice::from_ref(&ours));
         assert!(!ours.exists() && other.exists() && full.exists());
-        assert_eq!(open().groups(), [full.clone()]);
+        assert_eq!(open().groups(), std::slice::from_ref(&full));
 
         fs::remove_dir(full.join("child")).unwrap();
         assert_eq!(open().remove(&Kernel, |_| false), [full]);
@@ -116,7 +116,7 @@ mod tests {
         ledger.add(&group).unwrap();
         ledger.add(&group).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), format!("{}\n", group.display()));
-        assert_eq!(ledger.remove(&Kernel, |_| false), [PathBuf::new(); 0]);
+        assert!(ledger.remove(&Kernel, |_| false).is_empty());
         assert!(!file.exists());
     }
 }
