@@ -1,6 +1,6 @@
 //! `sluice up`: PostgreSQL on this machine and the pool before it, from one command to a line to type.
 
-use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread};
+use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
@@ -21,6 +21,9 @@ use crate::{
 
 /// Root's data directory.
 const SYSTEM_DATA: &str = "/var/lib/sluice";
+
+/// How much longer than usual a stop may take because of the class.
+const STOP_EXTRA_MAX: Duration = Duration::from_secs(600);
 
 /// Arguments of `sluice up`.
 #[derive(Debug, Args)]
@@ -63,6 +66,8 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let mut config = PostgresConfig::new(Arc::clone(&data_dir));
     config.tuning = Some(tuning);
     config.class = class;
+    // Else a slow disk by choice would turn every stop into a crash.
+    config.stop_timeout += class.time_to_write(tuning.shared_buffers_bytes).min(STOP_EXTRA_MAX);
     let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
     let server = Postgres::start(config, observer)?;
     console.begin("preparing roles and the pool");

@@ -28,7 +28,7 @@ mod units;
 mod v1;
 mod v2;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 pub(crate) use self::{group::ClassGroup, hierarchy::Hierarchies};
 pub use self::{
@@ -36,6 +36,9 @@ pub use self::{
     report::{ClassReport, Limit, Outcome, ReadBack},
     units::{Connections, Cpus, Iops, LimitError, Memory},
 };
+
+/// PostgreSQL's `block_size`.
+const PAGE_BYTES: u64 = 8192;
 
 /// An instance's class; what is left out is not limited. Its `Display` reads
 /// `memory 1GB, cpus 1, iops 400, connections 100`.
@@ -57,6 +60,12 @@ impl Class {
         let (memory, cpus, iops) =
             (self.memory.map(Limit::Memory), self.cpus.map(Limit::Cpus), self.iops.map(Limit::Iops));
         [memory, cpus, iops].into_iter().flatten()
+    }
+
+    /// How long it takes at least to write `bytes` of scattered pages of 8 kB: what a checkpoint before a shutdown may
+    /// need beside the time that it has without a class.
+    pub fn time_to_write(&self, bytes: u64) -> Duration {
+        self.iops.map_or(Duration::ZERO, |iops| Duration::from_secs(bytes / PAGE_BYTES / u64::from(iops.per_second())))
     }
 
     /// Whether nothing is limited.

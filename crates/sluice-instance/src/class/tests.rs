@@ -1,6 +1,6 @@
 //! An instance's groups on folders that behave like control groups of version 1, of version 2, and of both.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use nix::errno::Errno;
 
@@ -231,6 +231,12 @@ fn others_are_left_alone() {
     fake.make(&fake.path("memory/sluice-2")).unwrap();
     drop(make(&fake, "", &full()));
     assert!(fake.path("memory/sluice-2").exists());
+}
+
+#[test]
+fn a_slow_disk_takes_its_time() {
+    assert_eq!(full().time_to_write(256 << 20), Duration::from_secs(81));
+    assert_eq!(Class::default().time_to_write(u64::MAX), Duration::ZERO);
 }
 
 #[test]
