@@ -4,13 +4,14 @@ ARGS ?=
 SECONDS_EACH ?= 60
 SEEDS ?= 20000
 
-.PHONY: help up test lint deb bench-peers bench-gate soak fuzz reference
+.PHONY: help up test lint deb bench bench-peers bench-gate soak fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
 	@echo 'make test         all tests'
 	@echo 'make lint         rustfmt and clippy'
 	@echo 'make deb          a Debian package of the extension for PostgreSQL 15, in target/debian'
+	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulation with many seeds                (SEEDS=20000)'
@@ -29,6 +30,12 @@ lint:
 
 deb:
 	@scripts/extension.sh --deb
+
+bench:
+	scripts/bench-deps.sh gate
+	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
+	cargo build --release --locked -p sluice
+	target/release/sluice bench run quick $(ARGS)
 
 bench-peers:
 	scripts/bench-deps.sh peers

@@ -3,12 +3,30 @@
 //!
 //! pgbench makes the load, since its figures need no trust in us; what is added stands in one module each. The pool is
 //! known only as a process with a configuration file, as users know it.
+//!
+//! ```text
+//! scenario ─▶ plan ─▶ run ─▶ result ─▶ report, compare
+//!                      │  turn: server, target, pgbench, sample
+//!                      └─▶ stall: detect, attribute
+//! ```
 
 pub mod compare;
+mod error;
+pub mod machine;
+pub mod pgbench;
+pub mod plan;
+pub mod proc;
+pub mod process;
 pub mod reference;
 pub mod report;
 pub mod result;
+pub mod run;
 pub mod sample;
+pub mod scenario;
+pub mod server;
 pub mod stall;
 pub mod stats;
 pub mod table;
+pub mod target;
+
+pub use self::error::Error;

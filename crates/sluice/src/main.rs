@@ -3,6 +3,7 @@
 //! It decides nothing about PostgreSQL (`sluice-instance`) or the pool (`sluice-proxy`); it puts them together and
 //! talks to the terminal.
 
+mod bench;
 mod class;
 mod console;
 mod listen;
@@ -40,6 +41,9 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::up(args),
         Command::Serve { config } => serve::serve(&config),
         Command::Check { config } => serve::check(&config),
+        Command::Bench(command) => bench::bench(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

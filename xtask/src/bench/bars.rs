@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::results::Series;
-use super::table::{show, table};
+use sluice_lab::table::{show, table};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {

@@ -17,7 +17,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use super::pgbench::Endpoint;
-use super::process::{self, Interrupt, Process, User};
+use sluice_lab::process::{self, Interrupt, Process};
+
+use super::user::{self, User};
 
 /// Straight connections of 1,000 clients, a pool's servers, and room for the benchmark's own.
 const CONNECTIONS_MAX: u32 = 1100;
@@ -109,7 +111,7 @@ impl Cluster {
         let pwfile = scratch.join(format!("{name}.password"));
         write_private(&pwfile, &admin_password, user)?;
 
-        let mut initdb = process::command(&bin.join("initdb"), user, "KILL");
+        let mut initdb = user::command(&bin.join("initdb"), user, "KILL");
         initdb.args(["--username=postgres", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--pwfile"]);
         initdb.arg(&pwfile).arg("-D").arg(&data);
         process::output("initdb", initdb, Duration::from_secs(120), interrupt)?;
@@ -122,7 +124,7 @@ impl Cluster {
         fs::write(&conf, defaults).with_context(|| format!("can't write {}", conf.display()))?;
 
         // Should the benchmark be killed, PostgreSQL shuts down at once; SIGINT is its fast shutdown.
-        let mut command = process::command(&bin.join("postgres"), user, "QUIT");
+        let mut command = user::command(&bin.join("postgres"), user, "QUIT");
         command.arg("-D").arg(&data);
         let server = Process::spawn_server("postgres", command, &log, Signal::INT, Duration::from_secs(60))?;
         let mut cluster = Self {
@@ -156,7 +158,7 @@ impl Cluster {
     pub(crate) fn fill(&self, scale: u32) -> Result<()> {
         self.sql("postgres", &format!("create role bench login password '{}'", self.password))?;
         self.sql("postgres", "create database bench owner bench")?;
-        let mut pgbench = process::command(&self.bin.join("pgbench"), None, "KILL");
+        let mut pgbench = process::command(&self.bin.join("pgbench"), "KILL");
         pgbench.args(["-i", "-q", "-s", &scale.to_string(), "-U", "bench", "-p", &self.port.to_string(), "-h"]);
         pgbench.arg(&self.dir).arg("bench").env("PGPASSWORD", &self.password);
         process::output("pgbench -i", pgbench, Duration::from_secs(120 + 10 * u64::from(scale)), &self.interrupt)?;
@@ -190,21 +192,22 @@ impl Cluster {
     pub(crate) fn sql(&self, database: &str, statement: &str) -> Result<String> {
         let file = self.dir.join("statement.sql");
         write_private(&file, statement, None)?;
-        let mut psql = process::command(&self.bin.join("psql"), None, "KILL");
+        let mut psql = process::command(&self.bin.join("psql"), "KILL");
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-p", &self.port.to_string()]);
         psql.arg("-h").arg(&self.dir).args(["-d", database, "-f"]).arg(file);
         psql.env("PGPASSWORD", &self.admin_password);
-        process::output("psql", psql, Duration::from_secs(300), &self.interrupt)
+        Ok(process::output("psql", psql, Duration::from_secs(300), &self.interrupt)?)
     }
 
     /// Logs in through an endpoint as pgbench will, and asks for one row.
     pub(crate) fn try_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
-        let mut psql = process::command(&self.bin.join("psql"), None, "KILL");
+        let mut psql = process::command(&self.bin.join("psql"), "KILL");
         psql.args(["-X", "-q", "-A", "-t", "-U", "bench", "-p", &endpoint.port.to_string(), "-h"]);
         psql.arg(&endpoint.host);
         psql.args(["-d", "bench", "-c", "select 1"]);
         psql.env("PGPASSWORD", &endpoint.password).env("PGCONNECT_TIMEOUT", "5");
-        process::output("psql", psql, Duration::from_secs(20), &self.interrupt).map(drop)
+        process::output("psql", psql, Duration::from_secs(20), &self.interrupt)?;
+        Ok(())
     }
 
     /// The line of a users file that PgBouncer and Sluice share: name and SCRAM verifier, each in double quotes.

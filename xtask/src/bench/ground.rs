@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::cluster::{self, Cluster, Make};
 use super::options::Common;
-use super::process::{self, Interrupt};
 use super::{machine, measure};
+use sluice_lab::process::{self, Interrupt};
 
 /// Descriptors that a benchmark needs besides those of pgbench's clients.
 const FILES_BESIDES: u64 = 100;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::pgbench::Progress;
+use sluice_lab::pgbench::Progress;
 
 /// How often the pool's memory and processor time are looked at during a turn.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(200);
@@ -175,7 +175,7 @@ impl Watch {
     }
 
     /// To be called when pgbench prints a report.
-    pub(crate) fn progress(&mut self, report: Progress) -> Phase {
+    pub(crate) fn progress(&mut self, report: &Progress) -> Phase {
         let (_, first_elapsed_s) = *self.first.get_or_insert((Instant::now(), report.elapsed_s));
         if let Some(window) = &mut self.window {
             window.reports.push((report.elapsed_s - window.last_elapsed_s, report.tps));
@@ -201,9 +201,9 @@ impl Watch {
     }
 
     /// The cost, once pgbench has said how long it took to connect.
-    pub(crate) fn finish(self, connect_ms: f64) -> Cost {
+    pub(crate) fn finish(self, connect_s: f64) -> Cost {
         let mut cost = Cost { rss_kb: self.pool.map(|_| self.rss_kb_peak as f64), ..Cost::default() };
-        cost.login_cpu_us = self.login_cpu_us(connect_ms);
+        cost.login_cpu_us = self.login_cpu_us(connect_s);
         let Some(Window { begin, end: Some(end), reports, .. }) = self.window else { return cost };
         let Some(tps) = mean_rate(&reports) else { return cost };
         // Rates over the wall clock between the two readings, so a reading that came late does no harm.
@@ -214,10 +214,10 @@ impl Watch {
         cost
     }
 
-    fn login_cpu_us(&self, connect_ms: f64) -> Option<f64> {
+    fn login_cpu_us(&self, connect_s: f64) -> Option<f64> {
         let (first_at, first_elapsed_s) = self.first?;
         let started_at = first_at.checked_sub(Duration::try_from_secs_f64(first_elapsed_s).ok()?)?;
-        let connected_at = started_at + Duration::try_from_secs_f64(connect_ms / 1e3).ok()?;
+        let connected_at = started_at + Duration::try_from_secs_f64(connect_s).ok()?;
         let (_, before_ns) = self.samples.first()?;
         let ns = interpolate(&self.samples, connected_at)?;
         Some((ns - *before_ns as f64).max(0.0) / 1e3)
@@ -242,18 +242,6 @@ fn interpolate(samples: &[(Instant, u64)], at: Instant) -> Option<f64> {
     let (after_at, value) = samples[after];
     let share = (at - before_at).as_secs_f64() / (after_at - before_at).as_secs_f64().max(f64::EPSILON);
     Some(before as f64 + share * (value as f64 - before as f64))
-}
-
-/// The median; the mean of the middle two of an even number; none of nothing.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
 }
 
 /// The value that `share` of the sorted values do not exceed (nearest rank).
@@ -297,18 +285,6 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
-        for (values, expected) in [
-            (&[][..], None),
-            (&[3.0][..], Some(3.0)),
-            (&[9.0, 1.0, 2.0][..], Some(2.0)),
-            (&[4.0, 1.0, 2.0, 9.0][..], Some(3.0)),
-        ] {
-            assert_eq!(median(values.iter().copied()), expected);
-        }
-    }
-
-    #[test]
     fn percentiles() {
         let values: Vec<u32> = (1..=200).collect();
         for (share, expected) in [(0.5, 100), (0.99, 198), (1.0, 200), (0.0, 1)] {
@@ -333,10 +309,14 @@ mod tests {
         assert_eq!(interpolate(&samples, at(500)), None);
     }
 
+    fn progress(elapsed_s: f64) -> Progress {
+        Progress { elapsed_s, tps: 10.0, mean_ms: 1.0, stddev_ms: 0.1, failed: 0, skipped: 0 }
+    }
+
     fn phases(seconds: u32, elapsed_s: &[f64]) -> (Vec<Phase>, Watch) {
         let own = std::process::id();
         let mut watch = Watch::new(Some(own), own, seconds);
-        let phases = elapsed_s.iter().map(|elapsed_s| watch.progress(Progress { elapsed_s: *elapsed_s, tps: 10.0 }));
+        let phases = elapsed_s.iter().map(|elapsed_s| watch.progress(&progress(*elapsed_s)));
         (phases.collect(), watch)
     }
 
@@ -358,14 +338,14 @@ mod tests {
             end.pool_ns = begin.pool_ns.map(|ns| ns + 5_000_000);
             end.postgres_ns = begin.postgres_ns + 20_000_000;
         }
-        let cost = watch.finish(100.0);
+        let cost = watch.finish(0.1);
         assert_eq!(cost.pool_cpu_us_per_tx.map(f64::round), Some(500.0));
         assert_eq!(cost.postgres_cpu_us_per_tx.map(f64::round), Some(2000.0));
     }
 
     #[test]
     fn a_turn_without_reports_costs_nothing_known() {
-        let cost = phases(3, &[]).1.finish(10.0);
+        let cost = phases(3, &[]).1.finish(0.01);
         assert!(cost.pool_cpu_us_per_tx.is_none() && cost.login_cpu_us.is_none());
         assert!(cost.rss_kb.is_some_and(|rss_kb| rss_kb > 0.0));
     }

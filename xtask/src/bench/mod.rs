@@ -14,12 +14,10 @@ pub(crate) mod machine;
 pub(crate) mod measure;
 pub(crate) mod options;
 pub(crate) mod pgbench;
-pub(crate) mod process;
 pub(crate) mod results;
 pub(crate) mod rounds;
-pub(crate) mod statements;
-pub(crate) mod table;
 pub(crate) mod turn;
+pub(crate) mod user;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -15,58 +15,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+use sluice_lab::pgbench::{Complaints, Progress, ScriptReport, Summary, script_reports};
+use sluice_lab::process::{self, Interrupt, Process};
 
 use super::load::{Load, Script};
 use super::measure::{self, Phase, SAMPLE_EVERY, Watch};
-use super::process::{self, Interrupt, Process};
-use super::statements::Statements;
-
-/// Error messages kept of a run; 16,000 clients would say the same 16,000 times.
-const COMPLAINTS_KEPT: usize = 3;
-
-/// One line of `-P 1`. None comes before all clients are connected.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Progress {
-    /// Since just before the first client connects.
-    pub(crate) elapsed_s: f64,
-    /// Since the line before.
-    pub(crate) tps: f64,
-}
-
-fn parse_progress(line: &str) -> Option<Progress> {
-    let (elapsed_s, rest) = line.strip_prefix("progress: ")?.split_once(" s, ")?;
-    let (tps, _) = rest.split_once(" tps")?;
-    Some(Progress { elapsed_s: elapsed_s.trim().parse().ok()?, tps: tps.trim().parse().ok()? })
-}
-
-/// `client 5 aborted in command 1 (SQL) of script 0; ...`, whatever stands before.
-fn is_aborted_client(line: &str) -> bool {
-    line.split_once("client ")
-        .is_some_and(|(_, rest)| rest.split_once(" aborted").is_some_and(|(number, _)| number.parse::<u32>().is_ok()))
-}
-
-/// What pgbench prints at its end.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Summary {
-    /// Without the time to connect.
-    pub(crate) tps: f64,
-    pub(crate) mean_ms: f64,
-    pub(crate) connect_ms: f64,
-    pub(crate) failed: u64,
-}
-
-fn parse_summary(output: &str) -> Option<Summary> {
-    let after = |label: &str| -> Option<&str> {
-        let rest = output.lines().find_map(|line| line.trim().strip_prefix(label))?;
-        rest.trim_start_matches([' ', '=', ':']).split_ascii_whitespace().next()
-    };
-    Some(Summary {
-        tps: after("tps")?.parse().ok()?,
-        mean_ms: after("latency average")?.parse().ok()?,
-        connect_ms: after("initial connection time")?.parse().ok()?,
-        failed: after("number of failed transactions").and_then(|count| count.parse().ok()).unwrap_or(0),
-    })
-}
 
 /// The latency, µs, of a line of the transaction log: its third field. Failed transactions have a word there.
 fn parse_log_line(line: &str) -> Option<u64> {
@@ -97,8 +50,8 @@ pub(crate) struct Pgbench<'a> {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) summary: Summary,
-    /// If they were asked for.
-    pub(crate) statements: Statements,
+    /// Each statement's mean, if it was asked for.
+    pub(crate) script: Option<ScriptReport>,
     /// Of the logged share of transactions, sorted, µs.
     pub(crate) latencies_us: Vec<u64>,
 }
@@ -107,28 +60,6 @@ impl Outcome {
     /// The latency that `share` of the transactions do not exceed.
     pub(crate) fn latency_ms(&self, share: f64) -> Option<f64> {
         measure::percentile(&self.latencies_us, share).map(|us| us as f64 / 1000.0)
-    }
-}
-
-/// What pgbench said on its standard error.
-#[derive(Default)]
-struct Complaints {
-    aborted: u32,
-    lines: Vec<String>,
-}
-
-impl Complaints {
-    fn hear(&mut self, line: String) {
-        self.aborted += u32::from(is_aborted_client(&line));
-        let noise = line.trim().is_empty() || line.starts_with("pgbench (") || line.starts_with("progress:");
-        if !noise && self.lines.len() < COMPLAINTS_KEPT {
-            self.lines.push(line);
-        }
-    }
-
-    fn describe(&self, clients: u32) -> String {
-        let said = self.lines.join(" | ");
-        if self.aborted > 0 { format!("{} of {clients} clients aborted: {said}", self.aborted) } else { said }
     }
 }
 
@@ -148,15 +79,15 @@ impl Pgbench<'_> {
         }
         let status = process.wait(Duration::from_secs(5), self.interrupt)?;
         let stdout = stdout.join().unwrap_or_default();
-        if !status.success() || complaints.aborted > 0 {
+        if !status.success() || complaints.any_aborted() {
             bail!("pgbench: {status}: {}", complaints.describe(self.load.clients));
         }
-        let summary = parse_summary(&stdout)
+        let summary = Summary::parse(&stdout)
             .with_context(|| format!("can't read pgbench's summary: {}", process::tail(&stdout)))?;
         if summary.failed > 0 {
             bail!("{} transactions failed", summary.failed);
         }
-        Ok(Outcome { summary, statements: Statements::parse(&stdout), latencies_us: read_logs(logs.path())? })
+        Ok(Outcome { summary, script: script_reports(&stdout, &[]).pop(), latencies_us: read_logs(logs.path())? })
     }
 
     /// Feeds the watch until pgbench closes its standard error, which it does at its end.
@@ -173,9 +104,9 @@ impl Pgbench<'_> {
         loop {
             self.interrupt.check()?;
             match lines.recv_timeout(next_sample.saturating_duration_since(Instant::now())) {
-                Ok(line) => match parse_progress(&line) {
+                Ok(line) => match Progress::parse(&line) {
                     // What ends a run is the alarm that pgbench sets itself by `-T`; here it comes by hand.
-                    Some(report) if watch.progress(report) == Phase::Over => process.signal(Signal::ALARM),
+                    Some(report) if watch.progress(&report) == Phase::Over => process.signal(Signal::ALARM),
                     Some(_) => {}
                     None => complaints.hear(line),
                 },
@@ -197,7 +128,7 @@ impl Pgbench<'_> {
     }
 
     fn spawn(&self, logs: &Path) -> Result<Process> {
-        let mut command = process::command(&self.program, None, "KILL");
+        let mut command = process::command(&self.program, "KILL");
         command
             .arg("-h")
             .arg(&self.endpoint.host)
@@ -216,7 +147,7 @@ impl Pgbench<'_> {
         // No target here speaks TLS; asking for it would only add a round trip to each login.
         command.env("PGSSLMODE", "disable").env("PGGSSENCMODE", "disable");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Process::spawn("pgbench", &mut command, Signal::KILL, Duration::from_secs(5))
+        Ok(Process::spawn("pgbench", &mut command, Signal::KILL, Duration::from_secs(5))?)
     }
 }
 
@@ -248,53 +179,6 @@ fn read_logs(dir: &Path) -> Result<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const OUTPUT: &str = "\
-pgbench (15.18 (Debian 15.18-0+deb12u1))
-transaction type: <builtin: select only>
-scaling factor: 50
-query mode: extended
-number of clients: 64
-number of threads: 2
-maximum number of tries: 1
-duration: 10 s
-number of transactions actually processed: 291456
-number of failed transactions: 0 (0.000%)
-latency average = 2.191 ms
-latency stddev = 1.016 ms
-initial connection time = 141.520 ms
-tps = 29149.502881 (without initial connection time)
-";
-
-    #[test]
-    fn summary() {
-        let expected = Summary { tps: 29149.502881, mean_ms: 2.191, connect_ms: 141.52, failed: 0 };
-        assert_eq!(parse_summary(OUTPUT), Some(expected));
-        let failed = OUTPUT.replace("transactions: 0 (0.000%)", "transactions: 12 (0.004%)");
-        assert_eq!(parse_summary(&failed).map(|summary| summary.failed), Some(12));
-        assert_eq!(parse_summary("pgbench (15.18)\n"), None);
-    }
-
-    #[test]
-    fn progress() {
-        let line = "progress: 9.0 s, 29149.5 tps, lat 2.191 ms stddev 1.016, 0 failed";
-        assert_eq!(parse_progress(line), Some(Progress { elapsed_s: 9.0, tps: 29149.5 }));
-        let idle = "progress: 1.0 s, 0.0 tps, lat 0.000 ms stddev 0.000, 0 failed";
-        assert_eq!(parse_progress(idle), Some(Progress { elapsed_s: 1.0, tps: 0.0 }));
-        assert_eq!(parse_progress("pgbench: error: progress: 1.0 s, "), None);
-    }
-
-    #[test]
-    fn aborted_clients_are_counted_and_a_few_quoted() {
-        let mut complaints = Complaints::default();
-        for client in 0..9 {
-            complaints.hear(format!("pgbench: error: client {client} aborted in command 0 (SQL) of script 0; no"));
-        }
-        complaints.hear("pgbench: error: client script 1 aborted".to_owned());
-        assert_eq!((complaints.aborted, complaints.lines.len()), (9, COMPLAINTS_KEPT));
-        assert!(complaints.describe(64).starts_with("9 of 64 clients aborted: pgbench: error: client 0"));
-        assert_eq!(Complaints::default().describe(64), "");
-    }
 
     #[test]
     fn log_lines() {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::measure::median;
+use sluice_lab::stats::median;
 
 /// How a case went before one target.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::Case;
 use super::cluster::Cluster;
-use super::process::Interrupt;
 use super::results::{Results, Trouble};
+use sluice_lab::process::Interrupt;
 
 /// What takes turns.
 pub(crate) trait Bench {

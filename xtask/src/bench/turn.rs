@@ -6,7 +6,7 @@ use super::cluster::Cluster;
 use super::load::{Load, Script};
 use super::measure::{Cost, Watch};
 use super::pgbench::{Endpoint, Outcome, Pgbench};
-use super::process::Interrupt;
+use sluice_lab::process::Interrupt;
 
 /// Clients of a warm-up: more would add only logins.
 pub(crate) const WARM_UP_CLIENTS: u32 = 64;
@@ -52,7 +52,7 @@ impl Turn<'_> {
             interrupt: self.interrupt,
         };
         let outcome = pgbench.run(&mut watch)?;
-        let cost = watch.finish(outcome.summary.connect_ms);
+        let cost = watch.finish(outcome.summary.connect_s);
         Ok((outcome, cost))
     }
 }

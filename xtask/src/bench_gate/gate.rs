@@ -9,7 +9,7 @@ use crate::bench::cluster::Cluster;
 use crate::bench::ground::Ground;
 use crate::bench::load::Script;
 use crate::bench::machine;
-use crate::bench::process::Interrupt;
+use sluice_lab::process::Interrupt;
 
 use super::cases::Concurrency;
 

@@ -19,11 +19,12 @@ use crate::bench::ground::Ground;
 use crate::bench::load::Load;
 use crate::bench::machine::Machine;
 use crate::bench::options::{Common, SECONDS_MIN};
-use crate::bench::process::Interrupt;
 use crate::bench::results::{Series, Trouble};
 use crate::bench::rounds::take_turns;
 use crate::bench::turn::{Turn, WARM_UP_CLIENTS, WARM_UP_SECONDS};
 use crate::bench::{self, Case as _};
+use sluice_lab::pgbench::ScriptReport;
+use sluice_lab::process::Interrupt;
 
 use bars::{Figures, Results, Verdict};
 use cases::{Case, Concurrency, Kind, Target};
@@ -230,8 +231,8 @@ impl bench::rounds::Bench for Bench<'_> {
             mean_ms: outcome.summary.mean_ms,
             p50_ms: outcome.latency_ms(0.5),
             p99_ms: outcome.latency_ms(0.99),
-            sql_ms: outcome.statements.inside_ms(),
-            begin_ms: outcome.statements.begin_ms(),
+            sql_ms: outcome.script.as_ref().and_then(ScriptReport::sql_ms),
+            begin_ms: outcome.script.as_ref().and_then(ScriptReport::begin_ms),
             postgres_cpu_us_per_tx: cost.postgres_cpu_us_per_tx,
             waited_share: after.zip(before).and_then(|(after, before)| after.waited_share_since(before)),
             limit_at_end: is_auto.then(|| self.gate.limit_found(case.load.script)).transpose()?,

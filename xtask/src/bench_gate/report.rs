@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::bench::load::Load;
 use crate::bench::machine::Machine;
 use crate::bench::results::{Trouble, of_case};
-use crate::bench::table::{show, table};
+use sluice_lab::table::{show, table};
 
 use super::Options;
 use super::bars::{Results, Series, sql_time_under_plain, tps_over_plain};

@@ -15,11 +15,11 @@ use crate::bench::cluster::Cluster;
 use crate::bench::ground::{Ground, scratch_dir};
 use crate::bench::machine::Machine;
 use crate::bench::options::Common;
-use crate::bench::process::Interrupt;
 use crate::bench::results::Trouble;
 use crate::bench::rounds::take_turns;
 use crate::bench::turn::{Turn, WARM_UP_CLIENTS, WARM_UP_SECONDS};
 use crate::bench::{self, Case as _};
+use sluice_lab::process::Interrupt;
 
 use bars::{Figures, Results, Verdict};
 use cases::{CASES, Case};
@@ -208,7 +208,7 @@ impl bench::rounds::Bench for Bench<'_> {
             pool_cpu_us_per_tx: cost.pool_cpu_us_per_tx,
             postgres_cpu_us_per_tx: cost.postgres_cpu_us_per_tx,
             rss_kb: cost.rss_kb,
-            logins_per_s: logins.map(|logins| logins * 1000.0 / outcome.summary.connect_ms),
+            logins_per_s: logins.map(|logins| logins / outcome.summary.connect_s),
             cpu_us_per_login: logins.zip(cost.login_cpu_us).map(|(logins, us)| us / logins),
         })
     }

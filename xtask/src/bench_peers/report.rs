@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::bench::load::Load;
 use crate::bench::machine::Machine;
 use crate::bench::results::{Trouble, of_case, ratio};
-use crate::bench::table::{show, table};
+use sluice_lab::table::{show, table};
 
 use super::bars::{Figures, Results, Series};
 use super::cases::Case;

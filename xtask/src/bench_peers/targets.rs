@@ -18,7 +18,8 @@ use serde::{Serialize, Serializer};
 use crate::bench::cluster::{Cluster, free_port, write_private};
 use crate::bench::machine;
 use crate::bench::pgbench::Endpoint;
-use crate::bench::process::{self, Interrupt, Process};
+use crate::bench::user;
+use sluice_lab::process::{self, Interrupt, Process};
 
 /// PostgreSQL's connections in a pool.
 const SERVERS: u32 = 20;
@@ -157,8 +158,8 @@ impl Running {
         let port = free_port()?;
         let log = dir.join(format!("{target}.log"));
         let mut command = match target {
-            Target::Pgbouncer => process::command(program, cluster.user(), "KILL"),
-            _ => process::command(program, None, "KILL"),
+            Target::Pgbouncer => user::command(program, cluster.user(), "KILL"),
+            _ => process::command(program, "KILL"),
         };
         match target {
             Target::Haproxy => {

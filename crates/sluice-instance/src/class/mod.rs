@@ -68,6 +68,16 @@ impl Class {
         self.iops.map_or(Duration::ZERO, |iops| Duration::from_secs(bytes / PAGE_BYTES / u64::from(iops.per_second())))
     }
 
+    /// This one, with another's limits where it has any.
+    pub fn overlaid(self, other: Self) -> Self {
+        Self {
+            memory: other.memory.or(self.memory),
+            cpus: other.cpus.or(self.cpus),
+            iops: other.iops.or(self.iops),
+            connections: other.connections.or(self.connections),
+        }
+    }
+
     /// Whether nothing is limited.
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()

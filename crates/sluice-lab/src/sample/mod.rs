@@ -1,3 +1,233 @@
 //! Samples: what the server and the machine did while a turn ran.
+//!
+//! A thread of its own looks once a second, or as often as it is told: at PostgreSQL by a connection of its own, at
+//! the machine by `/proc` and the control groups. What a server's version, the machine or the rights do not offer is
+//! left out and named; nothing is guessed. The sampler's own cost is measured.
 
+mod group;
+mod host;
 pub mod metrics;
+mod postgres;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, SystemTime},
+};
+
+use self::{host::Host, postgres::Server};
+use crate::{error::Error, proc, result::Samples};
+
+/// How often at most.
+pub const HZ_MAX: u32 = 10;
+/// How long the end is waited for: a query of the sampler's may hang with the server.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// How to connect to PostgreSQL itself, as somebody who may see all sessions.
+    pub config: ::postgres::Config,
+    /// The postmaster, if it runs on this machine.
+    pub postmaster: Option<u32>,
+    /// The pool before it, likewise.
+    pub pool: Option<u32>,
+    /// Where the data are, for the disk below.
+    pub data_dir: Option<std::path::PathBuf>,
+}
+
+/// A running sampler.
+pub struct Sampler {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Recording>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// pgbench's process, once it runs; 0 before.
+    pgbench: AtomicU32,
+}
+
+/// One column's value at one moment.
+pub(crate) type Value = (String, f64);
+
+/// What was recorded, on the wall clock.
+#[derive(Default)]
+struct Recording {
+    moments: Vec<(f64, Vec<Value>)>,
+    missing: Vec<String>,
+    own_cpu_s: f64,
+    elapsed_s: f64,
+}
+
+impl Sampler {
+    /// Connects, and begins.
+    pub fn start(subject: &Subject, hz: u32) -> Result<Self, Error> {
+        let server = Server::connect(&subject.config)?;
+        let host = Host::new(subject, server.backend_pid());
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let every = Duration::from_secs(1) / hz.clamp(1, HZ_MAX);
+        let thread = thread::Builder::new()
+            .name("sampler".to_owned())
+            .spawn(move || record(server, host, &of_thread, every))
+            .map_err(Error::io("start the sampler's thread"))?;
+        Ok(Self { shared, thread })
+    }
+
+    /// Tells it whom the load comes from.
+    pub fn pgbench_is(&self, pid: u32) {
+        self.shared.pgbench.store(pid, Ordering::Relaxed);
+    }
+
+    /// Ends it, and puts what it saw on the axis of a turn that began at `begin_unix_s` and lasted for `seconds`.
+    /// Returns also the share of one processor that it took, its backend's included, in percent of all processors.
+    pub fn finish(self, begin_unix_s: f64, seconds: f64) -> (Samples, Option<f64>) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let end = Instant::now() + END_MAX;
+        while !self.thread.is_finished() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+        if !self.thread.is_finished() {
+            let missing = vec!["all samples: the server did not answer the sampler".to_owned()];
+            return (Samples { missing, ..Samples::default() }, None);
+        }
+        // A panic was reported by its thread.
+        let recording = self.thread.join().unwrap_or_default();
+        let cores = thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        let percent = 100.0 * recording.own_cpu_s / recording.elapsed_s.max(0.001) / cores;
+        (recording.on_axis(begin_unix_s, seconds), Some(percent))
+    }
+}
+
+impl Recording {
+    fn on_axis(self, begin_unix_s: f64, seconds: f64) -> Samples {
+        let mut samples = Samples { missing: self.missing, ..Samples::default() };
+        for (unix_s, values) in self.moments {
+            let t_s = unix_s - begin_unix_s;
+            // A value is about the time before it; the first second is still of the turn.
+            if t_s <= 0.05 || t_s > seconds + 0.5 {
+                continue;
+            }
+            samples.t_s.push((t_s * 1000.0).round() / 1000.0);
+            for (column, value) in values {
+                samples.put(&column, (value * 1000.0).round() / 1000.0);
+            }
+        }
+        samples.even_out();
+        samples.metrics = samples.columns.keys().map(|column| (column.clone(), metrics::describe(column))).collect();
+        samples
+    }
+}
+
+fn record(mut server: Server, mut host: Host, shared: &Shared, every: Duration) -> Recording {
+    let mut recording = Recording::default();
+    recording.missing.extend(server.missing());
+    recording.missing.extend(host.missing());
+    let begin = Instant::now();
+    let own_cpu_s = proc::thread_cpu_s();
+    let backend_cpu_s = host.backend_cpu_s();
+    let mut next = begin;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let (at, mut values) = (Instant::now(), Vec::new());
+        match server.sample(at) {
+            Ok(seen) => values.extend(seen),
+            Err(error) => {
+                if !recording.missing.iter().any(|missing| missing.starts_with("PostgreSQL")) {
+                    recording.missing.push(format!("PostgreSQL's views, from some moment on: {error}"));
+                }
+            }
+        }
+        let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
+        values.extend(host.sample(at, pgbench));
+        recording.moments.push((unix_s(), values));
+        next += every;
+        while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
+            thread::sleep((next - Instant::now()).min(Duration::from_millis(50)));
+        }
+        // A tick that took too long is not made up for.
+        next = next.max(Instant::now());
+    }
+    recording.elapsed_s = begin.elapsed().as_secs_f64();
+    let backend_s = host.backend_cpu_s().zip(backend_cpu_s).map_or(0.0, |(after, before)| after - before);
+    recording.own_cpu_s = proc::thread_cpu_s() - own_cpu_s + backend_s;
+    recording
+}
+
+fn unix_s() -> f64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Turns counters into rates between two looks.
+#[derive(Default)]
+pub(crate) struct Rates {
+    last: Option<(Instant, std::collections::HashMap<String, f64>)>,
+}
+
+/// How much each counter rose since the last look, and how long that was; nothing at the first one. A counter that
+/// fell was reset, and is left out once.
+pub(crate) struct Rise {
+    pub(crate) seconds: f64,
+    by_counter: std::collections::HashMap<String, f64>,
+}
+
+impl Rates {
+    pub(crate) fn rise(&mut self, at: Instant, counters: Vec<Value>) -> Option<Rise> {
+        let now: std::collections::HashMap<String, f64> = counters.into_iter().collect();
+        let rise = self.last.as_ref().and_then(|(then, last)| {
+            let seconds = at.duration_since(*then).as_secs_f64();
+            let by_counter = now.iter().filter_map(|(name, value)| {
+                let rise = value - last.get(name)?;
+                (rise >= 0.0).then(|| (name.clone(), rise))
+            });
+            (seconds > 0.0).then(|| Rise { seconds, by_counter: by_counter.collect() })
+        });
+        self.last = Some((at, now));
+        rise
+    }
+}
+
+impl Rise {
+    /// By how much.
+    pub(crate) fn of(&self, counter: &str) -> Option<f64> {
+        self.by_counter.get(counter).copied()
+    }
+
+    /// A second.
+    pub(crate) fn rate(&self, counter: &str) -> Option<f64> {
+        Some(self.of(counter)? / self.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_become_rates() {
+        let begin = Instant::now();
+        let mut rates = Rates::default();
+        let look = |value: f64| vec![("a".to_owned(), value)];
+        assert!(rates.rise(begin, look(10.0)).is_none());
+        let rise = rates.rise(begin + Duration::from_secs(2), look(16.0)).unwrap();
+        assert_eq!((rise.rate("a"), rise.of("a"), rise.rate("b")), (Some(3.0), Some(6.0), None));
+        let reset = rates.rise(begin + Duration::from_secs(3), look(1.0)).unwrap();
+        assert_eq!(reset.rate("a"), None);
+    }
+
+    #[test]
+    fn what_lies_outside_of_the_turn_is_left_out() {
+        let moment = |unix_s: f64| (unix_s, vec![(metrics::ACTIVE.to_owned(), unix_s)]);
+        let recording = Recording {
+            moments: [99.0, 100.5, 101.5, 110.2, 111.5].map(moment).into_iter().collect(),
+            ..Recording::default()
+        };
+        let samples = recording.on_axis(100.0, 10.0);
+        assert_eq!(samples.t_s, [0.5, 1.5, 10.2]);
+        assert_eq!(samples.metrics[metrics::ACTIVE].title, "active sessions");
+    }
+}

@@ -1,8 +1,8 @@
-//! Child processes that never outlive the benchmark: each is held by a guard that stops it by its own id and waits.
+//! Child processes that never outlive the laboratory: each is held by a guard that stops it by its own id and waits.
 //!
-//! Children get process groups of their own, so that Ctrl-C in a terminal reaches only the benchmark, which then stops
-//! them in order. Where `setpriv` exists, the kernel also ends them when the benchmark itself is killed; for that they
-//! must be started from the main thread. Nothing here looks processes up by name.
+//! Children get process groups of their own, so that Ctrl-C in a terminal reaches only the laboratory, which then
+//! stops them in order. Where `setpriv` exists, the kernel also ends them when the laboratory itself is killed; for that
+//! they must be started from the main thread. Nothing here looks processes up by name.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,37 +14,47 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::error::Error;
+
+type Result<T> = std::result::Result<T, Error>;
 
 /// How often a wait looks at its process and at Ctrl-C.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Raised by SIGINT, SIGTERM or SIGHUP; every wait looks at it, and the guards then stop what runs.
 #[derive(Clone)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Takes the three signals over for this process.
-    pub(crate) fn install() -> Result<Self> {
+    pub fn install() -> Result<Self> {
         let raised = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&raised)).context("can't take signals over")?;
+            signal_hook::flag::register(signal, Arc::clone(&raised)).map_err(Error::io("take signals over"))?;
         }
         Ok(Self(raised))
     }
 
-    pub(crate) fn raised(&self) -> bool {
+    /// That nobody raises.
+    pub fn never() -> Self {
+        Self(Arc::new(AtomicBool::new(false)))
+    }
+
+    /// Whether a signal has come.
+    pub fn raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// An error once a signal has come.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.raised() { bail!("interrupted") } else { Ok(()) }
+    pub fn check(&self) -> Result<()> {
+        if self.raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    pub(crate) fn sleep(&self, time: Duration) -> Result<()> {
+    /// Sleeps; an error once a signal has come.
+    pub fn sleep(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.check()?;
@@ -54,38 +64,8 @@ impl Interrupt {
     }
 }
 
-/// An account that children run as.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct User {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-}
-
-impl User {
-    /// PostgreSQL and PgBouncer refuse to run as root: then they run as `postgres`, which Debian's packages create.
-    pub(crate) fn for_servers() -> Result<Option<Self>> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(None);
-        }
-        let passwd = std::fs::read_to_string("/etc/passwd").context("can't read /etc/passwd")?;
-        let user = find_user(&passwd, "postgres");
-        user.map(Some).context("no user `postgres` to run PostgreSQL as: run scripts/bench-deps.sh")
-    }
-}
-
-fn find_user(passwd: &str, name: &str) -> Option<User> {
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        if fields.next()? != name {
-            return None;
-        }
-        let uid = fields.nth(1)?.parse().ok()?;
-        Some(User { uid, gid: fields.next()?.parse().ok()? })
-    })
-}
-
-/// A command in its own process group, without input, that the kernel ends with `death` should the benchmark die.
-pub(crate) fn command(program: &Path, user: Option<User>, death: &str) -> Command {
+/// A command in its own process group, without input, that the kernel ends with `death` should the laboratory die.
+pub fn command(program: &Path, death: &str) -> Command {
     let mut command = match find_in_path("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);
@@ -94,23 +74,20 @@ pub(crate) fn command(program: &Path, user: Option<User>, death: &str) -> Comman
         }
         None => Command::new(program),
     };
-    if let Some(user) = user {
-        command.uid(user.uid).gid(user.gid);
-    }
     // No locale but C: what pgbench prints is read back.
     command.env("LC_ALL", "C").process_group(0).stdin(Stdio::null());
     command
 }
 
 /// Looks a program up in `PATH` and in the places for servers, which an ordinary user's `PATH` leaves out.
-pub(crate) fn find_in_path(program: &str) -> Option<PathBuf> {
+pub fn find_in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let servers = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(servers).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 /// Raises this process's soft limit on open files to the hard one, for itself and its children, and returns it.
-pub(crate) fn raise_open_files() -> u64 {
+pub fn raise_open_files() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(1 << 20);
     let raised = Rlimit { current: Some(maximum), maximum: limit.maximum };
@@ -121,7 +98,7 @@ pub(crate) fn raise_open_files() -> u64 {
 }
 
 /// A running child; dropping it stops it, by force after `grace`.
-pub(crate) struct Process {
+pub struct Process {
     name: String,
     child: Child,
     stop_signal: Signal,
@@ -129,21 +106,23 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn spawn(name: &str, command: &mut Command, stop_signal: Signal, grace: Duration) -> Result<Self> {
-        let child = command.spawn().with_context(|| format!("can't start {name}"))?;
+    /// Starts it. `name` is for messages; `grace` is what it gets to end after `stop_signal`.
+    pub fn spawn(name: &str, command: &mut Command, stop_signal: Signal, grace: Duration) -> Result<Self> {
+        let child = command.spawn().map_err(Error::io(format!("start {name}")))?;
         Ok(Self { name: name.to_owned(), child, stop_signal, grace })
     }
 
     /// A server whose output goes to `log`.
-    pub(crate) fn spawn_server(
+    pub fn spawn_server(
         name: &str,
         mut command: Command,
         log: &Path,
         stop_signal: Signal,
         grace: Duration,
     ) -> Result<Self> {
-        let log = File::create(log).with_context(|| format!("can't create {}", log.display()))?;
-        command.stdout(log.try_clone()?).stderr(log);
+        let log_file = File::create(log).map_err(Error::file("create", log))?;
+        let errors = log_file.try_clone().map_err(Error::file("write", log))?;
+        command.stdout(log_file).stderr(errors);
         Self::spawn(name, &mut command, stop_signal, grace)
     }
 
@@ -152,27 +131,29 @@ impl Process {
     }
 
     /// Sends a signal. Only before [`Self::ended`] has told of an end: until then the id can't be another's.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
             let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its number.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn child(&mut self) -> &mut Child {
+    /// For its pipes.
+    pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
     /// The exit status, once it has ended.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().with_context(|| format!("can't wait for {}", self.name))
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(Error::io(format!("wait for {}", self.name)))
     }
 
     /// Waits for the end; past `limit` the process is stopped and this is an error.
-    pub(crate) fn wait(&mut self, limit: Duration, interrupt: &Interrupt) -> Result<ExitStatus> {
+    pub fn wait(&mut self, limit: Duration, interrupt: &Interrupt) -> Result<ExitStatus> {
         let end = Instant::now() + limit;
         loop {
             if let Some(status) = self.ended()? {
@@ -180,14 +161,14 @@ impl Process {
             }
             if Instant::now() >= end {
                 self.stop();
-                bail!("{} did not end within {} s", self.name, limit.as_secs());
+                return Err(Error::TimedOut { what: self.name.clone(), limit });
             }
             interrupt.sleep(POLL)?;
         }
     }
 
     /// Stops the process and what is left of its group. It is not reaped before that, so its id can't be another's.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let Some(pid) = self.pid() else { return };
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
@@ -215,7 +196,7 @@ fn is_zombie(pid: Pid) -> bool {
 }
 
 /// Runs a short tool to its end and returns what it printed; a failure carries its complaints.
-pub(crate) fn output(name: &str, mut command: Command, limit: Duration, interrupt: &Interrupt) -> Result<String> {
+pub fn output(name: &str, mut command: Command, limit: Duration, interrupt: &Interrupt) -> Result<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = Process::spawn(name, &mut command, Signal::KILL, Duration::from_secs(1))?;
     let stdout = collect(process.child().stdout.take());
@@ -223,13 +204,14 @@ pub(crate) fn output(name: &str, mut command: Command, limit: Duration, interrup
     let status = process.wait(limit, interrupt)?;
     let stdout = stdout.join().unwrap_or_default();
     if !status.success() {
-        bail!("{name}: {status}: {}", tail(&stderr.join().unwrap_or_default()));
+        let said = tail(&stderr.join().unwrap_or_default());
+        return Err(Error::Failed { program: name.to_owned(), status, said });
     }
     Ok(stdout)
 }
 
 /// Reads a pipe to its end in a thread of its own, so that a full pipe can't block its writer.
-pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+pub fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
@@ -241,7 +223,7 @@ pub(crate) fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinH
 }
 
 /// The last lines of an output, as one line for an error message.
-pub(crate) fn tail(output: &str) -> String {
+pub fn tail(output: &str) -> String {
     let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(4)..].join(" | ")
 }
@@ -251,29 +233,16 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Command {
-        let mut command = command(Path::new("/bin/sh"), None, "KILL");
+        let mut command = command(Path::new("/bin/sh"), "KILL");
         command.args(["-c", script]);
         command
-    }
-
-    fn never() -> Interrupt {
-        Interrupt(Arc::new(AtomicBool::new(false)))
-    }
-
-    #[test]
-    fn users_come_from_passwd() {
-        let passwd =
-            "root:x:0:0:root:/root:/bin/bash\npostgres:x:101:104:PostgreSQL,,,:/var/lib/postgresql:/bin/bash\n";
-        let user = find_user(passwd, "postgres").unwrap();
-        assert_eq!((user.uid, user.gid), (101, 104));
-        assert!(find_user(passwd, "post").is_none());
     }
 
     #[test]
     fn output_is_returned_and_failures_carry_their_complaint() {
         let limit = Duration::from_secs(20);
-        assert_eq!(output("sh", shell("echo yes"), limit, &never()).unwrap(), "yes\n");
-        let error = output("sh", shell("echo no >&2; exit 3"), limit, &never()).unwrap_err().to_string();
+        assert_eq!(output("sh", shell("echo yes"), limit, &Interrupt::never()).unwrap(), "yes\n");
+        let error = output("sh", shell("echo no >&2; exit 3"), limit, &Interrupt::never()).unwrap_err().to_string();
         assert!(error.contains("no") && error.contains('3'), "{error}");
     }
 
@@ -288,7 +257,8 @@ mod tests {
 
     #[test]
     fn waits_end() {
-        let error = output("sh", shell("sleep 100"), Duration::from_millis(50), &never()).unwrap_err().to_string();
+        let error =
+            output("sh", shell("sleep 100"), Duration::from_millis(50), &Interrupt::never()).unwrap_err().to_string();
         assert!(error.contains("did not end"), "{error}");
         let raised = Interrupt(Arc::new(AtomicBool::new(true)));
         assert!(output("sh", shell("sleep 100"), Duration::from_secs(20), &raised).is_err());

@@ -1,0 +1,309 @@
+//! One run of pgbench, as an ordinary client: it knows nothing of who answers.
+//!
+//! pgbench counts `-T` from before its first connection, so that a thousand log-ins would leave nothing of a short
+//! run; so it gets a long time, and is ended by its own alarm signal once all clients have worked for as long as they
+//! were meant to. It reports once a second (`-P 1`), tells each statement's mean (`-r`), and logs transactions (`-l`)
+//! for the percentiles. Formats: PostgreSQL's documentation, "pgbench", Options and Notes.
+
+mod log;
+mod progress;
+mod statements;
+mod summary;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{ChildStderr, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use rustix::process::Signal;
+
+pub use self::{
+    log::Latencies,
+    progress::{Complaints, Progress},
+    statements::{ScriptReport, StatementReport, script_reports},
+    summary::Summary,
+};
+use crate::{
+    error::Error,
+    process::{self, Interrupt, Process},
+    scenario::{Load, Script},
+};
+
+/// How often the caller's ear is open between two reports.
+const TICK: Duration = Duration::from_millis(200);
+/// What pgbench may take to end after its alarm: a transaction that waits, its last report, its connections.
+const END_MAX: Duration = Duration::from_secs(60);
+
+/// Where clients connect.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// libpq's connection string, without the password.
+    pub conninfo: String,
+    /// By the environment, since arguments are for all to see.
+    pub password: Option<String>,
+}
+
+/// One run, to be.
+pub struct Pgbench<'a> {
+    /// pgbench's own program.
+    pub program: &'a Path,
+    /// What it runs.
+    pub scripts: &'a [Script],
+    /// Which variables scripts find, besides pgbench's own.
+    pub variables: &'a [(String, String)],
+    /// How.
+    pub load: &'a Load,
+    /// At once.
+    pub clients: u32,
+    /// From when all are connected.
+    pub seconds: u32,
+    /// Where.
+    pub endpoint: &'a Endpoint,
+    /// For scripts and logs.
+    pub scratch: &'a Path,
+    /// Ends it.
+    pub interrupt: &'a Interrupt,
+}
+
+/// What pgbench told of a run that went well.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its last words.
+    pub summary: Summary,
+    /// By second, as it reported.
+    pub progress: Vec<Progress>,
+    /// By script.
+    pub scripts: Vec<ScriptReport>,
+    /// From its log.
+    pub latencies: Latencies,
+    /// When all clients were connected, in seconds since 1970: the zero of the turn's axis.
+    pub begin_unix_s: f64,
+    /// When it was told to end.
+    pub told_to_end: Instant,
+}
+
+/// What happens while pgbench runs.
+pub enum Moment {
+    /// It has been started; its process.
+    Started(u32),
+    /// A report has come; the first one comes when all clients are connected.
+    Report(Progress),
+    /// Its time is over; it has been told so.
+    Ending,
+}
+
+impl Pgbench<'_> {
+    /// The command line as one would type it, passwords aside.
+    pub fn command_line(&self) -> String {
+        let mut words = vec!["pgbench".to_owned()];
+        words.extend(self.arguments(self.seconds, None));
+        words.push(shell_quoted(&self.endpoint.conninfo));
+        words.join(" ")
+    }
+
+    /// Runs it; `see` is told what happens.
+    pub fn run(&self, mut see: impl FnMut(Moment)) -> Result<Outcome, Error> {
+        let dir = tempfile::Builder::new().prefix("pgbench-").tempdir_in(self.scratch);
+        let dir = dir.map_err(Error::file("create a directory in", self.scratch))?;
+        let spawned_unix_s = unix_s();
+        let mut process = self.spawn(dir.path())?;
+        see(Moment::Started(process.id()));
+        let stdout = process::collect(process.child().stdout.take());
+        let lines = read_lines(process.child().stderr.take());
+        let mut complaints = Complaints::default();
+        let followed = self.follow(&process, &lines, &mut complaints, &mut see);
+        let (progress, told_to_end) = match followed {
+            Ok(followed) => followed,
+            Err(error) => {
+                process.stop();
+                return Err(complaints.explain(error, self.clients));
+            }
+        };
+        let status = process.wait(END_MAX, self.interrupt)?;
+        let stdout = stdout.join().unwrap_or_default();
+        if !status.success() || complaints.any_aborted() {
+            let said = complaints.describe(self.clients);
+            return Err(Error::Failed { program: "pgbench".to_owned(), status, said });
+        }
+        let unreadable = || Error::Unreadable { what: "pgbench's summary", text: process::tail(&stdout) };
+        let summary = Summary::parse(&stdout).ok_or_else(unreadable)?;
+        let begin_unix_s = spawned_unix_s + summary.connect_s;
+        let latencies = Latencies::read(dir.path(), begin_unix_s)?;
+        let names: Vec<&str> = self.scripts.iter().map(|script| script.name.as_str()).collect();
+        let scripts = script_reports(&stdout, &names);
+        Ok(Outcome { summary, progress, scripts, latencies, begin_unix_s, told_to_end })
+    }
+
+    /// Listens until pgbench closes its standard error, which it does at its end.
+    fn follow(
+        &self,
+        process: &Process,
+        lines: &Receiver<String>,
+        complaints: &mut Complaints,
+        see: &mut impl FnMut(Moment),
+    ) -> Result<(Vec<Progress>, Instant), Error> {
+        let mut reports: Vec<Progress> = Vec::new();
+        let mut connected: Option<Instant> = None;
+        let mut told_to_end: Option<Instant> = None;
+        let connect_end = Instant::now() + self.connect_max();
+        loop {
+            self.interrupt.check()?;
+            match lines.recv_timeout(TICK) {
+                Ok(line) => match Progress::parse(&line) {
+                    Some(report) => {
+                        connected.get_or_insert_with(Instant::now);
+                        reports.push(report.clone());
+                        see(Moment::Report(report));
+                    }
+                    None => complaints.hear(line),
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok((reports, told_to_end.unwrap_or_else(Instant::now))),
+            }
+            let now = Instant::now();
+            match (connected, told_to_end) {
+                // Its first report comes a second after it began, if all were connected by then.
+                (Some(at), None) if now >= at + self.duration() - Duration::from_secs(1) => {
+                    process.signal(Signal::ALARM);
+                    told_to_end = Some(now);
+                    see(Moment::Ending);
+                }
+                (None, None) if now >= connect_end => {
+                    let what = format!("connecting {} clients", self.clients);
+                    return Err(Error::TimedOut { what, limit: self.connect_max() });
+                }
+                (_, Some(told)) if now >= told + END_MAX => {
+                    return Err(Error::TimedOut { what: "pgbench's last transaction".to_owned(), limit: END_MAX });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn duration(&self) -> Duration {
+        Duration::from_secs(u64::from(self.seconds.max(1)))
+    }
+
+    /// 50 ms for each log-in; 16,384 of them took 342 s in the report of the concurrency ladder.
+    fn connect_max(&self) -> Duration {
+        Duration::from_secs(u64::from(30 + self.clients / 20))
+    }
+
+    fn threads(&self) -> u32 {
+        let cores = thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
+        self.load.threads.unwrap_or(cores).clamp(1, self.clients)
+    }
+
+    /// All arguments but the database; without `dir`, as typed.
+    fn arguments(&self, seconds: u32, dir: Option<&Path>) -> Vec<String> {
+        let (load, mut words) = (self.load, Vec::new());
+        let mut put = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
+        put("-M", load.protocol.flag());
+        put("-c", &self.clients.to_string());
+        put("-j", &self.threads().to_string());
+        put("-T", &seconds.to_string());
+        put("-P", "1");
+        for script in self.scripts {
+            let place = dir.map(|dir| dir.join(&script.name).display().to_string());
+            let place = place.unwrap_or_else(|| script.name.clone());
+            let flag = if script.text.is_some() { "-f" } else { "-b" };
+            let name = if script.text.is_some() { place } else { script.name.clone() };
+            put(flag, &format!("{name}@{}", script.weight));
+        }
+        for (name, value) in self.variables {
+            put("-D", &format!("{name}={value}"));
+        }
+        if let Some(rate) = load.rate {
+            put("--rate", &rate.to_string());
+        }
+        if let Some(limit_ms) = load.latency_limit_ms {
+            put("--latency-limit", &limit_ms.to_string());
+        }
+        if let Some(tries) = load.max_tries {
+            put("--max-tries", &tries.to_string());
+        }
+        if load.log_share < 1.0 {
+            put("--sampling-rate", &load.log_share.to_string());
+        }
+        words.extend(["-n", "-r", "-l"].map(str::to_owned));
+        if let Some(dir) = dir {
+            words.extend(["--log-prefix".to_owned(), dir.join(log::PREFIX).display().to_string()]);
+        }
+        words
+    }
+
+    fn spawn(&self, dir: &Path) -> Result<Process, Error> {
+        for script in self.scripts {
+            if let Some(text) = &script.text {
+                let path: PathBuf = dir.join(&script.name);
+                fs::write(&path, text).map_err(Error::file("write", &path))?;
+            }
+        }
+        let mut command: Command = process::command(self.program, "KILL");
+        let seconds = self.connect_max() + self.duration() + END_MAX;
+        command.args(self.arguments(u32::try_from(seconds.as_secs()).unwrap_or(u32::MAX), Some(dir)));
+        command.arg(&self.endpoint.conninfo);
+        if let Some(password) = &self.endpoint.password {
+            command.env("PGPASSWORD", password);
+        }
+        command.env("PGAPPNAME", APPLICATION).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process::spawn("pgbench", &mut command, Signal::KILL, Duration::from_secs(5))
+    }
+}
+
+/// By which name the server knows the clients.
+pub const APPLICATION: &str = "sluice-lab";
+
+fn unix_s() -> f64 {
+    SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn shell_quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn read_lines(stderr: Option<ChildStderr>) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let Some(stderr) = stderr else { return };
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+
+    #[test]
+    fn command_lines_can_be_typed() {
+        let scenario = Scenario::find("session-log").unwrap();
+        let endpoint = Endpoint { conninfo: "host=/tmp/it's dbname=bench".to_owned(), password: Some("secret".into()) };
+        let pgbench = Pgbench {
+            program: Path::new("/usr/bin/pgbench"),
+            scripts: &scenario.variants[0].scripts,
+            variables: &[("rows".to_owned(), "7".to_owned())],
+            load: &Load { threads: Some(2), rate: Some(100.0), ..scenario.load.clone() },
+            clients: 16,
+            seconds: 300,
+            endpoint: &endpoint,
+            scratch: Path::new("/tmp"),
+            interrupt: &Interrupt::never(),
+        };
+        assert_eq!(
+            pgbench.command_line(),
+            "pgbench -M prepared -c 16 -j 2 -T 300 -P 1 -f with-update.sql@1 -D rows=7 --rate 100 -n -r -l \
+             'host=/tmp/it'\\''s dbname=bench'"
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! What is to be run here: a scenario, with what the command line says about it, as a list of turns.
+//!
+//! Made before anything is started, so that all that is wrong is said at once, and what can't be run on this machine
+//! is known with its reason.
+
+use std::{fs, path::PathBuf};
+
+use sluice_instance::{Class, Connections};
+
+use crate::{
+    error::Error,
+    proc, process,
+    result::CaseKey,
+    scenario::{Scenario, Variant},
+    server::{Settings, Tables},
+    target::Target,
+};
+
+/// Descriptors that pgbench needs besides those of its clients.
+const FILES_BESIDES: u64 = 100;
+/// Connections besides pgbench's: the sampler, ours, the superusers' reserve.
+const CONNECTIONS_BESIDES: u32 = 20;
+/// Of a process of PostgreSQL's with a few prepared statements, without the shared memory that it maps.
+const BACKEND_BYTES: u64 = 3 << 20;
+/// Of a unit of pgbench's scale, with its index.
+const SCALE_BYTES: u64 = 16 << 20;
+/// PostgreSQL's own page tables: 8 bytes for each page of 4 kB of shared memory that a process has touched.
+const PAGE_TABLE_SHARE: u64 = 512;
+
+/// What the command line says.
+#[derive(Clone, Debug, Default)]
+pub struct Choices {
+    /// In place of the scenario's.
+    pub clients: Option<Vec<u32>>,
+    /// In place of the scenario's.
+    pub seconds: Option<u32>,
+    /// In place of the scenario's.
+    pub targets: Option<Vec<Target>>,
+    /// Only these.
+    pub variants: Option<Vec<String>>,
+    /// In place of the scenario's.
+    pub turns: Option<u32>,
+    /// In place of the scenario's size.
+    pub rows: Option<u64>,
+    /// `--rate`.
+    pub rate: Option<f64>,
+    /// Settings for all turns.
+    pub settings: Settings,
+    /// Settings to vary: each name with its values.
+    pub vary: Vec<(String, Vec<String>)>,
+    /// A run of seconds.
+    pub brief: bool,
+    /// Looks a second.
+    pub sample_hz: u32,
+    /// Takes causes of stalls away, one by one, and runs again.
+    pub confirm: bool,
+    /// What the laboratory's server may use, in place of the scenario's.
+    pub class: Class,
+    /// Directory of PostgreSQL's programs.
+    pub pg_bin: Option<PathBuf>,
+}
+
+/// All that is to be run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// With the command line's changes.
+    pub scenario: Scenario,
+    /// Its variants, multiplied by what is varied.
+    pub variants: Vec<Variant>,
+    /// Who answers.
+    pub targets: Vec<Target>,
+    /// What the laboratory's server may use.
+    pub class: Class,
+    /// What was said.
+    pub choices: Choices,
+}
+
+/// One turn, to be taken.
+#[derive(Clone, Debug)]
+pub struct PlannedTurn {
+    /// Of [`Plan::variants`].
+    pub variant: usize,
+    /// Of [`Plan::targets`].
+    pub target: usize,
+    /// At once.
+    pub clients: u32,
+    /// Counts from 1.
+    pub round: u32,
+}
+
+impl Plan {
+    /// Puts a scenario and the command line together.
+    pub fn new(scenario: Scenario, choices: Choices) -> Result<Self, Error> {
+        let mut scenario = if choices.brief { scenario.brief() } else { scenario };
+        if let Some(clients) = &choices.clients {
+            scenario.load.clients.clone_from(clients);
+        }
+        scenario.load.seconds = choices.seconds.unwrap_or(scenario.load.seconds);
+        scenario.load.rate = choices.rate.or(scenario.load.rate);
+        scenario.turns = choices.turns.unwrap_or(scenario.turns);
+        if let Some(rows) = choices.rows {
+            scenario.data.size = crate::scenario::Size::Rows(rows);
+        }
+        let targets = match &choices.targets {
+            Some(targets) => targets.clone(),
+            None => scenario.targets.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+        };
+        let has_twins =
+            targets.iter().enumerate().any(|(index, target)| targets[..index].iter().any(|t| t.name == target.name));
+        if targets.is_empty() || has_twins {
+            return Err(Error::Input("targets: at least one is needed, each by a name of its own".to_owned()));
+        }
+        if targets.iter().any(|target| !target.is_own()) && !(choices.vary.is_empty() && choices.settings.is_empty()) {
+            let why = "settings can be given only to servers that the laboratory starts itself, not to a DSN's";
+            return Err(Error::Input(format!("{why}\nleave --set and --vary out, or the DSN")));
+        }
+        let class = scenario.class.overlaid(choices.class);
+        let variants = multiply(chosen(&scenario, choices.variants.as_deref())?, &choices.vary);
+        Ok(Self { scenario, variants, targets, class, choices })
+    }
+
+    /// All turns: by variant and step, each target once a round, in an order that rotates.
+    pub fn turns(&self) -> Vec<PlannedTurn> {
+        let mut turns = Vec::new();
+        for variant in 0..self.variants.len() {
+            for clients in &self.scenario.load.clients {
+                for round in 1..=self.scenario.turns {
+                    let first = (round as usize - 1) % self.targets.len();
+                    let order = (0..self.targets.len()).map(|place| (first + place) % self.targets.len());
+                    turns.extend(order.map(|target| PlannedTurn { variant, target, clients: *clients, round }));
+                }
+            }
+        }
+        turns
+    }
+
+    /// What a turn is of.
+    pub fn case(&self, turn: &PlannedTurn) -> CaseKey {
+        CaseKey {
+            variant: self.variants[turn.variant].name.clone(),
+            clients: turn.clients,
+            target: self.targets[turn.target].name.clone(),
+        }
+    }
+
+    /// The settings of the laboratory's server in a turn; the most particular ones win.
+    pub fn settings(&self, turn: &PlannedTurn) -> Settings {
+        let clients_max = self.scenario.load.clients.iter().max().copied().unwrap_or(1);
+        let mut settings = Settings::from([
+            ("shared_buffers".to_owned(), "256MB".to_owned()),
+            ("log_checkpoints".to_owned(), "on".to_owned()),
+        ]);
+        if self.class.connections.is_none() {
+            let connections = (clients_max + CONNECTIONS_BESIDES).max(100);
+            settings.insert("max_connections".to_owned(), connections.to_string());
+        }
+        settings.extend(self.scenario.settings.clone());
+        settings.extend(self.variants[turn.variant].settings.clone());
+        settings.extend(self.targets[turn.target].settings());
+        settings.extend(self.choices.settings.clone());
+        settings
+    }
+
+    /// The tables of a turn.
+    pub fn tables(&self, turn: &PlannedTurn) -> Tables {
+        let data = self.scenario.data.clone();
+        let rows = data.size.rows(self.shared_buffers_bytes(turn));
+        Tables { data, rows, unlogged: self.variants[turn.variant].unlogged }
+    }
+
+    /// The length of all turns together, warm-ups included; what lies between them is not known before.
+    pub fn seconds(&self) -> u64 {
+        let load = &self.scenario.load;
+        self.turns().len() as u64 * u64::from(load.seconds + load.warm_up_seconds)
+    }
+
+    fn shared_buffers_bytes(&self, turn: &PlannedTurn) -> u64 {
+        let settings = self.settings(turn);
+        settings.get("shared_buffers").and_then(|text| bytes(text)).unwrap_or(128 << 20)
+    }
+
+    /// Why a turn can't be taken on this machine, if it can't; with the remedy.
+    pub fn lacks(&self, turn: &PlannedTurn) -> Option<String> {
+        let clients = u64::from(turn.clients);
+        let (files, limit) = (clients + FILES_BESIDES, process::raise_open_files());
+        if files > limit {
+            return Some(format!("needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"));
+        }
+        let target = &self.targets[turn.target];
+        if target.is_pool() && 2 * FILES_BESIDES + clients > limit {
+            return Some(format!("the pool needs {} open files, the limit is {limit}", 2 * FILES_BESIDES + clients));
+        }
+        if let Some(ports) = local_ports().filter(|ports| clients > *ports) {
+            return Some(format!("needs {clients} local ports, there are {ports}: widen net.ipv4.ip_local_port_range"));
+        }
+        if target.is_own() && !target.is_pool() {
+            if let Some(connections) = self.class.connections.map(Connections::number)
+                && turn.clients + CONNECTIONS_BESIDES > connections
+            {
+                return Some(format!("{} clients do not fit into the class's {connections} connections", turn.clients));
+            }
+            let each = BACKEND_BYTES + self.shared_buffers_bytes(turn) / PAGE_TABLE_SHARE;
+            let needed_mb = (clients * each + self.shared_buffers_bytes(turn)) >> 20;
+            let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+            let available_mb = proc::value_kb(&memory, "MemAvailable:").map_or(u64::MAX, |kb| kb / 1024);
+            if needed_mb > available_mb {
+                return Some(format!(
+                    "{clients} processes of PostgreSQL's need about {needed_mb} MB, {available_mb} MB are available"
+                ));
+            }
+        }
+        None
+    }
+
+    /// About how much the tables and the log will take on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        let mut kinds: Vec<Tables> = Vec::new();
+        for turn in self.turns() {
+            let tables = self.tables(&turn);
+            if !kinds.contains(&tables) {
+                kinds.push(tables);
+            }
+        }
+        let of_tables: u64 = kinds
+            .iter()
+            .map(|tables| match (&tables.data.maker, tables.data.size) {
+                (crate::scenario::Maker::Pgbench, _) => tables.rows * SCALE_BYTES,
+                (_, crate::scenario::Size::PercentOfSharedBuffers { bytes_per_row, .. }) => tables.rows * bytes_per_row,
+                (_, crate::scenario::Size::Rows(rows)) => rows * 200,
+            })
+            .sum();
+        // Twice, for the log and for dead rows; and PostgreSQL's own.
+        2 * of_tables + (2 << 30)
+    }
+}
+
+fn chosen(scenario: &Scenario, names: Option<&[String]>) -> Result<Vec<Variant>, Error> {
+    let Some(names) = names else { return Ok(scenario.variants.clone()) };
+    let find = |name: &String| {
+        let found = scenario.variants.iter().find(|variant| variant.name == *name).cloned();
+        found.ok_or_else(|| {
+            let known: Vec<&str> = scenario.variants.iter().map(|variant| variant.name.as_str()).collect();
+            Error::Input(format!("{} has no variant {name:?}; it has {}", scenario.name, known.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// Each variant with each value of each setting.
+fn multiply(variants: Vec<Variant>, vary: &[(String, Vec<String>)]) -> Vec<Variant> {
+    vary.iter().fold(variants, |variants, (name, values)| {
+        let with = |variant: &Variant, value: &String| {
+            let mut variant = variant.clone();
+            variant.name = format!("{}, {name} = {value}", variant.name);
+            variant.settings.insert(name.clone(), value.clone());
+            variant
+        };
+        variants.iter().flat_map(|variant| values.iter().map(move |value| with(variant, value))).collect()
+    })
+}
+
+/// Ports that clients may come from, to one address and port.
+fn local_ports() -> Option<u64> {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ends = range.split_ascii_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    let (first, last) = (ends.next()?, ends.next()?);
+    Some((last + 1).saturating_sub(first))
+}
+
+/// As PostgreSQL reads a size: a number of 8 kB blocks, or with a unit.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim() {
+        "" => 8192,
+        "B" => 1,
+        "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        "GB" => 1 << 30,
+        "TB" => 1 << 40,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(choices: Choices) -> Result<Plan, Error> {
+        Plan::new(Scenario::find("quick").unwrap(), choices)
+    }
+
+    #[test]
+    fn everyone_comes_first_in_turn() {
+        let plan = plan(Choices { turns: Some(2), ..Choices::default() }).unwrap();
+        let order: Vec<(String, u32)> =
+            plan.turns().iter().take(6).map(|turn| (plan.case(turn).target, turn.round)).collect();
+        let expected = [("straight", 1), ("gate", 1), ("pool", 1), ("gate", 2), ("pool", 2), ("straight", 2)];
+        assert_eq!(order, expected.map(|(name, round)| (name.to_owned(), round)));
+        assert_eq!(plan.turns().len(), 12);
+    }
+
+    #[test]
+    fn settings_are_varied_by_variant() {
+        let vary = vec![("synchronous_commit".to_owned(), vec!["on".to_owned(), "off".to_owned()])];
+        let plan = plan(Choices { vary, variants: Some(vec!["tpcb".to_owned()]), ..Choices::default() }).unwrap();
+        let names: Vec<&str> = plan.variants.iter().map(|variant| variant.name.as_str()).collect();
+        assert_eq!(names, ["tpcb, synchronous_commit = on", "tpcb, synchronous_commit = off"]);
+        assert_eq!(plan.settings(&plan.turns()[0])["synchronous_commit"], "on");
+        assert_eq!(plan.settings(&plan.turns()[1])["shared_preload_libraries"], "sluice");
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let targets = |names: &[&str]| Some(names.iter().map(|name| name.parse().unwrap()).collect());
+        let set = Settings::from([("work_mem".to_owned(), "1MB".to_owned())]);
+        for (choices, expected) in [
+            (Choices { targets: targets(&["pool", "pool"]), ..Choices::default() }, "name of its own"),
+            (Choices { targets: targets(&["a=host=b"]), settings: set, ..Choices::default() }, "not to a DSN's"),
+            (Choices { variants: Some(vec!["x".to_owned()]), ..Choices::default() }, "has no variant \"x\""),
+        ] {
+            let error = plan(choices).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn limits_of_the_machine() {
+        let plan = plan(Choices { clients: Some(vec![2, 60_000]), ..Choices::default() }).unwrap();
+        let turns = plan.turns();
+        assert_eq!(plan.lacks(&turns[0]), None);
+        let of_many = turns.iter().find(|turn| turn.clients == 60_000).unwrap();
+        assert!(plan.lacks(of_many).is_some_and(|lack| lack.contains("60")));
+        assert!(plan.disk_bytes() > 10 * SCALE_BYTES);
+    }
+
+    #[test]
+    fn sizes_as_postgres_reads_them() {
+        let sizes = [("16384", 128 << 20), ("256MB", 256 << 20), ("1 GB", 1 << 30), ("64kB", 64 << 10)];
+        for (text, expected) in sizes {
+            assert_eq!(bytes(text), Some(expected), "{text}");
+        }
+        assert_eq!(bytes("1 parsec"), None);
+    }
+}

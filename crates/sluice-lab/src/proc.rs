@@ -1,0 +1,100 @@
+//! Processor time and memory of process trees, from `/proc` (proc(5)).
+//!
+//! Reads only. A tree's time includes processes that have ended (their parent's `cutime` and `cstime`).
+
+use std::fs;
+
+/// No tree here is larger, so a walk can't run away.
+const TREE_MAX: usize = 70_000;
+
+/// User and system time in clock ticks: a process's own, and that of its children that have ended.
+#[derive(Debug, PartialEq)]
+struct Ticks {
+    own: u64,
+    ended_children: u64,
+}
+
+/// The command's name is in parentheses and may hold any byte, so fields count from the last `)`.
+fn parse_stat(stat: &str) -> Option<Ticks> {
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+    // The first field here is the third of proc(5); utime, stime, cutime, cstime are 14 to 17.
+    let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Ticks { own: ticks(14)? + ticks(15)?, ended_children: ticks(16)? + ticks(17)? })
+}
+
+/// A process and all its descendants that live, itself first. Children of its first thread only, except for the
+/// root: PostgreSQL's processes have but one thread.
+pub fn tree(root: u32) -> Vec<u32> {
+    let mut pids = vec![root];
+    let mut next = 0;
+    while next < pids.len() && pids.len() < TREE_MAX {
+        let pid = pids[next];
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        pids.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        next += 1;
+    }
+    pids
+}
+
+/// Processor time of a tree, in seconds, its ended processes included.
+pub fn tree_cpu_s(root: u32) -> f64 {
+    let ticks = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+        stat.as_deref().and_then(parse_stat).map_or(0, |ticks| ticks.own + ticks.ended_children)
+    };
+    let sum: u64 = tree(root).into_iter().map(ticks).sum();
+    sum as f64 / ticks_per_second()
+}
+
+fn ticks_per_second() -> f64 {
+    rustix::param::clock_ticks_per_second().max(1) as f64
+}
+
+/// Processor time of one thread of this process's, in seconds, to the nanosecond.
+pub fn thread_cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Resident memory of a process, kB.
+pub fn rss_kb(pid: u32) -> Option<u64> {
+    value_kb(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
+}
+
+/// A line `Key:   123 kB`.
+pub(crate) fn value_kb(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    value.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn stat_survives_any_command_name() {
+        let stat = "7459 (a) b (c) S 1 5521 5521 0 -1 4194560 1 2 3 4 150 25 1000 200 20 0 1 0 5127 232521728";
+        assert_eq!(parse_stat(stat), Some(Ticks { own: 175, ended_children: 1200 }));
+        assert_eq!(parse_stat("7459 (cut S 1 2"), None);
+        assert_eq!(parse_stat("7459 (short) S 1 2"), None);
+    }
+
+    #[test]
+    fn memory() {
+        assert_eq!(value_kb("Name:\tx\nVmHWM:\t  900 kB\nVmRSS:\t    812 kB\n", "VmRSS:"), Some(812));
+        assert_eq!(value_kb("Name:\tkthreadd\n", "VmRSS:"), None);
+        assert!(rss_kb(std::process::id()).is_some_and(|kb| kb > 100));
+    }
+
+    #[test]
+    fn own_time_is_counted() {
+        let (tree_s, thread_s) = (tree_cpu_s(std::process::id()), thread_cpu_s());
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(50) {}
+        assert!(thread_cpu_s() > thread_s + 0.001);
+        assert!(tree_cpu_s(std::process::id()) >= tree_s);
+        assert!(tree(std::process::id()).contains(&std::process::id()));
+    }
+}

@@ -1,0 +1,48 @@
+//! What a server is, from itself: version, settings that were changed, size, and how warm its cache is.
+
+use postgres::{Client, Config, NoTls};
+
+use crate::{result::Server, target::Kind};
+
+const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
+    WHERE source NOT IN ('default', 'override', 'client', 'session') \
+    AND category NOT LIKE 'File Locations%' AND name NOT IN ('port', 'application_name')";
+/// Of the database's pages, those in shared buffers; for superusers, and where the contrib modules are.
+const WARM: &str = "SELECT 100.0 * count(*) * current_setting('block_size')::int / pg_database_size(current_database()) \
+    FROM pg_buffercache \
+    WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+pub(super) fn of(config: &Config, kind: &Kind) -> Result<Server, postgres::Error> {
+    let mut client = config.connect(NoTls)?;
+    let mut versions = vec![client.query_one("SELECT version()", &[])?.get(0)];
+    let gate = client.query_opt("SELECT extversion FROM pg_extension WHERE extname = 'sluice'", &[])?;
+    versions.extend(gate.map(|row| format!("sluice {} (extension)", row.get::<_, String>(0))));
+    let settings = client.query(SETTINGS, &[])?.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let bytes: i64 = client.query_one("SELECT pg_database_size(current_database())", &[])?.get(0);
+    Ok(Server {
+        versions,
+        reached: reached(kind),
+        settings,
+        database_bytes: u64::try_from(bytes).ok(),
+        warm_percent: warm_percent(&mut client),
+    })
+}
+
+fn reached(kind: &Kind) -> String {
+    match kind {
+        Kind::Straight | Kind::Gate => "by TCP over loopback, with a connection for each client".to_owned(),
+        Kind::Pool | Kind::PgBouncer => {
+            format!("by TCP over loopback through the pool, with {} server connections", crate::target::POOL_SIZE)
+        }
+        Kind::Dsn(config, _) => format!("by its DSN, at {:?}", config.get_hosts()),
+    }
+}
+
+fn warm_percent(client: &mut Client) -> Option<f64> {
+    client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache").ok()?;
+    let rows = client.simple_query(WARM).ok()?;
+    rows.iter().find_map(|message| match message {
+        postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    })
+}

@@ -1,0 +1,312 @@
+//! A run: all turns of a plan, one after the other, each stored as soon as it is taken.
+//!
+//! What breaks under a target is recorded and the rest goes on; Ctrl-C keeps what was measured; a run that was cut
+//! short goes on where it was.
+
+mod confirm;
+mod facts;
+mod progress;
+mod turn;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use postgres::NoTls;
+use sluice_instance::Class;
+
+pub use self::progress::{Progress, Silent};
+use self::turn::Ground;
+use crate::{
+    error::Error,
+    machine,
+    plan::{Plan, PlannedTurn},
+    process::{self, Interrupt},
+    result::{FORMAT, Machine, Measured, Outcome, RunResult, ScenarioSummary, Turn},
+    server::{self, Server, Settings, Tables},
+    target::Kind,
+};
+
+/// Where a run keeps what it finds.
+pub const RESULT_FILE: &str = "result.json";
+/// What a database of somebody else's holds once the laboratory has filled it.
+const MARK: &str = "sluice_lab";
+
+/// What a run is to do besides its plan.
+pub struct Order<'a> {
+    /// All turns.
+    pub plan: &'a Plan,
+    /// Where results go; it exists.
+    pub dir: &'a Path,
+    /// The command line, for the report.
+    pub command: String,
+    /// An earlier part of the same run.
+    pub earlier: Option<RunResult>,
+    /// Who is told how far it is.
+    pub progress: &'a dyn Progress,
+    /// Ends it early.
+    pub interrupt: &'a Interrupt,
+}
+
+/// A run under way.
+struct Run<'a> {
+    order: &'a Order<'a>,
+    scratch: PathBuf,
+    pgbench: PathBuf,
+    server: Option<Server>,
+    result: RunResult,
+    /// Databases of others that hold their tables.
+    filled: BTreeSet<String>,
+}
+
+/// Takes all turns. An error is one of the laboratory's own, before the first turn; later ones are in the result.
+pub fn run(order: &Order) -> Result<RunResult, Error> {
+    let scratch = order.dir.join("work");
+    fs::create_dir_all(&scratch).map_err(Error::file("create", &scratch))?;
+    let done = Run::begin(order, scratch.clone()).and_then(Run::finish);
+    // What is left of servers and logs; the results lie beside it.
+    let _ = fs::remove_dir_all(&scratch);
+    done
+}
+
+impl<'a> Run<'a> {
+    fn begin(order: &'a Order, scratch: PathBuf) -> Result<Self, Error> {
+        let plan = order.plan;
+        check_disk(plan, &scratch)?;
+        let needs_server = plan.targets.iter().any(crate::target::Target::is_own);
+        let pg_bin = plan.choices.pg_bin.as_deref();
+        order.progress.step("looking at the machine");
+        let mut machine = Machine::describe();
+        let server = match needs_server {
+            true => {
+                order.progress.step("creating a PostgreSQL");
+                let dir = scratch.join("postgres");
+                Some(Server::create(&dir, pg_bin, order.interrupt)?)
+            }
+            false => None,
+        };
+        let pgbench = match &server {
+            Some(server) => server.bin().join("pgbench"),
+            None => find_pgbench(pg_bin)?,
+        };
+        if server.is_some() {
+            order.progress.step("probing the disk");
+            machine.disk = Some(machine::probe_disk(&scratch));
+        }
+        machine.loopback_round_trip_us = machine::loopback_round_trip_us();
+        let result = match &order.earlier {
+            Some(earlier) => RunResult { cut_short: None, ..earlier.clone() },
+            None => new_result(order, machine),
+        };
+        Ok(Self { order, scratch, pgbench, server, result, filled: BTreeSet::new() })
+    }
+
+    fn finish(mut self) -> Result<RunResult, Error> {
+        let turns = self.order.plan.turns();
+        let (mut taken_s, mut taken) = (0.0, 0_u32);
+        for (index, turn) in turns.iter().enumerate() {
+            let case = self.order.plan.case(turn);
+            if self.result.turns.iter().any(|done| done.case == case && done.round == turn.round) {
+                continue;
+            }
+            let left = (turns.len() - index) as f64;
+            let guess_s = self.order.plan.seconds() as f64 / turns.len().max(1) as f64 + 4.0;
+            let each_s = if taken > 0 { taken_s / f64::from(taken) } else { guess_s };
+            self.order.progress.turn(
+                index,
+                turns.len(),
+                &label(&case, turn.round),
+                Duration::from_secs_f64(left * each_s),
+            );
+            let begin = Instant::now();
+            let outcome = match self.take(turn) {
+                Err(Error::Interrupted) => {
+                    let why = format!("interrupted after {index} of {} turns", turns.len());
+                    self.result.cut_short = Some(why);
+                    break;
+                }
+                Ok(outcome) => outcome,
+                Err(error) => Outcome::Broken(error.to_string()),
+            };
+            (taken_s, taken) = (taken_s + begin.elapsed().as_secs_f64(), taken + 1);
+            self.order.progress.done(&label(&case, turn.round), &outcome);
+            self.result.turns.push(Turn { case, round: turn.round, outcome });
+            store(&self.result, self.order.dir)?;
+        }
+        store(&self.result, self.order.dir)?;
+        Ok(self.result)
+    }
+
+    fn take(&mut self, turn: &PlannedTurn) -> Result<Outcome, Error> {
+        let plan = self.order.plan;
+        let target = &plan.targets[turn.target];
+        self.order.interrupt.check()?;
+        if let Some(why) = plan.lacks(turn).or_else(|| target.lacks(self.server.as_ref())) {
+            return Ok(Outcome::Skipped(why));
+        }
+        let mut measured = self.measure(turn, &Settings::new(), plan.class)?;
+        if plan.choices.confirm && target.is_own() {
+            for without in confirm::to_be_taken_away(&measured.stalls, plan.class) {
+                self.order.progress.report(&format!("again, with {}", without.describe()));
+                let again = self.measure(turn, &without.settings, without.class(plan.class))?;
+                let seconds = (measured.figures.seconds, again.figures.seconds);
+                confirm::note(&mut measured.stalls, &without, seconds.0, &again.stalls, seconds.1);
+            }
+        }
+        Ok(Outcome::Measured(measured))
+    }
+
+    /// Takes a turn, with settings besides its own.
+    fn measure(&mut self, turn: &PlannedTurn, besides: &Settings, class: Class) -> Result<Measured, Error> {
+        let plan = self.order.plan;
+        let target = &plan.targets[turn.target];
+        let tables = plan.tables(turn);
+        let database = match &target.kind {
+            Kind::Dsn(config, dsn) => {
+                self.fill_foreign(&target.name, config, dsn, &tables)?;
+                String::new()
+            }
+            _ => self.prepare_own(turn, &tables, besides, class)?,
+        };
+        let server = self.server.as_ref().filter(|_| target.is_own());
+        let see = |what: &str| self.order.progress.report(what);
+        let ground = Ground {
+            plan,
+            turn,
+            server,
+            database: &database,
+            pgbench: &self.pgbench,
+            scratch: &self.scratch,
+            interrupt: self.order.interrupt,
+            see: &see,
+        };
+        let taken = ground.take()?;
+        self.result.servers.extend(taken.facts.map(|facts| (target.name.clone(), facts)));
+        Ok(taken.measured)
+    }
+
+    /// The laboratory's server with a turn's settings and tables; the database's name.
+    fn prepare_own(
+        &mut self,
+        turn: &PlannedTurn,
+        tables: &Tables,
+        besides: &Settings,
+        class: Class,
+    ) -> Result<String, Error> {
+        let mut settings = self.order.plan.settings(turn);
+        settings.extend(besides.clone());
+        let server = self.server.as_mut().ok_or_else(|| Error::Server("there is no server".to_owned()))?;
+        server.ensure(&settings, class)?;
+        let enforced = server.class().to_string();
+        if !enforced.is_empty() && !self.result.remarks.contains(&enforced) {
+            self.result.remarks.push(enforced);
+        }
+        self.order.progress.report("filling tables, if need be");
+        server.database(tables)
+    }
+
+    /// Fills a database of somebody else's, unless it holds these tables from an earlier run. A database that holds
+    /// anything else is left alone.
+    fn fill_foreign(&mut self, name: &str, config: &postgres::Config, dsn: &str, tables: &Tables) -> Result<(), Error> {
+        let (mark, bin) = (format!("{tables:?}"), self.pgbench.parent().unwrap_or(Path::new("")).to_owned());
+        if self.filled.contains(&format!("{name} {mark}")) {
+            return Ok(());
+        }
+        let mut client = config.connect(NoTls).map_err(Error::sql(format!("connect to target {name}")))?;
+        let ask = "look for tables in the target's database";
+        let query = "SELECT obj_description(to_regclass($1)), \
+                     (SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema'))";
+        let row = client.query_one(query, &[&MARK]).map_err(Error::sql(ask))?;
+        let (found, count): (Option<String>, i64) = (row.get(0), row.get(1));
+        if found.as_deref() != Some(mark.as_str()) {
+            if count > 0 {
+                return Err(Error::Input(format!(
+                    "target {name}: its database holds {count} tables that are not this scenario's\n\
+                     name an empty database in its DSN"
+                )));
+            }
+            let endpoint = crate::pgbench::Endpoint { conninfo: dsn.to_owned(), password: None };
+            server::fill(&bin, &endpoint, tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
+            let marked = format!("CREATE TABLE {MARK} (); COMMENT ON TABLE {MARK} IS '{}'", mark.replace('\'', "''"));
+            client.batch_execute(&marked).map_err(Error::sql("mark the target's database as filled"))?;
+            // Only superusers may; without it the cache is as warm as it is.
+            let _ = client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm");
+        }
+        self.filled.insert(format!("{name} {mark}"));
+        Ok(())
+    }
+}
+
+fn label(case: &crate::result::CaseKey, round: u32) -> String {
+    format!("{}, {} clients, {}, turn {round}", case.variant, case.clients, case.target)
+}
+
+fn new_result(order: &Order, machine: Machine) -> RunResult {
+    let plan = order.plan;
+    let scenario = &plan.scenario;
+    let rows = plan.turns().first().map_or(0, |turn| plan.tables(turn).rows);
+    let data = match scenario.data.maker {
+        crate::scenario::Maker::Pgbench => format!("pgbench's tables at scale {rows}"),
+        crate::scenario::Maker::Schema(_) => format!("{rows} rows"),
+    };
+    let mut remarks: Vec<String> = machine.warning().into_iter().collect();
+    if plan.choices.brief {
+        remarks.push("A run of seconds: it shows that all works, and measures nothing.".to_owned());
+    }
+    RunResult {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        scenario: ScenarioSummary {
+            name: scenario.name.clone(),
+            title: scenario.title.clone(),
+            description: scenario.description.clone(),
+            reference: scenario.reference.clone(),
+            data,
+        },
+        command: order.command.clone(),
+        started_unix_s: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+        cut_short: None,
+        machine,
+        servers: std::collections::BTreeMap::new(),
+        turns: Vec::new(),
+        remarks,
+    }
+}
+
+fn check_disk(plan: &Plan, dir: &Path) -> Result<(), Error> {
+    let stat = rustix::fs::statvfs(dir)
+        .map_err(|error| Error::io(format!("look at the disk of {}", dir.display()))(error.into()))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if plan.targets.iter().all(|target| !target.is_own()) || free >= plan.disk_bytes() {
+        return Ok(());
+    }
+    Err(Error::Lacking(format!(
+        "{} has {} MB free, the scenario needs about {} MB\nchoose another disk with --output DIR, or less data with --rows N",
+        dir.display(),
+        free >> 20,
+        plan.disk_bytes() >> 20
+    )))
+}
+
+fn find_pgbench(pg_bin: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(bin) = pg_bin {
+        return Ok(bin.join("pgbench"));
+    }
+    if let Ok(binaries) = sluice_instance::Binaries::find(None)
+        && binaries.dir.join("pgbench").is_file()
+    {
+        return Ok(binaries.dir.join("pgbench"));
+    }
+    let found = process::find_in_path("pgbench");
+    found.ok_or_else(|| Error::Lacking("pgbench is not installed: apt-get install postgresql-contrib".to_owned()))
+}
+
+/// Written whole or not at all.
+fn store(result: &RunResult, dir: &Path) -> Result<(), Error> {
+    let (path, new) = (dir.join(RESULT_FILE), dir.join("result.json.new"));
+    let text = serde_json::to_vec(result).map_err(|error| Error::Server(format!("cannot write results: {error}")))?;
+    fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::file("write", &path))
+}

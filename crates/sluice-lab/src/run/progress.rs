@@ -1,0 +1,27 @@
+//! Who is told how far a run is.
+
+use std::time::Duration;
+
+use crate::result::Outcome;
+
+/// Hears of a run. All calls come from one thread.
+pub trait Progress {
+    /// Something before the first turn.
+    fn step(&self, what: &str);
+    /// A turn begins: its number from 0, how many there are, what it is, and about how long all that are left take.
+    fn turn(&self, index: usize, count: usize, label: &str, left: Duration);
+    /// What happens in it.
+    fn report(&self, what: &str);
+    /// It has ended.
+    fn done(&self, label: &str, outcome: &Outcome);
+}
+
+/// Nobody.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn step(&self, _: &str) {}
+    fn turn(&self, _: usize, _: usize, _: &str, _: Duration) {}
+    fn report(&self, _: &str) {}
+    fn done(&self, _: &str, _: &Outcome) {}
+}

@@ -1,0 +1,335 @@
+//! One turn: everything as it was for the others, pgbench under the sampler's eyes, and what came of it.
+
+use std::{path::Path, thread, time::Instant};
+
+use postgres::{Client, NoTls};
+use sluice_instance::{Limit, Outcome as Enforcement};
+
+use super::facts;
+use crate::{
+    error::Error,
+    pgbench::{Endpoint, Moment, Outcome, Pgbench, ScriptReport},
+    plan::{Plan, PlannedTurn},
+    proc,
+    process::Interrupt,
+    result::{Figures, Measured, Samples, Second, Server as ServerFacts, StatementFigures},
+    sample::{Sampler, Subject},
+    scenario::Load,
+    server::{self, Server},
+    stall,
+    target::{Kind, Pool},
+};
+
+/// Clients of a warm-up: more would add only log-ins.
+const WARM_UP_CLIENTS: u32 = 64;
+/// The share of a turn at each of its ends that trimmed figures leave out.
+const TRIMMED_SHARE: f64 = 0.1;
+/// A script of our own that is not one transaction has no BEGIN; pgbench's statements are counted as sent.
+const STATEMENTS_MIN: f64 = 1.0;
+
+/// What a turn is taken with.
+pub(super) struct Ground<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) turn: &'a PlannedTurn,
+    /// The laboratory's server, if the target is its own.
+    pub(super) server: Option<&'a Server>,
+    pub(super) database: &'a str,
+    pub(super) pgbench: &'a Path,
+    pub(super) scratch: &'a Path,
+    pub(super) interrupt: &'a Interrupt,
+    /// Told what pgbench reports.
+    pub(super) see: &'a dyn Fn(&str),
+}
+
+/// What came of it.
+pub(super) struct Taken {
+    pub(super) measured: Measured,
+    pub(super) facts: Option<ServerFacts>,
+}
+
+/// Processor time of both sides, at one moment.
+#[derive(Clone, Copy)]
+struct Mark {
+    at: Instant,
+    postgres_s: Option<f64>,
+    pool_s: Option<f64>,
+}
+
+impl Ground<'_> {
+    /// Takes it.
+    pub(super) fn take(&self) -> Result<Taken, Error> {
+        let target = &self.plan.targets[self.turn.target];
+        let config = self.server_config(&target.kind)?;
+        self.reset(&config)?;
+        let mut pool = match self.server {
+            Some(server) => Pool::start(&target.kind, server, self.turn.clients, self.scratch, self.interrupt)?,
+            None => None,
+        };
+        let endpoint = self.endpoint(&target.kind, pool.as_ref())?;
+        let load = &self.plan.scenario.load;
+        if load.warm_up_seconds > 0 {
+            let quiet = Load { rate: None, latency_limit_ms: None, ..load.clone() };
+            let clients = self.turn.clients.min(WARM_UP_CLIENTS);
+            self.pgbench(&endpoint, &quiet, clients, load.warm_up_seconds).run(|_| ())?;
+            self.reset(&config)?;
+        }
+        // Facts about the server are worth a connection, not a turn.
+        let facts = facts::of(&config, &target.kind).ok();
+        let measured = self.measure(&endpoint, &config, pool.as_ref());
+        if let Some(pool) = &mut pool {
+            // Its last words say more than pgbench's.
+            pool.check()?;
+        }
+        Ok(Taken { measured: measured?, facts })
+    }
+
+    /// PostgreSQL itself, for the sampler and for what comes before a turn.
+    fn server_config(&self, kind: &Kind) -> Result<postgres::Config, Error> {
+        match (kind, self.server) {
+            (Kind::Dsn(config, _), _) => Ok((**config).clone()),
+            (_, Some(server)) => Ok(server.superuser(self.database)),
+            (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
+        }
+    }
+
+    fn endpoint(&self, kind: &Kind, pool: Option<&Pool>) -> Result<Endpoint, Error> {
+        match (kind, self.server) {
+            (Kind::Dsn(_, dsn), _) => Ok(Endpoint { conninfo: dsn.clone(), password: None }),
+            (_, Some(server)) => server.endpoint(self.database, pool.map(|pool| pool.port)),
+            (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
+        }
+    }
+
+    /// Brings the tables back to where each turn begins, and into memory.
+    fn reset(&self, config: &postgres::Config) -> Result<(), Error> {
+        let mut client = config.connect(NoTls).map_err(Error::sql("connect to PostgreSQL before a turn"))?;
+        let data = &self.plan.scenario.data;
+        if !data.reset.is_empty() {
+            client.batch_execute(&data.reset).map_err(Error::sql("reset the tables"))?;
+        }
+        client.batch_execute("VACUUM").map_err(Error::sql("vacuum"))?;
+        if self.server.is_some() {
+            client.batch_execute("CHECKPOINT").map_err(Error::sql("have a checkpoint"))?;
+        }
+        prewarm(&mut client, &data.prewarm);
+        Ok(())
+    }
+
+    fn pgbench<'b>(&'b self, endpoint: &'b Endpoint, load: &'b Load, clients: u32, seconds: u32) -> Pgbench<'b> {
+        Pgbench {
+            program: self.pgbench,
+            scripts: &self.plan.variants[self.turn.variant].scripts,
+            variables: &[],
+            load,
+            clients,
+            seconds,
+            endpoint,
+            scratch: self.scratch,
+            interrupt: self.interrupt,
+        }
+    }
+
+    fn measure(&self, endpoint: &Endpoint, config: &postgres::Config, pool: Option<&Pool>) -> Result<Measured, Error> {
+        let load = &self.plan.scenario.load;
+        let subject = Subject {
+            config: config.clone(),
+            postmaster: self.server.and_then(Server::postmaster),
+            pool: pool.map(Pool::id),
+            data_dir: self.server.map(|server| server.data().to_owned()),
+        };
+        let hz = self.plan.choices.sample_hz;
+        let sampler = if hz > 0 { Some(Sampler::start(&subject, hz)?) } else { None };
+        let variables = [("rows".to_owned(), self.plan.tables(self.turn).rows.to_string())];
+        let mut pgbench = self.pgbench(endpoint, load, self.turn.clients, load.seconds);
+        pgbench.variables = &variables;
+        let mark = || Mark {
+            at: Instant::now(),
+            postgres_s: subject.postmaster.map(proc::tree_cpu_s),
+            pool_s: subject.pool.map(proc::tree_cpu_s),
+        };
+        let (mut first, mut last, mut rss_kb) = (None, None, None);
+        let outcome = pgbench.run(|moment| match moment {
+            Moment::Started(pid) => {
+                if let Some(sampler) = &sampler {
+                    sampler.pgbench_is(pid);
+                }
+            }
+            Moment::Report(report) => {
+                first.get_or_insert_with(mark);
+                rss_kb = rss_kb.max(subject.pool.and_then(proc::rss_kb));
+                (self.see)(&format!("{:.0} tps, {:.1} ms", report.tps, report.mean_ms));
+            }
+            Moment::Ending => last = Some(mark()),
+        });
+        let seconds = f64::from(load.seconds);
+        let begin_unix_s = outcome.as_ref().map_or(0.0, |outcome| outcome.begin_unix_s);
+        let sampled = sampler.map(|sampler| sampler.finish(begin_unix_s, seconds));
+        let (samples, sampler_cpu_percent) = sampled.unwrap_or_default();
+        let outcome = outcome?;
+        let close_s = match self.plan.targets[self.turn.target].is_pool() {
+            true => None,
+            false => server::wait_closed(config, outcome.told_to_end, self.interrupt)?,
+        };
+        let mut measured = assemble(&outcome, samples, pgbench.command_line());
+        measured.figures.close_s = close_s;
+        measured.figures.sampler_cpu_percent = sampler_cpu_percent;
+        measured.figures.pool_rss_kb = rss_kb;
+        if let (Some(first), Some(last)) = (first, last) {
+            charge(&mut measured.figures, first, last);
+        }
+        stall::attribute(&mut measured.stalls, &measured.samples, circumstances(self.server));
+        Ok(measured)
+    }
+}
+
+/// What the rules of stalls may know: a limit counts if it is enforced.
+fn circumstances(server: Option<&Server>) -> stall::Circumstances {
+    let cores = thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    let class = server.map(Server::class).unwrap_or_default();
+    let iops_max = class.outcomes.iter().find_map(|(limit, outcome)| match (limit, outcome) {
+        (Limit::Iops(iops), Enforcement::Enforced(_)) => Some(f64::from(iops.per_second())),
+        _ => None,
+    });
+    stall::Circumstances { iops_max, cores }
+}
+
+/// Reads relations into shared buffers; those that can't be are read as queries find them.
+fn prewarm(client: &mut Client, relations: &[String]) {
+    for relation in relations {
+        // Missing where the contrib modules are: a report tells how warm the cache was.
+        let _ = client.execute("SELECT pg_prewarm($1::text::regclass)", &[relation]);
+    }
+}
+
+/// Puts together what pgbench told.
+fn assemble(outcome: &Outcome, samples: Samples, command: String) -> Measured {
+    let seconds = seconds(outcome);
+    let stalls = stall::detect(&seconds);
+    let summary = &outcome.summary;
+    let elapsed_s = seconds.last().map_or(0.0, |second| second.t_s);
+    let quantile = |share| outcome.latencies.quantile_ms(share).unwrap_or(0.0);
+    let per_transaction = |of: fn(&ScriptReport) -> Option<f64>| weighted(&outcome.scripts, of);
+    let statements = weighted(&outcome.scripts, |script| Some(script.statements.len() as f64));
+    let figures = Figures {
+        seconds: elapsed_s,
+        transactions: summary.transactions,
+        tps: summary.tps,
+        tps_trimmed: trimmed(&seconds),
+        qps: statements.filter(|count| *count >= STATEMENTS_MIN).map(|count| count * summary.tps),
+        mean_ms: summary.mean_ms,
+        stddev_ms: summary.stddev_ms,
+        p50_ms: quantile(0.5),
+        p90_ms: quantile(0.9),
+        p99_ms: quantile(0.99),
+        p99_9_ms: quantile(0.999),
+        max_ms: outcome.latencies.max_ms().unwrap_or(0.0),
+        sql_ms: per_transaction(ScriptReport::sql_ms),
+        begin_ms: per_transaction(ScriptReport::begin_ms),
+        end_ms: per_transaction(ScriptReport::end_ms),
+        open_s: summary.connect_s,
+        failed: summary.failed,
+        retried: summary.retried,
+        skipped: summary.skipped,
+        ..Figures::default()
+    };
+    let statements = outcome.scripts.iter().flat_map(|script| {
+        script.statements.iter().map(|statement| StatementFigures {
+            script: script.name.clone(),
+            text: statement.text.clone(),
+            mean_ms: statement.mean_ms,
+            failed: statement.failed,
+        })
+    });
+    Measured { figures, statements: statements.collect(), seconds, samples, stalls, commands: vec![command] }
+}
+
+/// pgbench's reports, with the log's percentiles, on the axis that begins when all clients are connected.
+fn seconds(outcome: &Outcome) -> Vec<Second> {
+    let connect_s = outcome.summary.connect_s;
+    let mut last_s = 0.0;
+    let mut seconds = Vec::with_capacity(outcome.progress.len());
+    for report in &outcome.progress {
+        let t_s = report.elapsed_s - connect_s;
+        let span_s = t_s - last_s;
+        // The first report of many clients comes right behind the last log-in.
+        if span_s < 0.1 {
+            continue;
+        }
+        let latencies = outcome.latencies.within(last_s, t_s);
+        seconds.push(Second {
+            t_s: round(t_s),
+            span_s: round(span_s),
+            tps: report.tps,
+            mean_ms: report.mean_ms,
+            stddev_ms: report.stddev_ms,
+            p99_ms: latencies.map(|(p99_ms, _)| p99_ms),
+            max_ms: latencies.map(|(_, max_ms)| max_ms),
+            failed: report.failed,
+            skipped: report.skipped,
+        });
+        last_s = t_s;
+    }
+    seconds
+}
+
+fn round(seconds: f64) -> f64 {
+    (seconds * 1000.0).round() / 1000.0
+}
+
+/// The rate without head and tail.
+fn trimmed(seconds: &[Second]) -> Option<f64> {
+    let end_s = seconds.last()?.t_s;
+    let (from_s, to_s) = (end_s * TRIMMED_SHARE, end_s * (1.0 - TRIMMED_SHARE));
+    let within = seconds.iter().filter(|second| second.t_s - second.span_s >= from_s - 0.5 && second.t_s <= to_s + 0.5);
+    let (span_s, transactions) = within.fold((0.0, 0.0), |(span_s, transactions), second| {
+        (span_s + second.span_s, transactions + second.tps * second.span_s)
+    });
+    (span_s > 0.0).then(|| transactions / span_s)
+}
+
+/// A figure of scripts, by how often each ran.
+fn weighted(scripts: &[ScriptReport], of: impl Fn(&ScriptReport) -> Option<f64>) -> Option<f64> {
+    let weight = |script: &ScriptReport| script.transactions.map_or(1.0, |count| count as f64);
+    let parts: Vec<(f64, f64)> = scripts.iter().filter_map(|script| Some((of(script)?, weight(script)))).collect();
+    let all: f64 = parts.iter().map(|(_, weight)| weight).sum();
+    (all > 0.0).then(|| parts.iter().map(|(value, weight)| value * weight).sum::<f64>() / all)
+}
+
+/// Processor time a transaction, from the first report to the end.
+fn charge(figures: &mut Figures, first: Mark, last: Mark) {
+    let transactions = (last.at - first.at).as_secs_f64() * figures.tps;
+    let us_per_tx = |before: Option<f64>, after: Option<f64>| {
+        let used_s = (after? - before?).max(0.0);
+        (transactions >= 1.0).then(|| used_s * 1e6 / transactions)
+    };
+    figures.postgres_cpu_us_per_tx = us_per_tx(first.postgres_s, last.postgres_s);
+    figures.pool_cpu_us_per_tx = us_per_tx(first.pool_s, last.pool_s);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pgbench::StatementReport;
+
+    #[test]
+    fn head_and_tail_are_cut_off() {
+        let second = |index: u32, tps: f64| Second { t_s: f64::from(index), span_s: 1.0, tps, ..Second::default() };
+        let mut seconds: Vec<Second> = (1..=20).map(|index| second(index, 100.0)).collect();
+        for index in [0, 1, 18, 19] {
+            seconds[index].tps = 10.0;
+        }
+        assert_eq!(trimmed(&seconds), Some(100.0));
+        assert_eq!(trimmed(&[]), None);
+    }
+
+    #[test]
+    fn scripts_count_by_how_often_they_ran() {
+        let script = |transactions, mean_ms| ScriptReport {
+            name: String::new(),
+            transactions: Some(transactions),
+            statements: vec![StatementReport { text: "SELECT 1".to_owned(), mean_ms, failed: 0 }],
+        };
+        assert_eq!(weighted(&[script(30, 1.0), script(10, 5.0)], ScriptReport::sql_ms), Some(2.0));
+        assert_eq!(weighted(&[script(30, 1.0)], ScriptReport::begin_ms), None);
+    }
+}

@@ -1,0 +1,473 @@
+//! Scenarios: workloads as data, read from `scenario.toml` and the SQL files beside it.
+//!
+//! A [`Scenario`] in hand is checked: its files are there, its numbers make sense, its names are known. It says what
+//! is to be run; how, and against what it can be run here, is `plan`'s to say.
+
+mod shipped;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use serde::Deserialize;
+use sluice_instance::{Class, LimitError};
+
+pub use self::shipped::names;
+use crate::error::Error;
+
+/// The file that describes a scenario.
+const FILE: &str = "scenario.toml";
+/// What fits in no machine that anybody would run this on.
+const CLIENTS_MAX: u32 = 65_536;
+
+/// A workload: data, scripts, load, and what is varied.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// On the command line and in file names.
+    pub name: String,
+    /// A line.
+    pub title: String,
+    /// A paragraph.
+    pub description: String,
+    /// The report of others that it is modelled on, by the name of its figures.
+    pub reference: Option<String>,
+    /// Its tables.
+    pub data: Data,
+    /// What pgbench does.
+    pub load: Load,
+    /// What the laboratory's server may use.
+    pub class: Class,
+    /// Settings of servers that the laboratory starts itself.
+    pub settings: BTreeMap<String, String>,
+    /// At least one.
+    pub variants: Vec<Variant>,
+    /// Who answers, if the command line does not say.
+    pub targets: Vec<String>,
+    /// Turns of each target at each step.
+    pub turns: u32,
+    /// What changes in a run of seconds.
+    pub brief: Brief,
+}
+
+/// The tables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// What makes them.
+    pub maker: Maker,
+    /// How large they are.
+    pub size: Size,
+    /// Relations that are read into shared buffers before each turn.
+    pub prewarm: Vec<String>,
+    /// SQL before each turn, so that all turns begin alike.
+    pub reset: String,
+}
+
+/// What makes the tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// `pgbench -i`; a row is a unit of its scale.
+    Pgbench,
+    /// SQL, which finds the size in psql's variable `rows`.
+    Schema(String),
+}
+
+/// How large the tables are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// So many rows, or this scale.
+    Rows(u64),
+    /// Tables and indexes together fill this much of `shared_buffers`.
+    PercentOfSharedBuffers {
+        /// Above 100 they do not fit.
+        percent: f64,
+        /// What a row (or a unit of scale) takes, with its share of the indexes.
+        bytes_per_row: u64,
+    },
+}
+
+impl Size {
+    /// The number of rows for a server's `shared_buffers`.
+    pub fn rows(self, shared_buffers_bytes: u64) -> u64 {
+        match self {
+            Self::Rows(rows) => rows,
+            Self::PercentOfSharedBuffers { percent, bytes_per_row } => {
+                let rows = shared_buffers_bytes as f64 * percent / 100.0 / bytes_per_row.max(1) as f64;
+                (rows as u64).max(1)
+            }
+        }
+    }
+}
+
+/// What pgbench does.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// The ladder: one step each.
+    pub clients: Vec<u32>,
+    /// Threads of pgbench; as many as there are processors, if it does not say.
+    pub threads: Option<u32>,
+    /// `-M`.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Length of a turn, from when all clients are connected.
+    pub seconds: u32,
+    /// Load before each turn that is not measured.
+    #[serde(default = "warm_up_seconds")]
+    pub warm_up_seconds: u32,
+    /// `--rate`: transactions a second that become due, by a Poisson process; latencies count from then.
+    pub rate: Option<f64>,
+    /// `--latency-limit`: with a rate, what is due for longer is skipped, and lost.
+    pub latency_limit_ms: Option<f64>,
+    /// `--sampling-rate`: the share of transactions whose latencies are kept.
+    #[serde(default = "whole")]
+    pub log_share: f64,
+    /// `--max-tries`, after serialization failures and deadlocks.
+    pub max_tries: Option<u32>,
+}
+
+fn warm_up_seconds() -> u32 {
+    2
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// How pgbench sends statements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// One message, parsed each time.
+    Simple,
+    /// Unnamed statements.
+    Extended,
+    /// Named statements.
+    #[default]
+    Prepared,
+}
+
+impl Protocol {
+    /// pgbench's word.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Simple => "simple",
+            Self::Extended => "extended",
+            Self::Prepared => "prepared",
+        }
+    }
+}
+
+/// One way to run the scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// Unique in the scenario.
+    pub name: String,
+    /// What the clients run.
+    pub scripts: Vec<Script>,
+    /// Settings besides the scenario's.
+    pub settings: BTreeMap<String, String>,
+    /// Whether the tables are unlogged.
+    pub unlogged: bool,
+}
+
+/// A script of pgbench.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Script {
+    /// The file's name, or pgbench's own name for it.
+    pub name: String,
+    /// Its text; none for pgbench's own.
+    pub text: Option<String>,
+    /// How often it is chosen, against the others.
+    pub weight: u32,
+}
+
+/// What changes in a run of seconds: less of everything, the same way.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Brief {
+    /// Rows, or pgbench's scale.
+    pub rows: u64,
+    /// The ladder.
+    pub clients: Vec<u32>,
+    /// Length of a turn.
+    #[serde(default = "brief_seconds")]
+    pub seconds: u32,
+}
+
+fn brief_seconds() -> u32 {
+    2
+}
+
+/// `scenario.toml` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    title: String,
+    description: String,
+    reference: Option<String>,
+    data: WrittenData,
+    load: Load,
+    #[serde(default)]
+    class: WrittenClass,
+    #[serde(default)]
+    settings: BTreeMap<String, String>,
+    variant: Vec<WrittenVariant>,
+    targets: Vec<String>,
+    #[serde(default = "one")]
+    turns: u32,
+    brief: Brief,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenData {
+    schema: Option<String>,
+    rows: Option<u64>,
+    percent_of_shared_buffers: Option<f64>,
+    bytes_per_row: Option<u64>,
+    #[serde(default)]
+    prewarm: Vec<String>,
+    #[serde(default)]
+    reset: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenClass {
+    memory: Option<String>,
+    cpus: Option<String>,
+    iops: Option<String>,
+    connections: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenVariant {
+    name: String,
+    scripts: Vec<WrittenScript>,
+    #[serde(default)]
+    settings: BTreeMap<String, String>,
+    #[serde(default)]
+    unlogged: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenScript {
+    file: Option<String>,
+    builtin: Option<String>,
+    #[serde(default = "one")]
+    weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Where a scenario's files are.
+enum Source {
+    Shipped(&'static [(&'static str, &'static str)]),
+    Folder(PathBuf),
+}
+
+impl Source {
+    fn text(&self, file: &str) -> Result<String, Error> {
+        match self {
+            Self::Shipped(files) => {
+                let text = files.iter().find(|(name, _)| *name == file).map(|(_, text)| (*text).to_owned());
+                text.ok_or_else(|| Error::Input(format!("the scenario has no file {file}")))
+            }
+            Self::Folder(folder) => {
+                let path = folder.join(file);
+                fs::read_to_string(&path).map_err(Error::file("read", &path))
+            }
+        }
+    }
+}
+
+impl Scenario {
+    /// One of those shipped by its name, or a folder with a `scenario.toml`.
+    pub fn find(name: &str) -> Result<Self, Error> {
+        if let Some(files) = shipped::files(name) {
+            return Self::read(name, &Source::Shipped(files));
+        }
+        let folder = Path::new(name);
+        if folder.join(FILE).is_file() {
+            let label = folder.file_name().map_or_else(|| name.to_owned(), |name| name.to_string_lossy().into_owned());
+            return Self::read(&label, &Source::Folder(folder.to_owned()));
+        }
+        let known = shipped::names().collect::<Vec<_>>().join(", ");
+        Err(Error::Input(format!(
+            "there is no scenario {name:?}\nchoose one of {known}, or name a folder that holds a {FILE}"
+        )))
+    }
+
+    fn read(name: &str, source: &Source) -> Result<Self, Error> {
+        let text = source.text(FILE)?;
+        let written: Written =
+            toml::from_str(&text).map_err(|error| Error::Input(format!("{name}/{FILE}: {error}")))?;
+        let wrong = |what: String| Error::Input(format!("{name}/{FILE}: {what}"));
+        let variants = written.variant.into_iter().map(|variant| read_variant(variant, source, &wrong));
+        let scenario = Self {
+            name: name.to_owned(),
+            title: written.title,
+            description: written.description.trim().to_owned(),
+            reference: written.reference,
+            data: read_data(written.data, source, &wrong)?,
+            load: written.load,
+            class: read_class(&written.class).map_err(&wrong)?,
+            settings: written.settings,
+            variants: variants.collect::<Result<_, _>>()?,
+            targets: written.targets,
+            turns: written.turns,
+            brief: written.brief,
+        };
+        scenario.check().map_err(wrong)?;
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Load { clients, seconds, log_share, rate, latency_limit_ms, .. } = &self.load;
+        for clients in [clients, &self.brief.clients] {
+            if clients.is_empty() || clients.iter().any(|count| !(1..=CLIENTS_MAX).contains(count)) {
+                return Err(format!("clients: a list of numbers from 1 to {CLIENTS_MAX} is needed"));
+            }
+        }
+        if *seconds == 0 || self.brief.seconds == 0 || self.turns == 0 {
+            return Err("seconds and turns: at least 1".to_owned());
+        }
+        if !(*log_share > 0.0 && *log_share <= 1.0) {
+            return Err("log_share: a share above 0 and up to 1".to_owned());
+        }
+        if rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+            return Err("rate: transactions a second, above 0".to_owned());
+        }
+        if latency_limit_ms.is_some() && rate.is_none() {
+            return Err("latency_limit_ms: skips only with a rate; give one, or leave it out".to_owned());
+        }
+        if self.variants.is_empty() {
+            return Err("at least one [[variant]] is needed".to_owned());
+        }
+        for (index, variant) in self.variants.iter().enumerate() {
+            if self.variants[..index].iter().any(|other| other.name == variant.name) {
+                return Err(format!("two variants are called {:?}", variant.name));
+            }
+            if variant.scripts.iter().all(|script| script.weight == 0) {
+                return Err(format!("variant {:?}: no script has a weight above 0", variant.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for a run of seconds.
+    pub fn brief(self) -> Self {
+        let Brief { rows, clients, seconds } = self.brief.clone();
+        Self {
+            data: Data { size: Size::Rows(rows), ..self.data },
+            load: Load { clients, seconds, warm_up_seconds: 0, ..self.load },
+            turns: 1,
+            ..self
+        }
+    }
+}
+
+fn read_class(class: &WrittenClass) -> Result<Class, String> {
+    fn read<T: FromStr<Err = LimitError>>(name: &str, text: Option<&str>) -> Result<Option<T>, String> {
+        text.map(str::parse).transpose().map_err(|error| format!("class: {name}: {error}"))
+    }
+    Ok(Class {
+        memory: read("memory", class.memory.as_deref())?,
+        cpus: read("cpus", class.cpus.as_deref())?,
+        iops: read("iops", class.iops.as_deref())?,
+        connections: read("connections", class.connections.as_deref())?,
+    })
+}
+
+fn read_data(data: WrittenData, source: &Source, wrong: &impl Fn(String) -> Error) -> Result<Data, Error> {
+    let size = match (data.rows, data.percent_of_shared_buffers, data.bytes_per_row) {
+        (Some(rows), None, None) if rows > 0 => Size::Rows(rows),
+        (None, Some(percent), Some(bytes_per_row)) if percent > 0.0 && bytes_per_row > 0 => {
+            Size::PercentOfSharedBuffers { percent, bytes_per_row }
+        }
+        _ => {
+            let wanted = "data: either rows, or percent_of_shared_buffers with bytes_per_row, each above 0";
+            return Err(wrong(wanted.to_owned()));
+        }
+    };
+    let maker = match data.schema {
+        Some(file) => Maker::Schema(source.text(&file)?),
+        None => Maker::Pgbench,
+    };
+    Ok(Data { maker, size, prewarm: data.prewarm, reset: data.reset })
+}
+
+fn read_variant(variant: WrittenVariant, source: &Source, wrong: &impl Fn(String) -> Error) -> Result<Variant, Error> {
+    let scripts = variant.scripts.into_iter().map(|script| match (script.file, script.builtin) {
+        (Some(file), None) => {
+            let text = source.text(&file)?;
+            Ok(Script { name: file, text: Some(text), weight: script.weight })
+        }
+        (None, Some(builtin)) => Ok(Script { name: builtin, text: None, weight: script.weight }),
+        _ => Err(wrong(format!("variant {:?}: a script has either a file or a builtin", variant.name))),
+    });
+    Ok(Variant {
+        scripts: scripts.collect::<Result<_, _>>()?,
+        name: variant.name,
+        settings: variant.settings,
+        unlogged: variant.unlogged,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_are_shipped_are_right() {
+        for name in names() {
+            let scenario = Scenario::find(name).unwrap();
+            assert!(!scenario.description.is_empty() && !scenario.title.is_empty(), "{name}");
+            let brief = scenario.brief();
+            assert!(brief.load.seconds <= 3 && brief.turns == 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            fs::write(folder.path().join(FILE), text).unwrap();
+            Scenario::find(folder.path().to_str().unwrap()).map(|_| ()).unwrap_err().to_string()
+        };
+        let good = "title = 'T'\ndescription = 'D'\ntargets = ['straight']\n\
+                    [data]\nrows = 1\n[load]\nclients = [1]\nseconds = 1\n\
+                    [[variant]]\nname = 'v'\nscripts = [{ builtin = 'select-only' }]\n\
+                    [brief]\nrows = 1\nclients = [1]\n";
+        for (from, to, expected) in [
+            ("clients = [1]\nseconds", "clients = [0]\nseconds", "clients: a list of numbers from 1"),
+            ("seconds = 1", "seconds = 0", "seconds and turns"),
+            ("seconds = 1", "seconds = 1\nlog_share = 2.0", "log_share"),
+            ("seconds = 1", "seconds = 1\nlatency_limit_ms = 2.0", "skips only with a rate"),
+            ("seconds = 1", "seconds = 1\nspeed = 2", "unknown field `speed`"),
+            ("[brief]", "[class]\ncpus = 'two'\n[brief]", "class: cpus: a number of processors"),
+            ("builtin = 'select-only'", "file = 'a.sql'", "a.sql"),
+            ("{ builtin = 'select-only' }", "{ }", "either a file or a builtin"),
+            ("rows = 1", "bytes_per_row = 1", "either rows, or percent_of_shared_buffers"),
+        ] {
+            let error = read(&good.replacen(from, to, 1));
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = Scenario::find("no-such-scenario").unwrap_err().to_string();
+        assert!(error.contains("quick") && error.contains("scenario.toml"), "{error}");
+    }
+
+    #[test]
+    fn sizes() {
+        let size = Size::PercentOfSharedBuffers { percent: 50.0, bytes_per_row: 128 };
+        assert_eq!(size.rows(256 << 20), 1 << 20);
+        assert_eq!(Size::Rows(7).rows(1), 7);
+    }
+}

@@ -1,0 +1,276 @@
+//! A PostgreSQL of the laboratory's own: made new for each run, with the settings that a turn asks for, and gone
+//! afterwards.
+//!
+//! Its superuser comes in by the Unix socket. Who pgbench is has a password, as clients do.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use postgres::{Client, Config, NoTls};
+use sluice_instance::{
+    Binaries, Class, ClassReport, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode,
+    bootstrap::{self, Bootstrapped, FIRST_USER, GATE, SUPERUSER},
+};
+
+use crate::{
+    error::Error,
+    pgbench::{APPLICATION, Endpoint},
+    plan,
+    process::{self, Interrupt},
+    scenario::{Data, Maker},
+};
+
+/// What filling may take: a scale of 5,000 needs an hour on an ordinary disk.
+const FILL_MAX: Duration = Duration::from_secs(6 * 3600);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// How long connections are waited for after pgbench's end.
+const CLOSE_MAX: Duration = Duration::from_secs(120);
+
+/// Settings by name.
+pub type Settings = BTreeMap<String, String>;
+
+/// Tables as they are to be: one database each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tables {
+    /// What makes them.
+    pub data: Data,
+    /// How many rows, or which scale.
+    pub rows: u64,
+    /// Whether they are unlogged.
+    pub unlogged: bool,
+}
+
+/// The server. It runs from its first [`Server::ensure`] on.
+pub struct Server {
+    data_dir: Arc<DataDir>,
+    address: SocketAddr,
+    running: Option<Running>,
+    filled: Vec<(Tables, String)>,
+    interrupt: Interrupt,
+}
+
+struct Running {
+    postgres: Postgres,
+    settings: Settings,
+    class: Class,
+    roles: Bootstrapped,
+}
+
+impl Server {
+    /// Makes its directory; starts nothing.
+    pub fn create(dir: &Path, pg_bin: Option<&Path>, interrupt: &Interrupt) -> Result<Self, Error> {
+        let binaries = Binaries::find(pg_bin).map_err(Error::server)?;
+        let run_as = RunAs::resolve(None).map_err(Error::server)?;
+        let mut spec = DataDirSpec::new(dir, binaries, run_as);
+        // Should the machine fail, the run is lost anyway.
+        spec.sync = false;
+        let data_dir = Arc::new(DataDir::open(spec, &Silent).map_err(Error::server)?);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        Ok(Self { data_dir, address, running: None, filled: Vec::new(), interrupt: interrupt.clone() })
+    }
+
+    /// The directory of PostgreSQL's programs.
+    pub fn bin(&self) -> &Path {
+        &self.data_dir.binaries().dir
+    }
+
+    /// PostgreSQL's data directory.
+    pub fn data(&self) -> &Path {
+        self.data_dir.pgdata()
+    }
+
+    /// Who runs it.
+    pub fn run_as(&self) -> &RunAs {
+        self.data_dir.run_as()
+    }
+
+    /// PostgreSQL's version number.
+    pub fn version(&self) -> &str {
+        &self.data_dir.binaries().version.number
+    }
+
+    /// Whether it could load the gate.
+    pub fn has_gate(&self) -> bool {
+        self.data_dir.binaries().has_library(GATE)
+    }
+
+    /// Has it run with these settings in this class; starts it, or starts it anew.
+    pub fn ensure(&mut self, settings: &Settings, class: Class) -> Result<(), Error> {
+        if let Some(running) = &self.running
+            && running.settings == *settings
+            && running.class == class
+            && running.postgres.pid().is_some()
+        {
+            return Ok(());
+        }
+        self.stop();
+        let mut config = PostgresConfig::new(Arc::clone(&self.data_dir));
+        config.tcp = Some(self.address);
+        config.class = class;
+        let shared_buffers = settings.get("shared_buffers").and_then(|text| plan::bytes(text)).unwrap_or(0);
+        config.stop_timeout += class.time_to_write(shared_buffers);
+        config.settings = settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let postgres = Postgres::start(config, Arc::new(Silent)).map_err(Error::server)?;
+        let roles = bootstrap::bootstrap(&self.data_dir, postgres.endpoint()).map_err(Error::server)?;
+        self.running = Some(Running { postgres, settings: settings.clone(), class, roles });
+        Ok(())
+    }
+
+    /// Stops it, if it runs.
+    pub fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.postgres.stop(StopMode::Fast);
+        }
+    }
+
+    fn running(&self) -> Result<&Running, Error> {
+        self.running.as_ref().ok_or_else(|| Error::Server("PostgreSQL is not running".to_owned()))
+    }
+
+    /// The postmaster.
+    pub fn postmaster(&self) -> Option<u32> {
+        self.running.as_ref().and_then(|running| running.postgres.pid())
+    }
+
+    /// What the machine enforces of its class.
+    pub fn class(&self) -> ClassReport {
+        self.running.as_ref().map(|running| running.postgres.class()).unwrap_or_default()
+    }
+
+    /// For the pool's configuration.
+    pub fn roles(&self) -> Result<&Bootstrapped, Error> {
+        Ok(&self.running()?.roles)
+    }
+
+    /// Where the pool finds it.
+    pub fn instance_endpoint(&self) -> Result<&sluice_instance::Endpoint, Error> {
+        Ok(self.running()?.postgres.endpoint())
+    }
+
+    /// For a connection as the superuser.
+    pub fn superuser(&self, database: &str) -> Config {
+        let mut config = Config::new();
+        config.host_path(self.data_dir.socket_dir()).port(self.address.port());
+        config.user(SUPERUSER).dbname(database).connect_timeout(CONNECT_MAX).application_name("sluice-lab");
+        config
+    }
+
+    /// The same, connected.
+    pub fn connect(&self, database: &str) -> Result<Client, Error> {
+        self.superuser(database).connect(NoTls).map_err(Error::sql(format!("connect to database {database}")))
+    }
+
+    /// Where pgbench finds a database, by TCP; or by another port, where a pool listens.
+    pub fn endpoint(&self, database: &str, port: Option<u16>) -> Result<Endpoint, Error> {
+        let port = port.unwrap_or_else(|| self.address.port());
+        let password = fs::read_to_string(&self.roles()?.password_file)
+            .map_err(Error::file("read", &self.roles()?.password_file))?;
+        let conninfo = format!("host=127.0.0.1 port={port} user={FIRST_USER} dbname={database} sslmode=disable");
+        Ok(Endpoint { conninfo, password: Some(password.trim().to_owned()) })
+    }
+
+    /// The database with these tables; made and filled if there is none yet.
+    pub fn database(&mut self, tables: &Tables) -> Result<String, Error> {
+        if let Some((_, name)) = self.filled.iter().find(|(filled, _)| filled == tables) {
+            return Ok(name.clone());
+        }
+        let name = format!("bench{}", self.filled.len() + 1);
+        let mut client = self.connect("postgres")?;
+        client
+            .batch_execute(&format!("CREATE DATABASE {name} OWNER {FIRST_USER}"))
+            .map_err(Error::sql("create a database"))?;
+        self.fill(&name, tables)?;
+        self.filled.push((tables.clone(), name.clone()));
+        Ok(name)
+    }
+
+    fn fill(&self, database: &str, tables: &Tables) -> Result<(), Error> {
+        let endpoint = self.endpoint(database, None)?;
+        fill(self.bin(), &endpoint, tables, &self.data_dir.root().join("schema.sql"), &self.interrupt)?;
+        let mut client = self.connect(database)?;
+        if tables.unlogged && tables.data.maker != Maker::Pgbench {
+            client.batch_execute(SET_UNLOGGED).map_err(Error::sql("make tables unlogged"))?;
+        }
+        // Without the contrib modules there is no prewarming, which the caller finds out.
+        let _ = client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm");
+        Ok(())
+    }
+
+    /// Waits until no client of pgbench's is left; how long that took since `begin`.
+    pub fn closed(&self, begin: Instant) -> Result<Option<f64>, Error> {
+        wait_closed(&self.superuser("postgres"), begin, &self.interrupt)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+const SET_UNLOGGED: &str = "DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'public' LOOP
+        EXECUTE 'ALTER TABLE ' || name || ' SET UNLOGGED';
+    END LOOP;
+END $$";
+
+/// Makes and fills tables by psql, or by pgbench itself.
+pub fn fill(
+    bin: &Path,
+    endpoint: &Endpoint,
+    tables: &Tables,
+    scratch: &Path,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let with_password = |mut command: Command| {
+        if let Some(password) = &endpoint.password {
+            command.env("PGPASSWORD", password);
+        }
+        command
+    };
+    match &tables.data.maker {
+        Maker::Pgbench => {
+            let mut command = process::command(&bin.join("pgbench"), "KILL");
+            command.args(["-i", "-q", "-s", &tables.rows.to_string()]);
+            if tables.unlogged {
+                command.arg("--unlogged-tables");
+            }
+            command.arg(&endpoint.conninfo);
+            process::output("pgbench -i", with_password(command), FILL_MAX, interrupt).map(drop)
+        }
+        Maker::Schema(text) => {
+            fs::write(scratch, text).map_err(Error::file("write", scratch))?;
+            let mut command = process::command(&bin.join("psql"), "KILL");
+            command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-v"]).arg(format!("rows={}", tables.rows));
+            command.arg("-f").arg(scratch).arg(&endpoint.conninfo);
+            process::output("psql", with_password(command), FILL_MAX, interrupt).map(drop)
+        }
+    }
+}
+
+/// Waits until no client of pgbench's is left at a server; none if some stay, as they do behind a pool.
+pub fn wait_closed(config: &Config, begin: Instant, interrupt: &Interrupt) -> Result<Option<f64>, Error> {
+    let mut client = config.connect(NoTls).map_err(Error::sql("connect to PostgreSQL"))?;
+    let query = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}'");
+    while begin.elapsed() < CLOSE_MAX {
+        let row = client.query_one(&query, &[]).map_err(Error::sql("count connections"))?;
+        if row.get::<_, i64>(0) == 0 {
+            return Ok(Some(begin.elapsed().as_secs_f64()));
+        }
+        interrupt.sleep(Duration::from_millis(20))?;
+    }
+    Ok(None)
+}
+
+/// A port of loopback that was free a moment ago.
+pub fn free_port() -> Result<u16, Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("find a free port on 127.0.0.1"))?;
+    Ok(listener.local_addr().map_err(Error::io("read a port"))?.port())
+}

@@ -1,0 +1,285 @@
+//! `sluice bench`: arguments in, a report out. What is measured and how is `sluice-lab`'s.
+
+mod display;
+
+use std::{
+    fs,
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use sluice_lab::{
+    compare::{self, Named},
+    plan::{Choices, Plan},
+    process::Interrupt,
+    report,
+    result::RunResult,
+    run::{self, Order},
+    scenario::{self, Scenario},
+    server::Settings,
+    target::Target,
+};
+
+use self::display::Display;
+use crate::class::ClassArgs;
+
+/// Where runs go, unless told.
+const RESULTS: &str = "sluice-bench";
+
+/// Arguments of `sluice bench`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Run a scenario and write a report
+    Run(Box<RunArgs>),
+    /// List the scenarios
+    List,
+    /// Compare stored runs: the first with each of the others
+    Compare {
+        /// Their directories, result.json or report.html
+        #[arg(required = true, num_args = 2.., value_name = "RUN")]
+        runs: Vec<PathBuf>,
+        /// Also write the comparison as a page
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Write the report of a stored run anew
+    Report {
+        /// Its directory
+        dir: PathBuf,
+    },
+}
+
+/// Arguments of `sluice bench run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A scenario's name, or a folder with a scenario.toml
+    #[arg(value_name = "SCENARIO")]
+    scenario: String,
+    /// Clients at once, a step of the ladder each
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65536))]
+    clients: Option<Vec<u32>>,
+    /// Length of a turn, from when all clients are connected
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    seconds: Option<u32>,
+    /// Turns of each target at each step
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    turns: Option<u32>,
+    /// Who answers: straight, gate, pool, pgbouncer, or NAME=DSN; may be given several times
+    #[arg(long = "target", value_name = "TARGET")]
+    targets: Vec<Target>,
+    /// Only these variants of the scenario
+    #[arg(long = "variant", value_name = "NAME")]
+    variants: Vec<String>,
+    /// Rows of the tables, or pgbench's scale
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rows: Option<u64>,
+    /// Transactions a second that become due; latencies count from then
+    #[arg(long, value_name = "TPS")]
+    rate: Option<f64>,
+    /// A setting of the servers, NAME=VALUE; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(String, String)>,
+    /// A setting to vary, NAME=VALUE,VALUE,…; multiplies the variants
+    #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
+    vary: Vec<(String, Vec<String>)>,
+    /// Looks at the server a second; 0: none
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10))]
+    sample_hz: u32,
+    /// Run again with each cause of a stall taken away, and say whether the stall went with it
+    #[arg(long)]
+    confirm: bool,
+    /// A run of seconds: less of everything, to see that it works
+    #[arg(long)]
+    brief: bool,
+    /// Where the results go [default: sluice-bench/SCENARIO-N, the next free N]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    output: Option<PathBuf>,
+    /// Go on with a run that was cut short: its directory
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    class: ClassArgs,
+    /// The folder of PostgreSQL's programs
+    #[arg(long, value_name = "DIR")]
+    pg_bin: Option<PathBuf>,
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a setting is NAME=VALUE, for example work_mem=64MB")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn parse_vary(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, values) = parse_setting(text)?;
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    Ok((name, values))
+}
+
+/// Carries a command out.
+pub(crate) fn bench(command: BenchCommand) -> Result<()> {
+    match command {
+        BenchCommand::Run(args) => run(*args),
+        BenchCommand::List => list(),
+        BenchCommand::Compare { runs, html } => compare_runs(&runs, html.as_deref()),
+        BenchCommand::Report { dir } => {
+            let result = read(&dir)?;
+            let written = report::write(&result, &dir)?;
+            say(&format!("{}\n", written.html.display()))
+        }
+    }
+}
+
+fn run(args: RunArgs) -> Result<()> {
+    let scenario = Scenario::find(&args.scenario)?;
+    let (dir, earlier) = match &args.resume {
+        Some(dir) => (dir.clone(), Some(read(dir)?)),
+        None => (new_dir(args.output.as_deref(), &scenario.name)?, None),
+    };
+    if let Some(earlier) = &earlier
+        && earlier.scenario.name != scenario.name
+    {
+        bail!("{} is a run of {}, not of {}", dir.display(), earlier.scenario.name, scenario.name);
+    }
+    let plan = Plan::new(scenario, choices(args))?;
+    let interrupt = Interrupt::install()?;
+    let display = Display::new(std::io::stderr().is_terminal());
+    let order =
+        Order { plan: &plan, dir: &dir, command: command_line(), earlier, progress: &display, interrupt: &interrupt };
+    let done = run::run(&order);
+    display.finish();
+    let result = done?;
+    let written = report::write(&result, &dir)?;
+    say(&format!("{}\nReport: {}\n", report::summary(&result), written.html.display()))?;
+    match &result.cut_short {
+        None if result.measured().next().is_none() => bail!("no target went through a turn; the report says why"),
+        None => Ok(()),
+        Some(why) => Err(anyhow!("{why}; what was measured is kept\ngo on with --resume {}", dir.display())),
+    }
+}
+
+fn choices(args: RunArgs) -> Choices {
+    let some = |list: Vec<_>| if list.is_empty() { None } else { Some(list) };
+    Choices {
+        clients: args.clients,
+        seconds: args.seconds,
+        targets: if args.targets.is_empty() { None } else { Some(args.targets) },
+        variants: some(args.variants),
+        turns: args.turns,
+        rows: args.rows,
+        rate: args.rate,
+        settings: args.settings.into_iter().collect::<Settings>(),
+        vary: args.vary,
+        brief: args.brief,
+        sample_hz: args.sample_hz,
+        confirm: args.confirm,
+        class: args.class.into(),
+        pg_bin: args.pg_bin,
+    }
+}
+
+/// As typed, but for passwords in DSNs, which nobody should find in a report.
+fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = "sluice".to_owned();
+    }
+    let quote = |word: &String| match word.contains([' ', '\'', '"']) {
+        true => format!("'{}'", without_password(word).replace('\'', r"'\''")),
+        false => without_password(word),
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// `password=…` of a connection string, and `user:…@` of a URI.
+fn without_password(word: &str) -> String {
+    let mut kept: Vec<String> = Vec::new();
+    for part in word.split(' ') {
+        let part = match part.split_once("password=") {
+            Some((before, _)) => format!("{before}password=…"),
+            None => part.to_owned(),
+        };
+        kept.push(match (part.find("://"), part.find('@')) {
+            (Some(scheme), Some(at)) if scheme < at => match part[scheme + 3..at].split_once(':') {
+                Some((user, _)) => format!("{}://{user}:…{}", &part[..scheme], &part[at..]),
+                None => part,
+            },
+            _ => part,
+        });
+    }
+    kept.join(" ")
+}
+
+/// The next free directory, made.
+fn new_dir(told: Option<&Path>, scenario: &str) -> Result<PathBuf> {
+    let make = |dir: &Path| fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()));
+    if let Some(dir) = told {
+        if dir.join(run::RESULT_FILE).exists() {
+            bail!("{} holds a run already\ngo on with it by --resume, or choose another --output", dir.display());
+        }
+        make(dir)?;
+        return Ok(dir.to_owned());
+    }
+    let free = (1..).map(|number| Path::new(RESULTS).join(format!("{scenario}-{number}"))).find(|dir| !dir.exists());
+    let dir = free.context("there is no free number for the run's directory")?;
+    make(&dir)?;
+    Ok(dir)
+}
+
+fn list() -> Result<()> {
+    let mut text = String::new();
+    for name in scenario::names() {
+        let scenario = Scenario::find(name)?;
+        text += &format!("{name:<15} {}\n", scenario.title);
+    }
+    say(&text)
+}
+
+fn compare_runs(runs: &[PathBuf], html: Option<&Path>) -> Result<()> {
+    let results = runs.iter().map(|run| read(run)).collect::<Result<Vec<_>>>()?;
+    let names = compare::names_of(runs);
+    let named: Vec<Named> = names.iter().zip(&results).map(|(name, result)| Named { name, result }).collect();
+    let comparison = compare::compare(&named)?;
+    say(&comparison.text())?;
+    html.map(|path| comparison.write(path)).transpose()?;
+    Ok(())
+}
+
+/// A stored run, by its directory or by one of its files.
+fn read(path: &Path) -> Result<RunResult> {
+    let file = if path.is_dir() { path.join(run::RESULT_FILE) } else { path.to_owned() };
+    Ok(report::read(&file)?)
+}
+
+/// To standard output; who closes it has heard enough.
+fn say(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_do_not_get_into_reports() {
+        for (word, expected) in [
+            ("a=host=b password=secret dbname=c", "a=host=b password=… dbname=c"),
+            ("a=postgres://me:secret@host/db", "a=postgres://me:…@host/db"),
+            ("a=postgres://me@host/db", "a=postgres://me@host/db"),
+            ("--clients", "--clients"),
+        ] {
+            assert_eq!(without_password(word), expected);
+        }
+    }
+
+    #[test]
+    fn settings() {
+        assert_eq!(parse_setting("work_mem = 64MB"), Ok(("work_mem".to_owned(), "64MB".to_owned())));
+        assert!(parse_setting("work_mem").is_err());
+        assert_eq!(parse_vary("a=1, 2").unwrap().1, ["1", "2"]);
+    }
+}

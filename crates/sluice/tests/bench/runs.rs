@@ -1,0 +1,135 @@
+//! Runs: every scenario, what breaks, what is interrupted and goes on.
+
+use std::{fs, time::Duration};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use sluice_lab::{
+    result::{Outcome, RunResult},
+    scenario,
+};
+
+use crate::bench::{Run, alone, bench, place, read, stdout};
+
+fn measured(result: &RunResult) -> Vec<String> {
+    result.measured().map(|(turn, _)| format!("{} {}", turn.case.variant, turn.case.target)).collect()
+}
+
+#[test]
+fn every_scenario_in_seconds() {
+    let _alone = alone();
+    for name in scenario::names() {
+        let place = place();
+        let dir = place.path().join("run");
+        let output = bench(&["run", name, "--brief", "--output", dir.to_str().unwrap()]);
+        let text = stdout(&output);
+        assert!(text.contains("report.html"), "{text}");
+        let result = read(&dir);
+        for turn in &result.turns {
+            let Outcome::Measured(measured) = &turn.outcome else { panic!("{name}: {turn:?}") };
+            let figures = &measured.figures;
+            assert!(figures.tps > 0.0 && figures.p99_ms > 0.0 && figures.max_ms >= figures.p99_ms, "{figures:?}");
+            assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
+            assert_eq!(figures.pool_cpu_us_per_tx.is_some(), turn.case.target == "pool", "{name}: {figures:?}");
+            assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
+            assert!(measured.commands[0].starts_with("pgbench "), "{:?}", measured.commands);
+            // One BEGIN and END, or none of both.
+            assert_eq!(figures.begin_ms.is_some(), figures.end_ms.is_some(), "{name}");
+        }
+        for file in ["report.html", "summary.csv", "series.csv"] {
+            assert!(fs::metadata(dir.join(file)).is_ok_and(|file| file.len() > 200), "{name}: {file}");
+        }
+        assert!(!dir.join("work").exists(), "{name} leaves its server behind");
+        let server = result.servers.values().next().unwrap();
+        assert!(server.versions[0].starts_with("PostgreSQL ") && server.settings.contains_key("shared_buffers"));
+    }
+}
+
+#[test]
+fn what_breaks_is_recorded_and_the_rest_goes_on() {
+    let _alone = alone();
+    let place = place();
+    let dir = place.path().join("run");
+    let args = ["run", "quick", "--brief", "--variant", "select", "--target", "nobody=host=127.0.0.1 port=1 user=x"];
+    let output = bench(&[&args[..], &["--target", "straight", "--output", dir.to_str().unwrap()]].concat());
+    stdout(&output);
+    let result = read(&dir);
+    let Outcome::Broken(why) = &result.turns[0].outcome else { panic!("{:?}", result.turns[0]) };
+    assert!(why.contains("connect"), "{why}");
+    assert_eq!(measured(&result), ["select straight"]);
+    // Nothing but what breaks is no success.
+    let dir = place.path().join("again");
+    let output = bench(&[&args[..], &["--output", dir.to_str().unwrap()]].concat());
+    assert!(!output.status.success());
+}
+
+#[test]
+fn what_was_interrupted_goes_on() {
+    let _alone = alone();
+    let place = place();
+    let dir = place.path().join("run");
+    let args = ["quick", "--brief", "--target", "straight", "--turns", "2", "--seconds", "2"];
+    let mut run = Run::start(&dir, &args);
+    // In the second turn, when the first is stored.
+    run.pgbench_for(Duration::ZERO);
+    while !dir.join("result.json").exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    run.pgbench_for(Duration::from_millis(200));
+    kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let output = run.finish();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("--resume"), "{said}");
+    let before = read(&dir);
+    assert!(before.cut_short.is_some() && (1..4).contains(&before.turns.len()), "{:?}", before.turns.len());
+    assert!(dir.join("report.html").exists() && !dir.join("work").exists());
+
+    let output = bench(&[&["run"], &args[..], &["--resume", dir.to_str().unwrap()]].concat());
+    stdout(&output);
+    let after = read(&dir);
+    assert_eq!((after.cut_short.clone(), after.turns.len()), (None, 4));
+    let figures = |result: &RunResult| result.measured().next().map(|(_, measured)| measured.figures.clone());
+    assert_eq!(figures(&before), figures(&after));
+
+    let other = bench(&["run", "session-log", "--brief", "--resume", dir.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&other.stderr).contains("is a run of quick"), "{other:?}");
+}
+
+#[test]
+fn runs_are_compared() {
+    let _alone = alone();
+    let place = place();
+    let dirs = ["a", "b"].map(|name| place.path().join(name).to_str().unwrap().to_owned());
+    for dir in &dirs {
+        let target = ["--target", "straight", "--variant", "select", "--output", dir];
+        stdout(&bench(&[&["run", "quick", "--brief"], &target[..]].concat()));
+    }
+    let page = place.path().join("compare.html");
+    let text = stdout(&bench(&["compare", &dirs[0], &dirs[1], "--html", page.to_str().unwrap()]));
+    assert!(text.contains("select") && text.contains("straight"), "{text}");
+    assert!(fs::read_to_string(page).unwrap().contains("<html"));
+}
+
+#[test]
+fn bad_input_is_refused_before_anything_starts() {
+    for (args, expected) in [
+        (&["run", "no-such"][..], "there is no scenario"),
+        (&["run", "quick", "--target", "straigt"], "there is no target"),
+        (&["run", "quick", "--variant", "none"], "has no variant"),
+        (&["run", "quick", "--clients", "0"], "0 is not in 1..=65536"),
+        (&["compare", "/nowhere", "/nowhere"], "/nowhere"),
+    ] {
+        let place = place();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .arg("bench")
+            .args(args)
+            .current_dir(place.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{args:?}: {said}");
+    }
+    assert!(stdout(&bench(&["list"])).contains("session-log"));
+}

@@ -1,0 +1,2 @@
+\set id random(1, :rows)
+SELECT log_in(:id);

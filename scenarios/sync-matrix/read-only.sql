@@ -1,0 +1,2 @@
+\set id random(1, :rows)
+SELECT * FROM filled WHERE id = :id;
