@@ -3,3 +3,5 @@
 //!
 //! pgbench makes the load, since its figures need no trust in us; what is added stands in one module each. The pool is
 //! known only as a process with a configuration file, as users know it.
+
+pub mod review;

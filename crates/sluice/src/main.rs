@@ -1,11 +1,12 @@
 //! The `sluice` command: arguments in, exit code out.
 //!
-//! It decides nothing about PostgreSQL (`sluice-instance`) or the pool (`sluice-proxy`); it puts them together and
-//! talks to the terminal.
+//! It decides nothing about PostgreSQL (`sluice-instance`), the pool (`sluice-proxy`) or what is measured and reviewed
+//! (`sluice-lab`); it puts them together and talks to the terminal.
 
 mod console;
 mod listen;
 mod ready;
+mod review;
 mod serve;
 mod signals;
 mod up;
@@ -39,6 +40,8 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Review the settings of a PostgreSQL: what should change, why, and at what risk
+    Review(review::ReviewArgs),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::up(args),
         Command::Serve { config } => serve::serve(&config),
         Command::Check { config } => serve::check(&config),
+        Command::Review(args) => review::review(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
