@@ -70,11 +70,12 @@ fn table_row(text: &mut String, row: &Row) {
     let _ = writeln!(
         text,
         "<tr class=\"{}\"><th scope=\"row\">{name}</th><td data-label=\"Now\"><code>{}</code></td>\
-         <td data-label=\"Recommended\">{}</td><td data-label=\"Effect\">{}</td>\
+         <td data-label=\"Recommended\">{}{}</td><td data-label=\"Effect\">{}</td>\
          <td data-label=\"Risk\"><span class=\"risk {}\">{}</span></td><td class=\"why\">{why}</td></tr>",
         class(row.status),
         escaped(shown(&row.value)),
         escaped(shown(&row.recommended)),
+        if row.status == Status::ByHand { " <small>by hand</small>" } else { "" },
         row.effect,
         row.risk.level,
         row.risk.level,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{remark_words, shown};
-use crate::review::report::{Report, Row};
+use crate::review::report::{Report, Row, Status};
 
 /// The report as Markdown.
 pub(super) fn render(report: &Report, all: bool) -> String {
@@ -41,7 +41,8 @@ fn line(row: &Row) -> String {
         let _ = write!(why, "<br>{}", cell(&remark_words(remark)));
     }
     let risk = if row.status.asks() { row.risk_words() } else { row.risk.level.to_string() };
-    let (value, recommended) = (cell(shown(&row.value)), cell(shown(&row.recommended)));
+    let by_hand = if row.status == Status::ByHand { " (by hand)" } else { "" };
+    let (value, recommended) = (cell(shown(&row.value)), cell(shown(&row.recommended)) + by_hand);
     format!("| {name} | {value} | {recommended} | {} | {} | {why} |", row.effect, cell(&risk))
 }
 

@@ -5,14 +5,14 @@
 use std::fmt::Write;
 
 use super::{remark_words, shown, wrapped};
-use crate::review::report::{Report, Row};
+use crate::review::report::{Report, Row, Status};
 
 /// The widest line.
 const WIDTH: usize = 100;
 /// Columns for the name, the value and the recommendation; the rest is for risk and effect.
 const NAME: usize = 36;
-const VALUE: usize = 18;
-const RECOMMENDED: usize = 20;
+const VALUE: usize = 16;
+const RECOMMENDED: usize = 16;
 
 /// The report as a table.
 pub(super) fn render(report: &Report, all: bool) -> String {
@@ -50,12 +50,13 @@ fn line(text: &mut String, row: &Row) {
     let cell = |word: &str, width: usize| if fits(word, width) { word.to_owned() } else { "↓".to_owned() };
     let (value, recommended) = (shown(&row.value), shown(&row.recommended));
     let figures = format!(
-        "{:<NAME$} {:<VALUE$} {:<RECOMMENDED$} {}, {}",
+        "{:<NAME$} {:<VALUE$} {:<RECOMMENDED$} {}, {}{}",
         row.name,
         cell(value, VALUE),
         cell(recommended, RECOMMENDED),
         row.effect,
-        row.risk.level
+        row.risk.level,
+        if row.status == Status::ByHand { "; by hand" } else { "" }
     );
     paragraph(text, "", &figures);
     if !fits(value, VALUE) {
