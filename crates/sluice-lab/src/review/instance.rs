@@ -77,6 +77,7 @@ impl fmt::Display for Instance {
             None => f.write_str("memory unknown")?,
         }
         match self.cores {
+            Some(1) => f.write_str(", 1 processor")?,
             Some(cores) => write!(f, ", {cores} processors")?,
             None => f.write_str(", processors unknown")?,
         }

@@ -208,13 +208,13 @@ impl Kind {
 }
 
 impl SettingContext {
-    /// What it takes for `ALTER SYSTEM` to take effect.
+    /// What it takes for `ALTER SYSTEM` to take effect; to reconnect is to reload, and for new connections.
     pub fn effect(self) -> &'static str {
         match self {
             Self::Internal => "fixed",
             Self::Postmaster => "restart",
             Self::Sighup | Self::Superuser | Self::User => "reload",
-            Self::SuperuserBackend | Self::Backend => "reload, new connections",
+            Self::SuperuserBackend | Self::Backend => "reconnect",
         }
     }
 }
