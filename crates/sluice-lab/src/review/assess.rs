@@ -90,9 +90,7 @@ fn variables(snapshot: &Snapshot, instance: &Instance) -> Variables {
     let evidence = &snapshot.evidence;
     variables.number("requested_share", evidence.requested_share());
     variables.number("wal_full_share", evidence.wal_full_share());
-    variables.number("database_size", evidence.size_bytes.unwrap_or(0.0));
     variables.number("slots", evidence.replication.map_or(0.0, |replication| replication.slots));
-    variables.number("version", f64::from(snapshot.major));
     variables
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use evalexpr::{Context, ContextWithMutableVariables, HashMapContext, Node, Value, build_operator_tree};
 
 /// What a formula may name, and what each is.
-pub const VARIABLES: [(&str, &str); 20] = [
+pub const VARIABLES: [(&str, &str); 18] = [
     ("memory", "main memory in bytes"),
     ("cores", "processors"),
     ("connections", "connections at once"),
@@ -22,9 +22,7 @@ pub const VARIABLES: [(&str, &str); 20] = [
     ("current", "the setting's value now, in the rule's kind; 0 if it is no number"),
     ("requested_share", "share of checkpoints that were forced, of at least 20; else 0"),
     ("wal_full_share", "WAL writes because wal_buffers was full, for each 8 kB of WAL; 0 where unknown"),
-    ("database_size", "all databases together in bytes; 0 where unknown"),
     ("slots", "replication slots"),
-    ("version", "the major version"),
     ("kB", "1024"),
     ("MB", "1024 kB"),
     ("GB", "1024 MB"),

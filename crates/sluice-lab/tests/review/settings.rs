@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_lab::review::{Rules, Source, Status, Workload};
+use sluice_lab::review::{Rules, Source, Status, VARIABLES, Workload};
 use sluice_testkit::{TestServer, Version};
 
 use crate::{GIB, instance, major, names, reviewed, snapshot_of, versions};
@@ -92,6 +92,13 @@ fn the_gates_settings_have_rows(version: Version) {
         let setting = snapshot.get(&rule.name).unwrap_or_else(|| panic!("the gate has no {}", rule.name));
         assert_eq!(setting.context, Some(rule.context), "{}", rule.name);
     }
+}
+
+#[test]
+fn the_guide_names_what_formulas_know() {
+    let guide = include_str!("../../../../docs/review.md");
+    let unnamed: Vec<_> = VARIABLES.iter().filter(|(name, _)| !guide.contains(&format!("`{name}`"))).collect();
+    assert!(unnamed.is_empty(), "not in docs/review.md: {unnamed:?}");
 }
 
 /// A role that may not see everything is told what it does not see.
