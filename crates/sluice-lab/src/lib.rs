@@ -20,6 +20,7 @@ pub mod process;
 pub mod reference;
 pub mod report;
 pub mod result;
+pub mod review;
 pub mod run;
 pub mod sample;
 pub mod scenario;

@@ -1,13 +1,14 @@
 //! The `sluice` command: arguments in, exit code out.
 //!
-//! It decides nothing about PostgreSQL (`sluice-instance`) or the pool (`sluice-proxy`); it puts them together and
-//! talks to the terminal.
+//! It decides nothing about PostgreSQL (`sluice-instance`), the pool (`sluice-proxy`) or what is measured and reviewed
+//! (`sluice-lab`); it puts them together and talks to the terminal.
 
 mod bench;
 mod class;
 mod console;
 mod listen;
 mod ready;
+mod review;
 mod serve;
 mod signals;
 mod up;
@@ -44,6 +45,8 @@ enum Command {
     /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Review the settings of a PostgreSQL: what should change, why, and at what risk
+    Review(review::ReviewArgs),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Serve { config } => serve::serve(&config),
         Command::Check { config } => serve::check(&config),
         Command::Bench(command) => bench::bench(command),
+        Command::Review(args) => review::review(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,199 @@
+//! Numbers with PostgreSQL's units: read as `postgresql.conf` and `pg_settings` write them, rounded to what a person
+//! would write, printed as `SHOW` prints them.
+//!
+//! It knows no setting: -1, which means something else for each, stays -1 in every unit.
+
+use std::fmt;
+
+const KB: f64 = 1024.0;
+const MB: f64 = 1024.0 * KB;
+const GB: f64 = 1024.0 * MB;
+const TB: f64 = 1024.0 * GB;
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dimension {
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Time,
+    /// Things, or a ratio.
+    Plain,
+}
+
+/// A unit of `pg_settings.unit`: `8kB`, `ms`, or none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unit {
+    /// What it counts.
+    pub dimension: Dimension,
+    /// How many bytes, milliseconds or things it is.
+    pub size: f64,
+}
+
+/// A number of bytes, of milliseconds, or of things.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quantity {
+    /// What it counts.
+    pub dimension: Dimension,
+    /// How many bytes, milliseconds or things; a negative number is the setting's own and has no unit.
+    pub amount: f64,
+}
+
+/// PostgreSQL's names of units, each with its size, the largest first (section 19.1.1).
+const BYTES: [(&str, f64); 5] = [("TB", TB), ("GB", GB), ("MB", MB), ("kB", KB), ("B", 1.0)];
+const TIMES: [(&str, f64); 6] =
+    [("d", 86_400_000.0), ("h", 3_600_000.0), ("min", 60_000.0), ("s", 1000.0), ("ms", 1.0), ("us", 0.001)];
+
+impl Unit {
+    /// No unit.
+    pub const PLAIN: Self = Self { dimension: Dimension::Plain, size: 1.0 };
+
+    /// Reads a unit, with the factor that `pg_settings` may put before it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let factor: f64 = if digits == 0 { 1.0 } else { text[..digits].parse().ok()? };
+        let name = &text[digits..];
+        let of = |dimension, table: &[(&str, f64)]| {
+            let size = table.iter().find(|(known, _)| *known == name)?.1;
+            Some(Self { dimension, size: factor * size })
+        };
+        match name {
+            "" if digits == 0 => Some(Self::PLAIN),
+            _ => of(Dimension::Bytes, &BYTES).or_else(|| of(Dimension::Time, &TIMES)),
+        }
+    }
+}
+
+impl Quantity {
+    /// So many of a unit.
+    pub fn new(amount: f64, unit: Unit) -> Self {
+        let size = if amount < 0.0 { 1.0 } else { unit.size };
+        Self { dimension: unit.dimension, amount: amount * size }
+    }
+
+    /// Reads a number, with a unit of its own (`128MB`) or in the setting's.
+    pub fn parse(text: &str, unit: Unit) -> Option<Self> {
+        let text = text.trim();
+        let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+');
+        let end = text.find(|c: char| !is_number(c)).unwrap_or(text.len());
+        let amount: f64 = text[..end].parse().ok()?;
+        let own = text[end..].trim();
+        let unit = if own.is_empty() { unit } else { Unit::parse(own)? };
+        amount.is_finite().then(|| Self::new(amount, unit))
+    }
+
+    /// The number in a unit.
+    pub fn amount_in(self, unit: Unit) -> f64 {
+        if self.amount < 0.0 { self.amount } else { self.amount / unit.size }
+    }
+
+    /// Rounded to what a person would write, in whole units. Bytes go down to one of four steps an octave (4, 5, 6,
+    /// 7, 8, 10 MB …), so that a sum of them stays within what it was made from; times and counts go to the nearest
+    /// number of two digits.
+    #[must_use]
+    pub fn sensible(self, unit: Unit) -> Self {
+        if self.amount <= 0.0 {
+            return self;
+        }
+        let amount = match self.dimension {
+            Dimension::Bytes => {
+                let step = (2_f64.powf(self.amount.log2().floor()) / 4.0).max(unit.size);
+                (self.amount / step).floor().max(1.0) * step
+            }
+            Dimension::Time | Dimension::Plain => {
+                let count = self.amount / unit.size;
+                let step = 10_f64.powf(count.log10().floor() - 1.0).max(1.0);
+                (count / step).round().max(1.0) * step * unit.size
+            }
+        };
+        Self { amount, ..self }
+    }
+}
+
+/// As `SHOW` prints it: in the largest unit of which it is a whole number.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table: &[(&str, f64)] = match self.dimension {
+            Dimension::Bytes => &BYTES,
+            Dimension::Time => &TIMES,
+            Dimension::Plain => &[],
+        };
+        let whole = |(_, size): &&(&str, f64)| self.amount > 0.0 && (self.amount / size).fract() == 0.0;
+        match table.iter().find(whole) {
+            Some((name, size)) => write!(f, "{}{name}", self.amount / size),
+            None if self.amount > 0.0 && self.dimension == Dimension::Time => write!(f, "{}ms", self.amount),
+            None => write!(f, "{}", self.amount),
+        }
+    }
+}
+
+/// Bytes for a sentence: `1.4 GB`.
+pub(super) fn readable_bytes(bytes: f64) -> String {
+    match BYTES.iter().find(|(_, size)| bytes >= *size) {
+        Some((name, size)) if bytes / size < 10.0 && (bytes / size).fract() != 0.0 => {
+            format!("{:.1} {name}", bytes / size)
+        }
+        Some((name, size)) => format!("{:.0} {name}", bytes / size),
+        None => format!("{bytes:.0} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_and_printed_as_postgresql_does() {
+        for (text, unit, printed) in [
+            ("32768", "8kB", "256MB"),
+            ("-1", "8kB", "-1"),
+            ("0", "ms", "0"),
+            ("60", "s", "1min"),
+            ("90", "s", "90s"),
+            ("7200", "s", "2h"),
+            ("2", "ms", "2ms"),
+            ("0.5", "ms", "500us"),
+            ("1GB", "MB", "1GB"),
+            ("1536MB", "", "1536MB"),
+            ("0.9", "", "0.9"),
+            ("1024", "B", "1kB"),
+            ("5", "min", "5min"),
+        ] {
+            let unit = Unit::parse(unit).unwrap();
+            assert_eq!(Quantity::parse(text, unit).unwrap().to_string(), printed, "{text} {unit:?}");
+        }
+        for text in ["on", "", "1 GB too many", "1parsec", "1e400"] {
+            assert_eq!(Quantity::parse(text, Unit::PLAIN), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn rounded_to_what_a_person_would_write() {
+        for (amount, unit, printed) in [
+            (5.9 * GB, "8kB", "5GB"),
+            (6.2 * GB, "8kB", "6GB"),
+            (256.0 * MB, "8kB", "256MB"),
+            (4.09 * MB, "kB", "4MB"),
+            (2.6 * MB, "kB", "2560kB"),
+            (90.0 * MB, "MB", "80MB"),
+            (0.4 * MB, "MB", "1MB"),
+            (16.0 * MB, "16MB", "16MB"),
+        ] {
+            let unit = Unit::parse(unit).unwrap();
+            let quantity = Quantity { dimension: Dimension::Bytes, amount };
+            assert_eq!(quantity.sensible(unit).to_string(), printed, "{amount}");
+        }
+        let plain = |amount: f64| Quantity::new(amount, Unit::PLAIN).sensible(Unit::PLAIN).to_string();
+        assert_eq!([plain(3.4), plain(48.0), plain(123.0), plain(-1.0)], ["3", "48", "120", "-1"]);
+    }
+
+    #[test]
+    fn bytes_in_sentences() {
+        for (bytes, text) in
+            [(12.0, "12 B"), (1536.0, "1.5 kB"), (23.0 * MB, "23 MB"), (1.4 * GB, "1.4 GB"), (GB, "1 GB")]
+        {
+            assert_eq!(readable_bytes(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! A rule: what is recommended for one setting in some versions, and why.
+//!
+//! Only types; [`rules`](super::rules) reads them, [`assess`](super::assess) applies them.
+
+use std::{fmt, str::FromStr};
+
+use serde::Serialize;
+
+use super::{
+    evidence::Topic,
+    formula::Formula,
+    quantity::{Dimension, Unit},
+};
+
+/// The oldest and the newest major version that the rules are written for.
+pub const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;
+
+/// One row of the rules.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// The setting.
+    pub name: String,
+    /// The file's heading.
+    pub category: String,
+    /// The major versions that it is for.
+    pub versions: Versions,
+    /// When a change takes effect, where the server does not say.
+    pub context: SettingContext,
+    /// What is recommended.
+    pub advice: Advice,
+    /// Holds where the recommendation does; elsewhere the setting is left alone.
+    pub when: Option<Formula>,
+    /// Why.
+    pub reason: String,
+    /// What may go wrong when the recommendation is followed.
+    pub risk: Risk,
+    /// What of the server's own counters belongs to it.
+    pub evidence: Vec<Topic>,
+    /// Where PostgreSQL's documentation describes it.
+    pub source: Source,
+    /// Whether some builds or minor releases of these versions lack the setting.
+    pub optional: bool,
+}
+
+/// What a rule recommends.
+#[derive(Debug, Clone)]
+pub enum Advice {
+    /// Nothing: the value is right as it is, or the operator's affair.
+    Leave,
+    /// A value.
+    Value {
+        /// The value.
+        target: Target,
+        /// Further values that are as good.
+        accept: Vec<String>,
+        /// If any are given: only these values draw the recommendation.
+        from: Vec<String>,
+        /// Which side of the value is as good.
+        direction: Direction,
+        /// By what factor a number may be off.
+        within: f64,
+        /// Whether it depends on the operator's intention: then no script sets it.
+        by_hand: bool,
+    },
+    /// Words; no script can set it.
+    Words {
+        /// What to do.
+        words: String,
+        /// If any are given: only these values draw the advice.
+        from: Vec<String>,
+    },
+}
+
+/// A value that is recommended.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The first of these that the server knows.
+    Literals(Vec<String>),
+    /// What a formula comes to.
+    Formula {
+        /// The formula.
+        formula: Formula,
+        /// What its result counts.
+        kind: Kind,
+    },
+}
+
+/// What a formula's result counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+    /// Minutes.
+    Minutes,
+    /// Whole things.
+    Count,
+    /// A ratio.
+    Real,
+    /// A word.
+    Word,
+}
+
+/// Which side of a number is as good as the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direction {
+    /// Neither.
+    #[default]
+    Near,
+    /// More.
+    AtLeast,
+    /// Less.
+    AtMost,
+}
+
+/// Major versions, both ends included; no end means the newest and what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// The first.
+    pub first: u32,
+    /// The last.
+    pub last: Option<u32>,
+}
+
+/// `pg_settings.context`: when a change takes effect (section 53.24).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettingContext {
+    /// It can't be changed.
+    Internal,
+    /// With a restart.
+    Postmaster,
+    /// With a reload.
+    Sighup,
+    /// For connections after a reload; superusers may set it at connecting.
+    SuperuserBackend,
+    /// For connections after a reload; anyone may set it at connecting.
+    Backend,
+    /// With a reload, where no session has its own; superusers may set it.
+    Superuser,
+    /// With a reload, where no session has its own.
+    User,
+}
+
+/// How bad it may get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Nothing.
+    None,
+    /// A nuisance.
+    Low,
+    /// Somebody notices.
+    Medium,
+    /// Something stops, or is lost.
+    High,
+}
+
+/// What may go wrong when a recommendation is followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Risk {
+    /// How bad it may get.
+    pub level: Level,
+    /// What may happen; empty where nothing can.
+    pub note: String,
+}
+
+/// Where a setting is described.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// PostgreSQL's documentation: a page, another one from 18 on, and a place on it.
+    PostgreSql {
+        /// The page up to 17.
+        page: String,
+        /// The page from 18 on.
+        page_18: String,
+        /// The place on the page; empty is the page as a whole.
+        anchor: String,
+    },
+    /// Sluice's own documentation of the gate.
+    Gate,
+}
+
+impl Rule {
+    /// Whether it is for a major version. Versions before and after those that the rules are written for take the
+    /// rules of the nearest.
+    pub fn is_for(&self, major: u32) -> bool {
+        let major = major.clamp(*MAJORS.start(), *MAJORS.end());
+        self.versions.first <= major && self.versions.last.is_none_or(|last| major <= last)
+    }
+}
+
+impl Kind {
+    /// What a result of 1 is; a word has none.
+    pub fn unit(self) -> Unit {
+        let time = |size| Unit { dimension: Dimension::Time, size };
+        match self {
+            Self::Bytes => Unit { dimension: Dimension::Bytes, size: 1.0 },
+            Self::Milliseconds => time(1.0),
+            Self::Seconds => time(1000.0),
+            Self::Minutes => time(60_000.0),
+            Self::Count | Self::Real | Self::Word => Unit::PLAIN,
+        }
+    }
+}
+
+impl SettingContext {
+    /// What it takes for `ALTER SYSTEM` to take effect; to reconnect is to reload, and for new connections.
+    pub fn effect(self) -> &'static str {
+        match self {
+            Self::Internal => "fixed",
+            Self::Postmaster => "restart",
+            Self::Sighup | Self::Superuser | Self::User => "reload",
+            Self::SuperuserBackend | Self::Backend => "reconnect",
+        }
+    }
+}
+
+impl Source {
+    /// Its address for a major version.
+    pub fn url(&self, major: u32) -> String {
+        let major = major.clamp(*MAJORS.start(), *MAJORS.end());
+        match self {
+            Self::Gate => "docs/gate.md#settings".to_owned(),
+            Self::PostgreSql { page, page_18, anchor } => {
+                let page = if major >= 18 { page_18 } else { page };
+                let mark = if anchor.is_empty() { "" } else { "#" };
+                format!("https://www.postgresql.org/docs/{major}/{page}.html{mark}{anchor}")
+            }
+        }
+    }
+}
+
+/// A word that is none of those that are known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{found:?} is none of: {}", known.join(", "))]
+pub struct UnknownWord {
+    found: String,
+    known: &'static [&'static str],
+}
+
+impl UnknownWord {
+    pub(crate) fn new(found: &str, known: &'static [&'static str]) -> Self {
+        Self { found: found.to_owned(), known }
+    }
+}
+
+/// Gives an enum its words: a list of them, and `FromStr`.
+macro_rules! words {
+    ($type:ident: $($word:literal => $value:ident),+ $(,)?) => {
+        impl $type {
+            /// How each is written.
+            pub const WORDS: &[&str] = &[$($word),+];
+        }
+
+        impl ::std::str::FromStr for $type {
+            type Err = $crate::review::rule::UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                match text {
+                    $($word => Ok(Self::$value),)+
+                    _ => Err($crate::review::rule::UnknownWord::new(text, Self::WORDS)),
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+words!(Kind: "bytes" => Bytes, "ms" => Milliseconds, "s" => Seconds, "min" => Minutes, "count" => Count,
+    "real" => Real, "word" => Word);
+words!(Direction: "near" => Near, "at least" => AtLeast, "at most" => AtMost);
+words!(Level: "none" => None, "low" => Low, "medium" => Medium, "high" => High);
+words!(SettingContext: "internal" => Internal, "postmaster" => Postmaster, "sighup" => Sighup,
+    "superuser-backend" => SuperuserBackend, "backend" => Backend, "superuser" => Superuser, "user" => User);
+
+impl FromStr for Risk {
+    type Err = UnknownWord;
+
+    /// `none`, or a level and a sentence: `low: it takes longer`.
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let (level, note) = text.split_once(':').unwrap_or((text, ""));
+        Ok(Self { level: level.trim().parse()?, note: note.trim().to_owned() })
+    }
+}
+
+impl FromStr for Versions {
+    type Err = UnknownWord;
+
+    /// `15`, `15-17`, `17-`.
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let bad = || UnknownWord::new(text, &["15", "15-17", "17-"]);
+        let number = |text: &str| text.parse().ok().filter(|major| MAJORS.contains(major)).ok_or_else(bad);
+        let versions = match text.split_once('-') {
+            None => Self { first: number(text)?, last: Some(number(text)?) },
+            Some((first, "")) => Self { first: number(first)?, last: None },
+            Some((first, last)) => Self { first: number(first)?, last: Some(number(last)?) },
+        };
+        if versions.last.is_some_and(|last| last < versions.first) { Err(bad()) } else { Ok(versions) }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        })
+    }
+}

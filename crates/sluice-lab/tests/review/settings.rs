@@ -1,0 +1,132 @@
+//! Every setting of PostgreSQL 15 to 18 has a row, and every row a setting.
+
+use std::collections::BTreeSet;
+
+use sluice_lab::review::{Rules, Source, Status, VARIABLES, Workload};
+use sluice_testkit::{TestServer, Version};
+
+use crate::{GIB, instance, major, names, reviewed, snapshot_of, versions};
+
+/// PostgreSQL's own names on a real server.
+fn names_of(version: Version) -> BTreeSet<String> {
+    let settings = snapshot_of(TestServer::shared(version)).settings;
+    settings.into_iter().map(|setting| setting.name).filter(|name| !name.contains('.')).collect()
+}
+
+/// The names of 17, of which there is no server here.
+fn names_of_17() -> BTreeSet<String> {
+    include_str!("settings_17.txt").lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// Settings without a row, and rows without a setting.
+fn check(major: u32, names: &BTreeSet<String>) {
+    let rules = Rules::built_in().unwrap();
+    let lacking: Vec<_> = names.iter().filter(|name| rules.find(name, major).is_none()).collect();
+    assert!(lacking.is_empty(), "settings of {major} without a row: {lacking:?}");
+    let own = rules.of(major).filter(|rule| rule.source != Source::Gate && !rule.optional);
+    let surplus: Vec<_> = own.map(|rule| &rule.name).filter(|name| !names.contains(*name)).collect();
+    assert!(surplus.is_empty(), "rows for settings that {major} does not have: {surplus:?}");
+}
+
+fn every_setting_has_a_row(version: Version) {
+    check(major(version), &names_of(version));
+}
+
+#[test]
+fn every_setting_of_17_has_a_row() {
+    check(17, &names_of_17());
+}
+
+/// The list of 17 stands between the servers of 16 and 18.
+#[test]
+fn the_list_of_17_is_plausible() {
+    let (of_16, of_17, of_18) = (names_of(Version::V16), names_of_17(), names_of(Version::V18));
+    let gone: Vec<_> = of_16.intersection(&of_18).filter(|name| !of_17.contains(*name)).collect();
+    assert!(gone.is_empty(), "in 16 and in 18, so in 17 as well: {gone:?}");
+    let only: Vec<_> = of_17.iter().filter(|name| !of_16.contains(*name) && !of_18.contains(*name)).collect();
+    assert!(only.is_empty(), "neither in 16 nor in 18: {only:?}");
+}
+
+/// Where only a file is given, a row says by itself what a change takes.
+fn contexts_are_the_servers(version: Version) {
+    let rules = Rules::built_in().unwrap();
+    for setting in snapshot_of(TestServer::shared(version)).settings {
+        if let Some(rule) = rules.find(&setting.name, major(version)) {
+            assert_eq!(Some(rule.context), setting.context, "{} in {version}", setting.name);
+        }
+    }
+}
+
+/// Words that a rule recommends or accepts are words that the setting takes.
+fn words_are_the_servers(version: Version) {
+    let report = reviewed(&snapshot_of(TestServer::shared(version)), instance(8 * GIB, 4, Workload::Mixed));
+    let snapshot = snapshot_of(TestServer::shared(version));
+    for row in report.rows.iter().filter(|row| matches!(row.status, Status::Change | Status::Fine)) {
+        let setting = snapshot.get(&row.name).unwrap();
+        let known = setting.words.is_empty() || setting.words.contains(&row.recommended);
+        assert!(known, "{} = {} in {version}: {:?}", row.name, row.recommended, setting.words);
+    }
+}
+
+fn a_live_server_is_reviewed_whole(version: Version) {
+    let snapshot = snapshot_of(TestServer::shared(version));
+    let report = reviewed(&snapshot, instance(8 * GIB, 4, Workload::Mixed));
+    assert_eq!((report.rows.len(), report.rules_of), (snapshot.settings.len(), major(version)));
+    assert_eq!(names(&report, Status::Unknown), [""; 0]);
+    assert_eq!(names(&report, Status::Needs), [""; 0]);
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    let evidence = &snapshot.evidence;
+    assert!(evidence.checkpoints.is_some() && evidence.wal.is_some() && evidence.databases.is_some());
+    assert!(evidence.size_bytes.is_some() && evidence.sessions.is_some() && evidence.dead_rows.is_some());
+    assert!(evidence.wraparound.is_some() && evidence.prepared.is_some() && evidence.writes.is_some());
+    assert!(evidence.archiver.is_some() && evidence.replication.is_some());
+}
+
+fn the_gates_settings_have_rows(version: Version) {
+    let server = TestServer::start(version, &[("shared_preload_libraries", "sluice")]);
+    let snapshot = snapshot_of(&server);
+    let report = reviewed(&snapshot, instance(8 * GIB, 4, Workload::Mixed));
+    assert_eq!(names(&report, Status::Foreign), [""; 0]);
+    let rules = Rules::built_in().unwrap();
+    for rule in rules.of(major(version)).filter(|rule| rule.source == Source::Gate && !rule.optional) {
+        let setting = snapshot.get(&rule.name).unwrap_or_else(|| panic!("the gate has no {}", rule.name));
+        assert_eq!(setting.context, Some(rule.context), "{}", rule.name);
+    }
+}
+
+#[test]
+fn the_guide_names_what_formulas_know() {
+    let guide = include_str!("../../../../docs/review.md");
+    let unnamed: Vec<_> = VARIABLES.iter().filter(|(name, _)| !guide.contains(&format!("`{name}`"))).collect();
+    assert!(unnamed.is_empty(), "not in docs/review.md: {unnamed:?}");
+}
+
+/// A role that may not see everything is told what it does not see.
+#[test]
+fn an_ordinary_role_gets_a_note() {
+    let server = TestServer::shared(Version::V18);
+    let database = server.database();
+    let mut client = server.connect("app", &database.name);
+    let snapshot = sluice_lab::review::read_server(&mut client, "a test".to_owned()).unwrap();
+    let report = reviewed(&snapshot, instance(8 * GIB, 4, Workload::Mixed));
+    let note = report.notes.join("\n");
+    assert!(note.contains("data_directory") && note.contains("pg_read_all_settings"), "{note}");
+}
+
+/// What nobody told is asked for, by option.
+#[test]
+fn a_remote_server_needs_its_size() {
+    let snapshot = snapshot_of(TestServer::shared(Version::V18));
+    let report = reviewed(&snapshot, Default::default());
+    let row = report.rows.iter().find(|row| row.name == "shared_buffers").unwrap();
+    assert_eq!((row.status, row.recommended.as_str()), (Status::Needs, "needs --memory"));
+    assert!(names(&report, Status::Needs).contains(&"max_worker_processes"));
+}
+
+versions!(
+    every_setting_has_a_row,
+    contexts_are_the_servers,
+    words_are_the_servers,
+    a_live_server_is_reviewed_whole,
+    the_gates_settings_have_rows,
+);

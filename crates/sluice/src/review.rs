@@ -1,0 +1,138 @@
+//! `sluice review`: arguments in, a report out.
+//!
+//! It reads a server or a file and writes to standard output or a file; it changes nothing on a server.
+
+use std::{
+    error::Error,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use anyhow::{Result, anyhow};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use sluice_lab::review::{
+    self, ConnectTarget, Dimension, Disk, Format, Instance, Quantity, Rules, Snapshot, Unit, Workload,
+};
+
+/// Arguments of `sluice review`.
+#[derive(Debug, Args)]
+pub(crate) struct ReviewArgs {
+    /// The server: postgresql://user@host:5432/database, 'host=… user=…', or a database's name; what it leaves open
+    /// comes from the PG* variables and ~/.pgpass, as for psql
+    dsn: Option<String>,
+    /// Review a file instead: \copy (select * from pg_settings) to FILE csv header
+    #[arg(long, value_name = "FILE", conflicts_with = "dsn")]
+    csv: Option<PathBuf>,
+    /// Main memory for PostgreSQL, for example 16GB [default: this machine's, if the server is on it]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    memory: Option<u64>,
+    /// Processors [default: this machine's, if the server is on it]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cpus: Option<u32>,
+    /// Connections at once [default: max_connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=262_143))]
+    connections: Option<u32>,
+    /// Operations a second that the disk does [default: as many as are wanted]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    iops: Option<u32>,
+    /// What the data lie on
+    #[arg(long, default_value = "ssd", value_parser = word::<Disk>(Disk::WORDS))]
+    disk: Disk,
+    /// What the database is used for
+    #[arg(long, default_value = "mixed", value_parser = word::<Workload>(Workload::WORDS))]
+    workload: Workload,
+    /// Clients come through a connection pool
+    #[arg(long)]
+    pool: bool,
+    /// Show every setting, not only what should change
+    #[arg(long)]
+    all: bool,
+    /// How to write it
+    #[arg(long, default_value = "table", value_parser = word::<Format>(Format::WORDS))]
+    format: Format,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Reviews a server or a file.
+pub(crate) fn review(args: ReviewArgs) -> Result<()> {
+    let rules = Rules::built_in()?;
+    let answers = review::answers()?;
+    let (snapshot, is_local) = read(&args)?;
+    let instance = args.instance();
+    let instance = if is_local { instance.or_this_machine() } else { instance };
+    let report = review::review(&rules, &answers, &snapshot, instance)?;
+    let text = review::render(&report, args.format, args.all)?;
+    write(&text, args.output.as_deref())
+}
+
+/// The settings, and whether they are of a server on this machine.
+fn read(args: &ReviewArgs) -> Result<(Snapshot, bool)> {
+    if let Some(path) = &args.csv {
+        let file = File::open(path).map_err(|error| anyhow!("cannot read {}: {error}", path.display()))?;
+        return Ok((review::read_csv(&path.display().to_string(), file)?, false));
+    }
+    let target = ConnectTarget::resolve(args.dsn.as_deref())?;
+    let mut client = target.connect()?;
+    Ok((review::read_server(&mut client, target.name())?, target.is_local()))
+}
+
+fn write(text: &str, output: Option<&Path>) -> Result<()> {
+    match output {
+        Some(path) => fs::write(path, text).map_err(|error| anyhow!("cannot write {}: {error}", path.display())),
+        None => match io::stdout().write_all(text.as_bytes()) {
+            // A pager that was left early.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            done => done.map_err(|error| anyhow!("cannot write to standard output: {error}")),
+        },
+    }
+}
+
+impl ReviewArgs {
+    fn instance(&self) -> Instance {
+        Instance {
+            memory_bytes: self.memory,
+            cores: self.cpus,
+            connections: self.connections,
+            iops: self.iops,
+            disk: self.disk,
+            workload: self.workload,
+            pool: self.pool,
+        }
+    }
+}
+
+/// One of a type's words; help lists them.
+fn word<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Error + Send + Sync> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| word.parse())
+}
+
+/// A size in PostgreSQL's units, of 16 MB at least.
+fn parse_memory(text: &str) -> Result<u64, &'static str> {
+    let size = Quantity::parse(text, Unit::PLAIN).filter(|size| size.dimension == Dimension::Bytes);
+    let bytes = size.map(|size| size.amount as u64).filter(|bytes| *bytes >= 16 << 20);
+    bytes.ok_or("a size with its unit is needed, 16MB or more: 512MB, 16GB, 1TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory() {
+        for (text, bytes) in
+            [("1GB", Some(1 << 30)), ("1536MB", Some(1536 << 20)), ("1", None), ("8kB", None), ("2min", None)]
+        {
+            assert_eq!(parse_memory(text).ok(), bytes, "{text}");
+        }
+    }
+}
