@@ -30,8 +30,12 @@ const DISK_BUSY_PERCENT: f64 = 95.0;
 const THROTTLED_PERCENT: f64 = 25.0;
 /// The share of the machine's processors that others have to have taken more than outside.
 const TAKEN_SHARE: f64 = 0.3;
+/// Others that had much before took more if they have so much now, and ours less than half of what they had.
+const MOSTLY_TAKEN_SHARE: f64 = 0.7;
 /// Active sessions inside, as a share of those outside, below which nobody asked.
 const ASKED_SHARE: f64 = 0.3;
+/// On a machine that is less idle, in percent, the client may not have been let to ask.
+const IDLE_PERCENT: f64 = 15.0;
 
 /// Names the causes of each stall, strongest first.
 pub fn attribute(stalls: &mut [Stall], samples: &Samples, circumstances: Circumstances) {
@@ -275,7 +279,9 @@ fn cpu_taken(view: &View<'_>) -> Option<Finding> {
     };
     let inside = taken(&|column| view.inside(column))?;
     let outside = taken(&|column| view.outside(column)).unwrap_or(0.0);
-    let is_cause = inside - outside >= TAKEN_SHARE;
+    let ours = view.pair(metrics::CPU_POSTGRES);
+    let lost_half = ours.is_some_and(|ours| ours.outside.is_some_and(|outside| ours.inside < 0.5 * outside));
+    let is_cause = inside - outside >= TAKEN_SHARE || (inside >= MOSTLY_TAKEN_SHARE && lost_half);
     let columns = [metrics::CPU_OTHERS, metrics::CPU_STEAL, metrics::CPU_POSTGRES, metrics::PRESSURE_CPU];
     is_cause.then(|| finding(Cause::CpuTaken, inside, view.evidence(&columns)))
 }
@@ -293,8 +299,9 @@ fn client(view: &View<'_>) -> Option<Finding> {
     let active = view.pair(metrics::ACTIVE)?;
     let ordinary = active.outside.filter(|ordinary| *ordinary >= 0.5)?;
     let share = active.inside / ordinary;
+    let was_free_to_ask = view.inside(metrics::CPU_IDLE).is_none_or(|percent| percent >= IDLE_PERCENT);
     let columns = [metrics::ACTIVE, metrics::IDLE_IN_TRANSACTION, metrics::CPU_PGBENCH, metrics::CPU_IDLE];
-    (share <= ASKED_SHARE).then(|| finding(Cause::Client, 1.0 - share, view.evidence(&columns)))
+    (share <= ASKED_SHARE && was_free_to_ask).then(|| finding(Cause::Client, 1.0 - share, view.evidence(&columns)))
 }
 
 #[cfg(test)]
@@ -360,6 +367,8 @@ mod tests {
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 1.4)]), [Cause::CpuTaken]);
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.1), (metrics::CPU_STEAL, 1.0, 60.0)]), [Cause::CpuTaken]);
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.5)]), [Cause::Unknown]);
+        let more = [(metrics::CPU_OTHERS, 1.2, 1.7), (metrics::CPU_POSTGRES, 0.6, 0.1)];
+        assert_eq!(causes(&more), [Cause::CpuTaken]);
     }
 
     #[test]
@@ -372,6 +381,7 @@ mod tests {
     fn others() {
         assert_eq!(causes(&[(metrics::AUTOVACUUM, 0.0, 1.0)]), [Cause::Autovacuum]);
         assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2)]), [Cause::Client]);
+        assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 10.0, 2.0)]), [Cause::Unknown]);
         assert_eq!(causes(&[]), [Cause::Unknown]);
     }
 

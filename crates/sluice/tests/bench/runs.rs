@@ -31,6 +31,8 @@ fn every_scenario_in_seconds() {
             let Outcome::Measured(measured) = &turn.outcome else { panic!("{name}: {turn:?}") };
             let figures = &measured.figures;
             assert!(figures.tps > 0.0 && figures.p99_ms > 0.0 && figures.max_ms >= figures.p99_ms, "{figures:?}");
+            // Pools keep their connections.
+            assert_eq!(figures.close_s.is_none(), turn.case.target == "pool", "{name}: {figures:?}");
             assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
             assert_eq!(figures.pool_cpu_us_per_tx.is_some(), turn.case.target == "pool", "{name}: {figures:?}");
             assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
