@@ -258,7 +258,9 @@ pub fn fill(
 /// Waits until no client of pgbench's is left at a server; none if some stay, as they do behind a pool.
 pub fn wait_closed(config: &Config, begin: Instant, interrupt: &Interrupt) -> Result<Option<f64>, Error> {
     let mut client = config.connect(NoTls).map_err(Error::sql("connect to PostgreSQL"))?;
-    let query = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}' AND pid <> pg_backend_pid()");
+    let query = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}' AND pid <> pg_backend_pid()"
+    );
     while begin.elapsed() < CLOSE_MAX {
         let row = client.query_one(&query, &[]).map_err(Error::sql("count connections"))?;
         if row.get::<_, i64>(0) == 0 {

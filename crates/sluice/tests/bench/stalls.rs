@@ -129,6 +129,28 @@ fn processes_that_take_the_processors() {
     assert_cause(Cause::CpuTaken, &found);
 }
 
+/// A commit waits for the disk; a checkpoint's pages use its requests up.
+#[test]
+fn a_checkpoint_that_uses_the_limit_of_requests_up() {
+    let _alone = alone();
+    let toml = STEADY.replace("rate = 400.0\n", "rate = 50.0\n") + "[class]\niops = '120'\n";
+    let schema = format!(
+        "{SCHEMA}CREATE TABLE pages (id int, filler text) WITH (fillfactor = 40);
+         INSERT INTO pages SELECT id, repeat('x', 1000) FROM generate_series(1, 12000) AS id;"
+    );
+    let found = provoke(&toml, &schema, |run, _| {
+        let mut client = run.connect();
+        // Every eighth page: what lies side by side would be one request.
+        client.batch_execute("UPDATE pages SET id = id + 1 WHERE id % 24 = 0").unwrap();
+        // It may outlast the turn, which ends the server.
+        let _ = client.batch_execute("CHECKPOINT");
+    });
+    let (measured, stalls) = &found;
+    let named: Vec<Cause> = stalls.iter().flat_map(|stall| &stall.findings).map(|finding| finding.cause).collect();
+    let wanted = [Cause::IoCap, Cause::CheckpointWrites, Cause::WalSync];
+    assert!(wanted.iter().any(|cause| named.contains(cause)), "{named:?}\n{stalls:#?}\n{:?}", measured.seconds);
+}
+
 #[test]
 fn a_steady_load_has_no_stalls() {
     let _alone = alone();
