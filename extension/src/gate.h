@@ -59,8 +59,9 @@ typedef enum GateKind
  * A gate, in shared memory.
  *
  * running and reserved may change at any time; what may be taken is taken by
- * one atomic operation. limit is the keeper's to change. waiting and
- * first_since change under the gate's lock and are read without it. The rest is
+ * one atomic operation. A place that lingers is one of running. limit is the
+ * keeper's to change. waiting and first_since change under the gate's lock and
+ * are read without it; first and watcher are, too, by who may be it. The rest is
  * read and changed under the lock.
  */
 typedef struct Gate

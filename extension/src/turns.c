@@ -18,8 +18,8 @@
  * last one gives all of them back.
  *
  * A client that did not come back in time has left its place unused meanwhile.
- * Its session does not linger at the next one of its transactions, and if it is
- * late again then, not at the next two, four, ..., VAIN_MAX.
+ * Its session does not linger at its next end of a transaction, and if it is late
+ * again after that, not at the next two, four, ..., VAIN_MAX.
  *
  * A place that lingers is taken, and counts in Gate.running, so the limit holds.
  * But nobody is inside with it: it is in no Seat.held.
@@ -39,7 +39,7 @@
 
 /*
  * How long a place lingers, us.  A client with hundreds of connections needs
- * some ms until it has come to this one.
+ * some ms until it has come to this one, and more on a busy machine.
  */
 #define LINGER_US		INT64CONST(20000)
 
