@@ -50,7 +50,7 @@
 #define TURNS_US		INT64CONST(1000000)
 
 /* At how many ends of transactions a session does not linger, having been late. */
-#define VAIN_MAX		64
+#define VAIN_MAX		16
 
 /* This session's transactions since it was admitted, and when that was. */
 static int	turns = 0;

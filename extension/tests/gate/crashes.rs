@@ -79,7 +79,7 @@ fn work(server: &TestServer, number: u32, stopped: &AtomicBool, done: &AtomicU32
     ];
     while !stopped.load(Ordering::Relaxed) {
         // Those without a limit of their role keep places between transactions.
-        let Some(mut client) = server.try_connect(if number % 2 == 0 { "app" } else { "free" }, "busy") else {
+        let Some(mut client) = server.try_connect(if number.is_multiple_of(2) { "app" } else { "free" }, "busy") else {
             thread::sleep(Duration::from_millis(20));
             continue;
         };
