@@ -70,6 +70,7 @@ is_stalled(int number, uint64 *progress)
 			idle++;
 		}
 	}
+	/* A place that lingers (turns.c) is held by nobody: it will come back by itself. */
 	return idle >= pg_atomic_read_u32(&gate->running) + pg_atomic_read_u32(&gate->reserved);
 }
 

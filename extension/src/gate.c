@@ -19,6 +19,12 @@
  * looks for a free place after that; who frees a place looks at Gate.waiting
  * after that.  Both are full barriers, so one of them sees the other.
  *
+ * A session may keep its place from one transaction to the next while others
+ * wait: see turns.c.  One of the queue is its watcher, who sees to it that such
+ * places come back: who came to an empty queue, and once it has gone in, the
+ * last one of then, who stays for longest.  So the watch costs one wake-up for
+ * a queue of sessions, not one for each.
+ *
  * Waiting can't be part of a deadlock for long: see deadlock.c.
  *
  * A session passes up to three gates: of its role, of its database, of its
@@ -97,8 +103,8 @@ may_overtake(Gate *gate)
  * Wakes a gate's first waiter, if there is a place for it. To be called under
  * the gate's lock.
  */
-static void
-wake_first(Gate *gate)
+void
+gate_wake_next(Gate *gate)
 {
 	Seat	   *seat;
 
@@ -141,7 +147,7 @@ gate_wake_first(int number)
 	if (pg_atomic_read_u32(&gate->waiting) == 0)
 		return;
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
-	wake_first(gate);
+	gate_wake_next(gate);
 	LWLockRelease(lock_of(number));
 }
 
@@ -166,11 +172,23 @@ join_queue(Gate *gate, int number, bool is_superuser)
 	if (gate->last >= 0)
 		seat_of(gate->last)->next = me;
 	else
-		gate->first = me;
+		gate->first = gate->watcher = me;
 	gate->last = me;
 	my_seat->waits_for = number;
 	note_first(gate);
 	pg_atomic_fetch_add_u32(&gate->waiting, 1);
+}
+
+/* The watch passes to who will wait for longest. To be called under the gate's lock. */
+static void
+pass_watch(Gate *gate)
+{
+	gate->watcher = gate->last;
+	gate->is_watched = false;
+	if (gate->last < 0)
+		turns_give_back_all(gate);
+	else if (gate->first_lingering >= 0)
+		turns_wake_watcher(gate);
 }
 
 /*
@@ -191,7 +209,9 @@ leave_queue(Gate *gate)
 	my_seat->waits_for = my_seat->next = my_seat->previous = -1;
 	pg_atomic_fetch_sub_u32(&gate->waiting, 1);
 	note_first(gate);
-	wake_first(gate);
+	if (gate->watcher == SLUICE_MY_PROC_NUMBER)
+		pass_watch(gate);
+	gate_wake_next(gate);
 }
 
 /* Leaves the queue that this session stands in, if it does, by an error. */
@@ -277,6 +297,8 @@ sleep_ms(Wait *wait)
 			report_timeout(wait->number);
 		ms = Min(ms, sluice_gate_timeout - waited);
 	}
+	if (wait->watch_ms >= 0)
+		ms = Min(ms, wait->watch_ms);
 	return ms;
 }
 
@@ -287,6 +309,20 @@ typedef enum Taken
 	TAKEN_PLACE,
 	TAKEN_RESERVED				/* a superuser's place */
 } Taken;
+
+/* Sees to places that linger, if that is up to us. To be called under the gate's lock. */
+static void
+keep_watch(Gate *gate, Wait *wait)
+{
+	TimestampTz now;
+
+	if (gate->watcher != SLUICE_MY_PROC_NUMBER)
+		return;
+	now = GetCurrentTimestamp();
+	turns_give_back_late(gate, now);
+	wait->watch_ms = turns_ms_left(gate, now);
+	gate->is_watched = wait->watch_ms >= 0;
+}
 
 /* Looks whether the wait is over; *taken says how. */
 static bool
@@ -306,11 +342,13 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 	else if (gate_look_is_due(wait))
 		is_over = gate_breaks_deadlock(wait);
 	is_open = !gate_has_limit(gate);
-	if (!is_over && !is_open && gate->first != SLUICE_MY_PROC_NUMBER)
+	if (!is_over && !is_open && gate->first != SLUICE_MY_PROC_NUMBER &&
+		gate->watcher != SLUICE_MY_PROC_NUMBER)
 		return false;
 
 	LWLockAcquire(lock_of(wait->number), LW_EXCLUSIVE);
 	my_seat->is_woken = false;
+	keep_watch(gate, wait);
 	if (is_over)
 	{
 		if (*taken == TAKEN_PLACE)
@@ -322,7 +360,7 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 	else if (is_open)
 		*taken = TAKEN_NOTHING;
 	else
-		is_done = take_place(gate);
+		is_done = gate->first == SLUICE_MY_PROC_NUMBER && take_place(gate);
 	if (is_done)
 	{
 		note_wait(gate, my_seat->since);
@@ -336,7 +374,7 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 static Taken
 wait_in_queue(int number, uint32 reserve)
 {
-	Wait		wait = {.number = number};
+	Wait		wait = {.number = number, .watch_ms = -1};
 	Taken		taken;
 
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
@@ -358,16 +396,65 @@ wait_in_queue(int number, uint32 reserve)
 	return taken;
 }
 
+/* Gives back what this session holds. */
+static void
+give_back_held(void)
+{
+	give_up();
+	for (int place = HELD_MAX - 1; place >= 0; place--)
+	{
+		int			number = my_seat->held[place];
+		Gate	   *gate;
+
+		if (number < 0)
+			continue;
+		gate = &sluice_shared->gates[number];
+		my_seat->held[place] = -1;
+		if (my_seat->is_reserved[place])
+		{
+			pg_atomic_fetch_sub_u32(&gate->reserved, 1);
+			wake_superuser(number);
+		}
+		else
+		{
+			pg_atomic_fetch_sub_u32(&gate->running, 1);
+			gate_wake_first(number);
+		}
+	}
+}
+
+/* Waits in a gate's queue. Behind an error, holds nothing any more. */
+static Taken
+wait_or_give_up(int number, uint32 reserve)
+{
+	volatile Taken taken = TAKEN_NOTHING;
+
+	PG_TRY();
+	{
+		taken = wait_in_queue(number, reserve);
+	}
+	PG_CATCH();
+	{
+		/* Of the role's and the database's places, too. */
+		give_back_held();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return taken;
+}
+
 /* Passes one gate, and notes it in the session's place. */
 static void
 pass(int number, int place)
 {
 	Gate	   *gate = &sluice_shared->gates[number];
 	Taken		taken = TAKEN_PLACE;
+	bool		has_room;
 
 	if (!gate_has_limit(gate))
 		return;
-	if (!may_overtake(gate) || !take_place(gate))
+	has_room = may_overtake(gate) && take_place(gate);
+	if (!has_room)
 	{
 		uint32		reserve = superuser_arg(GetSessionUserId()) ? sluice_superuser_reserved : 0;
 
@@ -375,25 +462,15 @@ pass(int number, int place)
 		InvalidateCatalogSnapshotConditionally();
 		taken = TAKEN_RESERVED;
 		if (!take_below(&gate->reserved, reserve))
-		{
-			PG_TRY();
-			{
-				taken = wait_in_queue(number, reserve);
-			}
-			PG_CATCH();
-			{
-				/* Of the role's and the database's places, too. */
-				gate_leave();
-				PG_RE_THROW();
-			}
-			PG_END_TRY();
-		}
+			taken = wait_or_give_up(number, reserve);
 	}
 	if (taken == TAKEN_NOTHING)
 		return;
 	my_seat->is_reserved[place] = taken == TAKEN_RESERVED;
 	my_seat->held[place] = number;
 	my_seat->admitted[number]++;
+	if (place == HELD_CLASS)
+		turns_begin(!has_room);
 }
 
 /* Finds the gates of this session's role and database. */
@@ -418,7 +495,8 @@ find_keyed_gates(uint32 generation)
 static void
 leave_at_exit(int code, Datum arg)
 {
-	gate_leave();
+	give_back_held();
+	turns_take_up(-1);
 }
 
 /* This session begins a statement or command. */
@@ -443,40 +521,37 @@ gate_enter(GateClass class)
 		my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
 		on_shmem_exit(leave_at_exit, (Datum) 0);
 	}
+	/* Behind a reload, there may be other gates to pass. */
+	if (turns_take_up(my_generation == generation ? (int) class : -1))
+	{
+		my_seat->held[HELD_CLASS] = class;
+		my_seat->admitted[class]++;
+		return;
+	}
 	if (my_generation != generation)
 		find_keyed_gates(generation);
 	if (my_role_gate >= 0)
 		pass(my_role_gate, 0);
 	if (my_database_gate >= 0)
 		pass(my_database_gate, 1);
-	pass(class, 2);
+	pass(class, HELD_CLASS);
 }
 
-/* Gives back what this session holds. Does not fail. */
+/*
+ * A transaction has ended: gives back what this session holds, or keeps it for
+ * the next one. Does not fail.
+ */
 void
 gate_leave(void)
 {
+	const int  *held;
+
 	if (my_seat == NULL)
 		return;
-	give_up();
-	for (int place = HELD_MAX - 1; place >= 0; place--)
-	{
-		int			number = my_seat->held[place];
-		Gate	   *gate;
-
-		if (number < 0)
-			continue;
-		gate = &sluice_shared->gates[number];
-		my_seat->held[place] = -1;
-		if (my_seat->is_reserved[place])
-		{
-			pg_atomic_fetch_sub_u32(&gate->reserved, 1);
-			wake_superuser(number);
-		}
-		else
-		{
-			pg_atomic_fetch_sub_u32(&gate->running, 1);
-			gate_wake_first(number);
-		}
-	}
+	held = my_seat->held;
+	if (held[HELD_CLASS] >= 0 && held[0] < 0 && held[1] < 0 &&
+		!my_seat->is_reserved[HELD_CLASS] && turns_keep_place(held[HELD_CLASS]))
+		my_seat->held[HELD_CLASS] = -1;
+	else
+		give_back_held();
 }

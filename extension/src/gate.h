@@ -4,9 +4,10 @@
  *
  * A gate lets a limited number of transactions run and lets the others wait
  * where they hold nothing, or as little as can be.  gate.c has the gates
- * themselves: taking a place, waiting for one, giving it back; deadlock.c says
- * when a wait has to end, shared.c makes their shared memory.  hooks.c says
- * when a session has to pass which.  settings.c reads what they are limited
+ * themselves: taking a place, waiting for one, giving it back; turns.c keeps one
+ * for a session's next transaction, deadlock.c says when a wait has to end,
+ * shared.c makes their shared memory.  hooks.c says when a session has to pass
+ * which.  settings.c reads what they are limited
  * to, keeper.c puts that into force and finds the limit where it is "auto",
  * views.c shows it all.  client_address.c is no part of the gate: it lets a pool
  * say whom it works for.
@@ -35,6 +36,7 @@ typedef enum GateClass
 
 /* Gates that one session passes: its role's, its database's, its class's. */
 #define HELD_MAX		3
+#define HELD_CLASS		2			/* where the class's is among them */
 
 /* A limit that the keeper is to find. */
 #define LIMIT_AUTO		(-1)
@@ -57,8 +59,9 @@ typedef enum GateKind
  * A gate, in shared memory.
  *
  * running and reserved may change at any time; what may be taken is taken by
- * one atomic operation. limit is the keeper's to change. waiting and
- * first_since change under the gate's lock and are read without it. The rest is
+ * one atomic operation. A place that lingers is one of running. limit is the
+ * keeper's to change. waiting and first_since change under the gate's lock and
+ * are read without it; first and watcher are, too, by who may be it. The rest is
  * read and changed under the lock.
  */
 typedef struct Gate
@@ -70,11 +73,18 @@ typedef struct Gate
 	pg_atomic_uint64 first_since;	/* since when its first one waits */
 	int			first;			/* its first and last one, by number; or -1 */
 	int			last;
+	int			first_lingering;	/* whose place lingers, by number; or -1 */
+	int			last_lingering;
+	int			watcher;		/* who of the queue gives back what lingers for
+								 * too long; -1: nobody waits */
+	bool		is_watched;		/* it wakes up in time for that */
 	uint64		waited;			/* how many were let in after a wait */
 	uint64		waited_us;		/* how long they waited together */
 	uint64		over_limit;		/* how many were let in above the limit */
 	uint64		given_up;		/* how many left the queue by an error */
 	uint64		wait_us[WAIT_BUCKETS];	/* histogram of waits that ended */
+	uint64		further_turns;	/* how many went in by a place that lingered,
+								 * since the server started */
 	uint64		admitted_before;	/* what had been let in at the last reset */
 	GateKind	kind;			/* keyed gates: under SluiceShared.lock */
 	char		name[NAMEDATALEN];
@@ -85,9 +95,9 @@ typedef struct Gate
  * A session's own place in shared memory, by the number of its process.
  *
  * held, is_reserved, progress and admitted are written by that session alone,
- * and read by others without a lock. The rest is written by it, and next,
- * previous and is_woken also by its neighbours in the queue, under the gate's
- * lock.
+ * and read by others without a lock. The rest is written by it, and
+ * lingers_since, next, previous and is_woken also by others at the same gate,
+ * under the gate's lock. A session waits or lingers, never both.
  */
 typedef struct Seat
 {
@@ -96,7 +106,8 @@ typedef struct Seat
 	uint64		progress;		/* statements and commands begun */
 	int			waits_for;		/* the gate, or -1 */
 	TimestampTz since;			/* since when it waits */
-	int			next;
+	TimestampTz lingers_since;	/* since when its place lingers, or 0 */
+	int			next;			/* in the queue, or among those who linger */
 	int			previous;
 	bool		is_superuser;	/* may take a reserved place */
 	bool		is_woken;		/* its latch was set, and it has not looked yet */
@@ -152,6 +163,8 @@ typedef struct Wait
 	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
 	bool		was_stalled;	/* then, and it the first in the queue */
 	uint64		progress;		/* of those inside, then */
+	long		watch_ms;		/* as the watcher: in how many ms a place may
+								 * have to be given back, or -1 */
 } Wait;
 
 /* shared.c */
@@ -171,6 +184,16 @@ extern void gate_enter(GateClass class);
 extern void gate_leave(void);
 extern void gate_note_progress(void);
 extern void gate_wake_first(int gate);
+extern void gate_wake_next(Gate *gate);
+
+/* turns.c */
+extern void turns_begin(bool has_waited);
+extern bool turns_keep_place(int gate);
+extern bool turns_take_up(int gate);
+extern void turns_give_back_late(Gate *gate, TimestampTz now);
+extern void turns_give_back_all(Gate *gate);
+extern long turns_ms_left(const Gate *gate, TimestampTz now);
+extern void turns_wake_watcher(Gate *gate);
 
 /* settings.c */
 typedef struct KeyedLimit
@@ -189,6 +212,7 @@ extern int	sluice_concurrency[GATE_CLASSES];
 extern const KeyedLimits *sluice_role_limits;
 extern const KeyedLimits *sluice_database_limits;
 extern int	sluice_gate_timeout;
+extern int	sluice_gate_turns;
 extern double sluice_bigquery_cost;
 extern int	sluice_superuser_reserved;
 extern char *sluice_pool_secret_file;

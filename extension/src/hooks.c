@@ -7,8 +7,9 @@
  * PostgreSQL offers no place before that at which the statement is known, so
  * it has locked its tables and has its snapshot by then (what that means for
  * deadlocks, see gate.c).  Both leave when their transaction has ended,
- * however it ended.  Who is inside passes freely: statements of a block,
- * nested ones of functions and triggers, cursors.
+ * however it ended, or keep their place for the next one (turns.c).  Who is
+ * inside passes freely: statements of a block, nested ones of functions and
+ * triggers, cursors.
  *
  * What never waits:
  *

@@ -57,6 +57,7 @@ typedef struct Search
 	bool		goes_up;		/* where the next candidate lies */
 	uint64		finished;		/* how many were done at the trial's start */
 	uint64		waited;			/* how many had been let in after a wait */
+	uint64		further_turns;	/* how many had gone on without a new admission */
 	double		base;			/* per second with the limit, in this pair */
 	int			pairs;
 	double		gain[TRIALS];
@@ -286,29 +287,29 @@ end_pairs(GateClass class, Search *search)
 	begin_pairs(search);
 }
 
-/* How many have been let in, and are done. */
+/* How many have been let in, and are done; who lingers is not, until its next turn. */
 static uint64
 finished(GateClass class)
 {
 	return gate_admitted(class) - pg_atomic_read_u32(&sluice_shared->gates[class].running);
 }
 
-static uint64
-waited(GateClass class)
+static void
+read_counts(GateClass class, uint64 *waited, uint64 *further_turns)
 {
-	uint64		count;
-
 	LWLockAcquire(lock_of(class), LW_SHARED);
-	count = sluice_shared->gates[class].waited;
+	*waited = sluice_shared->gates[class].waited;
+	*further_turns = sluice_shared->gates[class].further_turns;
 	LWLockRelease(lock_of(class));
-	return count;
 }
 
 static void
 begin_trial(GateClass class)
 {
-	searches[class].finished = finished(class);
-	searches[class].waited = waited(class);
+	Search	   *search = &searches[class];
+
+	search->finished = finished(class);
+	read_counts(class, &search->waited, &search->further_turns);
 }
 
 /* A trial of one class has ended: what comes next. */
@@ -317,14 +318,17 @@ end_trial(GateClass class, double seconds)
 {
 	Search	   *search = &searches[class];
 	uint64		count = finished(class) - search->finished;
-	uint64		now_waited = waited(class);
+	uint64		now_waited;
+	uint64		further_turns;
 	double		rate = count / seconds;
 
+	read_counts(class, &now_waited, &further_turns);
+	further_turns -= search->further_turns;
 	/* There may have been a reset. */
 	if (now_waited >= search->waited)
 		now_waited -= search->waited;
-	/* Where hardly anybody waits, the limit does not matter. */
-	if (now_waited * 10 <= count)
+	/* Where hardly anybody who comes anew waits, the limit does not matter. */
+	if (now_waited * 10 + further_turns <= count)
 		begin_pairs(search);
 	else if (!search->tries_candidate)
 	{

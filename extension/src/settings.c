@@ -21,6 +21,7 @@ int			sluice_concurrency[GATE_CLASSES];
 const KeyedLimits *sluice_role_limits = NULL;
 const KeyedLimits *sluice_database_limits = NULL;
 int			sluice_gate_timeout = 0;
+int			sluice_gate_turns = 8;
 double		sluice_bigquery_cost = 0;
 int			sluice_superuser_reserved = 3;
 char	   *sluice_pool_secret_file = NULL;
@@ -246,6 +247,11 @@ sluice_define_settings(void)
 							"Behind it comes an error with SQLSTATE 53S01.",
 							&sluice_gate_timeout, 0, 0, INT_MAX, PGC_USERSET,
 							GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("sluice.gate_turns",
+							"Transactions that a session may do in a row by one admission while others wait.",
+							"1: each transaction queues up.",
+							&sluice_gate_turns, 8, 1, 1000, PGC_SIGHUP, 0,
+							NULL, NULL, NULL);
 	DefineCustomIntVariable("sluice.superuser_reserved",
 							"Places above each limit that are kept for superusers.",
 							NULL,

@@ -54,7 +54,8 @@ sluice_shared_init(bool found)
 		pg_atomic_init_u32(&gate->limit, 0);
 		pg_atomic_init_u32(&gate->waiting, 0);
 		pg_atomic_init_u64(&gate->first_since, 0);
-		gate->first = gate->last = -1;
+		gate->first = gate->last = gate->watcher = -1;
+		gate->first_lingering = gate->last_lingering = -1;
 		if (i < GATE_CLASSES)
 		{
 			gate->kind = KIND_CLASS;

@@ -11,6 +11,7 @@ mod limits;
 mod regression;
 mod server;
 mod surface;
+mod turns;
 mod waits;
 
 use sluice_testkit::Version;

@@ -8,8 +8,8 @@ use std::{
 use postgres::{Client, error::SqlState};
 use sluice_testkit::{Database, TestServer, Version, becomes};
 
-/// What a limit is unless a test says otherwise: none.
-const OPEN: [(&str, &str); 10] = [
+/// What holds unless a test says otherwise: no limits, and what else is so by default.
+const OPEN: [(&str, &str); 11] = [
     ("sluice.transaction_concurrency", "0"),
     ("sluice.autocommit_concurrency", "0"),
     ("sluice.query_concurrency", "0"),
@@ -18,6 +18,7 @@ const OPEN: [(&str, &str); 10] = [
     ("sluice.role_concurrency", ""),
     ("sluice.database_concurrency", ""),
     ("sluice.gate_timeout", "0"),
+    ("sluice.gate_turns", "8"),
     ("sluice.exempt_roles", ""),
     // Nothing is let in to break a deadlock, unless that is what is tested.
     ("deadlock_timeout", "1min"),
