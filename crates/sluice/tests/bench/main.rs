@@ -5,5 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod bench;
+mod reviewed;
 mod runs;
 mod stalls;

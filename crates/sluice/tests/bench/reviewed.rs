@@ -1,0 +1,65 @@
+//! A server by its DSN: `quick` before and after what `sluice review` advises, and what is left alone.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use sluice_instance::StopMode;
+use sluice_testkit::{TestServer, Version};
+
+use crate::bench::{alone, bench, place, read, stdout};
+
+fn dsn(server: &TestServer, database: &str) -> String {
+    format!("host={} port={} user=postgres dbname={database}", server.socket_dir().display(), server.port())
+}
+
+#[test]
+fn quick_before_and_after_the_script() {
+    let _alone = alone();
+    let (server, place) = (TestServer::start(Version::V15, &[]), place());
+    server.execute("CREATE DATABASE bench");
+    let run = |name: &str| {
+        let dir = place.path().join(name).to_str().unwrap().to_owned();
+        let target = format!("reviewed={}", dsn(&server, "bench"));
+        stdout(&bench(&["run", "quick", "--brief", "--target", &target, "--output", &dir]));
+        dir
+    };
+    let before = run("before");
+
+    let script = place.path().join("review.sql");
+    let review = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["review", &dsn(&server, "postgres"), "--format", "sql", "--output"])
+        .arg(&script)
+        .output()
+        .unwrap();
+    stdout(&review);
+    let mut psql = server.program("psql");
+    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(&script).arg(dsn(&server, "postgres"));
+    let applied = psql.stdout(Stdio::null()).output().unwrap();
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    server.down(StopMode::Fast);
+    server.up();
+
+    // The tables are still there: they are not made anew.
+    let after = run("after");
+    let (old, new) = (read(before.as_ref()), read(after.as_ref()));
+    assert_eq!((old.measured().count(), new.measured().count()), (2, 2), "{:?}\n{:?}", old.turns, new.turns);
+    assert_ne!(old.servers["reviewed"].settings, new.servers["reviewed"].settings);
+    let compared = stdout(&bench(&["compare", &before, &after]));
+    assert!(compared.contains("reviewed") && compared.contains("checkpoint_timeout"), "{compared}");
+}
+
+#[test]
+fn what_others_have_in_their_database_is_left_alone() {
+    let _alone = alone();
+    let (server, place) = (TestServer::start(Version::V15, &[]), place());
+    server.execute("CREATE TABLE payroll (salary int)");
+    let dir = place.path().join("run");
+    let target = format!("theirs={}", dsn(&server, "postgres"));
+    let output = bench(&["run", "quick", "--brief", "--target", &target, "--output", dir.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("name an empty database"), "{said}");
+    assert_eq!(server.value("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"), "1");
+    assert!(fs::metadata(dir.join("report.html")).is_ok());
+}
