@@ -5,12 +5,13 @@
 //! they must be started from the main thread. Nothing here looks processes up by name.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -220,6 +221,20 @@ pub fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<S
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+/// A pipe's lines as they come, until its writer closes it.
+pub fn lines(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let Some(pipe) = pipe else { return };
+        for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// The last lines of an output, as one line for an error message.

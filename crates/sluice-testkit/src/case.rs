@@ -38,6 +38,22 @@ impl fmt::Display for Version {
     }
 }
 
+/// Makes a test of each function for each server, named `function::pg15` and so on.
+#[macro_export]
+macro_rules! versions {
+    ($($name:ident),+ $(,)?) => {
+        $(mod $name {
+            use $crate::Version;
+            #[test]
+            fn pg15() { super::$name(Version::V15); }
+            #[test]
+            fn pg16() { super::$name(Version::V16); }
+            #[test]
+            fn pg18() { super::$name(Version::V18); }
+        })+
+    };
+}
+
 /// The checkout that the tests were built from.
 pub fn repository() -> PathBuf {
     let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

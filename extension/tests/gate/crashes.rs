@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::{TestServer, Version, becomes, proc};
+use sluice_testkit::{TestServer, Version, becomes, proc, versions};
 
-use crate::{server::START, versions};
+use crate::server::START;
 
 versions!(places_survive_any_end);
 

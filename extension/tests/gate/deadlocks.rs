@@ -1,11 +1,8 @@
 //! What could wait for each other for ever, and does not.
 
-use sluice_testkit::{Version, becomes};
+use sluice_testkit::{Version, becomes, versions};
 
-use crate::{
-    server::{Gate, meanwhile_run, run},
-    versions,
-};
+use crate::server::{Gate, meanwhile_run, run};
 
 versions!(
     ddl_behind_a_statement_that_waits,

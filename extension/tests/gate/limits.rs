@@ -5,12 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_testkit::{Version, becomes};
+use sluice_testkit::{Version, becomes, versions};
 
-use crate::{
-    server::{Gate, meanwhile, meanwhile_run, run},
-    versions,
-};
+use crate::server::{Gate, meanwhile, meanwhile_run, run};
 
 versions!(
     a_higher_limit_lets_more_in,

@@ -16,22 +16,6 @@ mod waits;
 
 use sluice_testkit::Version;
 
-/// Makes a test of each function for each server, named `function::pg15` and so on.
-macro_rules! versions {
-    ($($name:ident),+ $(,)?) => {
-        $(mod $name {
-            use sluice_testkit::Version;
-            #[test]
-            fn pg15() { super::$name(Version::V15); }
-            #[test]
-            fn pg16() { super::$name(Version::V16); }
-            #[test]
-            fn pg18() { super::$name(Version::V18); }
-        })+
-    };
-}
-pub(crate) use versions;
-
 /// Whether that PostgreSQL lets an extension name its wait events.
 fn names_waits(version: Version) -> bool {
     version == Version::V18

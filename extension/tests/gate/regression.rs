@@ -20,9 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_testkit::{TestServer, Version, becomes};
+use sluice_testkit::{TestServer, Version, becomes, versions};
 
-use crate::{server::START, versions};
+use crate::server::START;
 
 versions!(files_print_the_same);
 

@@ -3,12 +3,9 @@
 use std::{fs, path::Path, process::Command};
 
 use postgres::error::SqlState;
-use sluice_testkit::{TestServer, Version, case::repository};
+use sluice_testkit::{TestServer, Version, case::repository, versions};
 
-use crate::{
-    server::{Gate, code, run},
-    versions,
-};
+use crate::server::{Gate, code, run};
 
 versions!(
     views_show_to_those_who_may,

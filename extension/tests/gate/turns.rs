@@ -9,12 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_testkit::{Version, becomes};
+use sluice_testkit::{Version, becomes, versions};
 
-use crate::{
-    server::{Gate, Running, meanwhile, meanwhile_run, pid_of, run},
-    versions,
-};
+use crate::server::{Gate, Running, meanwhile, meanwhile_run, pid_of, run};
 
 versions!(
     a_session_goes_on_while_others_wait,

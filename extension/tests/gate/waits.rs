@@ -1,12 +1,11 @@
 //! Who waits where, what ends a wait, and when a place is given back.
 
 use postgres::{Client, error::SqlState};
-use sluice_testkit::{Version, becomes};
+use sluice_testkit::{Version, becomes, versions};
 
 use crate::{
     names_waits,
     server::{Gate, Running, code, meanwhile, meanwhile_run, pid_of, run},
-    versions,
 };
 
 versions!(

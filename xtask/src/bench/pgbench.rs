@@ -8,9 +8,8 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStderr, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -69,7 +68,7 @@ impl Pgbench<'_> {
         let logs = tempfile::tempdir().context("can't create a directory for pgbench's log")?;
         let mut process = self.spawn(logs.path())?;
         let stdout = process::collect(process.child().stdout.take());
-        let lines = read_lines(process.child().stderr.take());
+        let lines = process::lines(process.child().stderr.take());
         let mut complaints = Complaints::default();
         let ended = self.follow(&process, &lines, watch, &mut complaints);
         if let Err(error) = ended {
@@ -149,19 +148,6 @@ impl Pgbench<'_> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(Process::spawn("pgbench", &mut command, Signal::KILL, Duration::from_secs(5))?)
     }
-}
-
-fn read_lines(stderr: Option<ChildStderr>) -> Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let Some(stderr) = stderr else { return };
-        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 /// pgbench writes one file a thread.

@@ -12,10 +12,9 @@ mod summary;
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{ChildStderr, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    process::{Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -114,7 +113,7 @@ impl Pgbench<'_> {
         let mut process = self.spawn(dir.path())?;
         see(Moment::Started(process.id()));
         let stdout = process::collect(process.child().stdout.take());
-        let lines = read_lines(process.child().stderr.take());
+        let lines = process::lines(process.child().stderr.take());
         let mut complaints = Complaints::default();
         let followed = self.follow(&process, &lines, &mut complaints, &mut see);
         let (progress, told_to_end) = match followed {
@@ -265,19 +264,6 @@ fn unix_s() -> f64 {
 
 fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-fn read_lines(stderr: Option<ChildStderr>) -> Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let Some(stderr) = stderr else { return };
-        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 #[cfg(test)]

@@ -13,22 +13,6 @@ use std::{collections::BTreeMap, sync::OnceLock};
 use sluice_lab::review::{self, Answer, Instance, Report, Rules, Snapshot, Status, Workload};
 use sluice_testkit::{TestServer, Version};
 
-/// Makes a test of each function for each server, named `function::pg15` and so on.
-macro_rules! versions {
-    ($($name:ident),+ $(,)?) => {
-        $(mod $name {
-            use sluice_testkit::Version;
-            #[test]
-            fn pg15() { super::$name(Version::V15); }
-            #[test]
-            fn pg16() { super::$name(Version::V16); }
-            #[test]
-            fn pg18() { super::$name(Version::V18); }
-        })+
-    };
-}
-pub(crate) use versions;
-
 /// The major version's number.
 fn major(version: Version) -> u32 {
     match version {

@@ -3,9 +3,9 @@
 
 use sluice_instance::Tuning;
 use sluice_lab::review::{Disk, Instance, Level, NEVER, Quantity, Report, Snapshot, Status, Workload};
-use sluice_testkit::{TestServer, Version};
+use sluice_testkit::{TestServer, Version, versions};
 
-use crate::{GIB, MIB, instance, reviewed, snapshot_of, versions};
+use crate::{GIB, MIB, instance, reviewed, snapshot_of};
 
 const MEMORY: [u64; 6] = [256 * MIB, GIB, 3 * GIB, 16 * GIB, 250 * GIB, 2048 * GIB];
 const CORES: [u32; 4] = [1, 2, 16, 192];

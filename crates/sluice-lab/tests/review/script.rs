@@ -5,9 +5,9 @@ use std::{fs, process::Stdio};
 
 use sluice_instance::StopMode;
 use sluice_lab::review::{self, Format, Report, SetBy, Workload};
-use sluice_testkit::{TestServer, Version, becomes};
+use sluice_testkit::{TestServer, Version, becomes, versions};
 
-use crate::{GIB, instance, reviewed, snapshot_of, versions};
+use crate::{GIB, instance, reviewed, snapshot_of};
 
 /// What `ALTER SYSTEM` has written.
 const AUTO: &str = "FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'";

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use sluice_lab::review::{Rules, Source, Status, VARIABLES, Workload};
-use sluice_testkit::{TestServer, Version};
+use sluice_testkit::{TestServer, Version, versions};
 
-use crate::{GIB, instance, major, names, reviewed, snapshot_of, versions};
+use crate::{GIB, instance, major, names, reviewed, snapshot_of};
 
 /// PostgreSQL's own names on a real server.
 fn names_of(version: Version) -> BTreeSet<String> {
