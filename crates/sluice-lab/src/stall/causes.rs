@@ -34,6 +34,8 @@ const TAKEN_SHARE: f64 = 0.3;
 const MOSTLY_TAKEN_SHARE: f64 = 0.7;
 /// Active sessions inside, as a share of those outside, below which nobody asked.
 const ASKED_SHARE: f64 = 0.3;
+/// Sessions at work, in the mean, that looks can tell from none.
+const BUSY_SESSIONS: f64 = 0.5;
 /// On a machine that is less idle, in percent, the client may not have been let to ask.
 const IDLE_PERCENT: f64 = 15.0;
 
@@ -294,14 +296,21 @@ fn autovacuum(view: &View<'_>) -> Option<Finding> {
     is_cause.then(|| finding(Cause::Autovacuum, 0.3, view.evidence(&columns)))
 }
 
-/// The server's sessions had nothing to do, and did before.
+/// The server's sessions had nothing to do, and did before. Under a light load hardly any is ever seen at work; then
+/// pgbench's own time tells.
 fn client(view: &View<'_>) -> Option<Finding> {
     let active = view.pair(metrics::ACTIVE)?;
-    let ordinary = active.outside.filter(|ordinary| *ordinary >= 0.5)?;
-    let share = active.inside / ordinary;
+    let is_busy = |sessions: f64| sessions >= BUSY_SESSIONS;
+    let asked = match active.outside {
+        Some(outside) if is_busy(outside) => active,
+        _ if is_busy(active.inside) => return None,
+        _ => view.pair(metrics::CPU_PGBENCH)?,
+    };
+    let share = asked.inside / asked.outside.filter(|outside| *outside > 0.0)?;
     let was_free_to_ask = view.inside(metrics::CPU_IDLE).is_none_or(|percent| percent >= IDLE_PERCENT);
     let columns = [metrics::ACTIVE, metrics::IDLE_IN_TRANSACTION, metrics::CPU_PGBENCH, metrics::CPU_IDLE];
-    (share <= ASKED_SHARE && was_free_to_ask).then(|| finding(Cause::Client, 1.0 - share, view.evidence(&columns)))
+    let is_cause = share <= ASKED_SHARE && was_free_to_ask;
+    is_cause.then(|| finding(Cause::Client, 1.0 - share, view.evidence(&columns)))
 }
 
 #[cfg(test)]
@@ -382,6 +391,8 @@ mod tests {
         assert_eq!(causes(&[(metrics::AUTOVACUUM, 0.0, 1.0)]), [Cause::Autovacuum]);
         assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2)]), [Cause::Client]);
         assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 10.0, 2.0)]), [Cause::Unknown]);
+        assert_eq!(causes(&[(metrics::ACTIVE, 0.2, 0.0), (metrics::CPU_PGBENCH, 0.1, 0.001)]), [Cause::Client]);
+        assert_eq!(causes(&[(metrics::ACTIVE, 0.2, 8.0), (metrics::CPU_PGBENCH, 0.1, 0.001)]), [Cause::Unknown]);
         assert_eq!(causes(&[]), [Cause::Unknown]);
     }
 
