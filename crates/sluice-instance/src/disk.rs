@@ -8,7 +8,11 @@ use nix::sys::statvfs::statvfs;
 pub(crate) const FULL_BYTES: u64 = 16 << 20;
 
 /// What an ordinary user may still write to the disk that `path` is on, in bytes.
-pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
+///
+/// # Errors
+///
+/// The system's, if `path` can't be looked at.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = statvfs(path)?;
     Ok(stat.blocks_available().saturating_mul(stat.fragment_size()))
 }

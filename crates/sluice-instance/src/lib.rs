@@ -33,9 +33,13 @@ mod tuning;
 
 pub use crate::{
     binaries::{Binaries, BinariesError, Version},
-    class::{Class, ClassReport, Connections, Cpus, Iops, Limit, LimitError, Memory, Obstacle, Outcome, ReadBack},
+    class::{
+        Class, ClassReport, Connections, Controller, Cpus, Disk, GroupDir, Hierarchies, Iops, Limit, LimitError,
+        Memory, Obstacle, Outcome, ReadBack,
+    },
     data_dir::{DataDir, DataDirError, DataDirSpec},
     diagnosis::Diagnosis,
+    disk::free_bytes,
     event::{Event, Observer, Silent},
     pool_file::PoolFile,
     run_as::{RunAs, RunAsError},

@@ -10,9 +10,9 @@ use nix::sys::stat::{major, minor};
 
 use super::Obstacle;
 
-/// A whole disk, by its numbers; limits are not set on partitions.
+/// A whole disk, by its numbers (its `Display`: `8:0`); limits are not set on partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Disk {
+pub struct Disk {
     major: u64,
     minor: u64,
 }
@@ -29,7 +29,11 @@ impl Disk {
     }
 
     /// The disk below the file system of `path`.
-    pub(super) fn below(path: &Path) -> Result<Self, Obstacle> {
+    ///
+    /// # Errors
+    ///
+    /// [`Obstacle::NoDisk`] for a file system that has none of its own; [`Obstacle`] if `path` can't be looked at.
+    pub fn below(path: &Path) -> Result<Self, Obstacle> {
         let none = |file_system| Obstacle::NoDisk { path: path.to_owned(), file_system };
         let metadata = fs::metadata(path).map_err(|error| Obstacle::file("look at", path, &error))?;
         let (major, minor) = (major(metadata.dev()), minor(metadata.dev()));
@@ -37,6 +41,12 @@ impl Disk {
             let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
             none(file_system(&mounts, major, minor))
         })
+    }
+
+    /// The kernel's name of it: `sda`.
+    pub fn name(&self) -> Option<String> {
+        let device = fs::canonicalize(format!("/sys/dev/block/{self}")).ok()?;
+        Some(device.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The disk that a block device is, or is a partition of; `blocks` is a folder like `/sys/dev/block`, whose links

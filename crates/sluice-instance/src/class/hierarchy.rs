@@ -1,6 +1,6 @@
-//! Where control groups are on this machine, and in which of them this process is.
+//! Where control groups are on this machine, and in which of them a process is.
 //!
-//! Read from `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5), cgroups(7)). Both versions may be mounted at
+//! Read from `/proc/self/mountinfo` and `/proc/PID/cgroup` (proc(5), cgroups(7)). Both versions may be mounted at
 //! once, with a controller in one of them only. Nothing is changed here.
 
 use std::{
@@ -12,10 +12,22 @@ use std::{
 
 /// What a limit needs of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Controller {
+pub enum Controller {
+    /// Processor time.
     Cpu,
+    /// Memory.
     Memory,
+    /// Requests to disks.
     Io,
+}
+
+/// The folder of a group, by the version of control groups that says how its files are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupDir<'a> {
+    /// Of a hierarchy of version 1.
+    V1(&'a Path),
+    /// Of version 2.
+    V2(&'a Path),
 }
 
 impl Controller {
@@ -42,27 +54,32 @@ impl Controller {
 struct Hierarchy {
     controllers: Vec<String>,
     mount: PathBuf,
-    /// The group of this process in it.
+    /// The process's group in it.
     own: PathBuf,
 }
 
-/// The hierarchies in which this process can see its own group.
+/// The hierarchies in which a process's group can be seen from here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Hierarchies {
+pub struct Hierarchies {
     v1: Vec<Hierarchy>,
-    /// The mount point of version 2, and the group of this process.
+    /// The mount point of version 2, and the process's group.
     v2: Option<(PathBuf, PathBuf)>,
 }
 
 impl Hierarchies {
-    /// Those of this machine; without `/proc` there are none.
-    pub(crate) fn current() -> Self {
+    /// Those of this process; without `/proc` there are none.
+    pub fn current() -> Self {
+        Self::of(std::process::id())
+    }
+
+    /// Those of a process.
+    pub fn of(pid: u32) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        Self::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+        Self::parse(&read("/proc/self/mountinfo"), &read(&format!("/proc/{pid}/cgroup")))
     }
 
     /// Those of a `mountinfo` and a `cgroup` file.
-    pub(super) fn parse(mountinfo: &str, cgroup: &str) -> Self {
+    pub fn parse(mountinfo: &str, cgroup: &str) -> Self {
         let memberships: Vec<Membership<'_>> = cgroup.lines().filter_map(Membership::parse).collect();
         let mut found = Self::default();
         for mount in mountinfo.lines().filter_map(Mount::parse) {
@@ -77,8 +94,7 @@ impl Hierarchies {
 
     /// The own group in the hierarchy of version 1 that has a controller.
     pub(super) fn v1(&self, controller: Controller) -> Option<&Path> {
-        let has = |hierarchy: &&Hierarchy| hierarchy.controllers.iter().any(|name| name == controller.v1());
-        self.v1.iter().find(has).map(|hierarchy| hierarchy.own.as_path())
+        self.with(controller).map(|hierarchy| hierarchy.own.as_path())
     }
 
     /// The own group in the hierarchy of version 2.
@@ -86,18 +102,57 @@ impl Hierarchies {
         self.v2.as_ref().map(|(_, own)| own.as_path())
     }
 
+    /// The group that a controller counts the process in, below the mount point: what is mounted itself has no limits.
+    pub fn own(&self, controller: Controller) -> Option<GroupDir<'_>> {
+        let v1 = self.with(controller).filter(|hierarchy| hierarchy.own != hierarchy.mount);
+        let v2 = self.v2.as_ref().filter(|(mount, own)| own != mount);
+        v1.map(|hierarchy| GroupDir::V1(&hierarchy.own)).or_else(|| v2.map(|(_, own)| GroupDir::V2(own)))
+    }
+
     /// The lowest limit of memory on the way from the own group up to the mount point, in bytes; `None` if there is
     /// none. What version 1 says where nothing is limited is more than any machine has.
-    pub(crate) fn memory_limit_bytes(&self) -> Option<u64> {
-        let v1 = self.v1.iter().find(|hierarchy| hierarchy.controllers.iter().any(|name| name == "memory"));
-        let v1 = v1.map(|hierarchy| (hierarchy.mount.as_path(), hierarchy.own.as_path(), "memory.limit_in_bytes"));
-        let v2 = self.v2.as_ref().map(|(mount, own)| (mount.as_path(), own.as_path(), "memory.max"));
-        let limit = |dir: &Path, file| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
-        let on_the_way = |(mount, own, file): (&Path, &Path, &'static str)| {
-            own.ancestors().take_while(|dir| dir.starts_with(mount)).filter_map(|dir| limit(dir, file)).min()
+    pub fn memory_limit_bytes(&self) -> Option<u64> {
+        let limit = |group: GroupDir<'_>| match group {
+            GroupDir::V1(dir) => read(dir, "memory.limit_in_bytes")?.parse().ok(),
+            GroupDir::V2(dir) => read(dir, "memory.max")?.parse().ok(),
         };
-        [v1, v2].into_iter().flatten().filter_map(on_the_way).min()
+        self.on_the_way(Controller::Memory).filter_map(limit).min()
     }
+
+    /// The lowest quota of processors on the same way; `None` if there is none.
+    pub fn cpu_quota(&self) -> Option<f64> {
+        let limit = |group: GroupDir<'_>| match group {
+            GroupDir::V1(dir) => quota(&read(dir, "cpu.cfs_quota_us")?, &read(dir, "cpu.cfs_period_us")?),
+            GroupDir::V2(dir) => read(dir, "cpu.max")?.split_once(' ').and_then(|(time, period)| quota(time, period)),
+        };
+        self.on_the_way(Controller::Cpu).filter_map(limit).min_by(f64::total_cmp)
+    }
+
+    /// The own group and all above it, up to the mount point, in both versions.
+    fn on_the_way(&self, controller: Controller) -> impl Iterator<Item = GroupDir<'_>> {
+        fn up<'a>(mount: &'a Path, own: &'a Path) -> impl Iterator<Item = &'a Path> {
+            own.ancestors().take_while(move |dir| dir.starts_with(mount))
+        }
+        let v1 = self.with(controller).into_iter().flat_map(|hierarchy| up(&hierarchy.mount, &hierarchy.own));
+        let v2 = self.v2.iter().flat_map(|(mount, own)| up(mount, own));
+        v1.map(GroupDir::V1).chain(v2.map(GroupDir::V2))
+    }
+
+    /// The hierarchy of version 1 that has a controller.
+    fn with(&self, controller: Controller) -> Option<&Hierarchy> {
+        let has = |hierarchy: &&Hierarchy| hierarchy.controllers.iter().any(|name| name == controller.v1());
+        self.v1.iter().find(has)
+    }
+}
+
+fn read(dir: &Path, file: &str) -> Option<String> {
+    Some(fs::read_to_string(dir.join(file)).ok()?.trim().to_owned())
+}
+
+/// Processors, by the time that may be used in a period. `max`, or a time below zero, is no quota.
+fn quota(time_us: &str, period_us: &str) -> Option<f64> {
+    let (time_us, period_us): (f64, f64) = (time_us.parse().ok()?, period_us.parse().ok()?);
+    (time_us > 0.0 && period_us > 0.0).then(|| time_us / period_us)
 }
 
 /// A line of `/proc/self/cgroup`: `4:memory:/docker/1f`, `0::/init.scope`.
@@ -225,6 +280,34 @@ mod tests {
         let found = Hierarchies::parse(&format!("{V1}{v2}"), "4:memory:/docker/1f\n0::/a\n");
         assert_eq!(found.v1(Controller::Memory), Some(Path::new("/sys/fs/cgroup/memory")));
         assert_eq!(found.v2(), Some(Path::new("/sys/fs/cgroup/unified/a")));
+    }
+
+    #[test]
+    fn groups_that_may_have_limits() {
+        let found = Hierarchies::parse(V1, "4:memory:/docker/1f/x\n3:cpu,cpuacct:/\n0::/\n");
+        assert_eq!(found.own(Controller::Memory), Some(GroupDir::V1(Path::new("/sys/fs/cgroup/memory/x"))));
+        assert_eq!(found.own(Controller::Cpu), None);
+        let found = Hierarchies::parse(V2, "0::/user.slice\n");
+        assert_eq!(found.own(Controller::Io), Some(GroupDir::V2(Path::new("/sys/fs/cgroup/user.slice"))));
+    }
+
+    #[test]
+    fn the_lowest_quota_of_processors() {
+        let root = tempfile::tempdir().unwrap();
+        let point = root.path().to_str().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        let v2 = Hierarchies::parse(&format!("1 2 0:3 / {point} rw - cgroup2 cgroup2 rw\n"), "0::/a/b\n");
+        fs::write(root.path().join("a/b/cpu.max"), "max 100000\n").unwrap();
+        assert_eq!(v2.cpu_quota(), None);
+        fs::write(root.path().join("a/cpu.max"), "150000 100000\n").unwrap();
+        assert_eq!(v2.cpu_quota(), Some(1.5));
+
+        let v1 = Hierarchies::parse(&format!("1 2 0:3 / {point} rw - cgroup cgroup rw,cpu\n"), "4:cpu:/a\n");
+        fs::write(root.path().join("a/cpu.cfs_period_us"), "100000\n").unwrap();
+        fs::write(root.path().join("a/cpu.cfs_quota_us"), "-1\n").unwrap();
+        assert_eq!(v1.cpu_quota(), None);
+        fs::write(root.path().join("a/cpu.cfs_quota_us"), "50000\n").unwrap();
+        assert_eq!(v1.cpu_quota(), Some(0.5));
     }
 
     #[test]

@@ -30,8 +30,10 @@ mod v2;
 
 use std::{fmt, time::Duration};
 
-pub(crate) use self::{group::ClassGroup, hierarchy::Hierarchies};
+pub(crate) use self::group::ClassGroup;
 pub use self::{
+    device::Disk,
+    hierarchy::{Controller, GroupDir, Hierarchies},
     obstacle::Obstacle,
     report::{ClassReport, Limit, Outcome, ReadBack},
     units::{Connections, Cpus, Iops, LimitError, Memory},
