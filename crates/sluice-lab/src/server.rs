@@ -7,19 +7,20 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, Config};
 use sluice_instance::{
     Binaries, Class, ClassReport, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode,
     bootstrap::{self, Bootstrapped, FIRST_USER, GATE, SUPERUSER},
 };
 
 use crate::{
+    connect::Access,
     error::Error,
     pgbench::{APPLICATION, Endpoint},
     plan,
@@ -86,14 +87,14 @@ impl Server {
         self.data_dir.pgdata()
     }
 
+    /// What it says.
+    pub fn log(&self) -> PathBuf {
+        self.data_dir.log_file()
+    }
+
     /// Who runs it.
     pub fn run_as(&self) -> &RunAs {
         self.data_dir.run_as()
-    }
-
-    /// PostgreSQL's version number.
-    pub fn version(&self) -> &str {
-        &self.data_dir.binaries().version.number
     }
 
     /// Whether it could load the gate.
@@ -155,16 +156,16 @@ impl Server {
     }
 
     /// For a connection as the superuser.
-    pub fn superuser(&self, database: &str) -> Config {
+    pub fn superuser(&self, database: &str) -> Access {
         let mut config = Config::new();
         config.host_path(self.data_dir.socket_dir()).port(self.address.port());
         config.user(SUPERUSER).dbname(database).connect_timeout(CONNECT_MAX).application_name("sluice-lab control");
-        config
+        config.into()
     }
 
     /// The same, connected.
     pub fn connect(&self, database: &str) -> Result<Client, Error> {
-        self.superuser(database).connect(NoTls).map_err(Error::sql(format!("connect to database {database}")))
+        self.superuser(database).connect().map_err(Error::sql(format!("connect to database {database}")))
     }
 
     /// Where pgbench finds a database, by TCP; or by another port, where a pool listens.
@@ -198,14 +199,8 @@ impl Server {
         if tables.unlogged && tables.data.maker != Maker::Pgbench {
             client.batch_execute(SET_UNLOGGED).map_err(Error::sql("make tables unlogged"))?;
         }
-        // Without the contrib modules there is no prewarming, which the caller finds out.
-        let _ = client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm");
+        add_extensions(&mut client);
         Ok(())
-    }
-
-    /// Waits until no client of pgbench's is left; how long that took since `begin`.
-    pub fn closed(&self, begin: Instant) -> Result<Option<f64>, Error> {
-        wait_closed(&self.superuser("postgres"), begin, &self.interrupt)
     }
 }
 
@@ -255,9 +250,17 @@ pub fn fill(
     }
 }
 
+/// What prewarms tables and tells how warm they are. Only superusers may have it, and only where the contrib modules
+/// are; without it the cache is as warm as it is, and nobody says how warm.
+pub fn add_extensions(client: &mut Client) {
+    for extension in ["pg_prewarm", "pg_buffercache"] {
+        let _ = client.batch_execute(&format!("CREATE EXTENSION IF NOT EXISTS {extension}"));
+    }
+}
+
 /// Waits until no client of pgbench's is left at a server; none if some stay, as they do behind a pool.
-pub fn wait_closed(config: &Config, begin: Instant, interrupt: &Interrupt) -> Result<Option<f64>, Error> {
-    let mut client = config.connect(NoTls).map_err(Error::sql("connect to PostgreSQL"))?;
+pub fn wait_closed(access: &Access, begin: Instant, interrupt: &Interrupt) -> Result<Option<f64>, Error> {
+    let mut client = access.connect().map_err(Error::sql("connect to PostgreSQL"))?;
     let query = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}' AND pid <> pg_backend_pid()"
     );

@@ -15,11 +15,14 @@ use rustix::process::Signal;
 use sluice_instance::{PoolFile, bootstrap::SUPERUSER};
 
 use crate::{
+    connect::Dsn,
     error::Error,
     process::{self, Interrupt, Process},
     server::{Server, Settings, free_port},
 };
 
+/// By which name servers know the laboratory's own sessions, but for the sampler's.
+const APPLICATION: &str = "sluice bench";
 /// Servers of a pool, unless told.
 pub const POOL_SIZE: u32 = 20;
 
@@ -46,8 +49,8 @@ pub enum Kind {
     Pool,
     /// PgBouncer before the first.
     PgBouncer,
-    /// A server that runs already.
-    Dsn(Box<postgres::Config>, String),
+    /// A server that runs already, and how pgbench is told of it.
+    Dsn(Box<Dsn>, String),
 }
 
 impl FromStr for Target {
@@ -81,9 +84,9 @@ impl Target {
         if !is_name || !(dsn.contains('=') || dsn.contains("://")) {
             return Err(wrong());
         }
-        let config = dsn.parse::<postgres::Config>();
-        let config = config.map_err(|error| Error::Input(format!("target {name}: {error}")))?;
-        Ok(Self { name: name.to_owned(), kind: Kind::Dsn(Box::new(config), dsn.to_owned()) })
+        let resolved = Dsn::resolve(Some(dsn), APPLICATION);
+        let resolved = resolved.map_err(|error| Error::Input(format!("target {name}: {error}")))?;
+        Ok(Self { name: name.to_owned(), kind: Kind::Dsn(Box::new(resolved), dsn.to_owned()) })
     }
 
     /// Whether it needs the laboratory's own server.

@@ -7,7 +7,8 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -29,6 +30,8 @@ pub struct TestServer {
     postgres: Mutex<Option<Postgres>>,
     data_dir: Arc<DataDir>,
     settings: Vec<(String, String)>,
+    /// Besides the Unix socket.
+    tcp: Option<SocketAddr>,
     admin: Mutex<Option<Client>>,
     databases: AtomicU32,
     place: Option<tempfile::TempDir>,
@@ -86,20 +89,49 @@ impl TestServer {
 
     /// A cluster of one's own, for tests that hurt it.
     pub fn start(version: Version, settings: &[(&str, &str)]) -> Self {
-        let place = tempfile::Builder::new().prefix("sluice-test-").tempdir().unwrap();
-        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Self::start_in(place(), version, settings, HBA, None)
+    }
+
+    /// A cluster that also listens on 127.0.0.1, where it lets nobody in without TLS. Its certificate is that of
+    /// `localhost`, signed by an authority whose own certificate is in the file that comes with it.
+    pub fn start_with_tls(version: Version) -> (Self, PathBuf) {
+        let place = place();
+        let dir = place.path().to_owned();
+        let ran = Command::new("sh").args(["-e", "-c", CERTIFICATES]).current_dir(&dir).stdin(Stdio::null()).output();
+        let ran = ran.unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let (certificate, key) = (dir.join("server.crt"), dir.join("server.key"));
+        let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
+        if run_as.switches() {
+            chown(&key, Some(run_as.uid()), Some(run_as.gid())).unwrap();
+        }
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        let settings = [("ssl", "on"), ("ssl_cert_file", &path(&certificate)), ("ssl_key_file", &path(&key))];
+        let server = Self::start_in(place, version, &settings, &HBA.replace("host ", "hostssl "), Some(free));
+        (server, dir.join("authority.crt"))
+    }
+
+    fn start_in(
+        place: tempfile::TempDir,
+        version: Version,
+        settings: &[(&str, &str)],
+        hba: &str,
+        tcp: Option<SocketAddr>,
+    ) -> Self {
         let binaries = Binaries::find(Some(&version.bin_dir())).unwrap_or_else(|error| panic!("{error}"));
         let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
         let spec = DataDirSpec { sync: false, ..DataDirSpec::new(place.path().join("data"), binaries, run_as) };
         let data_dir = Arc::new(DataDir::open(spec, &Silent).unwrap_or_else(|error| panic!("{error}")));
         append(&data_dir.pgdata().join("pg_ident.conf"), &format!("tests  {}  peered_app\n", own_name()));
-        fs::write(data_dir.pgdata().join("pg_hba.conf"), HBA).unwrap();
+        fs::write(data_dir.pgdata().join("pg_hba.conf"), hba).unwrap();
         let settings = SETTINGS.iter().chain(settings).map(|(n, v)| (n.to_string(), v.to_string())).collect();
         let server = Self {
             version,
             postgres: Mutex::new(None),
             data_dir,
             settings,
+            tcp,
             admin: Mutex::new(None),
             databases: AtomicU32::new(0),
             place: Some(place),
@@ -115,6 +147,7 @@ impl TestServer {
         config.start_timeout = Duration::from_secs(60);
         config.stop_timeout = Duration::from_secs(20);
         config.settings = self.settings.clone();
+        config.tcp = self.tcp;
         let postgres = Postgres::start(config, Arc::new(Silent)).unwrap_or_else(|error| panic!("{error}"));
         *lock(&self.postgres) = Some(postgres);
     }
@@ -152,9 +185,9 @@ impl TestServer {
         self.data_dir.log_file()
     }
 
-    /// The port in the socket's name.
+    /// The port in the socket's name, and by TCP.
     pub fn port(&self) -> u16 {
-        5432
+        self.tcp.map_or(5432, |address| address.port())
     }
 
     /// A connection as the superuser.
@@ -275,6 +308,24 @@ fn first_value(messages: &[SimpleQueryMessage]) -> Option<String> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A test that failed meanwhile has left the value whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An authority, and the certificate of `localhost` that it signs.
+const CERTIFICATES: &str = "
+new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=$1 -keyout $2.key $3 -out $2.$4; }
+new authority authority '-x509 -days 2' crt
+new localhost server '' csr
+echo subjectAltName=DNS:localhost > names
+openssl x509 -req -in server.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names \
+    -out server.crt
+chmod 600 server.key
+";
+
+/// A folder that PostgreSQL's own user can pass through.
+fn place() -> tempfile::TempDir {
+    let place = tempfile::Builder::new().prefix("sluice-test-").tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    place
 }
 
 fn append(path: &PathBuf, text: &str) {

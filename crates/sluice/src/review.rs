@@ -15,8 +15,10 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use sluice_lab::review::{
-    self, ConnectTarget, Dimension, Disk, Format, Instance, Quantity, Rules, Snapshot, Unit, Workload,
+use sluice_lab::{
+    connect::Dsn,
+    quantity::{Dimension, Quantity, Unit},
+    review::{self, Disk, Format, Instance, Rules, Snapshot, Workload},
 };
 
 /// Arguments of `sluice review`.
@@ -78,9 +80,9 @@ fn read(args: &ReviewArgs) -> Result<(Snapshot, bool)> {
         let file = File::open(path).map_err(|error| anyhow!("cannot read {}: {error}", path.display()))?;
         return Ok((review::read_csv(&path.display().to_string(), file)?, false));
     }
-    let target = ConnectTarget::resolve(args.dsn.as_deref())?;
-    let mut client = target.connect()?;
-    Ok((review::read_server(&mut client, target.name())?, target.is_local()))
+    let dsn = Dsn::resolve(args.dsn.as_deref(), "sluice review")?;
+    let mut client = dsn.connect()?;
+    Ok((review::read_server(&mut client, dsn.to_string())?, dsn.is_local()))
 }
 
 fn write(text: &str, output: Option<&Path>) -> Result<()> {

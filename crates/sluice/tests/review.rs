@@ -92,6 +92,35 @@ fn a_password_file() {
     assert!(error.contains("PGPASSFILE") && !error.contains("se:cret"), "{error}");
 }
 
+/// As `sslmode` says: encryption alone, or with a look at who is there.
+#[test]
+fn by_tls() {
+    let (server, authority) = TestServer::start_with_tls(Version::V15);
+    let (port, authority) = (server.port(), authority.display());
+    let target = |host: &str, more: &str| format!("host={host} port={port} user=app dbname=postgres {more}");
+    for dsn in [
+        target("127.0.0.1", ""),
+        target("127.0.0.1", "sslmode=require"),
+        target("127.0.0.1", &format!("sslmode=verify-ca sslrootcert={authority}")),
+        format!("postgresql://app@localhost:{port}/postgres?sslmode=verify-full&sslrootcert={authority}"),
+    ] {
+        assert!(printed(&mut command(&[&dsn])).contains(" to change, "), "{dsn}");
+    }
+    let (_other, others) = TestServer::start_with_tls(Version::V15);
+    for (dsn, expected) in [
+        (target("127.0.0.1", "sslmode=disable"), "no encryption"),
+        (target("127.0.0.1", &format!("sslmode=verify-full sslrootcert={authority}")), "certificate"),
+        (target("localhost", &format!("sslmode=verify-ca sslrootcert={}", others.display())), "name its authority"),
+        (target("localhost", "sslmode=verify-full"), "name its authority in sslrootcert"),
+        (target("localhost", "sslcert=me.crt"), "the option sslcert"),
+    ] {
+        let error = complaint(&mut command(&[&dsn]));
+        assert!(error.contains(expected), "{dsn}: {error}");
+    }
+    let plain = socket_of(TestServer::shared(Version::V15), "postgres") + " sslmode=disable";
+    assert!(printed(&mut command(&[&plain])).contains(" to change, "));
+}
+
 /// The pool gives a server for each query by itself.
 #[test]
 fn through_the_pool() {

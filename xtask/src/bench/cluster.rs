@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::pgbench::Endpoint;
+use sluice_lab::pgbench::Endpoint;
 use sluice_lab::process::{self, Interrupt, Process};
+use sluice_lab::server::free_port;
 
 use super::user::{self, User};
 
@@ -70,12 +71,6 @@ pub(crate) fn find_bin(told: Option<&Path>) -> Result<PathBuf> {
 
 fn is_whole(bin: &Path) -> bool {
     ["initdb", "postgres", "psql", "pgbench"].iter().all(|program| bin.join(program).is_file())
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> Result<u16> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").context("no free port on 127.0.0.1")?;
-    Ok(listener.local_addr()?.port())
 }
 
 /// Random, since other users of the machine can reach the ports.
@@ -202,10 +197,8 @@ impl Cluster {
     /// Logs in through an endpoint as pgbench will, and asks for one row.
     pub(crate) fn try_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
         let mut psql = process::command(&self.bin.join("psql"), "KILL");
-        psql.args(["-X", "-q", "-A", "-t", "-U", "bench", "-p", &endpoint.port.to_string(), "-h"]);
-        psql.arg(&endpoint.host);
-        psql.args(["-d", "bench", "-c", "select 1"]);
-        psql.env("PGPASSWORD", &endpoint.password).env("PGCONNECT_TIMEOUT", "5");
+        psql.args(["-X", "-q", "-A", "-t", "-c", "select 1", &endpoint.conninfo]);
+        psql.env("PGPASSWORD", &self.password).env("PGCONNECT_TIMEOUT", "5");
         process::output("psql", psql, Duration::from_secs(20), &self.interrupt)?;
         Ok(())
     }
@@ -223,12 +216,19 @@ impl Cluster {
 
     /// The same login at another port.
     pub(crate) fn endpoint_at(&self, port: u16) -> Endpoint {
-        Endpoint { host: PathBuf::from("127.0.0.1"), port, password: self.password.clone() }
+        self.endpoint_of(Path::new("127.0.0.1"), port)
     }
 
     /// Straight to PostgreSQL, by its Unix socket.
     pub(crate) fn endpoint_by_socket(&self) -> Endpoint {
-        Endpoint { host: self.dir.clone(), ..self.endpoint() }
+        self.endpoint_of(&self.dir, self.port)
+    }
+
+    /// No target here speaks TLS; asking for it would only add a round trip to each log-in.
+    fn endpoint_of(&self, host: &Path, port: u16) -> Endpoint {
+        let conninfo =
+            format!("host='{}' port={port} user=bench dbname=bench sslmode=disable gssencmode=disable", host.display());
+        Endpoint { conninfo, password: Some(self.password.clone()) }
     }
 
     pub(crate) fn socket_dir(&self) -> &Path {

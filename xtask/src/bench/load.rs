@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sluice_lab::scenario::{self, Protocol};
+
 /// pgbench's built-in script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
@@ -11,30 +13,22 @@ pub(crate) enum Script {
     TpcB,
 }
 
+impl Script {
+    pub(crate) fn of_pgbench(self) -> scenario::Script {
+        let name = match self {
+            Self::Select => "select-only",
+            Self::TpcB => "tpcb-like",
+        };
+        scenario::Script { name: name.to_owned(), text: None, weight: 1 }
+    }
+}
+
 impl fmt::Display for Script {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Select => "select",
             Self::TpcB => "TPC-B",
         })
-    }
-}
-
-/// pgbench's `-M`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Protocol {
-    Simple,
-    Extended,
-    Prepared,
-}
-
-impl Protocol {
-    pub(crate) fn flag(self) -> &'static str {
-        match self {
-            Self::Simple => "simple",
-            Self::Extended => "extended",
-            Self::Prepared => "prepared",
-        }
     }
 }
 
@@ -63,6 +57,21 @@ impl Load {
         match self.script {
             Script::Select => 0.05,
             Script::TpcB => 0.25,
+        }
+    }
+
+    pub(crate) fn of_pgbench(self) -> scenario::Load {
+        scenario::Load {
+            clients: vec![self.clients],
+            threads: Some(self.threads()),
+            protocol: self.protocol,
+            // A turn brings its own.
+            seconds: 0,
+            warm_up_seconds: 0,
+            rate: None,
+            latency_limit_ms: None,
+            log_share: self.log_share(),
+            max_tries: None,
         }
     }
 

@@ -13,7 +13,6 @@ pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod measure;
 pub(crate) mod options;
-pub(crate) mod pgbench;
 pub(crate) mod results;
 pub(crate) mod rounds;
 pub(crate) mod turn;

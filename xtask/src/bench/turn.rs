@@ -1,11 +1,11 @@
 //! One turn of one target: a warm-up, then a run of pgbench under the eyes of a watch.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::cluster::Cluster;
 use super::load::{Load, Script};
 use super::measure::{Cost, Watch};
-use super::pgbench::{Endpoint, Outcome, Pgbench};
+use sluice_lab::pgbench::{Endpoint, Outcome, Pgbench};
 use sluice_lab::process::Interrupt;
 
 /// Clients of a warm-up: more would add only logins.
@@ -41,17 +41,23 @@ impl Turn<'_> {
     }
 
     fn run(&self, load: Load, seconds: u32) -> Result<(Outcome, Cost)> {
-        let mut watch = Watch::new(self.pool, self.cluster.postmaster(), seconds);
-        let program = self.cluster.pgbench();
         let pgbench = Pgbench {
-            program,
-            load,
+            program: &self.cluster.pgbench(),
+            scripts: &[load.script.of_pgbench()],
+            variables: Vec::new(),
+            load: &load.of_pgbench(),
+            clients: load.clients,
             seconds,
             statements: self.statements,
             endpoint: self.endpoint,
+            scratch: &std::env::temp_dir(),
             interrupt: self.interrupt,
         };
-        let outcome = pgbench.run(&mut watch)?;
+        let mut watch = Watch::new(self.pool, self.cluster.postmaster());
+        let outcome = pgbench.run(|moment| watch.see(&moment))?;
+        if outcome.summary.failed > 0 {
+            bail!("{} transactions failed", outcome.summary.failed);
+        }
         let cost = watch.finish(outcome.summary.connect_s);
         Ok((outcome, cost))
     }

@@ -7,7 +7,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::bench;
-use crate::bench::load::{Load, Protocol, Script};
+use crate::bench::load::{Load, Script};
+use sluice_lab::scenario::Protocol;
 
 /// Limits of the ladder, besides `auto`.
 const STEPS: [u32; 5] = [4, 8, 16, 32, 64];

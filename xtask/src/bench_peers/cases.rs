@@ -3,7 +3,8 @@
 //! A case says nothing about how good a figure must be: that is in `bars`.
 
 use crate::bench;
-use crate::bench::load::{Load, Protocol, Script};
+use crate::bench::load::{Load, Script};
+use sluice_lab::scenario::Protocol;
 
 use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres, SluiceEpoll, SluiceIoUring};
 

@@ -203,8 +203,8 @@ impl bench::rounds::Bench for Bench<'_> {
         Ok(Figures {
             tps: outcome.summary.tps,
             mean_ms: outcome.summary.mean_ms,
-            p50_ms: outcome.latency_ms(0.5),
-            p99_ms: outcome.latency_ms(0.99),
+            p50_ms: outcome.latencies.quantile_ms(0.5),
+            p99_ms: outcome.latencies.quantile_ms(0.99),
             pool_cpu_us_per_tx: cost.pool_cpu_us_per_tx,
             postgres_cpu_us_per_tx: cost.postgres_cpu_us_per_tx,
             rss_kb: cost.rss_kb,

@@ -15,11 +15,12 @@ use clap::ValueEnum;
 use rustix::process::Signal;
 use serde::{Serialize, Serializer};
 
-use crate::bench::cluster::{Cluster, free_port, write_private};
+use crate::bench::cluster::{Cluster, write_private};
 use crate::bench::machine;
-use crate::bench::pgbench::Endpoint;
 use crate::bench::user;
+use sluice_lab::pgbench::Endpoint;
 use sluice_lab::process::{self, Interrupt, Process};
+use sluice_lab::server::free_port;
 
 /// PostgreSQL's connections in a pool.
 const SERVERS: u32 = 20;

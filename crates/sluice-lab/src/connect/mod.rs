@@ -1,24 +1,78 @@
-//! A connection from a connection string, the `PG*` variables and the password file, as `psql` makes one.
+//! A server by its DSN: a connection string, the `PG*` variables and the password file, as `psql` takes them.
 //!
-//! Without TLS: a server that asks for it is named in the error. Nothing of a password reaches a message.
+//! | file | what |
+//! |---|---|
+//! | `options.rs` | what libpq knows and the driver does not |
+//! | `tls.rs` | encryption, and who is at the other end |
+//! | `pgpass.rs` | the password file |
+//!
+//! Nothing of a password reaches a message.
 
-use std::{env, net::IpAddr, path::Path, str::FromStr, time::Duration};
+mod options;
+mod pgpass;
+mod tls;
+
+use std::{
+    env, fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use postgres::{Client, Config, NoTls, config::Host, config::SslMode, error::SqlState};
 
-use super::{pgpass, server::words};
+use self::{
+    options::Options,
+    tls::{Mode, Tls},
+};
+use crate::error::words;
 
 /// Where a server's socket is looked for: Debian's place, then PostgreSQL's own.
 const SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const PORT: u16 = 5432;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// What `pg_stat_activity` shows.
-const APPLICATION: &str = "sluice review";
 
-/// Where to connect, and as whom.
-#[derive(Debug, Clone)]
-pub struct Target {
+/// How to connect: what the driver knows, and what TLS has to verify.
+#[derive(Clone, Debug)]
+pub struct Access {
     config: Config,
+    tls: Option<Tls>,
+}
+
+impl From<Config> for Access {
+    /// Without TLS: a Unix socket needs none.
+    fn from(config: Config) -> Self {
+        Self { config, tls: None }
+    }
+}
+
+impl Access {
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL's, the system's, or that of TLS.
+    pub fn connect(&self) -> Result<Client, postgres::Error> {
+        match &self.tls {
+            Some(tls) => self.config.connect(tls.connector()),
+            None => self.config.connect(NoTls),
+        }
+    }
+
+    /// The same for a session that has a name of its own, and does not wait long for the server.
+    #[must_use]
+    pub fn named(&self, application: &str, connect_time_max: Duration) -> Self {
+        let mut access = self.clone();
+        access.config.application_name(application).connect_timeout(connect_time_max);
+        access
+    }
+}
+
+/// Where to connect, and as whom. Its `Display` says so, without a password.
+#[derive(Debug, Clone)]
+pub struct Dsn {
+    access: Access,
     /// What was found in the way of the password file; told only if a password is asked for.
     pgpass: Option<String>,
 }
@@ -42,8 +96,11 @@ pub enum ConnectError {
         /// What it should be.
         wanted: &'static str,
     },
+    /// TLS has nothing to verify the server with. The fault is the operator's.
+    #[error("{0}")]
+    Tls(String),
     /// Nobody says which role.
-    #[error("which role? name it: sluice review 'user=…', or PGUSER")]
+    #[error("which role? name it in the connection string ('user=…') or in PGUSER")]
     User,
     /// The server does not answer, or does not let us in. Trying again may help.
     #[error("cannot connect to {target}: {why}\n{remedy}")]
@@ -57,30 +114,67 @@ pub enum ConnectError {
     },
 }
 
-impl Target {
+impl ConnectError {
+    fn tls(error: impl fmt::Display) -> Self {
+        Self::Tls(error.to_string())
+    }
+}
+
+impl Dsn {
     /// Reads a connection string (a URI, keywords and values, or a database's name alone); what it leaves open comes
-    /// from the environment, and then from psql's defaults. A URI without a port means 5432.
+    /// from the environment, and then from psql's defaults. A URI without a port means 5432. `application` is what
+    /// `pg_stat_activity` shows if nobody says otherwise.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::String`], [`ConnectError::Variable`], [`ConnectError::User`].
-    pub fn resolve(dsn: Option<&str>) -> Result<Self, ConnectError> {
-        let mut config = parse(dsn.unwrap_or_default())?;
-        fill(&mut config, |name| env::var(name).ok().filter(|value| !value.is_empty()))?;
-        let mut target = Self { config, pgpass: None };
-        if target.config.get_password().is_none() {
-            target.look_up_password();
+    /// [`ConnectError::String`], [`ConnectError::Variable`], [`ConnectError::User`], [`ConnectError::Tls`].
+    pub fn resolve(dsn: Option<&str>, application: &str) -> Result<Self, ConnectError> {
+        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        Self::resolve_with(dsn.unwrap_or_default(), application, variable)
+    }
+
+    fn resolve_with(
+        dsn: &str,
+        application: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConnectError> {
+        let (mut config, options) = parse(dsn)?;
+        fill(&mut config, &variable)?;
+        if config.get_application_name().is_none() {
+            config.application_name(application);
         }
-        Ok(target)
+        let home = variable("HOME").map(PathBuf::from);
+        // No socket of this machine has TLS, nor needs it.
+        let is_socket = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let mode = if is_socket { Mode::Disable } else { mode(&options, &variable)? };
+        config.ssl_mode(match mode {
+            Mode::Disable => SslMode::Disable,
+            Mode::Prefer => SslMode::Prefer,
+            Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
+        });
+        let authorities = options.get("sslrootcert").map(str::to_owned).or_else(|| variable("PGSSLROOTCERT"));
+        let usual = home.as_ref().map(|home| home.join(".postgresql/root.crt"));
+        let tls = match mode {
+            Mode::Disable => None,
+            _ => Some(Tls::new(mode, authorities.as_deref(), usual.as_deref()).map_err(ConnectError::tls)?),
+        };
+        let mut dsn = Self { access: Access { config, tls }, pgpass: None };
+        if dsn.access.config.get_password().is_none() {
+            let file = options.get("passfile").map(str::to_owned).or_else(|| variable("PGPASSFILE")).map(PathBuf::from);
+            if let Some(file) = file.or_else(|| home.map(|home| home.join(".pgpass"))) {
+                dsn.look_up_password(&file);
+            }
+        }
+        Ok(dsn)
     }
 
     /// Whether the server is on this machine.
     pub fn is_local(&self) -> bool {
-        let addresses = self.config.get_hostaddrs();
+        let addresses = self.access.config.get_hostaddrs();
         if !addresses.is_empty() {
             return addresses.iter().all(IpAddr::is_loopback);
         }
-        self.config.get_hosts().iter().all(|host| match host {
+        self.access.config.get_hosts().iter().all(|host| match host {
             Host::Unix(_) => true,
             Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()),
         })
@@ -92,38 +186,36 @@ impl Target {
     ///
     /// [`ConnectError::Refused`].
     pub fn connect(&self) -> Result<Client, ConnectError> {
-        self.config.connect(NoTls).map_err(|error| self.refused(&error))
+        self.access.connect().map_err(|error| self.refused(&error))
     }
 
-    /// Where and as whom, without a password.
-    pub fn name(&self) -> String {
-        let user = self.config.get_user().unwrap_or_default();
-        let database = self.config.get_dbname().unwrap_or(user);
-        format!("{database} on {}:{} as {user}", self.host(), self.port())
+    /// For connections of the caller's own.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     fn host(&self) -> String {
-        match self.config.get_hosts().first() {
+        match self.access.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
             Some(Host::Unix(path)) => path.display().to_string(),
-            None => self.config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
+            None => self.access.config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
         }
     }
 
     fn port(&self) -> u16 {
-        self.config.get_ports().first().copied().unwrap_or(PORT)
+        self.access.config.get_ports().first().copied().unwrap_or(PORT)
     }
 
-    fn look_up_password(&mut self) {
+    fn look_up_password(&mut self, file: &Path) {
         let host = self.host();
         // The usual socket counts as localhost.
         let host = if SOCKET_DIRS.contains(&host.as_str()) { "localhost".to_owned() } else { host };
-        let user = self.config.get_user().unwrap_or_default().to_owned();
-        let database = self.config.get_dbname().unwrap_or(&user).to_owned();
+        let user = self.access.config.get_user().unwrap_or_default().to_owned();
+        let database = self.access.config.get_dbname().unwrap_or(&user).to_owned();
         let key = pgpass::Key { host: &host, port: self.port(), database: &database, user: &user };
-        match pgpass::find(key) {
+        match pgpass::find(file, key) {
             Ok(Some(password)) => {
-                self.config.password(password);
+                self.access.config.password(password);
             }
             Ok(None) => {}
             Err(error) => self.pgpass = Some(error.to_string()),
@@ -143,14 +235,18 @@ impl Target {
             }
             Some(_) => "the server's log may say more".to_owned(),
             None if why.contains("password") => self.password_remedy(),
-            None if why.contains("TLS") => {
-                "the server asks for TLS, which sluice review does not speak yet: connect by its Unix socket, or \
-                 review a file (--csv)"
+            None if why.contains("certificate") => {
+                "is that the server? then name its authority in sslrootcert, or the host as the certificate does"
                     .to_owned()
             }
-            None => "does the server run, and listen there? say where: sluice review 'host=… port=…'".to_owned(),
+            None if why.contains("TLS") => {
+                "the server has no TLS, and the connection string or PGSSLMODE asks for it: sslmode=prefer or \
+                 sslmode=disable do not"
+                    .to_owned()
+            }
+            None => "does the server run, and listen there? say where: 'host=… port=…'".to_owned(),
         };
-        ConnectError::Refused { target: self.name(), why, remedy }
+        ConnectError::Refused { target: self.to_string(), why, remedy }
     }
 
     fn password_remedy(&self) -> String {
@@ -161,19 +257,37 @@ impl Target {
     }
 }
 
-/// A string without `=` and `://` is a database's name, as for psql.
-fn parse(dsn: &str) -> Result<Config, ConnectError> {
-    if !dsn.is_empty() && !dsn.contains('=') && !dsn.contains("://") {
-        let mut config = Config::new();
-        config.dbname(dsn);
-        return Ok(config);
+impl fmt::Display for Dsn {
+    /// `shop on 10.0.0.2:5432 as app`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.access.config.get_user().unwrap_or_default();
+        let database = self.access.config.get_dbname().unwrap_or(user);
+        write!(out, "{database} on {}:{} as {user}", self.host(), self.port())
     }
+}
+
+/// A string without `=` and `://` is a database's name, as for psql.
+fn parse(dsn: &str) -> Result<(Config, Options), ConnectError> {
+    let named = |name: &str| format!("dbname='{}'", name.replace('\\', r"\\").replace('\'', r"\'"));
+    let is_name = !dsn.is_empty() && !dsn.contains('=') && !dsn.contains("://");
+    let options = Options::take(&if is_name { named(dsn) } else { dsn.to_owned() }).map_err(ConnectError::String)?;
     let why = |error: postgres::Error| ConnectError::String(words(&error));
-    Config::from_str(dsn).map_err(why)
+    Ok((Config::from_str(&options.rest).map_err(why)?, options))
+}
+
+/// `sslmode`, or else `PGSSLMODE`.
+fn mode(options: &Options, variable: impl Fn(&str) -> Option<String>) -> Result<Mode, ConnectError> {
+    let wanted = "sslmode (disable, prefer, require, verify-ca, verify-full)";
+    if let Some(value) = options.get("sslmode") {
+        return value.parse().map_err(|_| ConnectError::String(format!("{value:?} is no {wanted}")));
+    }
+    let mode = variable("PGSSLMODE")
+        .map(|value| value.parse().map_err(|_| ConnectError::Variable { name: "PGSSLMODE", value, wanted }));
+    Ok(mode.transpose()?.unwrap_or_default())
 }
 
 /// Fills in what the string left open: from variables, then from defaults.
-fn fill(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), ConnectError> {
+fn fill(config: &mut Config, variable: &impl Fn(&str) -> Option<String>) -> Result<(), ConnectError> {
     if config.get_ports().is_empty()
         && let Some(port) = variable("PGPORT")
     {
@@ -182,6 +296,13 @@ fn fill(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Resul
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         let port = config.get_ports().first().copied().unwrap_or(PORT);
         config.host(&variable("PGHOST").unwrap_or_else(|| usual_host(port)));
+    }
+    if config.get_hosts().is_empty() {
+        // TLS asks for a name.
+        let names: Vec<String> = config.get_hostaddrs().iter().map(ToString::to_string).collect();
+        for name in names {
+            config.host(&name);
+        }
     }
     if config.get_user().is_none() {
         let user = variable("PGUSER").or_else(system_user).ok_or(ConnectError::User)?;
@@ -200,12 +321,6 @@ fn fill(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Resul
     if config.get_connect_timeout().is_none() {
         let seconds = variable("PGCONNECT_TIMEOUT").map(|text| number("PGCONNECT_TIMEOUT", text, "number of seconds"));
         config.connect_timeout(seconds.transpose()?.map_or(CONNECT_TIME_MAX, Duration::from_secs));
-    }
-    if config.get_application_name().is_none() {
-        config.application_name(APPLICATION);
-    }
-    if let Some("require" | "verify-ca" | "verify-full") = variable("PGSSLMODE").as_deref() {
-        config.ssl_mode(SslMode::Require);
     }
     Ok(())
 }
@@ -229,11 +344,9 @@ fn system_user() -> Option<String> {
 mod tests {
     use super::*;
 
-    fn resolved(dsn: &str, variables: &[(&str, &str)]) -> Result<Target, ConnectError> {
+    fn resolved(dsn: &str, variables: &[(&str, &str)]) -> Result<Dsn, ConnectError> {
         let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let mut config = parse(dsn)?;
-        fill(&mut config, find)?;
-        Ok(Target { config, pgpass: None })
+        Dsn::resolve_with(dsn, "a test", find)
     }
 
     #[test]
@@ -247,10 +360,10 @@ mod tests {
             ("postgresql://me@10.0.0.1/x", "x on 10.0.0.1:5432 as me", false),
             ("host=db hostaddr=::1 dbname=x", "x on db:6432 as app", true),
         ] {
-            let target = resolved(dsn, &variables).unwrap();
-            assert_eq!((target.name().as_str(), target.is_local()), (name, local), "{dsn}");
+            let resolved = resolved(dsn, &variables).unwrap();
+            assert_eq!((resolved.to_string().as_str(), resolved.is_local()), (name, local), "{dsn}");
         }
-        assert_eq!(resolved("host=localhost user=u", &[]).unwrap().name(), "u on localhost:5432 as u");
+        assert_eq!(resolved("host=localhost user=u", &[]).unwrap().to_string(), "u on localhost:5432 as u");
     }
 
     #[test]
@@ -258,6 +371,9 @@ mod tests {
         for (dsn, variables, expected) in [
             ("hots=db", &[][..], "postgresql://user@host"),
             ("host=db", &[("PGPORT", "many")], "PGPORT is \"many\", which is no port"),
+            ("host=db user=u sslmode=maybe", &[], "\"maybe\" is no sslmode"),
+            ("host=db user=u", &[("PGSSLMODE", "maybe")], "PGSSLMODE is \"maybe\", which is no sslmode"),
+            ("host=db user=u sslmode=verify-ca sslrootcert=/nowhere", &[], "sslrootcert names: /nowhere"),
         ] {
             let error = resolved(dsn, variables).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -1,8 +1,12 @@
-//! Passwords from `~/.pgpass`, or the file that `PGPASSFILE` names, as libpq finds them (section 34.16).
+//! Passwords from a file like `~/.pgpass`, as libpq finds them (section 34.16).
 //!
 //! A file that others may read is not used, and that is said.
 
-use std::{env, fs, io, os::unix::fs::MetadataExt, path::PathBuf};
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 /// Bits of a file's mode that let others than the owner in.
 const OTHERS: u32 = 0o077;
@@ -41,13 +45,13 @@ pub(super) struct Key<'a> {
     pub(super) user: &'a str,
 }
 
-/// The password for a connection, if there is a file and it has one.
+/// The password for a connection, if there is such a file and it has one.
 ///
 /// # Errors
 ///
 /// [`PgpassError`]; a file that is not there is none.
-pub(super) fn find(key: Key<'_>) -> Result<Option<String>, PgpassError> {
-    let Some(path) = path() else { return Ok(None) };
+pub(super) fn find(path: &Path, key: Key<'_>) -> Result<Option<String>, PgpassError> {
+    let path = path.to_owned();
     let metadata = match fs::metadata(&path) {
         Ok(metadata) if metadata.is_file() => metadata,
         Ok(_) => return Ok(None),
@@ -64,11 +68,6 @@ pub(super) fn find(key: Key<'_>) -> Result<Option<String>, PgpassError> {
         Ok(text) => Ok(look_up(&text, key)),
         Err(source) => Err(PgpassError::Read { path, source }),
     }
-}
-
-fn path() -> Option<PathBuf> {
-    let named = env::var_os("PGPASSFILE").filter(|path| !path.is_empty()).map(PathBuf::from);
-    named.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".pgpass")))
 }
 
 /// The password of the first line that fits: `host:port:database:user:password`, where `*` fits all.

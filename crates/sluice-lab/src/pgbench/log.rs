@@ -70,11 +70,6 @@ impl Latencies {
         record(second, latency_us)
     }
 
-    /// How many there are.
-    pub fn count(&self) -> u64 {
-        self.all.len()
-    }
-
     /// What `share` of the transactions did not exceed; none of nothing.
     pub fn quantile_ms(&self, share: f64) -> Option<f64> {
         (!self.all.is_empty()).then(|| ms(self.all.value_at_quantile(share)))
@@ -150,7 +145,7 @@ mod tests {
         fs::write(dir.path().join("log.77.1"), "1 1 50000 0 1001 750000\n1 2 9 0 999 0\n").unwrap();
         fs::write(dir.path().join("script.sql"), "1 1 1 1 1 1\n").unwrap();
         let latencies = Latencies::read(dir.path(), 1000.0).unwrap();
-        assert_eq!(latencies.count(), 1001);
+        assert_eq!(latencies.all.len(), 1001);
         assert!((latencies.quantile_ms(0.5).unwrap() - 1.5).abs() < 0.01);
         assert!((latencies.max_ms().unwrap() - 50.0).abs() < 0.1);
         let (p99_ms, max_ms) = latencies.within(0.0, 1.0).unwrap();

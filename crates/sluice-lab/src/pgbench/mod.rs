@@ -2,8 +2,8 @@
 //!
 //! pgbench counts `-T` from before its first connection, so that a thousand log-ins would leave nothing of a short
 //! run; so it gets a long time, and is ended by its own alarm signal once all clients have worked for as long as they
-//! were meant to. It reports once a second (`-P 1`), tells each statement's mean (`-r`), and logs transactions (`-l`)
-//! for the percentiles. Formats: PostgreSQL's documentation, "pgbench", Options and Notes.
+//! were meant to. It reports once a second (`-P 1`), tells each statement's mean on request (`-r`), and logs
+//! transactions (`-l`) for the percentiles. Formats: PostgreSQL's documentation, "pgbench", Options and Notes.
 
 mod log;
 mod progress;
@@ -15,8 +15,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError},
-    thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
@@ -28,7 +27,9 @@ pub use self::{
     summary::Summary,
 };
 use crate::{
+    clock,
     error::Error,
+    proc,
     process::{self, Interrupt, Process},
     scenario::{Load, Script},
 };
@@ -54,13 +55,15 @@ pub struct Pgbench<'a> {
     /// What it runs.
     pub scripts: &'a [Script],
     /// Which variables scripts find, besides pgbench's own.
-    pub variables: &'a [(String, String)],
+    pub variables: Vec<(String, String)>,
     /// How.
     pub load: &'a Load,
     /// At once.
     pub clients: u32,
     /// From when all are connected.
     pub seconds: u32,
+    /// Whether each statement's mean is asked for, which takes pgbench a look at the clock more for each.
+    pub statements: bool,
     /// Where.
     pub endpoint: &'a Endpoint,
     /// For scripts and logs.
@@ -92,7 +95,9 @@ pub enum Moment {
     Started(u32),
     /// A report has come; the first one comes when all clients are connected.
     Report(Progress),
-    /// Its time is over; it has been told so.
+    /// A moment without a report, some times a second.
+    Tick,
+    /// Its time is over; it is about to be told so.
     Ending,
 }
 
@@ -109,7 +114,7 @@ impl Pgbench<'_> {
     pub fn run(&self, mut see: impl FnMut(Moment)) -> Result<Outcome, Error> {
         let dir = tempfile::Builder::new().prefix("pgbench-").tempdir_in(self.scratch);
         let dir = dir.map_err(Error::file("create a directory in", self.scratch))?;
-        let spawned_unix_s = unix_s();
+        let spawned_unix_s = clock::unix_s();
         let mut process = self.spawn(dir.path())?;
         see(Moment::Started(process.id()));
         let stdout = process::collect(process.child().stdout.take());
@@ -161,16 +166,16 @@ impl Pgbench<'_> {
                     }
                     None => complaints.hear(line),
                 },
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => see(Moment::Tick),
                 Err(RecvTimeoutError::Disconnected) => return Ok((reports, told_to_end.unwrap_or_else(Instant::now))),
             }
             let now = Instant::now();
             match (connected, told_to_end) {
                 // Its first report comes a second after it began, if all were connected by then.
                 (Some(at), None) if now >= at + self.duration() - Duration::from_secs(1) => {
-                    process.signal(Signal::ALARM);
-                    told_to_end = Some(now);
                     see(Moment::Ending);
+                    process.signal(Signal::ALARM);
+                    told_to_end = Some(Instant::now());
                 }
                 (None, None) if now >= connect_end => {
                     let what = format!("connecting {} clients", self.clients);
@@ -194,8 +199,7 @@ impl Pgbench<'_> {
     }
 
     fn threads(&self) -> u32 {
-        let cores = thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
-        self.load.threads.unwrap_or(cores).clamp(1, self.clients)
+        self.load.threads.unwrap_or_else(proc::cores).clamp(1, self.clients)
     }
 
     /// All arguments but the database; without `dir`, as typed.
@@ -214,7 +218,7 @@ impl Pgbench<'_> {
             let name = if script.text.is_some() { place } else { script.name.clone() };
             put(flag, &format!("{name}@{}", script.weight));
         }
-        for (name, value) in self.variables {
+        for (name, value) in &self.variables {
             put("-D", &format!("{name}={value}"));
         }
         if let Some(rate) = load.rate {
@@ -229,7 +233,10 @@ impl Pgbench<'_> {
         if load.log_share < 1.0 {
             put("--sampling-rate", &load.log_share.to_string());
         }
-        words.extend(["-n", "-r", "-l"].map(str::to_owned));
+        words.extend(["-n", "-l"].map(str::to_owned));
+        if self.statements {
+            words.push("-r".to_owned());
+        }
         if let Some(dir) = dir {
             words.extend(["--log-prefix".to_owned(), dir.join(log::PREFIX).display().to_string()]);
         }
@@ -258,10 +265,6 @@ impl Pgbench<'_> {
 /// By which name the server knows the clients.
 pub const APPLICATION: &str = "sluice-lab";
 
-fn unix_s() -> f64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
-}
-
 fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -278,17 +281,18 @@ mod tests {
         let pgbench = Pgbench {
             program: Path::new("/usr/bin/pgbench"),
             scripts: &scenario.variants[0].scripts,
-            variables: &[("rows".to_owned(), "7".to_owned())],
+            variables: vec![("rows".to_owned(), "7".to_owned())],
             load: &Load { threads: Some(2), rate: Some(100.0), ..scenario.load.clone() },
             clients: 16,
             seconds: 300,
+            statements: true,
             endpoint: &endpoint,
             scratch: Path::new("/tmp"),
             interrupt: &Interrupt::never(),
         };
         assert_eq!(
             pgbench.command_line(),
-            "pgbench -M prepared -c 16 -j 2 -T 300 -P 1 -f with-update.sql@1 -D rows=7 --rate 100 -n -r -l \
+            "pgbench -M prepared -c 16 -j 2 -T 300 -P 1 -f with-update.sql@1 -D rows=7 --rate 100 -n -l -r \
              'host=/tmp/it'\\''s dbname=bench'"
         );
     }

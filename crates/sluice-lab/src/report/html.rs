@@ -92,6 +92,13 @@ impl Html {
     }
 }
 
+/// Text for between tags and for values of attributes.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut html = Html::default();
+    html.text(text);
+    html.finish()
+}
+
 /// Escapes what is written to it.
 struct Escaping<'a>(&'a mut String);
 
@@ -104,6 +111,8 @@ impl fmt::Write for Escaping<'_> {
                 '>' => self.0.push_str("&gt;"),
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
+                // Nothing that a page may hold.
+                other if other.is_control() && !matches!(other, '\n' | '\t') => self.0.push(' '),
                 other => self.0.push(other),
             }
         }
@@ -124,6 +133,11 @@ mod tests {
             html.finish(),
             "<p title=\"&quot;&gt;&lt;script&gt;\" data-n=\"1.5\">a &lt; b &amp; &#39;c&#39;</p><br/>"
         );
+    }
+
+    #[test]
+    fn words_from_outside_stay_words() {
+        assert_eq!(escaped("<script>\"a\" & 'b'\u{1}"), "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39; ");
     }
 
     #[test]

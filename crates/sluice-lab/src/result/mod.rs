@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     figures::{Figures, StatementFigures},
     machine::{DiskProbe, DiskRow, GroupLimits, Machine, Server},
-    series::{Metric, Samples, Second},
+    series::{Checkpoint, Metric, Samples, Second},
 };
 use crate::stall::Stall;
 

@@ -40,8 +40,37 @@ pub struct Samples {
     pub metrics: BTreeMap<String, Metric>,
     /// A value a moment; none where there was none.
     pub columns: BTreeMap<String, Vec<Option<f64>>>,
+    /// Checkpoints that overlap the turn, where the server's log could be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<Checkpoint>,
     /// Why something that could have been sampled is missing.
     pub missing: Vec<String>,
+}
+
+/// A checkpoint, as the server's log tells it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// What asked for it, in PostgreSQL's words: "time", "wal", "immediate force wait".
+    pub reason: String,
+    /// Its begin.
+    pub from_s: f64,
+    /// Its end; none if it went on beyond the turn.
+    pub to_s: Option<f64>,
+    /// Buffers that it wrote.
+    pub buffers: Option<u64>,
+    /// Time spent on writing them, spread as `checkpoint_completion_target` says.
+    pub write_s: Option<f64>,
+    /// Time spent on having files synced.
+    pub sync_s: Option<f64>,
+    /// The longest of the files.
+    pub longest_sync_s: Option<f64>,
+}
+
+impl Checkpoint {
+    /// Whether it was under way at some moment between two.
+    pub fn overlaps(&self, from_s: f64, to_s: f64) -> bool {
+        self.from_s <= to_s && self.to_s.is_none_or(|end_s| end_s >= from_s)
+    }
 }
 
 /// What a column is.

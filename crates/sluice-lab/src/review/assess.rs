@@ -8,13 +8,13 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{
     formula::{FormulaError, Outcome, Variables},
     instance::{Disk, Instance, Workload},
-    quantity::{Quantity, Unit},
     remarks::Answer,
     report::{Remark, Report, Row, Status},
     rule::{Advice, Direction, Kind, Level, MAJORS, Risk, Rule, Source, Target},
     rules::Rules,
     snapshot::{SetBy, Setting, Snapshot},
 };
+use crate::quantity::{Quantity, Unit};
 
 /// What counts as no limit of operations where nobody told one.
 const IOPS_UNLIMITED: f64 = 1e9;

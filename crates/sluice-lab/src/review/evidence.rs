@@ -4,7 +4,8 @@
 
 use serde::Serialize;
 
-use super::{quantity::readable_bytes, rule::words};
+use super::rule::words;
+use crate::quantity::readable_bytes;
 
 /// A group of counters that belongs to some settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 //!
 //! A quantity that nobody told is absent, never guessed; the rows that need it say so.
 
-use std::{fmt, thread};
+use std::fmt;
 
 use serde::Serialize;
 use sluice_instance::Host;
 
-use super::{quantity::readable_bytes, rule::words};
+use super::rule::words;
+use crate::{proc, quantity::readable_bytes};
 
 /// What the database is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -61,10 +62,9 @@ impl Instance {
     /// With memory and processors of this machine where they were not told.
     #[must_use]
     pub fn or_this_machine(self) -> Self {
-        let cores = || thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
         Self {
             memory_bytes: self.memory_bytes.or_else(|| Some(Host::current().memory_bytes)),
-            cores: self.cores.or_else(cores),
+            cores: self.cores.or_else(|| Some(proc::cores())),
             ..self
         }
     }

@@ -5,10 +5,9 @@
 //! |---|---|
 //! | `rules/*.toml` | the rules: data, a row a setting and version |
 //! | `rules.rs`, `reader.rs`, `rule.rs` | all rules, how they are read, what one is |
-//! | `formula.rs`, `quantity.rs` | formulas in rules; numbers with PostgreSQL's units |
+//! | `formula.rs` | formulas in rules |
 //! | `snapshot.rs`, `evidence.rs` | what is known of a server: its settings, its counters |
 //! | `server.rs`, `csv_file.rs` | where that comes from: a server, a file |
-//! | `connect.rs`, `pgpass.rs` | how a server is reached |
 //! | `instance.rs` | what the recommendations are for |
 //! | `assess.rs`, `report.rs` | the rules applied; the outcome |
 //! | `remarks.rs`, `remarks_2015.toml` | today's answers to the remarks of 2015 |
@@ -17,13 +16,10 @@
 //! It changes nothing on a server, and never recommends what may lose data ([`NEVER`]).
 
 mod assess;
-mod connect;
 mod csv_file;
 mod evidence;
 mod formula;
 mod instance;
-mod pgpass;
-mod quantity;
 mod reader;
 mod remarks;
 mod render;
@@ -35,14 +31,12 @@ mod snapshot;
 
 pub use self::{
     assess::{AssessError, review},
-    connect::{ConnectError, Target as ConnectTarget},
     csv_file::{CsvError, read as read_csv},
     evidence::{
         Archiver, Checkpoints, Databases, DeadRows, Evidence, Prepared, Replication, Topic, Wal, Wraparound, Writes,
     },
     formula::{Formula, FormulaError, Outcome, VARIABLES, Variables},
     instance::{Disk, Instance, Workload},
-    quantity::{Dimension, Quantity, Unit},
     reader::{NEVER, RuleError, RuleFault},
     remarks::{Agreement, Answer, answers},
     render::{Format, render},

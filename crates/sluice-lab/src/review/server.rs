@@ -11,6 +11,7 @@ use super::{
     evidence::{Archiver, Checkpoints, Databases, DeadRows, Evidence, Prepared, Replication, Wal, Wraparound, Writes},
     snapshot::{Setting, Snapshot},
 };
+use crate::error::words;
 
 /// The TCP settings show what holds for the connection that asks, which is nothing on a Unix socket; `reset_val` is
 /// what the server was told.
@@ -58,14 +59,6 @@ pub enum ServerError {
     /// There are none.
     #[error("pg_settings is empty\nis this PostgreSQL, or a pool before it?")]
     Empty,
-}
-
-/// The server's own words, where it has some.
-pub(crate) fn words(error: &postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(said) => said.message().to_owned(),
-        None => std::error::Error::source(error).map_or_else(|| error.to_string(), |source| source.to_string()),
-    }
 }
 
 /// Reads settings and counters; `origin` is what the report calls the server.

@@ -4,11 +4,8 @@
 
 use serde::Serialize;
 
-use super::{
-    evidence::Evidence,
-    quantity::{Dimension, Quantity, Unit},
-    rule::SettingContext,
-};
+use super::{evidence::Evidence, rule::SettingContext};
+use crate::quantity::{Dimension, Quantity, Unit};
 
 /// The settings of one server at one time.
 #[derive(Debug, Clone, Default)]

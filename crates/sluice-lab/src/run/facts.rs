@@ -1,8 +1,8 @@
 //! What a server is, from itself: version, settings that were changed, size, and how warm its cache is.
 
-use postgres::{Client, Config, NoTls};
+use postgres::Client;
 
-use crate::{result::Server, target::Kind};
+use crate::{connect::Access, result::Server, target::Kind};
 
 const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
     WHERE source NOT IN ('default', 'override', 'client', 'session') \
@@ -12,8 +12,8 @@ const WARM: &str = "SELECT 100.0 * count(*) * current_setting('block_size')::int
     FROM pg_buffercache \
     WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-pub(super) fn of(config: &Config, kind: &Kind) -> Result<Server, postgres::Error> {
-    let mut client = config.connect(NoTls)?;
+pub(super) fn of(access: &Access, kind: &Kind) -> Result<Server, postgres::Error> {
+    let mut client = access.connect()?;
     let mut versions = vec![client.query_one("SELECT version()", &[])?.get(0)];
     let gate = client.query_opt("SELECT extversion FROM pg_extension WHERE extname = 'sluice'", &[])?;
     versions.extend(gate.map(|row| format!("sluice {} (extension)", row.get::<_, String>(0))));
@@ -34,12 +34,11 @@ fn reached(kind: &Kind) -> String {
         Kind::Pool | Kind::PgBouncer => {
             format!("by TCP over loopback through the pool, with {} server connections", crate::target::POOL_SIZE)
         }
-        Kind::Dsn(config, _) => format!("by its DSN, at {:?}", config.get_hosts()),
+        Kind::Dsn(dsn, _) => format!("by its DSN: {dsn}"),
     }
 }
 
 fn warm_percent(client: &mut Client) -> Option<f64> {
-    client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache").ok()?;
     let rows = client.simple_query(WARM).ok()?;
     rows.iter().find_map(|message| match message {
         postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),

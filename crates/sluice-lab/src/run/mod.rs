@@ -12,17 +12,18 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
-use postgres::NoTls;
 use sluice_instance::Class;
 
-pub use self::progress::{Progress, Silent};
+pub use self::progress::Progress;
 use self::turn::Ground;
 use crate::{
+    clock,
+    connect::Dsn,
     error::Error,
-    machine,
+    machine::{self, Probe},
     plan::{Plan, PlannedTurn},
     process::{self, Interrupt},
     result::{FORMAT, Machine, Measured, Outcome, RunResult, ScenarioSummary, Turn},
@@ -58,8 +59,8 @@ struct Run<'a> {
     pgbench: PathBuf,
     server: Option<Server>,
     result: RunResult,
-    /// Databases of others that hold their tables.
-    filled: BTreeSet<String>,
+    /// Databases of others that hold their tables: the target's name, and the mark of the tables.
+    filled: BTreeSet<(String, String)>,
 }
 
 /// Takes all turns. An error is one of the laboratory's own, before the first turn; later ones are in the result.
@@ -94,7 +95,8 @@ impl<'a> Run<'a> {
         };
         if server.is_some() {
             order.progress.step("probing the disk");
-            machine.disk = Some(machine::probe_disk(&scratch));
+            let how = if plan.choices.brief { Probe::Brief } else { Probe::Short };
+            machine.disk = Some(machine::probe_disk(&scratch, how));
         }
         machine.loopback_round_trip_us = machine::loopback_round_trip_us();
         let result = match &order.earlier {
@@ -150,7 +152,7 @@ impl<'a> Run<'a> {
         let mut measured = self.measure(turn, &Settings::new(), plan.class)?;
         if plan.choices.confirm && target.is_own() {
             for without in confirm::to_be_taken_away(&measured.stalls, plan.class) {
-                self.order.progress.report(&format!("again, with {}", without.describe()));
+                self.order.progress.step(&format!("it stalled: the same again, with {}", without.describe()));
                 let again = self.measure(turn, &without.settings, without.class(plan.class))?;
                 let seconds = (measured.figures.seconds, again.figures.seconds);
                 confirm::note(&mut measured.stalls, &without, seconds.0, &again.stalls, seconds.1);
@@ -165,8 +167,8 @@ impl<'a> Run<'a> {
         let target = &plan.targets[turn.target];
         let tables = plan.tables(turn);
         let database = match &target.kind {
-            Kind::Dsn(config, dsn) => {
-                self.fill_foreign(&target.name, config, dsn, &tables)?;
+            Kind::Dsn(dsn, text) => {
+                self.fill_foreign(&target.name, dsn, text, &tables)?;
                 String::new()
             }
             _ => self.prepare_own(turn, &tables, besides, class)?,
@@ -210,12 +212,13 @@ impl<'a> Run<'a> {
 
     /// Fills a database of somebody else's, unless it holds these tables from an earlier run. A database that holds
     /// anything else is left alone.
-    fn fill_foreign(&mut self, name: &str, config: &postgres::Config, dsn: &str, tables: &Tables) -> Result<(), Error> {
+    fn fill_foreign(&mut self, name: &str, dsn: &Dsn, text: &str, tables: &Tables) -> Result<(), Error> {
         let (mark, bin) = (format!("{tables:?}"), self.pgbench.parent().unwrap_or(Path::new("")).to_owned());
-        if self.filled.contains(&format!("{name} {mark}")) {
+        let key = (name.to_owned(), mark.clone());
+        if self.filled.contains(&key) {
             return Ok(());
         }
-        let mut client = config.connect(NoTls).map_err(Error::sql(format!("connect to target {name}")))?;
+        let mut client = dsn.connect().map_err(|error| Error::Server(format!("target {name}: {error}")))?;
         let ask = "look for tables in the target's database";
         let query = "SELECT obj_description(to_regclass($1)), \
                      (SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema'))";
@@ -228,14 +231,13 @@ impl<'a> Run<'a> {
                      name an empty database in its DSN"
                 )));
             }
-            let endpoint = crate::pgbench::Endpoint { conninfo: dsn.to_owned(), password: None };
+            let endpoint = crate::pgbench::Endpoint { conninfo: text.to_owned(), password: None };
             server::fill(&bin, &endpoint, tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
             let marked = format!("CREATE TABLE {MARK} (); COMMENT ON TABLE {MARK} IS '{}'", mark.replace('\'', "''"));
             client.batch_execute(&marked).map_err(Error::sql("mark the target's database as filled"))?;
-            // Only superusers may; without it the cache is as warm as it is.
-            let _ = client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm");
+            server::add_extensions(&mut client);
         }
-        self.filled.insert(format!("{name} {mark}"));
+        self.filled.insert(key);
         Ok(())
     }
 }
@@ -267,7 +269,7 @@ fn new_result(order: &Order, machine: Machine) -> RunResult {
             data,
         },
         command: order.command.clone(),
-        started_unix_s: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()),
+        started_unix_s: clock::unix_s() as u64,
         cut_short: None,
         machine,
         servers: std::collections::BTreeMap::new(),
@@ -277,9 +279,7 @@ fn new_result(order: &Order, machine: Machine) -> RunResult {
 }
 
 fn check_disk(plan: &Plan, dir: &Path) -> Result<(), Error> {
-    let stat = rustix::fs::statvfs(dir)
-        .map_err(|error| Error::io(format!("look at the disk of {}", dir.display()))(error.into()))?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let free = sluice_instance::free_bytes(dir).map_err(Error::file("look at the disk of", dir))?;
     if plan.targets.iter().all(|target| !target.is_own()) || free >= plan.disk_bytes() {
         return Ok(());
     }

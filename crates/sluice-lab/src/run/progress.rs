@@ -15,13 +15,3 @@ pub trait Progress {
     /// It has ended.
     fn done(&self, label: &str, outcome: &Outcome);
 }
-
-/// Nobody.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn step(&self, _: &str) {}
-    fn turn(&self, _: usize, _: usize, _: &str, _: Duration) {}
-    fn report(&self, _: &str) {}
-    fn done(&self, _: &str, _: &Outcome) {}
-}

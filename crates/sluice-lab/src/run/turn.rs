@@ -1,12 +1,13 @@
 //! One turn: everything as it was for the others, pgbench under the sampler's eyes, and what came of it.
 
-use std::{path::Path, thread, time::Instant};
+use std::{path::Path, time::Instant};
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 use sluice_instance::{Limit, Outcome as Enforcement};
 
 use super::facts;
 use crate::{
+    connect::Access,
     error::Error,
     pgbench::{Endpoint, Moment, Outcome, Pgbench, ScriptReport},
     plan::{Plan, PlannedTurn},
@@ -24,8 +25,6 @@ use crate::{
 const WARM_UP_CLIENTS: u32 = 64;
 /// The share of a turn at each of its ends that trimmed figures leave out.
 const TRIMMED_SHARE: f64 = 0.1;
-/// A script of our own that is not one transaction has no BEGIN; pgbench's statements are counted as sent.
-const STATEMENTS_MIN: f64 = 1.0;
 
 /// What a turn is taken with.
 pub(super) struct Ground<'a> {
@@ -59,8 +58,7 @@ impl Ground<'_> {
     /// Takes it.
     pub(super) fn take(&self) -> Result<Taken, Error> {
         let target = &self.plan.targets[self.turn.target];
-        let config = self.server_config(&target.kind)?;
-        self.reset(&config)?;
+        let access = self.server_access(&target.kind)?;
         let mut pool = match self.server {
             Some(server) => Pool::start(&target.kind, server, self.turn.clients, self.scratch, self.interrupt)?,
             None => None,
@@ -71,11 +69,11 @@ impl Ground<'_> {
             let quiet = Load { rate: None, latency_limit_ms: None, ..load.clone() };
             let clients = self.turn.clients.min(WARM_UP_CLIENTS);
             self.pgbench(&endpoint, &quiet, clients, load.warm_up_seconds).run(|_| ())?;
-            self.reset(&config)?;
         }
+        self.reset(&access)?;
         // Facts about the server are worth a connection, not a turn.
-        let facts = facts::of(&config, &target.kind).ok();
-        let measured = self.measure(&endpoint, &config, pool.as_ref());
+        let facts = facts::of(&access, &target.kind).ok();
+        let measured = self.measure(&endpoint, &access, pool.as_ref());
         if let Some(pool) = &mut pool {
             // Its last words say more than pgbench's.
             pool.check()?;
@@ -84,9 +82,9 @@ impl Ground<'_> {
     }
 
     /// PostgreSQL itself, for the sampler and for what comes before a turn.
-    fn server_config(&self, kind: &Kind) -> Result<postgres::Config, Error> {
+    fn server_access(&self, kind: &Kind) -> Result<Access, Error> {
         match (kind, self.server) {
-            (Kind::Dsn(config, _), _) => Ok((**config).clone()),
+            (Kind::Dsn(dsn, _), _) => Ok(dsn.access().clone()),
             (_, Some(server)) => Ok(server.superuser(self.database)),
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }
@@ -94,15 +92,15 @@ impl Ground<'_> {
 
     fn endpoint(&self, kind: &Kind, pool: Option<&Pool>) -> Result<Endpoint, Error> {
         match (kind, self.server) {
-            (Kind::Dsn(_, dsn), _) => Ok(Endpoint { conninfo: dsn.clone(), password: None }),
+            (Kind::Dsn(_, text), _) => Ok(Endpoint { conninfo: text.clone(), password: None }),
             (_, Some(server)) => server.endpoint(self.database, pool.map(|pool| pool.port)),
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }
     }
 
     /// Brings the tables back to where each turn begins, and into memory.
-    fn reset(&self, config: &postgres::Config) -> Result<(), Error> {
-        let mut client = config.connect(NoTls).map_err(Error::sql("connect to PostgreSQL before a turn"))?;
+    fn reset(&self, access: &Access) -> Result<(), Error> {
+        let mut client = access.connect().map_err(Error::sql("connect to PostgreSQL before a turn"))?;
         let data = &self.plan.scenario.data;
         if !data.reset.is_empty() {
             client.batch_execute(&data.reset).map_err(Error::sql("reset the tables"))?;
@@ -119,33 +117,33 @@ impl Ground<'_> {
         Pgbench {
             program: self.pgbench,
             scripts: &self.plan.variants[self.turn.variant].scripts,
-            variables: &[],
+            variables: vec![("rows".to_owned(), self.plan.tables(self.turn).rows.to_string())],
             load,
             clients,
             seconds,
+            statements: true,
             endpoint,
             scratch: self.scratch,
             interrupt: self.interrupt,
         }
     }
 
-    fn measure(&self, endpoint: &Endpoint, config: &postgres::Config, pool: Option<&Pool>) -> Result<Measured, Error> {
+    fn measure(&self, endpoint: &Endpoint, access: &Access, pool: Option<&Pool>) -> Result<Measured, Error> {
         let load = &self.plan.scenario.load;
         let subject = Subject {
-            config: config.clone(),
+            access: access.clone(),
             postmaster: self.server.and_then(Server::postmaster),
             pool: pool.map(Pool::id),
             data_dir: self.server.map(|server| server.data().to_owned()),
+            log: self.server.map(Server::log),
         };
         let hz = self.plan.choices.sample_hz;
         let sampler = if hz > 0 { Some(Sampler::start(&subject, hz)?) } else { None };
-        let variables = [("rows".to_owned(), self.plan.tables(self.turn).rows.to_string())];
-        let mut pgbench = self.pgbench(endpoint, load, self.turn.clients, load.seconds);
-        pgbench.variables = &variables;
+        let pgbench = self.pgbench(endpoint, load, self.turn.clients, load.seconds);
         let mark = || Mark {
             at: Instant::now(),
-            postgres_s: subject.postmaster.map(proc::tree_cpu_s),
-            pool_s: subject.pool.map(proc::tree_cpu_s),
+            postgres_s: subject.postmaster.map(proc::tree_cpu_exact_s),
+            pool_s: subject.pool.map(proc::tree_cpu_exact_s),
         };
         let (mut first, mut last, mut rss_kb) = (None, None, None);
         let outcome = pgbench.run(|moment| match moment {
@@ -159,6 +157,7 @@ impl Ground<'_> {
                 rss_kb = rss_kb.max(subject.pool.and_then(proc::rss_kb));
                 (self.see)(&format!("{:.0} tps, {:.1} ms", report.tps, report.mean_ms));
             }
+            Moment::Tick => {}
             Moment::Ending => last = Some(mark()),
         });
         let seconds = f64::from(load.seconds);
@@ -168,7 +167,7 @@ impl Ground<'_> {
         let outcome = outcome?;
         let close_s = match self.plan.targets[self.turn.target].is_pool() {
             true => None,
-            false => server::wait_closed(config, outcome.told_to_end, self.interrupt)?,
+            false => server::wait_closed(access, outcome.told_to_end, self.interrupt)?,
         };
         let mut measured = assemble(&outcome, samples, pgbench.command_line());
         measured.figures.close_s = close_s;
@@ -184,13 +183,12 @@ impl Ground<'_> {
 
 /// What the rules of stalls may know: a limit counts if it is enforced.
 fn circumstances(server: Option<&Server>) -> stall::Circumstances {
-    let cores = thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     let class = server.map(Server::class).unwrap_or_default();
     let iops_max = class.outcomes.iter().find_map(|(limit, outcome)| match (limit, outcome) {
         (Limit::Iops(iops), Enforcement::Enforced(_)) => Some(f64::from(iops.per_second())),
         _ => None,
     });
-    stall::Circumstances { iops_max, cores }
+    stall::Circumstances { iops_max, cores: f64::from(proc::cores()) }
 }
 
 /// Reads relations into shared buffers; those that can't be are read as queries find them.
@@ -215,7 +213,7 @@ fn assemble(outcome: &Outcome, samples: Samples, command: String) -> Measured {
         transactions: summary.transactions,
         tps: summary.tps,
         tps_trimmed: trimmed(&seconds),
-        qps: statements.filter(|count| *count >= STATEMENTS_MIN).map(|count| count * summary.tps),
+        qps: statements.filter(|count| *count > 0.0).map(|count| count * summary.tps),
         mean_ms: summary.mean_ms,
         stddev_ms: summary.stddev_ms,
         p50_ms: quantile(0.5),

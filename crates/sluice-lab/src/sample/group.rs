@@ -1,12 +1,13 @@
 //! The control group of a server: how often it was throttled, and what it read and wrote.
 //!
-//! Version 2 and version 1 of the kernel's control groups, whichever holds the process. The root group has no limits,
-//! so there is nothing to tell of it. Reads only.
+//! Version 2 and version 1 of the kernel's control groups, whichever holds the process. Reads only.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+
+use sluice_instance::{Controller, GroupDir, Hierarchies};
 
 use super::{Value, metrics};
 
@@ -30,21 +31,18 @@ enum IoFile {
 }
 
 impl Group {
-    /// The group of a process, if it is not the root's.
+    /// The group of a process, if it has one of its own.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        Self::find(&groups, &mounts)
+        Self::within(&Hierarchies::of(pid))
     }
 
-    fn find(groups: &str, mounts: &str) -> Option<Self> {
-        let v2 = directory(groups, mounts, None);
-        let v1 = |controller: &str| directory(groups, mounts, Some(controller));
-        let cpu_stat = v1("cpu").or_else(|| v2.clone()).map(|dir| dir.join("cpu.stat"));
-        let io = match v1("blkio") {
-            Some(dir) => Some(IoFile::V1(dir.join("blkio.throttle.io_serviced"))),
-            None => v2.map(|dir| IoFile::V2(dir.join("io.stat"))),
-        };
+    fn within(hierarchies: &Hierarchies) -> Option<Self> {
+        let cpu_stat =
+            hierarchies.own(Controller::Cpu).map(|(GroupDir::V1(dir) | GroupDir::V2(dir))| dir.join("cpu.stat"));
+        let io = hierarchies.own(Controller::Io).map(|group| match group {
+            GroupDir::V1(dir) => IoFile::V1(dir.join("blkio.throttle.io_serviced")),
+            GroupDir::V2(dir) => IoFile::V2(dir.join("io.stat")),
+        });
         (cpu_stat.is_some() || io.is_some()).then_some(Self { cpu_stat, io })
     }
 
@@ -72,29 +70,6 @@ impl Group {
     }
 }
 
-/// A controller's directory for the process's group; `None` as a controller is the unified hierarchy.
-fn directory(groups: &str, mounts: &str, controller: Option<&str>) -> Option<PathBuf> {
-    let path = groups.lines().find_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        let is_meant = controller.map_or(controllers.is_empty(), |wanted| controllers.split(',').any(|c| c == wanted));
-        is_meant.then_some(path)
-    })?;
-    if path == "/" {
-        return None;
-    }
-    let mount = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
-        let is_meant = match controller {
-            None => kind == "cgroup2",
-            Some(wanted) => kind == "cgroup" && options.split(',').any(|option| option == wanted),
-        };
-        is_meant.then_some(place)
-    })?;
-    Some(Path::new(mount).join(path.trim_start_matches('/')))
-}
-
 fn requests_v2(text: &str) -> (f64, f64) {
     let sum =
         |key: &str| text.split_ascii_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<f64>().ok()).sum();
@@ -116,24 +91,23 @@ fn requests_v1(text: &str) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    const MOUNTS_V1: &str = "cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n\
-                             cgroup /sys/fs/cgroup/blkio cgroup rw,relatime,blkio 0 0\n\
-                             cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
-
     #[test]
     fn groups_of_version_1() {
-        let groups = "9:name=systemd:/\n7:blkio:/sluice-1\n2:cpuacct:/\n1:cpu:/sluice-1\n0::/\n";
-        let group = Group::find(groups, MOUNTS_V1).unwrap();
+        let mounts = "1 2 0:3 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      1 2 0:4 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n\
+                      1 2 0:5 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let of = |groups: &str| Group::within(&Hierarchies::parse(mounts, groups));
+        let group = of("7:blkio:/sluice-1\n1:cpu:/sluice-1\n0::/\n").unwrap();
         assert_eq!(group.cpu_stat, Some("/sys/fs/cgroup/cpu/sluice-1/cpu.stat".into()));
         let file = "/sys/fs/cgroup/blkio/sluice-1/blkio.throttle.io_serviced";
         assert_eq!(group.io, Some(IoFile::V1(file.into())));
-        assert_eq!(Group::find("1:cpu:/\n0::/\n", MOUNTS_V1), None);
+        assert_eq!(of("1:cpu:/\n0::/\n"), None);
     }
 
     #[test]
     fn groups_of_version_2() {
-        let mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
-        let group = Group::find("0::/user.slice/sluice\n", mounts).unwrap();
+        let mounts = "1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let group = Group::within(&Hierarchies::parse(mounts, "0::/user.slice/sluice\n")).unwrap();
         assert_eq!(group.cpu_stat, Some("/sys/fs/cgroup/user.slice/sluice/cpu.stat".into()));
         assert_eq!(group.io, Some(IoFile::V2("/sys/fs/cgroup/user.slice/sluice/io.stat".into())));
     }

@@ -1,6 +1,8 @@
 //! What the kernel tells of the machine: `/proc/stat`, `diskstats`, `meminfo`, `pressure`, and processes.
 
-use std::{fs, os::unix::fs::MetadataExt, path::Path, time::Instant};
+use std::{fs, time::Instant};
+
+use sluice_instance::Disk;
 
 use super::{Rates, Subject, Value, group::Group, metrics};
 use crate::proc;
@@ -31,8 +33,8 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(subject: &Subject, backend: Option<u32>) -> Self {
-        let device = subject.data_dir.as_deref().and_then(device);
-        let disk = device.filter(|device| disk_line(&read("/proc/diskstats"), device).is_some());
+        let disk = subject.data_dir.as_deref().and_then(|dir| Disk::below(dir).ok()).map(|disk| disk.to_string());
+        let disk = disk.filter(|disk| disk_line(&read("/proc/diskstats"), disk).is_some());
         let group = subject.postmaster.and_then(Group::of);
         let mut missing = Vec::new();
         if subject.postmaster.is_none() {
@@ -44,7 +46,7 @@ impl Host {
             missing.push("pressure: this kernel has no /proc/pressure (CONFIG_PSI)".to_owned());
         }
         Self {
-            cores: std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64),
+            cores: f64::from(proc::cores()),
             postmaster: subject.postmaster,
             pool: subject.pool,
             backend: backend.filter(|_| subject.postmaster.is_some()),
@@ -164,12 +166,6 @@ fn cpu_counters(stat: &str) -> Vec<Value> {
     let fields: Vec<f64> = line.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect();
     let sum = |places: &[usize]| places.iter().filter_map(|place| fields.get(*place)).sum();
     CPU_COLUMNS.iter().map(|(column, places)| ((*column).to_owned(), sum(places))).collect()
-}
-
-/// `8:0` for the device that holds a directory.
-fn device(dir: &Path) -> Option<String> {
-    let device = fs::metadata(dir).ok()?.dev();
-    Some(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
 }
 
 /// The fields behind a device's name.

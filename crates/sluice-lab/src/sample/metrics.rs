@@ -18,10 +18,13 @@ columns! {
     IDLE_IN_TRANSACTION = "sessions.idle_in_transaction", "sessions idle in a transaction", "sessions", "pg_stat_activity";
     BLOCKED = "locks.waiting", "lock requests not granted", "requests", "pg_locks";
     AUTOVACUUM = "autovacuum.workers", "autovacuum workers", "workers", "pg_stat_activity";
-    CHECKPOINT = "checkpoint.running", "a checkpoint runs", "0 or 1", "pg_stat_activity (the checkpointer's wait event)";
+    CHECKPOINT = "checkpoint.running", "a checkpoint runs", "0 or 1", "the server's log, else pg_stat_activity (the checkpointer's wait event)";
     CHECKPOINT_BUFFERS = "checkpoint.buffers_per_s", "buffers written by checkpoints", "1/s", "pg_stat_bgwriter, pg_stat_checkpointer";
     CLEANED_BUFFERS = "bgwriter.buffers_per_s", "buffers written by the background writer", "1/s", "pg_stat_bgwriter";
     BACKEND_BUFFERS = "backend.buffers_per_s", "buffers written by sessions", "1/s", "pg_stat_bgwriter, pg_stat_io";
+    SESSION_SYNCS = "backend.syncs_per_s", "files synced by sessions", "1/s", "pg_stat_bgwriter, pg_stat_io";
+    VACUUM_READS = "vacuum.reads_per_s", "blocks read by vacuums", "1/s", "pg_stat_io";
+    VACUUM_WRITES = "vacuum.writes_per_s", "blocks written by vacuums", "1/s", "pg_stat_io";
     COMMITS = "db.commits_per_s", "commits", "1/s", "pg_stat_database";
     ROLLBACKS = "db.rollbacks_per_s", "rollbacks", "1/s", "pg_stat_database";
     BLOCKS_READ = "db.blocks_read_per_s", "blocks read from outside shared buffers", "1/s", "pg_stat_database";

@@ -6,20 +6,30 @@
 
 mod group;
 mod host;
+mod log;
 pub mod metrics;
 mod postgres;
 
 use std::{
+    iter,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
-use self::{host::Host, postgres::Server};
-use crate::{error::Error, proc, result::Samples};
+pub use self::log::LINE_PREFIX;
+use self::{host::Host, log::Log, postgres::Server};
+use crate::{
+    clock,
+    connect::Access,
+    error::Error,
+    proc,
+    result::{Checkpoint, Samples},
+};
 
 /// How often at most.
 pub const HZ_MAX: u32 = 10;
@@ -30,19 +40,22 @@ const END_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// How to connect to PostgreSQL itself, as somebody who may see all sessions.
-    pub config: ::postgres::Config,
+    pub access: Access,
     /// The postmaster, if it runs on this machine.
     pub postmaster: Option<u32>,
     /// The pool before it, likewise.
     pub pool: Option<u32>,
     /// Where the data are, for the disk below.
-    pub data_dir: Option<std::path::PathBuf>,
+    pub data_dir: Option<PathBuf>,
+    /// The server's log, whose lines begin as [`LINE_PREFIX`] says.
+    pub log: Option<PathBuf>,
 }
 
 /// A running sampler.
 pub struct Sampler {
     shared: Arc<Shared>,
     thread: JoinHandle<Recording>,
+    log: Option<Log>,
 }
 
 #[derive(Default)]
@@ -67,7 +80,9 @@ struct Recording {
 impl Sampler {
     /// Connects, and begins.
     pub fn start(subject: &Subject, hz: u32) -> Result<Self, Error> {
-        let server = Server::connect(&subject.config)?;
+        let server = Server::connect(&subject.access)?;
+        let log = subject.log.as_deref().map(Log::from_now).transpose();
+        let log = log.map_err(Error::io("open the server's log"))?;
         let host = Host::new(subject, server.backend_pid());
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -76,7 +91,7 @@ impl Sampler {
             .name("sampler".to_owned())
             .spawn(move || record(server, host, &of_thread, every))
             .map_err(Error::io("start the sampler's thread"))?;
-        Ok(Self { shared, thread })
+        Ok(Self { shared, thread, log })
     }
 
     /// Tells it whom the load comes from.
@@ -85,7 +100,7 @@ impl Sampler {
     }
 
     /// Ends it, and puts what it saw on the axis of a turn that began at `begin_unix_s` and lasted for `seconds`.
-    /// Returns also the share of one processor that it took, its backend's included, in percent of all processors.
+    /// Returns also the processor time that it took, its backend's included, in percent of all processors'.
     pub fn finish(self, begin_unix_s: f64, seconds: f64) -> (Samples, Option<f64>) {
         self.shared.stop.store(true, Ordering::Relaxed);
         let end = Instant::now() + END_MAX;
@@ -96,11 +111,17 @@ impl Sampler {
             let missing = vec!["all samples: the server did not answer the sampler".to_owned()];
             return (Samples { missing, ..Samples::default() }, None);
         }
+        let checkpoints = self.log.as_ref().map(Log::checkpoints);
         // A panic was reported by its thread.
         let recording = self.thread.join().unwrap_or_default();
-        let cores = thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-        let percent = 100.0 * recording.own_cpu_s / recording.elapsed_s.max(0.001) / cores;
-        (recording.on_axis(begin_unix_s, seconds), Some(percent))
+        let percent = 100.0 * recording.own_cpu_s / recording.elapsed_s.max(0.001) / f64::from(proc::cores());
+        let mut samples = recording.on_axis(begin_unix_s, seconds);
+        match checkpoints {
+            Some(Ok(checkpoints)) => put_checkpoints(&mut samples, checkpoints, begin_unix_s, seconds),
+            Some(Err(error)) => samples.missing.push(format!("checkpoints from the server's log: {error}")),
+            None => samples.missing.push("checkpoints from the server's log: it is not ours to read".to_owned()),
+        }
+        (samples, Some(percent))
     }
 }
 
@@ -113,9 +134,9 @@ impl Recording {
             if t_s <= 0.05 || t_s > seconds + 0.5 {
                 continue;
             }
-            samples.t_s.push((t_s * 1000.0).round() / 1000.0);
+            samples.t_s.push(round(t_s));
             for (column, value) in values {
-                samples.put(&column, (value * 1000.0).round() / 1000.0);
+                samples.put(&column, round(value));
             }
         }
         samples.even_out();
@@ -144,7 +165,7 @@ fn record(mut server: Server, mut host: Host, shared: &Shared, every: Duration) 
         }
         let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
         values.extend(host.sample(at, pgbench));
-        recording.moments.push((unix_s(), values));
+        recording.moments.push((clock::unix_s(), values));
         next += every;
         while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
             thread::sleep((next - Instant::now()).min(Duration::from_millis(50)));
@@ -158,8 +179,24 @@ fn record(mut server: Server, mut host: Host, shared: &Shared, every: Duration) 
     recording
 }
 
-fn unix_s() -> f64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
+/// The log's checkpoints on the turn's axis. They say better than any look when one was under way.
+fn put_checkpoints(samples: &mut Samples, checkpoints: Vec<Checkpoint>, begin_unix_s: f64, seconds: f64) {
+    let on_axis = |checkpoint: Checkpoint| Checkpoint {
+        from_s: round(checkpoint.from_s - begin_unix_s),
+        to_s: checkpoint.to_s.map(|to_s| round(to_s - begin_unix_s)),
+        ..checkpoint
+    };
+    samples.checkpoints = checkpoints.into_iter().map(on_axis).filter(|one| one.overlaps(0.0, seconds)).collect();
+    let runs = |(before_s, t_s): (f64, f64)| samples.checkpoints.iter().any(|one| one.overlaps(before_s, t_s));
+    let moments = samples.t_s.iter().copied();
+    let spans = iter::once(0.0).chain(moments.clone()).zip(moments);
+    let column = spans.map(|span| Some(f64::from(u8::from(runs(span))))).collect();
+    samples.columns.insert(metrics::CHECKPOINT.to_owned(), column);
+}
+
+/// To the millisecond.
+fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 /// Turns counters into rates between two looks.
@@ -217,6 +254,16 @@ mod tests {
         assert_eq!((rise.rate("a"), rise.of("a"), rise.rate("b")), (Some(3.0), Some(6.0), None));
         let reset = rates.rise(begin + Duration::from_secs(3), look(1.0)).unwrap();
         assert_eq!(reset.rate("a"), None);
+    }
+
+    #[test]
+    fn checkpoints_of_the_log_are_put_on_the_axis() {
+        let mut samples = Samples { t_s: vec![1.0, 2.0, 3.0, 4.0], ..Samples::default() };
+        let checkpoint = |from_s: f64, to_s: Option<f64>| Checkpoint { from_s, to_s, ..Checkpoint::default() };
+        let told = vec![checkpoint(90.0, Some(95.0)), checkpoint(101.2, Some(101.9)), checkpoint(103.5, None)];
+        put_checkpoints(&mut samples, told, 100.0, 4.0);
+        assert_eq!(samples.checkpoints, [checkpoint(1.2, Some(1.9)), checkpoint(3.5, None)]);
+        assert_eq!(samples.columns[metrics::CHECKPOINT], [0.0, 1.0, 0.0, 1.0].map(Some));
     }
 
     #[test]

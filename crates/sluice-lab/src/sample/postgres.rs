@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use ::postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use ::postgres::{Client, SimpleQueryMessage};
 
 use super::{Rates, Value, metrics};
-use crate::{error::Error, pgbench};
+use crate::{connect::Access, error::Error, pgbench};
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// A look that takes longer is given up; the next one may do better.
@@ -36,10 +36,11 @@ struct Abilities {
 }
 
 impl Server {
-    pub(super) fn connect(config: &Config) -> Result<Self, Error> {
-        let mut config = config.clone();
-        config.connect_timeout(CONNECT_MAX).application_name("sluice-lab sampler");
-        let mut client = config.connect(NoTls).map_err(Error::sql("connect the sampler to PostgreSQL"))?;
+    pub(super) fn connect(access: &Access) -> Result<Self, Error> {
+        let mut client = access
+            .named("sluice-lab sampler", CONNECT_MAX)
+            .connect()
+            .map_err(Error::sql("connect the sampler to PostgreSQL"))?;
         let look = "look at the server for the sampler";
         client.batch_execute(STATEMENT_MAX).map_err(Error::sql(look))?;
         let abilities = abilities(&mut client).map_err(Error::sql(look))?;
@@ -71,6 +72,9 @@ impl Server {
             metrics::CHECKPOINT_BUFFERS,
             metrics::CLEANED_BUFFERS,
             metrics::BACKEND_BUFFERS,
+            metrics::SESSION_SYNCS,
+            metrics::VACUUM_READS,
+            metrics::VACUUM_WRITES,
             metrics::COMMITS,
             metrics::ROLLBACKS,
             metrics::BLOCKS_READ,
@@ -103,6 +107,9 @@ impl Abilities {
         }
         if self.version_num < 140_000 {
             missing.push("full-page images: pg_stat_wal exists from PostgreSQL 14 on".to_owned());
+        }
+        if self.version_num < 160_000 {
+            missing.push("blocks that vacuums read and write: pg_stat_io exists from PostgreSQL 16 on".to_owned());
         }
         if self.is_standby {
             missing.push("WAL written: the server is a standby".to_owned());
@@ -172,13 +179,21 @@ fn counters(abilities: &Abilities) -> String {
     ];
     if abilities.version_num >= 170_000 {
         parts.push("SELECT 'checkpoint.buffers_per_s', buffers_written FROM pg_stat_checkpointer");
-        parts.push(
-            "SELECT 'backend.buffers_per_s', sum(writes) FROM pg_stat_io \
-             WHERE backend_type = 'client backend' AND object = 'relation'",
-        );
     } else {
         parts.push("SELECT 'checkpoint.buffers_per_s', buffers_checkpoint FROM pg_stat_bgwriter");
+    }
+    if abilities.version_num >= 160_000 {
+        parts.extend([
+            "SELECT 'backend.buffers_per_s', sum(writes) FROM pg_stat_io \
+             WHERE backend_type = 'client backend' AND object = 'relation'",
+            "SELECT 'backend.syncs_per_s', sum(fsyncs) FROM pg_stat_io \
+             WHERE backend_type = 'client backend' AND object = 'relation'",
+            "SELECT 'vacuum.reads_per_s', sum(reads) FROM pg_stat_io WHERE context = 'vacuum'",
+            "SELECT 'vacuum.writes_per_s', sum(writes) FROM pg_stat_io WHERE context = 'vacuum'",
+        ]);
+    } else {
         parts.push("SELECT 'backend.buffers_per_s', buffers_backend FROM pg_stat_bgwriter");
+        parts.push("SELECT 'backend.syncs_per_s', buffers_backend_fsync FROM pg_stat_bgwriter");
     }
     if abilities.version_num >= 140_000 {
         parts.push("SELECT 'wal.images_per_s', wal_fpi FROM pg_stat_wal");

@@ -253,7 +253,7 @@ impl Scenario {
         let Brief { rows, clients, seconds } = self.brief.clone();
         Self {
             data: Data { size: Size::Rows(rows), ..self.data },
-            load: Load { clients, seconds, warm_up_seconds: 0, ..self.load },
+            load: Load { clients, seconds, warm_up_seconds: self.load.warm_up_seconds.min(1), ..self.load },
             turns: 1,
             ..self
         }

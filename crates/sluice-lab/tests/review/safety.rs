@@ -2,7 +2,10 @@
 //! than there is.
 
 use sluice_instance::Tuning;
-use sluice_lab::review::{Disk, Instance, Level, NEVER, Quantity, Report, Snapshot, Status, Workload};
+use sluice_lab::{
+    quantity::{Quantity, Unit},
+    review::{Disk, Instance, Level, NEVER, Report, Snapshot, Status, Workload},
+};
 use sluice_testkit::{TestServer, Version, versions};
 
 use crate::{GIB, MIB, instance, reviewed, snapshot_of};
@@ -72,7 +75,7 @@ fn check_limits(snapshot: &Snapshot, name: &str, value: &str, instance: &Instanc
 fn check_memory(report: &Report, instance: &Instance) {
     let bytes = |name: &str| {
         let row = report.rows.iter().find(|row| row.name == name).unwrap();
-        Quantity::parse(&row.recommended, sluice_lab::review::Unit::PLAIN).unwrap().amount
+        Quantity::parse(&row.recommended, Unit::PLAIN).unwrap().amount
     };
     let connections = f64::from(instance.connections.unwrap());
     let shared = bytes("shared_buffers");

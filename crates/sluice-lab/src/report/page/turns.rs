@@ -3,13 +3,14 @@
 use super::super::{
     chart::{Band, Caption, Key, Layer, Line, Lines, Stack, lines, stack},
     html::Html,
-    number::{clients, figure},
+    number::{clients, figure, trimmed},
     outline::{Load, Outline},
     stalls::{causes, span},
+    tables::{Cell, Heading, Table},
 };
 use super::charts::keys;
 use crate::{
-    result::{Measured, Second, Turn},
+    result::{Checkpoint, Measured, Second, Turn},
     sample::metrics,
 };
 
@@ -88,6 +89,7 @@ fn panels(outline: &Outline<'_>, load: Load<'_>) -> Html {
                 html.leaf("span", &[("class", &"unit")], about);
             });
             html.element("div", &[("class", &"charts")], |html| panel(html, outline, turn, measured));
+            html.push(&checkpoints(measured));
         });
     }
     html
@@ -234,6 +236,38 @@ fn sampled(measured: &Measured, (title, unit, columns): &Sampled, bands: &[Band]
     let description = format!("Over time: {}.", names.join(", "));
     let caption = caption(title, unit, description, keys);
     lines(&Lines { caption, end_s: end_s(measured), is_log: false, lines: series, bands: bands.to_vec() })
+}
+
+/// What the server's log says of its checkpoints.
+fn checkpoints(measured: &Measured) -> Html {
+    let mut html = Html::default();
+    let row = |one: &Checkpoint| {
+        let end = one.to_s.map_or_else(|| "behind the turn's end".to_owned(), |to_s| trimmed(to_s, 1));
+        vec![
+            Cell::Text(one.reason.clone()),
+            Cell::Number(trimmed(one.from_s, 1)),
+            Cell::Number(end),
+            Cell::figure(one.buffers.map(|buffers| buffers as f64)),
+            Cell::figure(one.write_s),
+            Cell::figure(one.sync_s),
+            Cell::figure(one.longest_sync_s),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = measured.samples.checkpoints.iter().map(row).collect();
+    if rows.is_empty() {
+        return html;
+    }
+    let head = [
+        ("checkpoint", ""),
+        ("from", "s"),
+        ("to", "s"),
+        ("buffers written", ""),
+        ("writing", "s"),
+        ("syncing", "s"),
+        ("longest sync of a file", "s"),
+    ];
+    html.push(&Table { head: head.map(|(title, unit)| Heading::new(title, unit)).into(), rows }.html());
+    html
 }
 
 fn caption(title: &str, unit: &str, description: String, keys: Vec<Key>) -> Caption {

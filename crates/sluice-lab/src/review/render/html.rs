@@ -5,7 +5,10 @@
 use std::fmt::Write;
 
 use super::{remark_words, shown};
-use crate::review::report::{Report, Row, Status};
+use crate::{
+    report::html::escaped,
+    review::report::{Report, Row, Status},
+};
 
 const STYLE: &str = include_str!("report.css");
 
@@ -89,31 +92,5 @@ fn class(status: Status) -> &'static str {
         Status::Needs => "needs",
         Status::Fine | Status::Leave => "fine",
         Status::Foreign | Status::Removed | Status::Unknown => "other",
-    }
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_from_outside_stay_words() {
-        assert_eq!(escaped("<script>\"a\" & 'b'\u{1}"), "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39; ");
     }
 }
