@@ -20,7 +20,10 @@ impl Without {
     /// None for causes that nothing here takes away: locks, clients, other processes.
     pub(super) fn of(cause: Cause) -> Option<Self> {
         let rows: &[(&str, &str)] = match cause {
-            Cause::CheckpointWrites => &[("checkpoint_timeout", "1d"), ("max_wal_size", "64GB")],
+            // Without checkpoints no segment of the log is used again; new ones are not to be filled with zeros.
+            Cause::CheckpointWrites => {
+                &[("checkpoint_timeout", "1d"), ("max_wal_size", "64GB"), ("wal_init_zero", "off")]
+            }
             Cause::FullPageImages => &[("full_page_writes", "off")],
             Cause::WalSync => &[("synchronous_commit", "off"), ("fsync", "off")],
             Cause::ReplicaWaits => &[("synchronous_standby_names", "")],
@@ -55,6 +58,13 @@ impl Without {
 
 /// The causes of these stalls that can be taken away, the strongest first, each once.
 pub(super) fn to_be_taken_away(stalls: &[Stall], class: Class) -> Vec<Without> {
+    let causes = strongest(stalls);
+    let has_limit = |without: &Without| without.class(class) != class || !without.settings.is_empty();
+    causes.into_iter().filter_map(|(cause, _)| Without::of(cause)).filter(has_limit).collect()
+}
+
+/// What explains these stalls, the strongest first, each once.
+fn strongest(stalls: &[Stall]) -> Vec<(Cause, f64)> {
     let mut causes: Vec<(Cause, f64)> = Vec::new();
     for finding in stalls.iter().flat_map(|stall| &stall.findings) {
         match causes.iter_mut().find(|(cause, _)| *cause == finding.cause) {
@@ -63,8 +73,7 @@ pub(super) fn to_be_taken_away(stalls: &[Stall], class: Class) -> Vec<Without> {
         }
     }
     causes.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let has_limit = |without: &Without| without.class(class) != class || !without.settings.is_empty();
-    causes.into_iter().filter_map(|(cause, _)| Without::of(cause)).filter(has_limit).collect()
+    causes
 }
 
 /// Notes what a run without the cause has shown.
@@ -79,6 +88,7 @@ pub(super) fn note(stalls: &mut [Stall], without: &Without, seconds_before: f64,
         without: without.describe(),
         stalled_before,
         stalled_after,
+        causes_after: strongest(after).into_iter().map(|(cause, _)| cause).collect(),
     };
     for finding in stalls.iter_mut().flat_map(|stall| &mut stall.findings) {
         if finding.cause == without.cause {

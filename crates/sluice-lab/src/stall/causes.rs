@@ -5,7 +5,10 @@
 //! Rules know nothing of each other; several may be right, as when a checkpoint's writes use up an I/O limit.
 
 use super::{Cause, Evidence, Finding, Stall};
-use crate::{result::Samples, sample::metrics};
+use crate::{
+    result::{Checkpoint, Samples},
+    sample::metrics,
+};
 
 /// What a rule may know besides the samples.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,8 +23,16 @@ pub struct Circumstances {
 const WAIT_SHARE_MIN: f64 = 0.4;
 /// How many times as large inside as outside a share has to be.
 const TIMES_OUTSIDE: f64 = 2.0;
+/// What sessions wait for explains less than a limit that stops them all the same.
+const WAITS_STRENGTH: f64 = 0.9;
+/// A limit that is used up.
+const LIMIT_STRENGTH: f64 = 0.95;
+/// How many times as many sessions.
+const SESSIONS_TIMES: f64 = 3.0;
 /// Full-page images a commit, inside against outside.
-const IMAGES_TIMES: f64 = 3.0;
+const IMAGES_TIMES: f64 = 2.0;
+/// Bytes of log a commit, likewise.
+const BYTES_TIMES: f64 = 1.5;
 /// Of an I/O limit, as used up.
 const CAP_SHARE: f64 = 0.85;
 /// A disk that is busy for so much of the time has no requests to spare, in percent.
@@ -107,6 +118,15 @@ impl View<'_> {
         Some(Pair { inside: self.inside(column)?, outside: self.outside(column) })
     }
 
+    /// A rate by commit, over the whole stall: single moments may have none.
+    fn per_commit(&self, column: &str, unit: f64) -> Option<Pair> {
+        let of = |mean: &dyn Fn(&str) -> Option<f64>| {
+            let commits = mean(metrics::COMMITS).filter(|commits| *commits > 0.0)?;
+            Some(mean(column)? * unit / commits)
+        };
+        Some(Pair { inside: of(&|column| self.inside(column))?, outside: of(&|column| self.outside(column)) })
+    }
+
     /// The share of active sessions that these columns count. A column that is missing counted none.
     fn share_of_active(&self, columns: &[&str]) -> Option<Pair> {
         let of = |mean: &dyn Fn(&str) -> Option<f64>| {
@@ -149,16 +169,46 @@ impl View<'_> {
         columns.iter().filter_map(evidence).collect()
     }
 
+    /// What the log says of checkpoints that were under way.
+    fn checkpoints(&self) -> Vec<Evidence> {
+        let inside = |one: &&Checkpoint| one.overlaps(self.stall.from_s, self.stall.to_s);
+        let evidence = |one: &Checkpoint| {
+            let what = format!("buffers written by the checkpoint of second {:.0} ({})", one.from_s, one.reason);
+            Some(Evidence { what, unit: "buffers".to_owned(), inside: one.buffers? as f64, outside: None })
+        };
+        self.samples.checkpoints.iter().filter(inside).filter_map(evidence).collect()
+    }
+
     fn unknown(&self) -> Finding {
         let evidence = self.evidence(&[metrics::ACTIVE, metrics::ON_CPU, metrics::CPU_IDLE, metrics::PRESSURE_IO]);
         Finding { cause: Cause::Unknown, strength: 0.0, evidence, confirmation: None }
     }
 
-    /// The rule of causes that show as what active sessions wait for.
+    /// How many sessions these columns count.
+    fn sessions(&self, columns: &[&str]) -> Option<Pair> {
+        let of = |is_inside| {
+            let counts = columns.iter().map(|column| self.mean_or_zero(column, is_inside));
+            counts.sum::<Option<f64>>()
+        };
+        Some(Pair { inside: of(true)?, outside: of(false) })
+    }
+
+    /// The rule of causes that show as what active sessions wait for: a much larger share of them, or many more, or
+    /// nearly all where it were most anyway, as before a slow disk that all commits wait for.
     fn waits(&self, cause: Cause, what: &str, columns: &[&str], also: &[&str]) -> Option<Finding> {
-        let share = self.share_of_active(columns)?;
-        let is_cause = share.inside >= WAIT_SHARE_MIN && share.is_times_outside(TIMES_OUTSIDE);
-        is_cause.then(|| finding(cause, share.inside, [vec![self.percent(what, share)], self.evidence(also)].concat()))
+        let (share, sessions) = (self.share_of_active(columns)?, self.sessions(columns)?);
+        let others_are_fewer = (1.0 - share.inside) * TIMES_OUTSIDE <= 1.0 - share.outside_or_zero();
+        let differs = share.is_times_outside(TIMES_OUTSIDE)
+            || sessions.is_times_outside(SESSIONS_TIMES)
+            || (share.outside_or_zero() >= WAIT_SHARE_MIN && others_are_fewer);
+        let is_cause = share.inside >= WAIT_SHARE_MIN && differs;
+        is_cause.then(|| {
+            finding(
+                cause,
+                WAITS_STRENGTH * share.inside,
+                [vec![self.percent(what, share)], self.evidence(also)].concat(),
+            )
+        })
     }
 }
 
@@ -205,7 +255,7 @@ fn checkpoint_writes(view: &View<'_>) -> Option<Finding> {
     if waits.is_none() && pressure.is_none() {
         return None;
     }
-    let strength = waits.map_or(0.0, |share| share.inside).max(pressure.map_or(0.0, |share| share.inside / 100.0));
+    let waiting_share = waits.map_or(0.0, |share| share.inside).max(pressure.map_or(0.0, |share| share.inside / 100.0));
     let waiting = waits.map(|share| view.percent("active sessions that wait for input and output", share));
     let columns = [
         metrics::CHECKPOINT,
@@ -214,22 +264,29 @@ fn checkpoint_writes(view: &View<'_>) -> Option<Finding> {
         metrics::DISK_BUSY,
         metrics::PRESSURE_IO,
     ];
-    Some(finding(Cause::CheckpointWrites, strength, waiting.into_iter().chain(view.evidence(&columns)).collect()))
+    let evidence = waiting.into_iter().chain(view.checkpoints()).chain(view.evidence(&columns));
+    Some(finding(Cause::CheckpointWrites, WAITS_STRENGTH * waiting_share, evidence.collect()))
 }
 
 /// The share of the write-ahead log that images of pages of 8 kB make up says how much they explain.
 fn full_page_images(view: &View<'_>) -> Option<Finding> {
-    let images = view.pair(metrics::WAL_IMAGES_PER_TX)?;
-    if images.inside < 0.05 || !images.is_times_outside(IMAGES_TIMES) {
+    let images = view.per_commit(metrics::WAL_IMAGES, 1.0)?;
+    let bytes = view.per_commit(metrics::WAL_BYTES, 1e6)?;
+    // Images are counted when a session says so; the log's own length tells whether they were written inside.
+    let are_more = images.is_times_outside(IMAGES_TIMES) && bytes.is_times_outside(BYTES_TIMES);
+    if images.inside < 0.05 || !are_more {
         return None;
     }
-    let mb_per_s = view.inside(metrics::WAL_BYTES)?;
-    let of_images_mb = view.inside(metrics::WAL_IMAGES)? * 8192.0 / 1e6;
-    let share = if mb_per_s > 0.0 { (of_images_mb / mb_per_s).min(1.0) } else { 0.0 };
+    let share = if bytes.inside > 0.0 { (images.inside * 8192.0 / bytes.inside).min(1.0) } else { 0.0 };
     // More log alone stops nobody; it does where writing is what is scarce.
     let busy = view.inside(metrics::PRESSURE_IO).map_or(0.5, |percent| (percent / 50.0).clamp(0.2, 1.0));
-    let columns = [metrics::WAL_IMAGES_PER_TX, metrics::WAL_IMAGES, metrics::WAL_BYTES, metrics::WAL_BYTES_PER_TX];
-    Some(finding(Cause::FullPageImages, 0.8 * share * busy, view.evidence(&columns)))
+    let per_commit = [(metrics::WAL_IMAGES_PER_TX, images), (metrics::WAL_BYTES_PER_TX, bytes)];
+    let per_commit = per_commit.map(|(column, Pair { inside, outside })| {
+        let metric = metrics::describe(column);
+        Evidence { what: metric.title, unit: metric.unit, inside, outside }
+    });
+    let evidence = per_commit.into_iter().chain(view.evidence(&[metrics::WAL_IMAGES, metrics::WAL_BYTES]));
+    Some(finding(Cause::FullPageImages, 0.8 * share * busy, evidence.collect()))
 }
 
 fn io_cap(view: &View<'_>) -> Option<Finding> {
@@ -258,7 +315,7 @@ fn io_cap(view: &View<'_>) -> Option<Finding> {
             inside: 100.0 * share,
             outside: used.outside.map(|requests| 100.0 * requests / iops_max),
         };
-        return is_cause.then(|| finding(Cause::IoCap, 0.95, [vec![cap], view.evidence(&columns)].concat()));
+        return is_cause.then(|| finding(Cause::IoCap, LIMIT_STRENGTH, [vec![cap], view.evidence(&columns)].concat()));
     }
     let busy = view.pair(metrics::DISK_BUSY)?;
     let is_cause = busy.inside >= DISK_BUSY_PERCENT && busy.outside_or_zero() < 0.8 * DISK_BUSY_PERCENT;
@@ -269,7 +326,7 @@ fn cpu_throttling(view: &View<'_>) -> Option<Finding> {
     let throttled = view.pair(metrics::THROTTLED)?;
     let is_cause = throttled.inside >= THROTTLED_PERCENT && throttled.is_times_outside(1.5);
     let columns = [metrics::THROTTLED, metrics::CPU_POSTGRES, metrics::ON_CPU];
-    is_cause.then(|| finding(Cause::CpuThrottling, throttled.inside / 100.0, view.evidence(&columns)))
+    is_cause.then(|| finding(Cause::CpuThrottling, LIMIT_STRENGTH, view.evidence(&columns)))
 }
 
 /// By other processes of the machine, or by the host that it runs on.
@@ -285,14 +342,23 @@ fn cpu_taken(view: &View<'_>) -> Option<Finding> {
     let lost_half = ours.is_some_and(|ours| ours.outside.is_some_and(|outside| ours.inside < 0.5 * outside));
     let is_cause = inside - outside >= TAKEN_SHARE || (inside >= MOSTLY_TAKEN_SHARE && lost_half);
     let columns = [metrics::CPU_OTHERS, metrics::CPU_STEAL, metrics::CPU_POSTGRES, metrics::PRESSURE_CPU];
-    is_cause.then(|| finding(Cause::CpuTaken, inside, view.evidence(&columns)))
+    // Who has no processor waits for all kinds of things, for those who have none either.
+    let strength = if lost_half { LIMIT_STRENGTH } else { inside };
+    is_cause.then(|| finding(Cause::CpuTaken, strength, view.evidence(&columns)))
 }
 
 /// Circumstantial: a worker was there and was not before. What it did shows in the other rules.
 fn autovacuum(view: &View<'_>) -> Option<Finding> {
     let workers = view.pair(metrics::AUTOVACUUM)?;
     let is_cause = workers.inside >= 0.5 && workers.is_times_outside(TIMES_OUTSIDE);
-    let columns = [metrics::AUTOVACUUM, metrics::DISK_READS, metrics::DISK_WRITES, metrics::WAL_BYTES];
+    let columns = [
+        metrics::AUTOVACUUM,
+        metrics::VACUUM_READS,
+        metrics::VACUUM_WRITES,
+        metrics::DISK_READS,
+        metrics::DISK_WRITES,
+        metrics::WAL_BYTES,
+    ];
     is_cause.then(|| finding(Cause::Autovacuum, 0.3, view.evidence(&columns)))
 }
 
@@ -350,8 +416,19 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_waits_for_the_log_anyway() {
+        let waits = |active: (f64, f64), sync: (f64, f64)| {
+            causes(&[(metrics::ACTIVE, active.0, active.1), ("event.IO.WALSync", sync.0, sync.1)])
+        };
+        // With a rate, more sessions wait; without one, all of them do.
+        assert_eq!(waits((1.0, 8.0), (0.7, 7.8)), [Cause::WalSync]);
+        assert_eq!(waits((16.0, 16.0), (11.0, 15.8)), [Cause::WalSync]);
+        assert_eq!(waits((16.0, 16.0), (11.0, 12.0)), [Cause::Unknown]);
+    }
+
+    #[test]
     fn what_was_there_all_the_time_explains_nothing() {
-        assert_eq!(causes(&[(metrics::ACTIVE, 16.0, 16.0), ("wait.Lock", 12.0, 15.0)]), [Cause::Unknown]);
+        assert_eq!(causes(&[(metrics::ACTIVE, 16.0, 16.0), ("wait.Lock", 12.0, 13.0)]), [Cause::Unknown]);
         assert_eq!(causes(&[(metrics::THROTTLED, 90.0, 95.0)]), [Cause::Unknown]);
         assert_eq!(causes(&[(metrics::GROUP_WRITES, 399.0, 400.0)]), [Cause::Unknown]);
     }
@@ -363,7 +440,7 @@ mod tests {
             ("wait.IO", 0.2, 11.0),
             (metrics::CHECKPOINT, 0.0, 1.0),
             (metrics::GROUP_WRITES, 120.0, 398.0),
-            (metrics::WAL_IMAGES_PER_TX, 0.01, 1.2),
+            (metrics::COMMITS, 1000.0, 170.0),
             (metrics::WAL_IMAGES, 10.0, 200.0),
             (metrics::WAL_BYTES, 1.0, 2.0),
         ]);
@@ -371,13 +448,28 @@ mod tests {
     }
 
     #[test]
+    fn images_that_were_counted_late_explain_nothing() {
+        let of = |mb_per_s: f64| {
+            let log = (metrics::WAL_BYTES, 0.45, mb_per_s);
+            causes(&[(metrics::COMMITS, 80.0, 13.0), (metrics::WAL_IMAGES, 52.0, 428.0), log])
+        };
+        assert_eq!(of(0.05), [Cause::Unknown]);
+        assert_eq!(of(4.0), [Cause::FullPageImages]);
+        assert_eq!(causes(&[(metrics::COMMITS, 80.0, 0.0), (metrics::WAL_IMAGES, 52.0, 428.0)]), [Cause::Unknown]);
+    }
+
+    #[test]
     fn processors() {
         assert_eq!(causes(&[(metrics::THROTTLED, 2.0, 80.0)]), [Cause::CpuThrottling]);
+        let starved = [(metrics::THROTTLED, 2.0, 60.0), (metrics::ACTIVE, 1.0, 8.0), ("event.IO.WALSync", 0.7, 8.0)];
+        assert_eq!(causes(&starved), [Cause::CpuThrottling, Cause::WalSync]);
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 1.4)]), [Cause::CpuTaken]);
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.1), (metrics::CPU_STEAL, 1.0, 60.0)]), [Cause::CpuTaken]);
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.5)]), [Cause::Unknown]);
         let more = [(metrics::CPU_OTHERS, 1.2, 1.7), (metrics::CPU_POSTGRES, 0.6, 0.1)];
         assert_eq!(causes(&more), [Cause::CpuTaken]);
+        let queued = [(metrics::ACTIVE, 1.0, 2.0), ("event.LWLock.WALWrite", 0.5, 2.0)];
+        assert_eq!(causes(&[&more[..], &queued[..]].concat()), [Cause::CpuTaken, Cause::WalSync]);
     }
 
     #[test]

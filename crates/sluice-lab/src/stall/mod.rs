@@ -70,6 +70,9 @@ pub struct Confirmation {
     pub stalled_before: f64,
     /// The share of the second one's.
     pub stalled_after: f64,
+    /// What stalled the second one, the strongest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes_after: Vec<Cause>,
 }
 
 /// Why the load stood still.

@@ -156,6 +156,7 @@ pub(super) fn session_log() -> RunResult {
                 without: "checkpoint_timeout = 1h".to_owned(),
                 stalled_before: 0.29,
                 stalled_after: 0.0,
+                causes_after: Vec::new(),
             });
         }
         measured.statements = ["SELECT * FROM userinfo WHERE userid = :id", "SELECT session_log(:id)"]

@@ -68,6 +68,7 @@ fn certainty_is_told() {
             without: "full_page_writes = off".to_owned(),
             stalled_before: 0.3,
             stalled_after: 0.0,
+            causes_after: Vec::new(),
         }),
     };
     for (findings_of_stall, expected) in [

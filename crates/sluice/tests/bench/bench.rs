@@ -82,14 +82,18 @@ impl Run {
 
     /// A superuser's session at the server that the run has made, in the scenario's first database.
     pub(crate) fn connect(&self) -> Client {
-        let run = self.dir.join("work/postgres/run");
-        let socket = fs::read_dir(&run).unwrap().find_map(|entry| {
+        let (dir, port) = self.socket();
+        Config::new().host_path(dir).port(port).user("postgres").dbname("bench1").connect(NoTls).unwrap()
+    }
+
+    /// Where that server's socket is, and its port.
+    pub(crate) fn socket(&self) -> (PathBuf, u16) {
+        let dir = self.dir.join("work/postgres/run");
+        let port = fs::read_dir(&dir).unwrap().find_map(|entry| {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            name.strip_prefix(".s.PGSQL.")?.parse::<u16>().ok()
+            name.strip_prefix(".s.PGSQL.")?.parse().ok()
         });
-        let mut config = Config::new();
-        config.host_path(&run).port(socket.unwrap()).user("postgres").dbname("bench1");
-        config.connect(NoTls).unwrap()
+        (dir, port.unwrap())
     }
 
     pub(crate) fn finish(self) -> Output {

@@ -1,26 +1,35 @@
 //! Stalls that are provoked for real, each in its own way, and found with their causes.
+//!
+//! A turn is disturbed several times, with calm between: what has to be found is the cause of each, and nothing in the
+//! calm.
 
 use std::{
-    process::{Command, Stdio},
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use postgres::Client;
+use sluice_instance::{Binaries, Controller, Disk, GroupDir, Hierarchies};
 use sluice_lab::{
     result::Measured,
+    sample::metrics,
     stall::{Cause, Stall},
 };
+use tempfile::TempDir;
 
 use crate::bench::{Run, alone, place, scenario};
 
 /// A steady load far below what the machine can do, so that only what is provoked stops it.
 const STEADY: &str = "
 title = 'Steady'
-description = 'An update and a log line.'
+description = 'An update.'
 targets = ['straight']
 [data]
 schema = 'schema.sql'
@@ -29,7 +38,7 @@ rows = 1000
 clients = [8]
 seconds = 14
 warm_up_seconds = 0
-rate = 400.0
+rate = 200.0
 [[variant]]
 name = 'update'
 scripts = [{ file = 'update.sql' }]
@@ -44,42 +53,126 @@ INSERT INTO items SELECT id, 0 FROM generate_series(1, :rows) AS id;
 
 const UPDATE: &str = "\\set id random(1, :rows)\nUPDATE items SET n = n + 1 WHERE id = :id;\n";
 
-/// Runs the steady load, has something done to it after five seconds, and returns the stalls that begin then.
-fn provoke(toml: &str, schema: &str, disturb: impl FnOnce(&Run, u32)) -> (Measured, Vec<Stall>) {
-    let place = place();
-    let folder = scenario(place.path(), toml, &[("schema.sql", schema), ("update.sql", UPDATE)]);
-    let mut run = Run::start(&place.path().join("run"), &[&folder, "--sample-hz", "5"]);
-    let pgbench = run.pgbench_for(Duration::from_secs(5));
-    disturb(&run, pgbench);
-    let measured = run.only_turn();
-    let stalls = measured.stalls.iter().filter(|stall| (2.5..10.0).contains(&stall.from_s)).cloned().collect();
-    (measured, stalls)
+/// What each disturbance lasts.
+const DISTURBED: Duration = Duration::from_secs(3);
+/// What comes before each: enough for a stall's end, and to know what is ordinary.
+const CALM: Duration = Duration::from_secs(5);
+/// A stall may begin a little before the disturbance, in the same second, and last a little longer.
+const SLACK_S: f64 = 2.0;
+
+/// A turn under way.
+struct Turn {
+    run: Run,
+    place: TempDir,
+    pgbench: u32,
+    begin: Instant,
+    disturbed: Vec<Disturbed>,
 }
 
-fn assert_cause(cause: Cause, (measured, stalls): &(Measured, Vec<Stall>)) {
-    let rates: Vec<f64> = measured.seconds.iter().map(|second| second.tps.round()).collect();
-    let found: Vec<(Cause, &Stall)> = stalls.iter().map(|stall| (stall.cause(), stall)).collect();
-    assert!(found.iter().any(|(found, _)| *found == cause), "{cause:?}: {found:#?}\n{rates:?}");
-    let (_, stall) = found.iter().find(|(found, _)| *found == cause).unwrap();
-    assert!(stall.findings[0].evidence.iter().all(|evidence| evidence.inside.is_finite()));
-    assert!(!stall.findings[0].evidence.is_empty());
+/// From when to when, and for which causes.
+struct Disturbed {
+    from_s: f64,
+    to_s: f64,
+    causes: &'static [Cause],
+}
+
+impl Turn {
+    fn begin(toml: &str, schema: &str, update: &str) -> Self {
+        let place = place();
+        let folder = scenario(place.path(), toml, &[("schema.sql", schema), ("update.sql", update)]);
+        let mut run = Run::start(&place.path().join("run"), &[&folder, "--sample-hz", "5"]);
+        let pgbench = run.pgbench_for(Duration::ZERO);
+        Self { run, place, pgbench, begin: Instant::now(), disturbed: Vec::new() }
+    }
+
+    /// Leaves the turn alone for a while, then does what stops it. All of `causes` have to be found.
+    fn disturb(&mut self, causes: &'static [Cause], how: impl FnOnce(&Self)) {
+        thread::sleep(CALM);
+        let from_s = self.begin.elapsed().as_secs_f64();
+        how(self);
+        self.disturbed.push(Disturbed { from_s, to_s: self.begin.elapsed().as_secs_f64(), causes });
+    }
+
+    fn execute(&self, sql: &str) {
+        self.run.connect().batch_execute(sql).unwrap();
+    }
+
+    /// Its end. Each disturbance has stopped it, for the causes that it had to; the first cause that is named is one of
+    /// them.
+    fn finish(self) -> Measured {
+        let measured = self.run.only_turn();
+        let rates: Vec<f64> = measured.seconds.iter().map(|second| second.tps.round()).collect();
+        for Disturbed { from_s, to_s, causes } in &self.disturbed {
+            let is_meant = |stall: &&Stall| stall.from_s < to_s + SLACK_S && stall.to_s > from_s - SLACK_S;
+            let stalls: Vec<&Stall> = measured.stalls.iter().filter(is_meant).collect();
+            let named = |cause: &Cause| stalls.iter().any(|stall| stall.findings.iter().any(|one| one.cause == *cause));
+            let is_named_first = stalls.iter().any(|stall| {
+                // What else runs on the machine may weigh more.
+                let mut found = stall.findings.iter().map(|finding| finding.cause);
+                found
+                    .find(|cause| causes.contains(cause) || *cause != Cause::CpuTaken)
+                    .is_some_and(|cause| causes.contains(&cause))
+            });
+            let waits = waits(&measured, *from_s, *to_s);
+            assert!(
+                causes.iter().all(named) && is_named_first,
+                "{causes:?} at {from_s:.1} s: {stalls:#?}\n{waits:?}\n{rates:?}"
+            );
+            let evidence = stalls.iter().flat_map(|stall| &stall.findings).flat_map(|finding| &finding.evidence);
+            assert!(evidence.clone().count() > 0 && evidence.clone().all(|one| one.inside.is_finite()), "{stalls:#?}");
+        }
+        // The machine may have a bad moment of its own.
+        let is_calm = |stall: &&Stall| {
+            let meets = |one: &Disturbed| stall.from_s < one.to_s + SLACK_S && stall.to_s > one.from_s - SLACK_S;
+            !self.disturbed.iter().any(meets)
+        };
+        let stalled_s: f64 = measured.stalls.iter().filter(is_calm).map(Stall::seconds).sum();
+        assert!(stalled_s <= 3.0, "stalls without a reason: {:#?}\n{rates:?}", measured.stalls);
+        measured
+    }
+}
+
+/// What sessions waited for meanwhile.
+fn waits(measured: &Measured, from_s: f64, to_s: f64) -> Vec<(&str, f64)> {
+    let columns = measured.samples.columns.keys().map(String::as_str);
+    let means = columns.filter(|column| column.starts_with(metrics::EVENT) || column.starts_with(metrics::WAIT));
+    means.filter_map(|name| Some((name, measured.samples.mean(name, |t_s| t_s > from_s && t_s < to_s)?))).collect()
+}
+
+/// A process that is stopped, not ended, while something is done.
+fn stopped(pid: u32) {
+    let pid = Pid::from_raw(pid.try_into().unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    thread::sleep(DISTURBED);
+    kill(pid, Signal::SIGCONT).unwrap();
+}
+
+/// A standby that confirms what it has written, as far as commits can tell.
+fn standby(turn: &Turn) -> Child {
+    turn.execute("CREATE ROLE standby REPLICATION LOGIN PASSWORD 'standby'");
+    let (socket_dir, port) = turn.run.socket();
+    let directory = turn.place.path().join("received");
+    fs::create_dir(&directory).unwrap();
+    let mut command = Command::new(Binaries::find(None).unwrap().dir.join("pg_receivewal"));
+    command.args(["--synchronous", "--no-loop", "-D"]).arg(directory).env("PGPASSWORD", "standby");
+    command.arg("-d").arg(format!("host={} port={port} user=standby application_name=standby", socket_dir.display()));
+    let standby = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut client = turn.run.connect();
+    while client.query("SELECT FROM pg_stat_replication WHERE state = 'streaming'", &[]).unwrap().is_empty() {
+        assert!(Instant::now() < end, "the standby does not come");
+        thread::sleep(Duration::from_millis(50));
+    }
+    standby
+}
+
+fn set(client: &mut Client, name: &str, value: &str) {
+    client.batch_execute(&format!("ALTER SYSTEM SET {name} = '{value}'")).unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").unwrap();
 }
 
 #[test]
-fn a_lock_holder() {
-    let _alone = alone();
-    let found = provoke(STEADY, SCHEMA, |run, _| {
-        let mut client = run.connect();
-        let mut transaction = client.transaction().unwrap();
-        transaction.batch_execute("LOCK TABLE items IN EXCLUSIVE MODE").unwrap();
-        thread::sleep(Duration::from_secs(4));
-        transaction.rollback().unwrap();
-    });
-    assert_cause(Cause::LockWaits, &found);
-}
-
-#[test]
-fn a_trigger_that_sleeps() {
+fn what_sessions_wait_for() {
     let _alone = alone();
     let schema = format!(
         "{SCHEMA}CREATE TABLE delay (ms float8);
@@ -87,78 +180,153 @@ fn a_trigger_that_sleeps() {
              PERFORM pg_sleep(ms / 1000) FROM delay; RETURN NEW; END $$;
          CREATE TRIGGER wait BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION wait();"
     );
-    let found = provoke(STEADY, &schema, |run, _| {
-        let mut client = run.connect();
-        client.batch_execute("INSERT INTO delay VALUES (500)").unwrap();
-        thread::sleep(Duration::from_secs(4));
-        client.batch_execute("DELETE FROM delay").unwrap();
+    let toml = STEADY.replace("seconds = 14", "seconds = 45") + "[class]\ncpus = '1'\n";
+    let mut turn = Turn::begin(&toml, &schema, UPDATE);
+    turn.disturb(&[Cause::LockWaits], |turn| {
+        let mut client = turn.run.connect();
+        let mut transaction = client.transaction().unwrap();
+        transaction.batch_execute("LOCK TABLE items IN EXCLUSIVE MODE").unwrap();
+        thread::sleep(DISTURBED);
+        transaction.rollback().unwrap();
     });
-    assert_cause(Cause::Sleep, &found);
-}
-
-#[test]
-fn a_client_that_is_stopped() {
-    let _alone = alone();
-    let found = provoke(STEADY, SCHEMA, |_, pgbench| {
-        let pgbench = Pid::from_raw(pgbench.try_into().unwrap());
-        kill(pgbench, Signal::SIGSTOP).unwrap();
-        thread::sleep(Duration::from_secs(4));
-        kill(pgbench, Signal::SIGCONT).unwrap();
+    turn.disturb(&[Cause::Sleep], |turn| {
+        turn.execute("INSERT INTO delay VALUES (500)");
+        thread::sleep(DISTURBED);
+        turn.execute("DELETE FROM delay");
     });
-    assert_cause(Cause::Client, &found);
+    let mut standby = standby(&turn);
+    turn.disturb(&[Cause::ReplicaWaits], |turn| {
+        let mut client = turn.run.connect();
+        set(&mut client, "synchronous_standby_names", "standby");
+        stopped(standby.id());
+        set(&mut client, "synchronous_standby_names", "");
+    });
+    standby.kill().unwrap();
+    standby.wait().unwrap();
+    turn.disturb(&[Cause::Client], |turn| stopped(turn.pgbench));
+    let mut client = turn.run.connect();
+    turn.disturb(&[Cause::CpuThrottling], |_| {
+        allow(&mut client, Allowed::Processors(0.01));
+        thread::sleep(DISTURBED);
+        allow(&mut client, Allowed::Processors(1.0));
+    });
+    let measured = turn.finish();
+    let cost = measured.figures.sampler_cpu_percent.unwrap();
+    assert!(cost > 0.0, "{cost}");
 }
 
 #[test]
 fn processes_that_take_the_processors() {
     let _alone = alone();
     // As fast as it can: a load that leaves processors idle would not notice.
-    let toml = STEADY.replace("rate = 400.0\n", "");
-    let found = provoke(&toml, SCHEMA, |_, _| {
+    let mut turn = Turn::begin(&STEADY.replace("rate = 200.0\n", ""), SCHEMA, UPDATE);
+    turn.disturb(&[Cause::CpuTaken], |_| {
         let cores = thread::available_parallelism().unwrap().get();
         let hog = || {
             let loops = "while :; do :; done";
             Command::new("nice").args(["-n", "-15", "sh", "-c", loops]).stdout(Stdio::null()).spawn().unwrap()
         };
         let mut hogs: Vec<_> = (0..4 * cores).map(|_| hog()).collect();
-        thread::sleep(Duration::from_secs(4));
+        thread::sleep(DISTURBED);
         for hog in &mut hogs {
             hog.kill().unwrap();
             hog.wait().unwrap();
         }
     });
-    assert_cause(Cause::CpuTaken, &found);
+    turn.finish();
 }
 
-/// A commit waits for the disk; a checkpoint's pages use its requests up.
+/// What the kernel lets a server have.
+#[derive(Clone, Copy)]
+enum Allowed {
+    /// Writes a second.
+    Requests(u64),
+    /// Bytes written a second.
+    Bytes(u64),
+    /// Processor time.
+    Processors(f64),
+}
+
+/// Makes the disk or the processors of a run's server slower, or fast again, by the control group of its class.
+fn allow(client: &mut Client, what: Allowed) {
+    let row = client.query_one("SELECT pg_backend_pid(), current_setting('data_directory')", &[]).unwrap();
+    let (pid, data): (i32, String) = (row.get(0), row.get(1));
+    let disk = Disk::below(Path::new(&data)).unwrap();
+    let groups = Hierarchies::of(pid.try_into().unwrap());
+    let (controller, v1, v2) = match what {
+        Allowed::Requests(count) => {
+            let v1 = ("blkio.throttle.write_iops_device", format!("{disk} {count}"));
+            (Controller::Io, v1, ("io.max", format!("{disk} wiops={count}")))
+        }
+        Allowed::Bytes(count) => {
+            let v1 = ("blkio.throttle.write_bps_device", format!("{disk} {count}"));
+            (Controller::Io, v1, ("io.max", format!("{disk} wbps={count}")))
+        }
+        Allowed::Processors(share) => {
+            let quota_us = (share * 100_000.0) as u64;
+            (Controller::Cpu, ("cpu.cfs_quota_us", quota_us.to_string()), ("cpu.max", format!("{quota_us} 100000")))
+        }
+    };
+    let (dir, (file, text)) = match groups.own(controller) {
+        Some(GroupDir::V1(dir)) => (dir, v1),
+        Some(GroupDir::V2(dir)) => (dir, v2),
+        None => panic!("the server has no control group: {groups:?}"),
+    };
+    fs::write(dir.join(file), text).unwrap();
+}
+
+/// Rows that fill a page each, of which a transaction changes twenty: cheap, but for images of pages. And dead rows, which
+/// nobody takes away yet.
+const PAGES: &str = "CREATE TABLE items (id int PRIMARY KEY, n int NOT NULL, filler text) WITH (fillfactor = 40);
+ALTER TABLE items ALTER filler SET STORAGE PLAIN;
+INSERT INTO items SELECT id, 0, repeat('x', 3000) FROM generate_series(1, :rows) AS id;
+CREATE TABLE dead (id int, filler text) WITH (autovacuum_enabled = false, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE dead ALTER filler SET STORAGE PLAIN;
+INSERT INTO dead SELECT id, repeat('x', 3000) FROM generate_series(1, 3000) AS id;
+";
+const UPDATE_TWENTY: &str = "\\set id random(1, :rows - 19)\n\
+    UPDATE items SET n = n + 1 WHERE id BETWEEN :id AND :id + 19;\n";
+
+/// Bytes a second that images of pages use up, and the load alone does not.
+const SLOW: Allowed = Allowed::Bytes(1_000_000);
+const FAST: Allowed = Allowed::Bytes(1_000_000_000);
+
 #[test]
-fn a_checkpoint_that_uses_the_limit_of_requests_up() {
+fn a_disk_that_is_slow_or_busy() {
     let _alone = alone();
-    let toml = STEADY.replace("rate = 400.0\n", "rate = 50.0\n") + "[class]\niops = '120'\n";
-    let schema = format!(
-        "{SCHEMA}CREATE TABLE pages (id int, filler text) WITH (fillfactor = 40);
-         INSERT INTO pages SELECT id, repeat('x', 1000) FROM generate_series(1, 12000) AS id;"
-    );
-    let found = provoke(&toml, &schema, |run, _| {
-        let mut client = run.connect();
-        // Every eighth page: what lies side by side would be one request.
-        client.batch_execute("UPDATE pages SET id = id + 1 WHERE id % 24 = 0").unwrap();
-        // It may outlast the turn, which ends the server.
-        let _ = client.batch_execute("CHECKPOINT");
+    let toml = STEADY.replace("seconds = 14", "seconds = 50").replace("rate = 200.0", "rate = 30.0");
+    let toml = toml.replace("rows = 1000", "rows = 2000");
+    let toml = toml + "[class]\niops = '1000'\n[settings]\nautovacuum_naptime = '1s'\n";
+    let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
+    let mut client = turn.run.connect();
+    // Every second row: their pages are what autovacuum will find.
+    client.batch_execute("DELETE FROM dead WHERE id % 2 = 0; CHECKPOINT").unwrap();
+    turn.disturb(&[Cause::WalSync], |_| {
+        allow(&mut client, Allowed::Requests(1));
+        thread::sleep(DISTURBED);
+        allow(&mut client, Allowed::Requests(1000));
     });
-    let (measured, stalls) = &found;
-    let named: Vec<Cause> = stalls.iter().flat_map(|stall| &stall.findings).map(|finding| finding.cause).collect();
-    let wanted = [Cause::IoCap, Cause::CheckpointWrites, Cause::WalSync];
-    assert!(wanted.iter().any(|cause| named.contains(cause)), "{named:?}\n{stalls:#?}\n{:?}", measured.seconds);
-}
-
-#[test]
-fn a_steady_load_has_no_stalls() {
-    let _alone = alone();
-    let (measured, _) = provoke(STEADY, SCHEMA, |_, _| {});
-    let rates: Vec<f64> = measured.seconds.iter().map(|second| second.tps.round()).collect();
-    // The machine may have a bad moment of its own.
-    let stalled_s: f64 = measured.stalls.iter().map(Stall::seconds).sum();
-    assert!(stalled_s <= 3.0, "{:#?} {rates:?}", measured.stalls);
-    let cost = measured.figures.sampler_cpu_percent.unwrap();
-    assert!(cost > 0.0, "{cost}");
+    turn.disturb(&[Cause::CheckpointWrites, Cause::WalSync], |_| {
+        allow(&mut client, Allowed::Bytes(4_000_000));
+        client.batch_execute("CHECKPOINT").unwrap();
+        allow(&mut client, FAST);
+    });
+    turn.disturb(&[Cause::FullPageImages, Cause::WalSync], |_| {
+        client.batch_execute("CHECKPOINT").unwrap();
+        allow(&mut client, SLOW);
+        thread::sleep(2 * DISTURBED);
+        allow(&mut client, FAST);
+    });
+    turn.disturb(&[Cause::Autovacuum, Cause::WalSync], |_| {
+        client.batch_execute("CHECKPOINT; ALTER TABLE dead RESET (autovacuum_enabled)").unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while client.query("SELECT FROM pg_stat_progress_vacuum", &[]).unwrap().is_empty() {
+            assert!(Instant::now() < end, "autovacuum does not come");
+        }
+        allow(&mut client, SLOW);
+        thread::sleep(DISTURBED);
+        allow(&mut client, FAST);
+    });
+    let measured = turn.finish();
+    assert!(measured.samples.checkpoints.len() >= 3, "{:?}", measured.samples);
 }

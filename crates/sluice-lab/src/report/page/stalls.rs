@@ -9,7 +9,7 @@ use super::super::{
 };
 use crate::{
     result::{CaseKey, Turn},
-    stall::{Cause, Evidence, Finding, Stall},
+    stall::{Cause, Confirmation, Evidence, Finding, Stall},
 };
 
 /// Stalls of one case that are told in full; of more, the longest.
@@ -116,11 +116,18 @@ fn certainty(finding: &Finding) -> String {
     let Some(confirmation) = &finding.confirmation else { return format!("{explains}{words}") };
     let percent = |share: f64| trimmed(100.0 * share, 1);
     format!(
-        "{explains}{words}: with {} it stalled for {} % of the time instead of {} %",
+        "{explains}{words}: with {} it stalled for {} % of the time instead of {} %{}",
         confirmation.without,
         percent(confirmation.stalled_after),
         percent(confirmation.stalled_before),
+        what_remains(confirmation),
     )
+}
+
+/// What still stalled the turn without the cause.
+fn what_remains(confirmation: &Confirmation) -> String {
+    let names: Vec<&str> = confirmation.causes_after.iter().map(|cause| cause.title()).collect();
+    if names.is_empty() { String::new() } else { format!(" (then: {})", names.join(", ")) }
 }
 
 fn row(evidence: &Evidence) -> Vec<Cell> {
