@@ -166,6 +166,16 @@ impl Plan {
         settings
     }
 
+    /// Whether the server's log tells of checkpoints as `sample` reads them; settings may make it another.
+    pub fn log_is_readable(&self, turn: &PlannedTurn) -> bool {
+        let settings = self.settings(turn);
+        let is = |name: &str, wanted: &str| settings.get(name).is_none_or(|value| value == wanted);
+        is("log_line_prefix", sample::LINE_PREFIX)
+            && is("log_checkpoints", "on")
+            && is("log_destination", "stderr")
+            && is("logging_collector", "off")
+    }
+
     /// The tables of a turn.
     pub fn tables(&self, turn: &PlannedTurn) -> Tables {
         let data = self.scenario.data.clone();
@@ -304,6 +314,7 @@ mod tests {
         assert_eq!(names, ["tpcb, synchronous_commit = on", "tpcb, synchronous_commit = off"]);
         assert_eq!(plan.settings(&plan.turns()[0])["synchronous_commit"], "on");
         assert_eq!(plan.settings(&plan.turns()[1])["shared_preload_libraries"], "sluice");
+        assert!(plan.log_is_readable(&plan.turns()[0]));
     }
 
     #[test]

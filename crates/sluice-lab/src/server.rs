@@ -8,7 +8,6 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -224,28 +223,22 @@ pub fn fill(
     scratch: &Path,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
-    let with_password = |mut command: Command| {
-        if let Some(password) = &endpoint.password {
-            command.env("PGPASSWORD", password);
-        }
-        command
-    };
     match &tables.data.maker {
         Maker::Pgbench => {
-            let mut command = process::command(&bin.join("pgbench"), "KILL");
+            let mut command = endpoint.command(&bin.join("pgbench"));
             command.args(["-i", "-q", "-s", &tables.rows.to_string()]);
             if tables.unlogged {
                 command.arg("--unlogged-tables");
             }
             command.arg(&endpoint.conninfo);
-            process::output("pgbench -i", with_password(command), FILL_MAX, interrupt).map(drop)
+            process::output("pgbench -i", command, FILL_MAX, interrupt).map(drop)
         }
         Maker::Schema(text) => {
             fs::write(scratch, text).map_err(Error::file("write", scratch))?;
-            let mut command = process::command(&bin.join("psql"), "KILL");
+            let mut command = endpoint.command(&bin.join("psql"));
             command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-v"]).arg(format!("rows={}", tables.rows));
             command.arg("-f").arg(scratch).arg(&endpoint.conninfo);
-            process::output("psql", with_password(command), FILL_MAX, interrupt).map(drop)
+            process::output("psql", command, FILL_MAX, interrupt).map(drop)
         }
     }
 }

@@ -49,8 +49,8 @@ pub enum Kind {
     Pool,
     /// PgBouncer before the first.
     PgBouncer,
-    /// A server that runs already, and how pgbench is told of it.
-    Dsn(Box<Dsn>, String),
+    /// A server that runs already.
+    Dsn(Box<Dsn>),
 }
 
 impl FromStr for Target {
@@ -86,7 +86,7 @@ impl Target {
         }
         let resolved = Dsn::resolve(Some(dsn), APPLICATION);
         let resolved = resolved.map_err(|error| Error::Input(format!("target {name}: {error}")))?;
-        Ok(Self { name: name.to_owned(), kind: Kind::Dsn(Box::new(resolved), dsn.to_owned()) })
+        Ok(Self { name: name.to_owned(), kind: Kind::Dsn(Box::new(resolved)) })
     }
 
     /// Whether it needs the laboratory's own server.

@@ -111,7 +111,7 @@ fn by_tls() {
         (target("127.0.0.1", "sslmode=disable"), "no encryption"),
         (target("127.0.0.1", &format!("sslmode=verify-full sslrootcert={authority}")), "certificate"),
         (target("localhost", &format!("sslmode=verify-ca sslrootcert={}", others.display())), "name its authority"),
-        (target("localhost", "sslmode=verify-full"), "name its authority in sslrootcert"),
+        (target("localhost", "sslmode=verify-full"), "authorit"),
         (target("localhost", "sslcert=me.crt"), "the option sslcert"),
     ] {
         let error = complaint(&mut command(&[&dsn]));

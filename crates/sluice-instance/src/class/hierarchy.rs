@@ -102,11 +102,16 @@ impl Hierarchies {
         self.v2.as_ref().map(|(_, own)| own.as_path())
     }
 
-    /// The group that a controller counts the process in, below the mount point: what is mounted itself has no limits.
+    /// The group that a controller counts the process in, unless it is the root of the hierarchy, which has no limits.
+    /// In a container, what is mounted may be a group of its own; only version 2 tells.
     pub fn own(&self, controller: Controller) -> Option<GroupDir<'_>> {
-        let v1 = self.with(controller).filter(|hierarchy| hierarchy.own != hierarchy.mount);
-        let v2 = self.v2.as_ref().filter(|(mount, own)| own != mount);
-        v1.map(|hierarchy| GroupDir::V1(&hierarchy.own)).or_else(|| v2.map(|(_, own)| GroupDir::V2(own)))
+        match self.with(controller) {
+            Some(hierarchy) => (hierarchy.own != hierarchy.mount).then_some(GroupDir::V1(&hierarchy.own)),
+            None => {
+                let (mount, own) = self.v2.as_ref()?;
+                (own != mount || own.join("cgroup.type").exists()).then_some(GroupDir::V2(own))
+            }
+        }
     }
 
     /// The lowest limit of memory on the way from the own group up to the mount point, in bytes; `None` if there is
@@ -286,6 +291,9 @@ mod tests {
     fn groups_that_may_have_limits() {
         let found = Hierarchies::parse(V1, "4:memory:/docker/1f/x\n3:cpu,cpuacct:/\n0::/\n");
         assert_eq!(found.own(Controller::Memory), Some(GroupDir::V1(Path::new("/sys/fs/cgroup/memory/x"))));
+        assert_eq!(found.own(Controller::Cpu), None);
+        let hybrid = "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let found = Hierarchies::parse(&format!("{V1}{hybrid}"), "3:cpu,cpuacct:/\n0::/a\n");
         assert_eq!(found.own(Controller::Cpu), None);
         let found = Hierarchies::parse(V2, "0::/user.slice\n");
         assert_eq!(found.own(Controller::Io), Some(GroupDir::V2(Path::new("/sys/fs/cgroup/user.slice"))));

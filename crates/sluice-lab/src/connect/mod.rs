@@ -23,7 +23,7 @@ use std::{
 use postgres::{Client, Config, NoTls, config::Host, config::SslMode, error::SqlState};
 
 use self::{
-    options::Options,
+    options::{Options, REFUSED_VARIABLES, is_uri, quoted},
     tls::{Mode, Tls},
 };
 use crate::error::words;
@@ -54,9 +54,13 @@ impl Access {
     ///
     /// PostgreSQL's, the system's, or that of TLS.
     pub fn connect(&self) -> Result<Client, postgres::Error> {
-        match &self.tls {
-            Some(tls) => self.config.connect(tls.connector()),
-            None => self.config.connect(NoTls),
+        let Some(tls) = &self.tls else { return self.config.connect(NoTls) };
+        match self.config.connect(tls.connector()) {
+            Err(error) if self.config.get_ssl_mode() == SslMode::Prefer && may_do_without_tls(&error) => {
+                let mut config = self.config.clone();
+                config.ssl_mode(SslMode::Disable).connect(NoTls)
+            }
+            done => done,
         }
     }
 
@@ -69,10 +73,22 @@ impl Access {
     }
 }
 
+/// As libpq tries again: TLS failed, or `pg_hba.conf` lets nobody in by it.
+fn may_do_without_tls(error: &postgres::Error) -> bool {
+    is_of_tls(error) || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+}
+
+/// The driver says of what kind an error is by its first words only.
+fn is_of_tls(error: &postgres::Error) -> bool {
+    error.to_string().contains("TLS handshake")
+}
+
 /// Where to connect, and as whom. Its `Display` says so, without a password.
 #[derive(Debug, Clone)]
 pub struct Dsn {
     access: Access,
+    /// `sslmode` and `sslrootcert`, for those who connect by libpq.
+    of_tls: String,
     /// What was found in the way of the password file; told only if a password is asked for.
     pgpass: Option<String>,
 }
@@ -96,6 +112,9 @@ pub enum ConnectError {
         /// What it should be.
         wanted: &'static str,
     },
+    /// A `PG*` variable asks for something that is not there yet.
+    #[error("Sluice can't do what {0} asks for yet: unset it")]
+    Unknown(&'static str),
     /// TLS has nothing to verify the server with. The fault is the operator's.
     #[error("{0}")]
     Tls(String),
@@ -138,27 +157,40 @@ impl Dsn {
         application: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConnectError> {
+        if let Some(name) = REFUSED_VARIABLES.into_iter().find(|name| variable(name).is_some()) {
+            return Err(ConnectError::Unknown(name));
+        }
         let (mut config, options) = parse(dsn)?;
         fill(&mut config, &variable)?;
         if config.get_application_name().is_none() {
             config.application_name(application);
         }
+        let sockets = config.get_hosts().iter().filter(|host| matches!(host, Host::Unix(_))).count();
+        if sockets > 0 && sockets < config.get_hosts().len() {
+            return Err(ConnectError::String("it names sockets and other hosts: name either".to_owned()));
+        }
         let home = variable("HOME").map(PathBuf::from);
+        let authorities = options.get("sslrootcert").map(str::to_owned).or_else(|| variable("PGSSLROOTCERT"));
         // No socket of this machine has TLS, nor needs it.
-        let is_socket = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-        let mode = if is_socket { Mode::Disable } else { mode(&options, &variable)? };
+        let mode = match sockets > 0 && config.get_hostaddrs().is_empty() {
+            true => Mode::Disable,
+            false => mode(&options, &variable, authorities.as_deref())?,
+        };
         config.ssl_mode(match mode {
             Mode::Disable => SslMode::Disable,
             Mode::Prefer => SslMode::Prefer,
             Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
         });
-        let authorities = options.get("sslrootcert").map(str::to_owned).or_else(|| variable("PGSSLROOTCERT"));
         let usual = home.as_ref().map(|home| home.join(".postgresql/root.crt"));
+        let mut of_tls = quoted("sslmode", mode.name());
+        if let Some(authorities) = &authorities {
+            of_tls += &quoted("sslrootcert", authorities);
+        }
         let tls = match mode {
             Mode::Disable => None,
             _ => Some(Tls::new(mode, authorities.as_deref(), usual.as_deref()).map_err(ConnectError::tls)?),
         };
-        let mut dsn = Self { access: Access { config, tls }, pgpass: None };
+        let mut dsn = Self { access: Access { config, tls }, of_tls, pgpass: None };
         if dsn.access.config.get_password().is_none() {
             let file = options.get("passfile").map(str::to_owned).or_else(|| variable("PGPASSFILE")).map(PathBuf::from);
             if let Some(file) = file.or_else(|| home.map(|home| home.join(".pgpass"))) {
@@ -206,19 +238,55 @@ impl Dsn {
         self.access.config.get_ports().first().copied().unwrap_or(PORT)
     }
 
+    /// The same server for programs that use libpq, without the password.
+    pub fn conninfo(&self) -> String {
+        let config = &self.access.config;
+        let hosts = config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        });
+        let mut text = quoted("host", &hosts.collect::<Vec<_>>().join(","));
+        let mut put = |name: &str, value: Option<String>| {
+            text.extend(value.filter(|value| !value.is_empty()).map(|value| quoted(name, &value)));
+        };
+        put("hostaddr", Some(joined(config.get_hostaddrs())));
+        let ports = if config.get_ports().is_empty() { &[PORT][..] } else { config.get_ports() };
+        put("port", Some(joined(ports)));
+        put("user", config.get_user().map(str::to_owned));
+        put("dbname", config.get_dbname().or(config.get_user()).map(str::to_owned));
+        put("options", config.get_options().map(str::to_owned));
+        (text + &self.of_tls).trim_end().to_owned()
+    }
+
+    /// What it is asked for.
+    pub fn password(&self) -> Option<String> {
+        self.access.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+    }
+
+    /// A password for several hosts has to be the same for all: the driver has but one.
     fn look_up_password(&mut self, file: &Path) {
-        let host = self.host();
-        // The usual socket counts as localhost.
-        let host = if SOCKET_DIRS.contains(&host.as_str()) { "localhost".to_owned() } else { host };
-        let user = self.access.config.get_user().unwrap_or_default().to_owned();
-        let database = self.access.config.get_dbname().unwrap_or(&user).to_owned();
-        let key = pgpass::Key { host: &host, port: self.port(), database: &database, user: &user };
-        match pgpass::find(file, key) {
-            Ok(Some(password)) => {
-                self.access.config.password(password);
+        let config = &self.access.config;
+        let user = config.get_user().unwrap_or_default();
+        let database = config.get_dbname().unwrap_or(user);
+        let mut found = Vec::new();
+        for (place, host) in config.get_hosts().iter().enumerate() {
+            let host = match host {
+                Host::Tcp(name) => name.clone(),
+                // The usual socket counts as localhost.
+                Host::Unix(path) if SOCKET_DIRS.iter().any(|usual| path == Path::new(usual)) => "localhost".to_owned(),
+                Host::Unix(path) => path.display().to_string(),
+            };
+            let ports = config.get_ports();
+            let port = ports.get(place).or(ports.first()).copied().unwrap_or(PORT);
+            match pgpass::find(file, pgpass::Key { host: &host, port, database, user }) {
+                Ok(password) => found.push(password),
+                Err(error) => self.pgpass = Some(error.to_string()),
             }
-            Ok(None) => {}
-            Err(error) => self.pgpass = Some(error.to_string()),
+        }
+        if let Some(Some(password)) = found.first()
+            && found.iter().all(|other| other.as_ref() == Some(password))
+        {
+            self.access.config.password(password);
         }
     }
 
@@ -235,13 +303,12 @@ impl Dsn {
             }
             Some(_) => "the server's log may say more".to_owned(),
             None if why.contains("password") => self.password_remedy(),
-            None if why.contains("certificate") => {
-                "is that the server? then name its authority in sslrootcert, or the host as the certificate does"
-                    .to_owned()
+            None if is_of_tls(error) && why.contains("does not support TLS") => {
+                "the connection string or PGSSLMODE asks for TLS: sslmode=prefer and sslmode=disable do not".to_owned()
             }
-            None if why.contains("TLS") => {
-                "the server has no TLS, and the connection string or PGSSLMODE asks for it: sslmode=prefer or \
-                 sslmode=disable do not"
+            None if is_of_tls(error) => {
+                "is that the server? then name its authority in sslrootcert, and the host as the certificate's \
+                 subjectAltName does"
                     .to_owned()
             }
             None => "does the server run, and listen there? say where: 'host=… port=…'".to_owned(),
@@ -268,34 +335,47 @@ impl fmt::Display for Dsn {
 
 /// A string without `=` and `://` is a database's name, as for psql.
 fn parse(dsn: &str) -> Result<(Config, Options), ConnectError> {
-    let named = |name: &str| format!("dbname='{}'", name.replace('\\', r"\\").replace('\'', r"\'"));
-    let is_name = !dsn.is_empty() && !dsn.contains('=') && !dsn.contains("://");
-    let options = Options::take(&if is_name { named(dsn) } else { dsn.to_owned() }).map_err(ConnectError::String)?;
+    let is_name = !dsn.is_empty() && !dsn.contains('=') && !is_uri(dsn);
+    let options =
+        Options::take(&if is_name { quoted("dbname", dsn) } else { dsn.to_owned() }).map_err(ConnectError::String)?;
     let why = |error: postgres::Error| ConnectError::String(words(&error));
     Ok((Config::from_str(&options.rest).map_err(why)?, options))
 }
 
-/// `sslmode`, or else `PGSSLMODE`.
-fn mode(options: &Options, variable: impl Fn(&str) -> Option<String>) -> Result<Mode, ConnectError> {
+/// `sslmode`, or else `PGSSLMODE`; with the system's authorities the strictest, as libpq has it.
+fn mode(
+    options: &Options,
+    variable: impl Fn(&str) -> Option<String>,
+    authorities: Option<&str>,
+) -> Result<Mode, ConnectError> {
     let wanted = "sslmode (disable, prefer, require, verify-ca, verify-full)";
     if let Some(value) = options.get("sslmode") {
         return value.parse().map_err(|_| ConnectError::String(format!("{value:?} is no {wanted}")));
     }
-    let mode = variable("PGSSLMODE")
-        .map(|value| value.parse().map_err(|_| ConnectError::Variable { name: "PGSSLMODE", value, wanted }));
-    Ok(mode.transpose()?.unwrap_or_default())
+    if let Some(value) = variable("PGSSLMODE") {
+        return value.parse().map_err(|_| ConnectError::Variable { name: "PGSSLMODE", value, wanted });
+    }
+    Ok(if authorities == Some(tls::SYSTEM) { Mode::VerifyFull } else { Mode::default() })
+}
+
+fn joined<T: ToString>(values: &[T]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Fills in what the string left open: from variables, then from defaults.
 fn fill(config: &mut Config, variable: &impl Fn(&str) -> Option<String>) -> Result<(), ConnectError> {
     if config.get_ports().is_empty()
-        && let Some(port) = variable("PGPORT")
+        && let Some(ports) = variable("PGPORT")
     {
-        config.port(number("PGPORT", port, "port")?);
+        for port in ports.split(',') {
+            config.port(number("PGPORT", port.to_owned(), "port")?);
+        }
     }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         let port = config.get_ports().first().copied().unwrap_or(PORT);
-        config.host(&variable("PGHOST").unwrap_or_else(|| usual_host(port)));
+        for host in variable("PGHOST").unwrap_or_else(|| usual_host(port)).split(',') {
+            config.host(host);
+        }
     }
     if config.get_hosts().is_empty() {
         // TLS asks for a name.
@@ -320,7 +400,9 @@ fn fill(config: &mut Config, variable: &impl Fn(&str) -> Option<String>) -> Resu
     }
     if config.get_connect_timeout().is_none() {
         let seconds = variable("PGCONNECT_TIMEOUT").map(|text| number("PGCONNECT_TIMEOUT", text, "number of seconds"));
-        config.connect_timeout(seconds.transpose()?.map_or(CONNECT_TIME_MAX, Duration::from_secs));
+        // Zero and less mean none to libpq; here nothing hangs.
+        let seconds = seconds.transpose()?.and_then(|seconds: i64| u64::try_from(seconds).ok());
+        config.connect_timeout(seconds.filter(|s| *s > 0).map_or(CONNECT_TIME_MAX, Duration::from_secs));
     }
     Ok(())
 }
@@ -367,6 +449,18 @@ mod tests {
     }
 
     #[test]
+    fn the_same_server_by_libpq() {
+        let variables = [("PGHOST", "a,b"), ("PGPORT", "1,2"), ("PGUSER", "me"), ("PGPASSWORD", "secret")];
+        let dsn = resolved("dbname='my db' sslmode=require", &variables).unwrap();
+        assert_eq!(dsn.conninfo(), "host=a,b port=1,2 user=me dbname='my db' sslmode=require");
+        assert_eq!(dsn.password().as_deref(), Some("secret"));
+        let dsn = resolved("postgresql://u:p?w@h/d", &[]).unwrap();
+        assert_eq!(dsn.conninfo(), "host=h port=5432 user=u dbname=d sslmode=prefer");
+        assert_eq!(dsn.password().as_deref(), Some("p?w"));
+        assert!(resolved("host=/run/pg user=u", &[]).unwrap().conninfo().ends_with("sslmode=disable"));
+    }
+
+    #[test]
     fn what_is_wrong_says_the_remedy() {
         for (dsn, variables, expected) in [
             ("hots=db", &[][..], "postgresql://user@host"),
@@ -374,6 +468,9 @@ mod tests {
             ("host=db user=u sslmode=maybe", &[], "\"maybe\" is no sslmode"),
             ("host=db user=u", &[("PGSSLMODE", "maybe")], "PGSSLMODE is \"maybe\", which is no sslmode"),
             ("host=db user=u sslmode=verify-ca sslrootcert=/nowhere", &[], "sslrootcert names: /nowhere"),
+            ("host=db user=u sslmode=require sslrootcert=system", &[], "asks for sslmode=verify-full"),
+            ("host=/run/pg,db user=u", &[], "sockets and other hosts"),
+            ("host=db user=u", &[("PGSERVICE", "shop")], "PGSERVICE"),
         ] {
             let error = resolved(dsn, variables).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -9,18 +9,19 @@ use std::collections::BTreeMap;
 /// How TLS is used, and where passwords are.
 const TAKEN: [&str; 3] = ["sslmode", "sslrootcert", "passfile"];
 /// Of other ways to encrypt, of the client's own encoding and name.
-const WITHOUT_EFFECT: [&str; 9] = [
-    "gssencmode",
+const WITHOUT_EFFECT: [&str; 7] = [
     "krbsrvname",
     "gsslib",
     "gssdelegation",
     "sslcompression",
     "sslsni",
-    "sslcertmode",
     "client_encoding",
     "fallback_application_name",
 ];
-const REFUSED: [&str; 9] = [
+/// Without effect, unless they demand something.
+const DEMANDS: [&str; 2] = ["gssencmode", "sslcertmode"];
+const DEMAND: &str = "require";
+const REFUSED: [&str; 11] = [
     "service",
     "sslcert",
     "sslkey",
@@ -30,7 +31,27 @@ const REFUSED: [&str; 9] = [
     "requirepeer",
     "require_auth",
     "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
+    "sslnegotiation",
 ];
+/// What would be refused as an option, and what says which server is meant.
+pub(super) const REFUSED_VARIABLES: [&str; 10] = [
+    "PGSERVICE",
+    "PGHOSTADDR",
+    "PGSSLCERT",
+    "PGSSLKEY",
+    "PGSSLCRL",
+    "PGSSLCRLDIR",
+    "PGREQUIREPEER",
+    "PGREQUIREAUTH",
+    "PGSSLMINPROTOCOLVERSION",
+    "PGSSLMAXPROTOCOLVERSION",
+];
+
+/// Whether a connection string is a URI, as libpq tells.
+pub(super) fn is_uri(dsn: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| dsn.starts_with(scheme))
+}
 
 /// A connection string, taken apart.
 #[derive(Debug, PartialEq)]
@@ -45,27 +66,29 @@ impl Options {
     /// Takes a string apart; the error says what is wrong with it.
     pub(super) fn take(dsn: &str) -> Result<Self, String> {
         let mut options = Self { rest: String::new(), taken: BTreeMap::new() };
-        match dsn.split_once('?') {
-            _ if !dsn.contains("://") => {
-                for (name, value) in pairs(dsn)? {
-                    if options.keeps(&name, &value)? {
-                        let value = value.replace('\\', r"\\").replace('\'', r"\'");
-                        options.rest += &format!("{name}='{value}' ");
-                    }
+        if !is_uri(dsn) {
+            for (name, value) in pairs(dsn)? {
+                // For libpq, what is empty was not given.
+                if options.keeps(&name, &value)? && !value.is_empty() {
+                    options.rest += &quoted(&name, &value);
                 }
             }
-            None => dsn.clone_into(&mut options.rest),
-            Some((place, query)) => {
-                let mut kept = Vec::new();
-                for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-                    let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} has no value"))?;
-                    if options.keeps(&decoded(name)?, &decoded(value)?)? {
-                        kept.push(pair);
-                    }
-                }
-                options.rest = [place, &kept.join("&")].join(if kept.is_empty() { "" } else { "?" });
+            return Ok(options);
+        }
+        let Some((place, query)) = split_uri(dsn) else {
+            dsn.clone_into(&mut options.rest);
+            return Ok(options);
+        };
+        let mut kept = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or("an option behind \"?\" has no \"=\"")?;
+            let name = decoded(name).ok_or("the name of an option is not UTF-8")?;
+            let value = decoded(value).ok_or_else(|| format!("the value of {name} is not UTF-8"))?;
+            if options.keeps(&name, &value)? {
+                kept.push(pair);
             }
         }
+        options.rest = [place, &kept.join("&")].join(if kept.is_empty() { "" } else { "?" });
         Ok(options)
     }
 
@@ -79,28 +102,53 @@ impl Options {
             self.taken.insert(known, value.to_owned());
             return Ok(false);
         }
-        match REFUSED.contains(&name) {
-            true => Err(format!("Sluice does not know the option {name} yet")),
-            false => Ok(!WITHOUT_EFFECT.contains(&name)),
+        let is_demand = DEMANDS.contains(&name) && value == DEMAND;
+        match is_demand || REFUSED.contains(&name) {
+            true => Err(format!("Sluice can't do what the option {name} asks for yet")),
+            false => Ok(!WITHOUT_EFFECT.contains(&name) && !DEMANDS.contains(&name)),
         }
     }
 }
 
-fn decoded(text: &str) -> Result<String, String> {
-    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(|text| text.into_owned()).map_err(|_| format!("{text:?} is not UTF-8"))
+/// An option of a connection string, with quotes where it needs them.
+pub(super) fn quoted(name: &str, value: &str) -> String {
+    let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_whitespace() || matches!(c, '\'' | '\\'));
+    match is_plain {
+        true => format!("{name}={value} "),
+        false => format!("{name}='{}' ", value.replace('\\', r"\\").replace('\'', r"\'")),
+    }
+}
+
+/// The parts before and behind the question mark. One before an `@` belongs to the password.
+fn split_uri(uri: &str) -> Option<(&str, &str)> {
+    let authority = uri.find("://")? + 3;
+    let behind = uri[authority..].find(['@', '/']).filter(|place| uri[authority + place..].starts_with('@'));
+    let from = authority + behind.unwrap_or(0);
+    let mark = from + uri[from..].find('?')?;
+    Some((&uri[..mark], &uri[mark + 1..]))
+}
+
+fn decoded(text: &str) -> Option<String> {
+    Some(percent_encoding::percent_decode_str(text).decode_utf8().ok()?.into_owned())
 }
 
 /// `name = value` pairs; a value with blanks stands in single quotes, where a backslash takes the next character as it
 /// is.
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
-    let mut pairs = Vec::new();
+    let mut pairs: Vec<(String, String)> = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (name, behind) = rest.split_once('=').ok_or_else(|| format!("there is no \"=\" behind {rest:?}"))?;
+        // What stands there may be a part of a password, so it is not told.
+        let wrong = || match pairs.last() {
+            Some((name, _)) => {
+                format!("behind the value of {name} there is no NAME=VALUE; a value with blanks needs quotes")
+            }
+            None => "it does not begin with NAME=VALUE".to_owned(),
+        };
+        let (name, behind) = rest.split_once('=').ok_or_else(wrong)?;
         let name = name.trim();
         if name.is_empty() || name.contains(char::is_whitespace) {
-            return Err(format!("there is no \"=\" behind {:?}", name.split_whitespace().next().unwrap_or_default()));
+            return Err(wrong());
         }
         let (value, behind) = value(behind.trim_start()).ok_or_else(|| format!("the quote of {name} has no end"))?;
         pairs.push((name.to_owned(), value));
@@ -136,7 +184,7 @@ mod tests {
     #[test]
     fn libpq_s_options_are_taken_out() {
         for (dsn, rest, mode) in [
-            ("host=a  sslmode = verify-full dbname='my db'", "host='a' dbname='my db' ", Some("verify-full")),
+            ("host=a  sslmode = verify-full dbname='my db'", "host=a dbname='my db' ", Some("verify-full")),
             (r"password='it\'s' host=a\ b", r"password='it\'s' host='a b' ", None),
             (
                 "postgres://u@h/d?sslmode=require&connect_timeout=5",
@@ -145,6 +193,9 @@ mod tests {
             ),
             ("postgres://u@h/d?gssencmode=disable", "postgres://u@h/d", None),
             ("postgres://u@h/d", "postgres://u@h/d", None),
+            ("postgres://u:pa?ss@h/d?sslmode=require", "postgres://u:pa?ss@h/d", Some("require")),
+            ("host=h password=a://b sslmode=require", "host=h password=a://b ", Some("require")),
+            ("host=h password='' user=", "host=h ", None),
             ("", "", None),
         ] {
             let options = Options::take(dsn).unwrap();
@@ -159,13 +210,16 @@ mod tests {
         for (dsn, expected) in [
             ("host=a sslcert=me.pem", "the option sslcert"),
             ("postgres://h/?service=shop", "the option service"),
-            ("host=a dbname", "no \"=\" behind \"dbname\""),
-            ("host=a oops port=1", "no \"=\" behind \"oops\""),
+            ("host=a gssencmode=require", "the option gssencmode"),
+            ("host=a dbname", "behind the value of host"),
+            ("password=my secret port=1", "behind the value of password"),
+            ("secret", "does not begin"),
             ("host='a", "the quote of host"),
-            ("postgres://h/?x", "\"x\" has no value"),
+            ("postgres://h/?secret", "has no \"=\""),
+            ("postgres://h/?password=secret%ff", "the value of password"),
         ] {
             let error = Options::take(dsn).unwrap_err();
-            assert!(error.contains(expected), "{dsn}: {error}");
+            assert!(error.contains(expected) && !error.contains("secret"), "{dsn}: {error}");
         }
     }
 }

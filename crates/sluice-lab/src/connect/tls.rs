@@ -35,6 +35,19 @@ pub(super) enum Mode {
     VerifyFull,
 }
 
+impl Mode {
+    /// libpq's word.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::Prefer => "prefer",
+            Self::Require => "require",
+            Self::VerifyCa => "verify-ca",
+            Self::VerifyFull => "verify-full",
+        }
+    }
+}
+
 /// No such word.
 #[derive(Debug, PartialEq)]
 pub(super) struct UnknownMode;
@@ -78,6 +91,14 @@ pub(super) enum TlsError {
         /// Why.
         source: io::Error,
     },
+    /// `system` with a mode that would not look at the name: anybody has a certificate from some authority.
+    #[error("sslrootcert=system asks for sslmode=verify-full: other modes take any name")]
+    SystemAnyName,
+    /// There is nothing to look at.
+    #[error(
+        "sslmode=verify-ca asks for a file of authorities: name it in sslrootcert, or put it into ~/.postgresql/root.crt"
+    )]
+    NoAuthorities,
     /// The system has no certificates of authorities.
     #[error("the system knows no authorities that could be trusted: apt-get install ca-certificates")]
     NoneTrusted,
@@ -87,7 +108,7 @@ pub(super) enum TlsError {
 }
 
 /// `sslrootcert=system`: the authorities that the system trusts.
-const SYSTEM: &str = "system";
+pub(super) const SYSTEM: &str = "system";
 
 impl Tls {
     /// For a mode, with `sslrootcert`, or else libpq's usual file.
@@ -96,19 +117,25 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        let is_system = authorities == Some(Path::new(SYSTEM));
         let trusted = match (mode, authorities) {
+            (Mode::VerifyFull, None) => Some(system()?),
+            (Mode::VerifyFull, Some(_)) if is_system => Some(system()?),
+            (_, Some(_)) if is_system => return Err(TlsError::SystemAnyName),
+            (Mode::VerifyCa, None) => return Err(TlsError::NoAuthorities),
             (Mode::Disable | Mode::Prefer, _) | (Mode::Require, None) => None,
-            (_, Some(path)) if path == Path::new(SYSTEM) => Some(system()?),
-            (_, Some(path)) => Some(file(path)?),
-            (Mode::VerifyCa | Mode::VerifyFull, None) => Some(system()?),
+            (Mode::Require | Mode::VerifyCa | Mode::VerifyFull, Some(path)) => Some(file(path)?),
         };
-        let config = match (mode, trusted) {
-            (Mode::VerifyFull, Some(trusted)) => builder.with_root_certificates(trusted).with_no_client_auth(),
+        let mut config = match (mode, trusted) {
+            (Mode::VerifyFull, trusted) => {
+                builder.with_root_certificates(trusted.ok_or(TlsError::NoAuthorities)?).with_no_client_auth()
+            }
             (_, trusted) => {
                 let verifier = AnyName { trusted, provider };
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
             }
         };
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Self(MakeRustlsConnect::new(config)))
     }
 
@@ -201,5 +228,8 @@ mod tests {
         assert!(error("/nowhere/ca.pem").contains("/nowhere/ca.pem"));
         assert!(error("/dev/null").contains("holds no certificate"));
         assert!(Tls::new(Mode::Require, None, Some(Path::new("/nowhere"))).is_ok());
+        let refused = |mode, authorities| Tls::new(mode, authorities, None).unwrap_err().to_string();
+        assert!(refused(Mode::VerifyCa, Some(SYSTEM)).contains("sslmode=verify-full"));
+        assert!(refused(Mode::VerifyCa, None).contains("a file of authorities"));
     }
 }

@@ -48,6 +48,20 @@ pub struct Endpoint {
     pub password: Option<String>,
 }
 
+impl Endpoint {
+    /// One of PostgreSQL's programs, to connect there. Nobody's `PG*` variables lead it elsewhere.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = process::command(program, "KILL");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG")) {
+            command.env_remove(name);
+        }
+        if let Some(password) = &self.password {
+            command.env("PGPASSWORD", password);
+        }
+        command
+    }
+}
+
 /// One run, to be.
 pub struct Pgbench<'a> {
     /// pgbench's own program.
@@ -250,13 +264,10 @@ impl Pgbench<'_> {
                 fs::write(&path, text).map_err(Error::file("write", &path))?;
             }
         }
-        let mut command: Command = process::command(self.program, "KILL");
+        let mut command = self.endpoint.command(self.program);
         let seconds = self.connect_max() + self.duration() + END_MAX;
         command.args(self.arguments(u32::try_from(seconds.as_secs()).unwrap_or(u32::MAX), Some(dir)));
         command.arg(&self.endpoint.conninfo);
-        if let Some(password) = &self.endpoint.password {
-            command.env("PGPASSWORD", password);
-        }
         command.env("PGAPPNAME", APPLICATION).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::spawn("pgbench", &mut command, Signal::KILL, Duration::from_secs(5))
     }

@@ -34,7 +34,7 @@ fn reached(kind: &Kind) -> String {
         Kind::Pool | Kind::PgBouncer => {
             format!("by TCP over loopback through the pool, with {} server connections", crate::target::POOL_SIZE)
         }
-        Kind::Dsn(dsn, _) => format!("by its DSN: {dsn}"),
+        Kind::Dsn(dsn) => format!("by its DSN: {dsn}"),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     connect::Dsn,
     error::Error,
     machine::{self, Probe},
+    pgbench::Endpoint,
     plan::{Plan, PlannedTurn},
     process::{self, Interrupt},
     result::{FORMAT, Machine, Measured, Outcome, RunResult, ScenarioSummary, Turn},
@@ -167,8 +168,8 @@ impl<'a> Run<'a> {
         let target = &plan.targets[turn.target];
         let tables = plan.tables(turn);
         let database = match &target.kind {
-            Kind::Dsn(dsn, text) => {
-                self.fill_foreign(&target.name, dsn, text, &tables)?;
+            Kind::Dsn(dsn) => {
+                self.fill_foreign(&target.name, dsn, &tables)?;
                 String::new()
             }
             _ => self.prepare_own(turn, &tables, besides, class)?,
@@ -212,7 +213,7 @@ impl<'a> Run<'a> {
 
     /// Fills a database of somebody else's, unless it holds these tables from an earlier run. A database that holds
     /// anything else is left alone.
-    fn fill_foreign(&mut self, name: &str, dsn: &Dsn, text: &str, tables: &Tables) -> Result<(), Error> {
+    fn fill_foreign(&mut self, name: &str, dsn: &Dsn, tables: &Tables) -> Result<(), Error> {
         let (mark, bin) = (format!("{tables:?}"), self.pgbench.parent().unwrap_or(Path::new("")).to_owned());
         let key = (name.to_owned(), mark.clone());
         if self.filled.contains(&key) {
@@ -231,7 +232,7 @@ impl<'a> Run<'a> {
                      name an empty database in its DSN"
                 )));
             }
-            let endpoint = crate::pgbench::Endpoint { conninfo: text.to_owned(), password: None };
+            let endpoint = Endpoint { conninfo: dsn.conninfo(), password: dsn.password() };
             server::fill(&bin, &endpoint, tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
             let marked = format!("CREATE TABLE {MARK} (); COMMENT ON TABLE {MARK} IS '{}'", mark.replace('\'', "''"));
             client.batch_execute(&marked).map_err(Error::sql("mark the target's database as filled"))?;

@@ -84,7 +84,7 @@ impl Ground<'_> {
     /// PostgreSQL itself, for the sampler and for what comes before a turn.
     fn server_access(&self, kind: &Kind) -> Result<Access, Error> {
         match (kind, self.server) {
-            (Kind::Dsn(dsn, _), _) => Ok(dsn.access().clone()),
+            (Kind::Dsn(dsn), _) => Ok(dsn.access().clone()),
             (_, Some(server)) => Ok(server.superuser(self.database)),
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }
@@ -92,7 +92,7 @@ impl Ground<'_> {
 
     fn endpoint(&self, kind: &Kind, pool: Option<&Pool>) -> Result<Endpoint, Error> {
         match (kind, self.server) {
-            (Kind::Dsn(_, text), _) => Ok(Endpoint { conninfo: text.clone(), password: None }),
+            (Kind::Dsn(dsn), _) => Ok(Endpoint { conninfo: dsn.conninfo(), password: dsn.password() }),
             (_, Some(server)) => server.endpoint(self.database, pool.map(|pool| pool.port)),
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }
@@ -135,7 +135,7 @@ impl Ground<'_> {
             postmaster: self.server.and_then(Server::postmaster),
             pool: pool.map(Pool::id),
             data_dir: self.server.map(|server| server.data().to_owned()),
-            log: self.server.map(Server::log),
+            log: self.server.filter(|_| self.plan.log_is_readable(self.turn)).map(Server::log),
         };
         let hz = self.plan.choices.sample_hz;
         let sampler = if hz > 0 { Some(Sampler::start(&subject, hz)?) } else { None };

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -32,29 +32,37 @@ impl Log {
         let mut file = File::open(&self.path)?;
         let begin = if file.metadata()?.len() < self.begin { 0 } else { self.begin };
         file.seek(SeekFrom::Start(begin))?;
-        let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
-        Ok(parse(&String::from_utf8_lossy(&text)))
+        let mut checkpoints = Vec::new();
+        for line in BufReader::new(file).split(b'\n') {
+            hear(&String::from_utf8_lossy(&line?), &mut checkpoints);
+        }
+        Ok(checkpoints)
     }
 }
 
-fn parse(text: &str) -> Vec<Checkpoint> {
-    let mut checkpoints: Vec<Checkpoint> = Vec::new();
-    for (unix_s, message) in text.lines().filter_map(message) {
-        if let Some(reason) = message.strip_prefix("checkpoint starting: ") {
-            let reason = reason.trim().to_owned();
-            checkpoints.push(Checkpoint { reason, from_s: unix_s, ..Checkpoint::default() });
-        } else if let Some(told) = message.strip_prefix("checkpoint complete: ")
-            && let Some(open) = checkpoints.last_mut().filter(|checkpoint| checkpoint.to_s.is_none())
-        {
-            open.to_s = Some(unix_s);
-            open.buffers = number_behind(told, "wrote ").map(|buffers| buffers as u64);
-            open.write_s = number_behind(told, "write=");
-            open.sync_s = number_behind(told, "sync=");
-            open.longest_sync_s = number_behind(told, "longest=");
-        }
+/// Notes what a line says of a checkpoint. One that was under way before has no begin here, but tells how long it took.
+fn hear(line: &str, checkpoints: &mut Vec<Checkpoint>) {
+    let Some((unix_s, message)) = message(line) else { return };
+    if let Some(reason) = message.strip_prefix("checkpoint starting: ") {
+        let reason = reason.trim().to_owned();
+        checkpoints.push(Checkpoint { reason, from_s: unix_s, ..Checkpoint::default() });
+    } else if let Some(told) = message.strip_prefix("checkpoint complete: ") {
+        let open = checkpoints.pop_if(|checkpoint| checkpoint.to_s.is_none());
+        let took_s = number_behind(told, "total=").unwrap_or(0.0);
+        let open = open.unwrap_or_else(|| Checkpoint {
+            reason: "begun before".to_owned(),
+            from_s: unix_s - took_s,
+            ..Checkpoint::default()
+        });
+        checkpoints.push(Checkpoint {
+            to_s: Some(unix_s),
+            buffers: number_behind(told, "wrote ").map(|buffers| buffers as u64),
+            write_s: number_behind(told, "write="),
+            sync_s: number_behind(told, "sync="),
+            longest_sync_s: number_behind(told, "longest="),
+            ..open
+        });
     }
-    checkpoints
 }
 
 /// The time of a line, and what the server says in it.
@@ -83,6 +91,19 @@ mod tests {
 distance=230000 kB, estimate=230000 kB; lsn=0/7B0C7E8, redo lsn=0/55E2B20
 1763770130.000 [77] LOG:  checkpoint starting: immediate force wait
 ";
+
+    fn parse(text: &str) -> Vec<Checkpoint> {
+        let mut checkpoints = Vec::new();
+        text.lines().for_each(|line| hear(line, &mut checkpoints));
+        checkpoints
+    }
+
+    #[test]
+    fn one_that_began_before() {
+        let complete = TEXT.lines().nth(2).unwrap();
+        let [whole] = &parse(complete)[..] else { panic!("{:?}", parse(complete)) };
+        assert_eq!((whole.from_s, whole.to_s, whole.buffers), (1763770000.125, Some(1763770120.5), Some(9223)));
+    }
 
     #[test]
     fn what_checkpoints_say() {

@@ -119,7 +119,9 @@ impl Sampler {
         match checkpoints {
             Some(Ok(checkpoints)) => put_checkpoints(&mut samples, checkpoints, begin_unix_s, seconds),
             Some(Err(error)) => samples.missing.push(format!("checkpoints from the server's log: {error}")),
-            None => samples.missing.push("checkpoints from the server's log: it is not ours to read".to_owned()),
+            None => samples
+                .missing
+                .push("checkpoints from the server's log: it is not the laboratory's, or as set".to_owned()),
         }
         (samples, Some(percent))
     }

@@ -21,6 +21,8 @@ pub struct Circumstances {
 
 /// The share of active sessions that has to wait for one thing to blame it.
 const WAIT_SHARE_MIN: f64 = 0.4;
+/// Most of them.
+const MOST_SHARE: f64 = 0.5;
 /// How many times as large inside as outside a share has to be.
 const TIMES_OUTSIDE: f64 = 2.0;
 /// What sessions wait for explains less than a limit that stops them all the same.
@@ -193,14 +195,14 @@ impl View<'_> {
         Some(Pair { inside: of(true)?, outside: of(false) })
     }
 
-    /// The rule of causes that show as what active sessions wait for: a much larger share of them, or many more, or
-    /// nearly all where it were most anyway, as before a slow disk that all commits wait for.
+    /// The rule of causes that show as what active sessions wait for: a much larger share of them, or many more, or,
+    /// where most wait anyway, half as many that do not, as with commits before a slow disk.
     fn waits(&self, cause: Cause, what: &str, columns: &[&str], also: &[&str]) -> Option<Finding> {
         let (share, sessions) = (self.share_of_active(columns)?, self.sessions(columns)?);
         let others_are_fewer = (1.0 - share.inside) * TIMES_OUTSIDE <= 1.0 - share.outside_or_zero();
         let differs = share.is_times_outside(TIMES_OUTSIDE)
             || sessions.is_times_outside(SESSIONS_TIMES)
-            || (share.outside_or_zero() >= WAIT_SHARE_MIN && others_are_fewer);
+            || (share.outside_or_zero() >= MOST_SHARE && others_are_fewer);
         let is_cause = share.inside >= WAIT_SHARE_MIN && differs;
         is_cause.then(|| {
             finding(
@@ -343,7 +345,7 @@ fn cpu_taken(view: &View<'_>) -> Option<Finding> {
     let is_cause = inside - outside >= TAKEN_SHARE || (inside >= MOSTLY_TAKEN_SHARE && lost_half);
     let columns = [metrics::CPU_OTHERS, metrics::CPU_STEAL, metrics::CPU_POSTGRES, metrics::PRESSURE_CPU];
     // Who has no processor waits for all kinds of things, for those who have none either.
-    let strength = if lost_half { LIMIT_STRENGTH } else { inside };
+    let strength = if inside >= MOSTLY_TAKEN_SHARE && lost_half { LIMIT_STRENGTH } else { inside.min(WAITS_STRENGTH) };
     is_cause.then(|| finding(Cause::CpuTaken, strength, view.evidence(&columns)))
 }
 

@@ -71,6 +71,7 @@ impl Progress for Display {
                 let figures = &measured.figures;
                 let stalled = match measured.stalls.len() {
                     0 => String::new(),
+                    1 => ", a stall".to_owned(),
                     count => format!(", {count} stalls"),
                 };
                 format!("{:.0} tps, {:.2} ms, p99 {:.2} ms{stalled}", figures.tps, figures.mean_ms, figures.p99_ms)

@@ -19,7 +19,7 @@ use sluice_lab::{
     run::{self, Order},
     scenario::{self, Scenario},
     server::Settings,
-    target::Target,
+    target::{Kind, Target},
 };
 
 use self::display::Display;
@@ -145,8 +145,14 @@ fn run(args: RunArgs) -> Result<()> {
     let plan = Plan::new(scenario, choices(args))?;
     let interrupt = Interrupt::install()?;
     let display = Display::new(std::io::stderr().is_terminal());
-    let order =
-        Order { plan: &plan, dir: &dir, command: command_line(), earlier, progress: &display, interrupt: &interrupt };
+    let order = Order {
+        plan: &plan,
+        dir: &dir,
+        command: command_line(std::env::args()),
+        earlier,
+        progress: &display,
+        interrupt: &interrupt,
+    };
     let done = run::run(&order);
     display.finish();
     let result = done?;
@@ -179,36 +185,34 @@ fn choices(args: RunArgs) -> Choices {
     }
 }
 
-/// As typed, but for passwords in DSNs, which nobody should find in a report.
-fn command_line() -> String {
-    let mut words: Vec<String> = std::env::args().collect();
-    if let Some(program) = words.first_mut() {
-        *program = "sluice".to_owned();
+/// As typed, but for DSNs: as they were understood, and without their passwords, which nobody should find in a report.
+fn command_line(words: impl Iterator<Item = String>) -> String {
+    let mut shown = vec!["sluice".to_owned()];
+    let mut is_target = false;
+    for word in words.skip(1) {
+        let (flag, value) = match word.strip_prefix(TARGET_IS) {
+            Some(value) => (TARGET_IS, value),
+            None => ("", word.as_str()),
+        };
+        let target = value.parse::<Target>().ok().filter(|_| is_target || !flag.is_empty());
+        shown.push(match target.map(|target| (target.kind, target.name)) {
+            Some((Kind::Dsn(dsn), name)) => quoted(&format!("{flag}{name}={}", dsn.conninfo())),
+            _ => quoted(&word),
+        });
+        is_target = word == TARGET;
     }
-    let quote = |word: &String| match word.contains([' ', '\'', '"']) {
-        true => format!("'{}'", without_password(word).replace('\'', r"'\''")),
-        false => without_password(word),
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+    shown.join(" ")
 }
 
-/// `password=…` of a connection string, and `user:…@` of a URI.
-fn without_password(word: &str) -> String {
-    let mut kept: Vec<String> = Vec::new();
-    for part in word.split(' ') {
-        let part = match part.split_once("password=") {
-            Some((before, _)) => format!("{before}password=…"),
-            None => part.to_owned(),
-        };
-        kept.push(match (part.find("://"), part.find('@')) {
-            (Some(scheme), Some(at)) if scheme < at => match part[scheme + 3..at].split_once(':') {
-                Some((user, _)) => format!("{}://{user}:…{}", &part[..scheme], &part[at..]),
-                None => part,
-            },
-            _ => part,
-        });
+const TARGET: &str = "--target";
+const TARGET_IS: &str = "--target=";
+
+/// For a shell.
+fn quoted(word: &str) -> String {
+    match word.contains([' ', '\'', '"']) {
+        true => format!("'{}'", word.replace('\'', r"'\''")),
+        false => word.to_owned(),
     }
-    kept.join(" ")
 }
 
 /// The next free directory, made.
@@ -266,14 +270,18 @@ mod tests {
 
     #[test]
     fn passwords_do_not_get_into_reports() {
-        for (word, expected) in [
-            ("a=host=b password=secret dbname=c", "a=host=b password=… dbname=c"),
-            ("a=postgres://me:secret@host/db", "a=postgres://me:…@host/db"),
-            ("a=postgres://me@host/db", "a=postgres://me@host/db"),
-            ("--clients", "--clients"),
+        let shown = |words: &[&str]| command_line(words.iter().map(|word| (*word).to_owned()));
+        for target in [
+            &["--target", "a=host=b user=u password='top secret' dbname=c"][..],
+            &["--target", "a=postgres://u:secret@b/c"],
+            &["--target=a=host=b user=u password = secret dbname=c"],
         ] {
-            assert_eq!(without_password(word), expected);
+            let words = [&["/bin/sluice", "bench", "run", "quick"], target, &["--clients", "4"]].concat();
+            let shown = shown(&words);
+            let target = "a=host=b port=5432 user=u dbname=c sslmode=prefer' --clients 4";
+            assert!(shown.starts_with("sluice bench run quick ") && shown.ends_with(target), "{shown}");
         }
+        assert_eq!(shown(&["sluice", "--target", "pool"]), "sluice --target pool");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -19,9 +20,11 @@ fn quick_before_and_after_the_script() {
     let _alone = alone();
     let (server, place) = (TestServer::start(Version::V15, &[]), place());
     server.execute("CREATE DATABASE bench");
+    server.execute("CREATE ROLE bencher SUPERUSER LOGIN PASSWORD 'top secret'");
     let run = |name: &str| {
         let dir = place.path().join(name).to_str().unwrap().to_owned();
-        let target = format!("reviewed={}", dsn(&server, "bench"));
+        let dsn = dsn(&server, "bench").replace("user=postgres", "user=bencher password='top secret'");
+        let target = format!("reviewed={dsn}");
         stdout(&bench(&["run", "quick", "--brief", "--target", &target, "--output", &dir]));
         dir
     };
@@ -46,6 +49,9 @@ fn quick_before_and_after_the_script() {
     let (old, new) = (read(before.as_ref()), read(after.as_ref()));
     assert_eq!((old.measured().count(), new.measured().count()), (2, 2), "{:?}\n{:?}", old.turns, new.turns);
     assert_ne!(old.servers["reviewed"].settings, new.servers["reviewed"].settings);
+    for file in ["result.json", "report.html", "summary.csv", "series.csv"] {
+        assert!(!fs::read_to_string(Path::new(&before).join(file)).unwrap().contains("secret"), "{file}");
+    }
     let compared = stdout(&bench(&["compare", &before, &after]));
     assert!(compared.contains("reviewed") && compared.contains("checkpoint_timeout"), "{compared}");
 }

@@ -147,8 +147,19 @@ fn stopped(pid: u32) {
     kill(pid, Signal::SIGCONT).unwrap();
 }
 
+/// A process that ends with the test, however it ends.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.0.id().try_into().unwrap()), Signal::SIGCONT);
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A standby that confirms what it has written, as far as commits can tell.
-fn standby(turn: &Turn) -> Child {
+fn standby(turn: &Turn) -> Ending {
     turn.execute("CREATE ROLE standby REPLICATION LOGIN PASSWORD 'standby'");
     let (socket_dir, port) = turn.run.socket();
     let directory = turn.place.path().join("received");
@@ -156,7 +167,7 @@ fn standby(turn: &Turn) -> Child {
     let mut command = Command::new(Binaries::find(None).unwrap().dir.join("pg_receivewal"));
     command.args(["--synchronous", "--no-loop", "-D"]).arg(directory).env("PGPASSWORD", "standby");
     command.arg("-d").arg(format!("host={} port={port} user=standby application_name=standby", socket_dir.display()));
-    let standby = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let standby = Ending(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let end = Instant::now() + Duration::from_secs(20);
     let mut client = turn.run.connect();
     while client.query("SELECT FROM pg_stat_replication WHERE state = 'streaming'", &[]).unwrap().is_empty() {
@@ -180,7 +191,7 @@ fn what_sessions_wait_for() {
              PERFORM pg_sleep(ms / 1000) FROM delay; RETURN NEW; END $$;
          CREATE TRIGGER wait BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION wait();"
     );
-    let toml = STEADY.replace("seconds = 14", "seconds = 45") + "[class]\ncpus = '1'\n";
+    let toml = STEADY.replace("seconds = 14", "seconds = 55") + "[class]\ncpus = '1'\n";
     let mut turn = Turn::begin(&toml, &schema, UPDATE);
     turn.disturb(&[Cause::LockWaits], |turn| {
         let mut client = turn.run.connect();
@@ -194,15 +205,14 @@ fn what_sessions_wait_for() {
         thread::sleep(DISTURBED);
         turn.execute("DELETE FROM delay");
     });
-    let mut standby = standby(&turn);
+    let standby = standby(&turn);
     turn.disturb(&[Cause::ReplicaWaits], |turn| {
         let mut client = turn.run.connect();
         set(&mut client, "synchronous_standby_names", "standby");
-        stopped(standby.id());
+        stopped(standby.0.id());
         set(&mut client, "synchronous_standby_names", "");
     });
-    standby.kill().unwrap();
-    standby.wait().unwrap();
+    drop(standby);
     turn.disturb(&[Cause::Client], |turn| stopped(turn.pgbench));
     let mut client = turn.run.connect();
     turn.disturb(&[Cause::CpuThrottling], |_| {
@@ -226,12 +236,8 @@ fn processes_that_take_the_processors() {
             let loops = "while :; do :; done";
             Command::new("nice").args(["-n", "-15", "sh", "-c", loops]).stdout(Stdio::null()).spawn().unwrap()
         };
-        let mut hogs: Vec<_> = (0..4 * cores).map(|_| hog()).collect();
+        let _hogs: Vec<Ending> = (0..4 * cores).map(|_| Ending(hog())).collect();
         thread::sleep(DISTURBED);
-        for hog in &mut hogs {
-            hog.kill().unwrap();
-            hog.wait().unwrap();
-        }
     });
     turn.finish();
 }
@@ -277,7 +283,8 @@ fn allow(client: &mut Client, what: Allowed) {
 
 /// Rows that fill a page each, of which a transaction changes twenty: cheap, but for images of pages. And dead rows, which
 /// nobody takes away yet.
-const PAGES: &str = "CREATE TABLE items (id int PRIMARY KEY, n int NOT NULL, filler text) WITH (fillfactor = 40);
+const PAGES: &str = "CREATE TABLE items (id int PRIMARY KEY, n int NOT NULL, filler text)
+    WITH (fillfactor = 40, autovacuum_enabled = false);
 ALTER TABLE items ALTER filler SET STORAGE PLAIN;
 INSERT INTO items SELECT id, 0, repeat('x', 3000) FROM generate_series(1, :rows) AS id;
 CREATE TABLE dead (id int, filler text) WITH (autovacuum_enabled = false, autovacuum_vacuum_cost_delay = 0);
@@ -294,7 +301,7 @@ const FAST: Allowed = Allowed::Bytes(1_000_000_000);
 #[test]
 fn a_disk_that_is_slow_or_busy() {
     let _alone = alone();
-    let toml = STEADY.replace("seconds = 14", "seconds = 50").replace("rate = 200.0", "rate = 30.0");
+    let toml = STEADY.replace("seconds = 14", "seconds = 55").replace("rate = 200.0", "rate = 30.0");
     let toml = toml.replace("rows = 1000", "rows = 2000");
     let toml = toml + "[class]\niops = '1000'\n[settings]\nautovacuum_naptime = '1s'\n";
     let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
@@ -318,12 +325,14 @@ fn a_disk_that_is_slow_or_busy() {
         allow(&mut client, FAST);
     });
     turn.disturb(&[Cause::Autovacuum, Cause::WalSync], |_| {
-        client.batch_execute("CHECKPOINT; ALTER TABLE dead RESET (autovacuum_enabled)").unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
-        while client.query("SELECT FROM pg_stat_progress_vacuum", &[]).unwrap().is_empty() {
+        client.batch_execute("CHECKPOINT").unwrap();
+        allow(&mut client, SLOW);
+        client.batch_execute("ALTER TABLE dead RESET (autovacuum_enabled)").unwrap();
+        let at_work = "SELECT FROM pg_stat_progress_vacuum WHERE relid = 'dead'::regclass";
+        let end = Instant::now() + Duration::from_secs(8);
+        while client.query(at_work, &[]).unwrap().is_empty() {
             assert!(Instant::now() < end, "autovacuum does not come");
         }
-        allow(&mut client, SLOW);
         thread::sleep(DISTURBED);
         allow(&mut client, FAST);
     });
