@@ -204,7 +204,9 @@ impl<'a> Run<'a> {
         let server = self.server.as_mut().ok_or_else(|| Error::Server("there is no server".to_owned()))?;
         server.ensure(&settings, class)?;
         let enforced = server.class().to_string();
-        if !enforced.is_empty() && !self.result.remarks.contains(&enforced) {
+        // A run that confirms a cause may be in another class.
+        let is_planned = class == self.order.plan.class;
+        if is_planned && !enforced.is_empty() && !self.result.remarks.contains(&enforced) {
             self.result.remarks.push(enforced);
         }
         self.order.progress.report("filling tables, if need be");

@@ -192,6 +192,9 @@ pub struct Brief {
     /// Length of a turn.
     #[serde(default = "brief_seconds")]
     pub seconds: u32,
+    /// Of a warm-up; none, if it does not say.
+    #[serde(default)]
+    pub warm_up_seconds: u32,
 }
 
 fn brief_seconds() -> u32 {
@@ -250,10 +253,10 @@ impl Scenario {
 
     /// The same for a run of seconds.
     pub fn brief(self) -> Self {
-        let Brief { rows, clients, seconds } = self.brief.clone();
+        let Brief { rows, clients, seconds, warm_up_seconds } = self.brief.clone();
         Self {
             data: Data { size: Size::Rows(rows), ..self.data },
-            load: Load { clients, seconds, warm_up_seconds: self.load.warm_up_seconds.min(1), ..self.load },
+            load: Load { clients, seconds, warm_up_seconds, ..self.load },
             turns: 1,
             ..self
         }

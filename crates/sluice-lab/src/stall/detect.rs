@@ -15,6 +15,8 @@ const ENDS_ABOVE: f64 = 0.8;
 /// How long a series has to be calm again, in seconds or in spans, whichever is longer.
 const CALM_S: f64 = 2.0;
 const CALM_SPANS: usize = 2;
+/// The share of the next span that a first one has to last to count as one.
+const WHOLE_SHARE: f64 = 0.75;
 /// A series that is shorter than this has nothing ordinary.
 const SPANS_MIN: usize = 5;
 
@@ -28,7 +30,9 @@ pub fn detect(seconds: &[Second]) -> Vec<Stall> {
     };
     let mut stalls = Vec::new();
     let mut open: Option<Open> = None;
-    for (index, second) in seconds.iter().enumerate() {
+    // A piece of a second behind the last log-in is how the load begins, not how it stops.
+    let begin = usize::from(seconds[0].span_s < WHOLE_SHARE * seconds[1].span_s);
+    for (index, second) in seconds.iter().enumerate().skip(begin) {
         let rate = if ordinary_tps > 0.0 { second.tps / ordinary_tps } else { 1.0 };
         if rate < BEGINS_BELOW {
             open.get_or_insert(Open { first: index, last: index }).last = index;
@@ -117,6 +121,14 @@ mod tests {
     fn noise_is_no_stall_and_an_open_end_is_one() {
         assert_eq!(spans(&series(&[100.0, 70.0, 130.0, 65.0, 110.0, 90.0, 100.0])), []);
         assert_eq!(spans(&series(&[100.0, 101.0, 99.0, 98.0, 100.0, 100.0, 0.0, 0.0])), [(6.0, 8.0)]);
+    }
+
+    #[test]
+    fn the_piece_of_a_second_behind_the_log_ins_is_no_stall() {
+        let mut seconds = series(&[15.0, 100.0, 101.0, 99.0, 98.0, 100.0, 100.0]);
+        assert_eq!(spans(&seconds), [(0.0, 1.0)]);
+        seconds[0].span_s = 0.4;
+        assert_eq!(spans(&seconds), []);
     }
 
     #[test]
