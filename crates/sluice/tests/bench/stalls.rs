@@ -139,6 +139,13 @@ fn waits(measured: &Measured, from_s: f64, to_s: f64) -> Vec<(&str, f64)> {
     means.filter_map(|name| Some((name, measured.samples.mean(name, |t_s| t_s > from_s && t_s < to_s)?))).collect()
 }
 
+/// Once more, if it failed: a shared machine may have a bad moment of its own in any turn, but not in each.
+fn twice(provoke: fn()) {
+    if std::panic::catch_unwind(provoke).is_err() {
+        provoke();
+    }
+}
+
 /// A process that is stopped, not ended, while something is done.
 fn stopped(pid: u32) {
     let pid = Pid::from_raw(pid.try_into().unwrap());
@@ -185,6 +192,10 @@ fn set(client: &mut Client, name: &str, value: &str) {
 #[test]
 fn what_sessions_wait_for() {
     let _alone = alone();
+    twice(sessions_wait);
+}
+
+fn sessions_wait() {
     let schema = format!(
         "{SCHEMA}CREATE TABLE delay (ms float8);
          CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -228,6 +239,10 @@ fn what_sessions_wait_for() {
 #[test]
 fn processes_that_take_the_processors() {
     let _alone = alone();
+    twice(processors_are_taken);
+}
+
+fn processors_are_taken() {
     // As fast as it can: a load that leaves processors idle would not notice.
     let mut turn = Turn::begin(&STEADY.replace("rate = 200.0\n", ""), SCHEMA, UPDATE);
     turn.disturb(&[Cause::CpuTaken], |_| {
@@ -301,6 +316,10 @@ const FAST: Allowed = Allowed::Bytes(1_000_000_000);
 #[test]
 fn a_disk_that_is_slow_or_busy() {
     let _alone = alone();
+    twice(the_disk_is_slow);
+}
+
+fn the_disk_is_slow() {
     let toml = STEADY.replace("seconds = 14", "seconds = 50").replace("rate = 200.0", "rate = 30.0");
     let toml = toml + "[class]\niops = '1000'\n[settings]\nautovacuum_naptime = '1s'\n";
     let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
