@@ -243,6 +243,15 @@ pub fn tail(output: &str) -> String {
     lines[lines.len().saturating_sub(4)..].join(" | ")
 }
 
+/// A word as a POSIX shell reads it.
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,5 +286,18 @@ mod tests {
         assert!(error.contains("did not end"), "{error}");
         let raised = Interrupt(Arc::new(AtomicBool::new(true)));
         assert!(output("sh", shell("sleep 100"), Duration::from_secs(20), &raised).is_err());
+    }
+
+    #[test]
+    fn shell_words() {
+        for (word, expected) in [
+            ("/var/lib/sluice", "/var/lib/sluice"),
+            ("/a b", "'/a b'"),
+            ("it's", "'it'\\''s'"),
+            ("", "''"),
+            ("$x", "'$x'"),
+        ] {
+            assert_eq!(shell_word(word), expected);
+        }
     }
 }

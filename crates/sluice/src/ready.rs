@@ -7,6 +7,7 @@ use std::{
 };
 
 use sluice_instance::{Binaries, Class, ClassReport, bootstrap};
+use sluice_lab::process::shell_word;
 
 /// What the text says.
 pub(crate) struct Ready<'a> {
@@ -33,8 +34,8 @@ impl fmt::Display for Ready<'_> {
         writeln!(
             f,
             "  PGPASSFILE={} {} -h {} -p {} -U {} {}\n",
-            shell(&self.pgpass.to_string_lossy()),
-            shell(&psql(self.binaries).to_string_lossy()),
+            shell_word(&self.pgpass.to_string_lossy()),
+            shell_word(&psql(self.binaries).to_string_lossy()),
             reachable(listen.ip()),
             listen.port(),
             bootstrap::FIRST_USER,
@@ -89,31 +90,9 @@ fn psql(binaries: &Binaries) -> PathBuf {
     binaries.psql.clone().filter(|_| !found).unwrap_or_else(|| PathBuf::from("psql"))
 }
 
-/// A word as a POSIX shell reads it.
-fn shell(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shell_words() {
-        for (word, expected) in [
-            ("/var/lib/sluice", "/var/lib/sluice"),
-            ("/a b", "'/a b'"),
-            ("it's", "'it'\\''s'"),
-            ("", "''"),
-            ("$x", "'$x'"),
-        ] {
-            assert_eq!(shell(word), expected);
-        }
-    }
 
     #[test]
     fn addresses_to_type() {

@@ -196,9 +196,9 @@ impl Cluster {
 
     /// Logs in through an endpoint as pgbench will, and asks for one row.
     pub(crate) fn try_endpoint(&self, endpoint: &Endpoint) -> Result<()> {
-        let mut psql = process::command(&self.bin.join("psql"), "KILL");
+        let mut psql = endpoint.command(&self.bin.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-c", "select 1", &endpoint.conninfo]);
-        psql.env("PGPASSWORD", &self.password).env("PGCONNECT_TIMEOUT", "5");
+        psql.env("PGCONNECT_TIMEOUT", "5");
         process::output("psql", psql, Duration::from_secs(20), &self.interrupt)?;
         Ok(())
     }

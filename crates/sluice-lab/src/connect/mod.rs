@@ -133,12 +133,6 @@ pub enum ConnectError {
     },
 }
 
-impl ConnectError {
-    fn tls(error: impl fmt::Display) -> Self {
-        Self::Tls(error.to_string())
-    }
-}
-
 impl Dsn {
     /// Reads a connection string (a URI, keywords and values, or a database's name alone); what it leaves open comes
     /// from the environment, and then from psql's defaults. A URI without a port means 5432. `application` is what
@@ -188,7 +182,10 @@ impl Dsn {
         }
         let tls = match mode {
             Mode::Disable => None,
-            _ => Some(Tls::new(mode, authorities.as_deref(), usual.as_deref()).map_err(ConnectError::tls)?),
+            _ => {
+                let tls = Tls::new(mode, authorities.as_deref(), usual.as_deref());
+                Some(tls.map_err(|error| ConnectError::Tls(error.to_string()))?)
+            }
         };
         let mut dsn = Self { access: Access { config, tls }, of_tls, pgpass: None };
         if dsn.access.config.get_password().is_none() {
@@ -226,12 +223,9 @@ impl Dsn {
         &self.access
     }
 
+    /// There is always one: [`fill`] sees to it.
     fn host(&self) -> String {
-        match self.access.config.get_hosts().first() {
-            Some(Host::Tcp(name)) => name.clone(),
-            Some(Host::Unix(path)) => path.display().to_string(),
-            None => self.access.config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
-        }
+        self.access.config.get_hosts().first().map_or_else(String::new, name)
     }
 
     fn port(&self) -> u16 {
@@ -241,10 +235,7 @@ impl Dsn {
     /// The same server for programs that use libpq, without the password.
     pub fn conninfo(&self) -> String {
         let config = &self.access.config;
-        let hosts = config.get_hosts().iter().map(|host| match host {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(path) => path.display().to_string(),
-        });
+        let hosts = config.get_hosts().iter().map(name);
         let mut text = quoted("host", &hosts.collect::<Vec<_>>().join(","));
         let mut put = |name: &str, value: Option<String>| {
             text.extend(value.filter(|value| !value.is_empty()).map(|value| quoted(name, &value)));
@@ -271,10 +262,9 @@ impl Dsn {
         let mut found = Vec::new();
         for (place, host) in config.get_hosts().iter().enumerate() {
             let host = match host {
-                Host::Tcp(name) => name.clone(),
                 // The usual socket counts as localhost.
                 Host::Unix(path) if SOCKET_DIRS.iter().any(|usual| path == Path::new(usual)) => "localhost".to_owned(),
-                Host::Unix(path) => path.display().to_string(),
+                other => name(other),
             };
             let ports = config.get_ports();
             let port = ports.get(place).or(ports.first()).copied().unwrap_or(PORT);
@@ -333,7 +323,7 @@ impl fmt::Display for Dsn {
     }
 }
 
-/// A string without `=` and `://` is a database's name, as for psql.
+/// What is neither a URI nor has a `=` is a database's name, as for psql.
 fn parse(dsn: &str) -> Result<(Config, Options), ConnectError> {
     let is_name = !dsn.is_empty() && !dsn.contains('=') && !is_uri(dsn);
     let options =
@@ -353,9 +343,17 @@ fn mode(
         return value.parse().map_err(|_| ConnectError::String(format!("{value:?} is no {wanted}")));
     }
     if let Some(value) = variable("PGSSLMODE") {
-        return value.parse().map_err(|_| ConnectError::Variable { name: "PGSSLMODE", value, wanted });
+        return parsed("PGSSLMODE", value, wanted);
     }
     Ok(if authorities == Some(tls::SYSTEM) { Mode::VerifyFull } else { Mode::default() })
+}
+
+/// A host's name, or the folder of its socket.
+fn name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    }
 }
 
 fn joined<T: ToString>(values: &[T]) -> String {
@@ -368,7 +366,7 @@ fn fill(config: &mut Config, variable: &impl Fn(&str) -> Option<String>) -> Resu
         && let Some(ports) = variable("PGPORT")
     {
         for port in ports.split(',') {
-            config.port(number("PGPORT", port.to_owned(), "port")?);
+            config.port(parsed("PGPORT", port.to_owned(), "port")?);
         }
     }
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -399,7 +397,7 @@ fn fill(config: &mut Config, variable: &impl Fn(&str) -> Option<String>) -> Resu
         config.password(password);
     }
     if config.get_connect_timeout().is_none() {
-        let seconds = variable("PGCONNECT_TIMEOUT").map(|text| number("PGCONNECT_TIMEOUT", text, "number of seconds"));
+        let seconds = variable("PGCONNECT_TIMEOUT").map(|text| parsed("PGCONNECT_TIMEOUT", text, "number of seconds"));
         // Zero and less mean none to libpq; here nothing hangs.
         let seconds = seconds.transpose()?.and_then(|seconds: i64| u64::try_from(seconds).ok());
         config.connect_timeout(seconds.filter(|s| *s > 0).map_or(CONNECT_TIME_MAX, Duration::from_secs));
@@ -407,7 +405,7 @@ fn fill(config: &mut Config, variable: &impl Fn(&str) -> Option<String>) -> Resu
     Ok(())
 }
 
-fn number<T: FromStr>(name: &'static str, value: String, wanted: &'static str) -> Result<T, ConnectError> {
+fn parsed<T: FromStr>(name: &'static str, value: String, wanted: &'static str) -> Result<T, ConnectError> {
     value.parse().map_err(|_| ConnectError::Variable { name, value, wanted })
 }
 

@@ -28,6 +28,7 @@ pub use self::{
 };
 use crate::{
     clock,
+    connect::Dsn,
     error::Error,
     proc,
     process::{self, Interrupt, Process},
@@ -46,6 +47,12 @@ pub struct Endpoint {
     pub conninfo: String,
     /// By the environment, since arguments are for all to see.
     pub password: Option<String>,
+}
+
+impl From<&Dsn> for Endpoint {
+    fn from(dsn: &Dsn) -> Self {
+        Self { conninfo: dsn.conninfo(), password: dsn.password() }
+    }
 }
 
 impl Endpoint {
@@ -120,7 +127,7 @@ impl Pgbench<'_> {
     pub fn command_line(&self) -> String {
         let mut words = vec!["pgbench".to_owned()];
         words.extend(self.arguments(self.seconds, None));
-        words.push(shell_quoted(&self.endpoint.conninfo));
+        words.push(process::shell_word(&self.endpoint.conninfo));
         words.join(" ")
     }
 
@@ -275,10 +282,6 @@ impl Pgbench<'_> {
 
 /// By which name the server knows the clients.
 pub const APPLICATION: &str = "sluice-lab";
-
-fn shell_quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
 
 #[cfg(test)]
 mod tests {

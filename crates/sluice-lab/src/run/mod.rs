@@ -234,8 +234,7 @@ impl<'a> Run<'a> {
                      name an empty database in its DSN"
                 )));
             }
-            let endpoint = Endpoint { conninfo: dsn.conninfo(), password: dsn.password() };
-            server::fill(&bin, &endpoint, tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
+            server::fill(&bin, &Endpoint::from(dsn), tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
             let marked = format!("CREATE TABLE {MARK} (); COMMENT ON TABLE {MARK} IS '{}'", mark.replace('\'', "''"));
             client.batch_execute(&marked).map_err(Error::sql("mark the target's database as filled"))?;
             server::add_extensions(&mut client);

@@ -92,7 +92,7 @@ impl Ground<'_> {
 
     fn endpoint(&self, kind: &Kind, pool: Option<&Pool>) -> Result<Endpoint, Error> {
         match (kind, self.server) {
-            (Kind::Dsn(dsn), _) => Ok(Endpoint { conninfo: dsn.conninfo(), password: dsn.password() }),
+            (Kind::Dsn(dsn), _) => Ok(Endpoint::from(&**dsn)),
             (_, Some(server)) => server.endpoint(self.database, pool.map(|pool| pool.port)),
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use sluice_lab::{
     compare::{self, Named},
     plan::{Choices, Plan},
-    process::Interrupt,
+    process::{Interrupt, shell_word},
     report,
     result::RunResult,
     run::{self, Order},
@@ -194,10 +194,11 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
             Some(value) => (TARGET_IS, value),
             None => ("", word.as_str()),
         };
-        let target = value.parse::<Target>().ok().filter(|_| is_target || !flag.is_empty());
+        let is_value = is_target || !flag.is_empty();
+        let target = is_value.then(|| value.parse::<Target>().ok()).flatten();
         shown.push(match target.map(|target| (target.kind, target.name)) {
-            Some((Kind::Dsn(dsn), name)) => quoted(&format!("{flag}{name}={}", dsn.conninfo())),
-            _ => quoted(&word),
+            Some((Kind::Dsn(dsn), name)) => shell_word(&format!("{flag}{name}={}", dsn.conninfo())),
+            _ => shell_word(&word),
         });
         is_target = word == TARGET;
     }
@@ -206,14 +207,6 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
 
 const TARGET: &str = "--target";
 const TARGET_IS: &str = "--target=";
-
-/// For a shell.
-fn quoted(word: &str) -> String {
-    match word.contains([' ', '\'', '"']) {
-        true => format!("'{}'", word.replace('\'', r"'\''")),
-        false => word.to_owned(),
-    }
-}
 
 /// The next free directory, made.
 fn new_dir(told: Option<&Path>, scenario: &str) -> Result<PathBuf> {
