@@ -308,7 +308,9 @@ impl<I: Io> Relay<'_, I> {
             return Err(OutOfStep("a COPY began for a client that is gone"));
         }
         self.server.copy_in = !ended;
+        // Its Sync does not count any more.
         self.server.batch_open |= extended && !ended;
+        self.server.batch_runs |= extended && !ended;
         Ok(())
     }
 

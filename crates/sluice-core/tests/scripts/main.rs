@@ -10,7 +10,7 @@ use std::time::Duration;
 use sluice_core::settings::PoolSettings;
 use sluice_wire::message;
 
-use table::{Side, Table, answers, bind, execute, parse, parse_typed, query, sync, terminate};
+use table::{Side, Table, answers, bind, execute, flush, parse, parse_typed, query, sync, terminate};
 
 /// A pool of one server.
 fn one() -> PoolSettings {
@@ -366,6 +366,18 @@ fn a_sync_within_a_copy_ends_no_batch() {
     table.says(client, &sync());
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(server), "S Q(SELECT 1)");
+    assert_eq!(table.hears(client), "1 2 G C(COPY 0) Z(I)");
+}
+
+#[test]
+fn a_flush_within_a_copy_is_the_servers_to_ignore() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &[parse("", "COPY t FROM STDIN"), bind("", 0), execute(), sync()].concat());
+    // As libpq does it: that Sync is on its way when the COPY begins.
+    table.says(server, &answers("1 2 G"));
+    table.says(client, &[flush(), b"c\0\0\0\x04".to_vec(), sync()].concat());
+    assert_eq!(table.hears(server), "P(: COPY t FROM STDIN) B() E S H c S");
+    table.says(server, &answers("C(COPY 0) Z(I)"));
     assert_eq!(table.hears(client), "1 2 G C(COPY 0) Z(I)");
 }
 

@@ -292,6 +292,10 @@ pub(crate) fn sync() -> Vec<u8> {
     message::SYNC.to_vec()
 }
 
+pub(crate) fn flush() -> Vec<u8> {
+    b"H\0\0\0\x04".to_vec()
+}
+
 pub(crate) fn terminate() -> Vec<u8> {
     message::TERMINATE.to_vec()
 }

@@ -253,6 +253,10 @@ impl Client {
             let bad = if end == 0 && row == 3 { "bad " } else { "" };
             let text = format!("{bad}{mark} {row} {}", "c".repeat(filler as usize));
             step.push(frontend::COPY_DATA, |out| out.extend_from_slice(text.as_bytes()));
+            // A server that reads a COPY ignores it; one that refused to has an open batch.
+            if io.rng.percent(5) {
+                step.empty(frontend::FLUSH);
+            }
         }
         match end {
             1 => step.push(frontend::COPY_FAIL, |out| put_cstr(out, mark.as_bytes())),
