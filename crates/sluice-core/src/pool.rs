@@ -26,6 +26,8 @@ pub struct PoolState {
     /// What went wrong last, while nothing has gone right since.
     trouble: Option<Trouble>,
     used: bool,
+    served: u64,
+    waited: Duration,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,8 @@ impl PoolState {
             connecting: 0,
             trouble: None,
             used: false,
+            served: 0,
+            waited: Duration::ZERO,
         }
     }
 
@@ -91,7 +95,10 @@ impl PoolState {
         // One on the client's own worker spares a hand-over; the idle ones are few.
         let own = self.idle.iter().rposition(|idle| idle.server.worker == client.worker);
         match own.or(self.idle.len().checked_sub(1)) {
-            Some(place) => Acquired::Server(self.idle.remove(place).server),
+            Some(place) => {
+                self.served += 1;
+                Acquired::Server(self.idle.remove(place).server)
+            }
             None => Acquired::Queued(self.waiters.push(Waiter { client, since: now })),
         }
     }
@@ -159,7 +166,11 @@ impl PoolState {
             return Released::Close;
         }
         match self.waiters.pop() {
-            Some(waiter) => Released::To(waiter.client),
+            Some(waiter) => {
+                self.served += 1;
+                self.waited += now.since(waiter.since);
+                Released::To(waiter.client)
+            }
             None => {
                 self.idle.push(Idle { server, since: now, opened });
                 Released::Idle
@@ -243,7 +254,14 @@ impl PoolState {
             idle: self.idle.len() as u32,
             connecting: self.connecting,
             waiting: self.waiters.len() as u32,
+            served: self.served,
+            waited: self.waited,
         }
+    }
+
+    /// How long the client that comes next has waited.
+    pub fn longest_wait(&self, now: Time) -> Duration {
+        self.waiters.front().map_or(Duration::ZERO, |waiter| now.since(waiter.since))
     }
 }
 
@@ -258,6 +276,10 @@ pub struct Counts {
     pub connecting: u32,
     /// Clients that wait.
     pub waiting: u32,
+    /// Times that a client was given a server: transactions, where they share servers.
+    pub served: u64,
+    /// How long those clients had waited, together.
+    pub waited: Duration,
 }
 
 #[cfg(test)]
@@ -299,6 +321,20 @@ mod tests {
         }
         assert_eq!(pool.release(NOW, server(0), NOW), Released::Idle);
         assert_eq!(pool.acquire(NOW, client(9)), Acquired::Server(server(0)));
+    }
+
+    #[test]
+    fn waits_are_counted() {
+        let mut pool = busy(2);
+        let later = NOW + Duration::from_millis(30);
+        assert_eq!(pool.longest_wait(later), Duration::from_millis(30));
+        for _ in 0..3 {
+            pool.release(later, server(0), NOW);
+        }
+        pool.acquire(later, client(9));
+        let Counts { served, waited, .. } = pool.counts();
+        assert_eq!((served, waited), (4, Duration::from_millis(60)));
+        assert_eq!(pool.longest_wait(later), Duration::ZERO);
     }
 
     #[test]
@@ -357,7 +393,7 @@ mod tests {
         }
         let later = NOW + PoolSettings::default().server_idle_timeout;
         assert_eq!(pool.surplus(later).len(), 2);
-        assert_eq!(pool.counts(), Counts { open: 1, idle: 1, connecting: 0, waiting: 0 });
+        assert_eq!(pool.counts(), Counts { open: 1, idle: 1, connecting: 0, waiting: 0, ..pool.counts() });
         assert_eq!(pool.surplus(NOW + PoolSettings::default().server_lifetime).len(), 1);
     }
 }

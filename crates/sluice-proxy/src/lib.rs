@@ -3,7 +3,7 @@
 //! ```text
 //! client ── driver (io_uring | epoll) ── Net ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
 //!                      one worker thread = one driver, one engine
-//!           control thread (tokio): secrets looked up, host names resolved
+//!           control thread (tokio): secrets looked up, host names resolved, statistics
 //! ```
 //!
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
@@ -16,6 +16,7 @@ mod net;
 mod pace;
 mod resolver;
 mod service;
+mod stats;
 mod worker;
 
 pub use service::{Service, StartError};

@@ -25,6 +25,7 @@ use crate::{
     mailbox::Mailboxes,
     net::{Driver, epoll::Epoll, sockets, uring::Uring},
     resolver::Resolver,
+    stats,
     worker::{Setup, Worker},
 };
 
@@ -132,6 +133,13 @@ impl Service {
         let (stop_control, stopped) = mpsc::channel(1);
         let control =
             lookup::control(make_look_up(&config), requests, hub.clone(), mailboxes.clone(), resolver, epoch, stopped);
+        let stats = stats::log(hub.clone(), config.stats_period, epoch);
+        let control = async move {
+            tokio::select! {
+                () = control => {}
+                () = stats => {}
+            }
+        };
         let control = spawn_control(control).map_err(system("start the control thread"))?;
         Ok(Self {
             addresses,

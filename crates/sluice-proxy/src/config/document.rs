@@ -77,6 +77,7 @@ fn read(root: &Section<'_>) -> Config {
         driver: root.read(&schema::DRIVER).value().unwrap_or(DriverChoice::Auto),
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
+        stats_period: root.read(&schema::STATS_PERIOD).value(),
         auth: auth.config,
         limits,
         databases: databases.into_iter().map(|database| database.config).collect(),

@@ -45,6 +45,8 @@ pub struct Config {
     pub workers: Option<u16>,
     /// How long a shutdown lets transactions finish.
     pub shutdown_grace: Duration,
+    /// How often the pools' figures are written to the log; `None`: never.
+    pub stats_period: Option<Duration>,
     /// How clients prove who they are.
     pub auth: AuthConfig,
     /// Limits of the process.

@@ -40,10 +40,31 @@ stand in double quotes; a quote that is part of them is doubled. Lines that begi
 may stand there once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
 ";
 
+const STATISTICS: &str = "
+## Statistics
+
+With `stats_period`, each pool writes a line of figures to the log (standard error), under the name \
+`sluice::stats`. Totals are since the start.
+
+```
+INFO pool database=\"app\" user=\"web\" up_s=60.0 waiting=44 longest_wait_s=0.012 active=20 idle=0 connecting=0 served=81234 \
+waited_s=702.5
+```
+
+| figure | |
+|---|---|
+| `up_s` | seconds since the start |
+| `waiting`, `longest_wait_s` | clients that wait for a server, and for how long the next one has |
+| `active`, `idle`, `connecting` | server connections that a client has, that wait for one, that are being opened |
+| `served` | times that a client was given a server: transactions, in transaction mode |
+| `waited_s` | how long these clients had waited, together |
+";
+
 /// The reference page, in Markdown.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     write_table(&schema::FILE, &mut page);
+    page.push_str(STATISTICS);
     page.push_str(USERS_FILE);
     write_rules(&mut page);
     page

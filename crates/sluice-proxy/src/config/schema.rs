@@ -122,7 +122,7 @@ pub(super) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
-    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE],
+    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD],
     tables: &[&LIMITS, &AUTH, &POOL, &DATABASE],
 };
 
@@ -161,6 +161,13 @@ pub(super) static SHUTDOWN_GRACE: Key<Time> = Key {
     kind: Time { min: ms(0), max: seconds(HOUR) },
     absent: Absent::Default("\"10s\""),
     meaning: "How long a shutdown lets transactions finish.",
+};
+
+pub(super) static STATS_PERIOD: Key<Time> = Key {
+    name: "stats_period",
+    kind: Time { min: ms(100), max: seconds(DAY) },
+    absent: Absent::Means("nothing is written"),
+    meaning: "How often each pool's figures are written to the log; see [Statistics](#statistics).",
 };
 
 pub(super) static LIMITS: Table = Table {

@@ -15,6 +15,7 @@ fn what_is_absent_has_the_documented_default() {
     assert_eq!(config.listen, ["127.0.0.1:6432".parse().expect("an address")]);
     assert_eq!((config.unix_socket_dir, config.driver, config.workers), (None, DriverChoice::Auto, None));
     assert_eq!(config.shutdown_grace, Duration::from_secs(10));
+    assert_eq!(config.stats_period, None);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.auth.method, AuthMethod::Trust);
     assert!(config.auth.secrets.is_none());

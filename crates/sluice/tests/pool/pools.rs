@@ -25,6 +25,7 @@ matrix!(transaction:
     a_cancel_while_waiting,
     workers_share_servers,
     a_slow_reader_holds_its_own_server_only,
+    figures_are_in_the_log,
 );
 
 fn s() -> Script {
@@ -338,6 +339,23 @@ fn a_cancel_while_waiting(case: Case) {
     for client in &mut clients {
         assert_eq!(client.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     }
+}
+
+fn figures_are_in_the_log(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).top("stats_period = \"100ms\"").start();
+    let (mut busy, mut waiting) = (pool.raw_app(&database), pool.raw_app(&database));
+    busy.query("BEGIN; SELECT 1");
+    waiting.send(&s().query("SELECT 2"));
+    let last = |figures: &str| {
+        let begin = format!("INFO pool database=\"{}\" user=\"app\" up_s=", database.name);
+        pool.log().lines().rfind(|line| line.contains(&begin)).is_some_and(|line| line.contains(figures))
+    };
+    // The first was given a server at its login too, to hear what it reports.
+    eventually("a client that waits", || last(" active=1 idle=0 connecting=0 served=2 ") && last(" waiting=1 "));
+    busy.query("COMMIT");
+    waiting.until_ready(1);
+    eventually("its end", || last(" waiting=0 longest_wait_s=0.0 active=0 idle=1 connecting=0 served=3 waited_s=0."));
 }
 
 fn a_stop_lets_transactions_finish(case: Case) {

@@ -1,0 +1,51 @@
+//! The pools' figures in the log, once in a while, by the control thread.
+
+use std::{
+    future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sluice_core::{
+    hub::{Hub, Pool},
+    pool::Counts,
+    time::Time,
+};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// What `RUST_LOG` calls these lines.
+const TARGET: &str = "sluice::stats";
+
+/// Writes a line for each pool, every `period`, for ever.
+pub(crate) async fn log(hub: Arc<Hub>, period: Option<Duration>, epoch: Instant) {
+    let Some(period) = period else { return future::pending().await };
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        for pool in hub.pools() {
+            line(&pool, epoch.elapsed());
+        }
+    }
+}
+
+fn line(pool: &Pool, up: Duration) {
+    let (Counts { open, idle, connecting, waiting, served, waited }, longest) = {
+        let state = pool.state();
+        (state.counts(), state.longest_wait(Time(up.as_micros() as u64)))
+    };
+    tracing::info!(
+        target: TARGET,
+        database = pool.database,
+        user = pool.user,
+        up_s = up.as_secs_f64(),
+        waiting,
+        longest_wait_s = longest.as_secs_f64(),
+        active = open - idle - connecting,
+        idle,
+        connecting,
+        served,
+        waited_s = waited.as_secs_f64(),
+        "pool"
+    );
+}
