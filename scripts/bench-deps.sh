@@ -4,8 +4,8 @@
 # For both that is PostgreSQL 15, which has pgbench; for `peers` also HAProxy and PgBouncer, and for `gate` what the
 # extension is built with. Without an argument, all of it.
 #
-# The benchmarks start their own copies on free ports. What Debian starts by itself on installation would only take
-# processor time from them, so services that were not there before are stopped again; services that were are left alone.
+# The benchmarks start their own copies on free ports: services that were not there before are stopped again, services
+# that were are left alone.
 set -eu
 
 what=${1:-all}
@@ -32,15 +32,5 @@ echo "bench-deps: installing$missing"
 apt-get update -q
 # shellcheck disable=SC2086 # a list of names
 DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
-
-for package in $missing; do
-    case $package in
-    postgresql-15 | haproxy | pgbouncer) service=${package%-15} ;;
-    *) continue ;;
-    esac
-    if [ -d /run/systemd/system ]; then
-        systemctl disable --now "$service" || true
-    elif [ -x "/etc/init.d/$service" ]; then
-        "/etc/init.d/$service" stop || true
-    fi
-done
+# shellcheck disable=SC2086
+"$(dirname "$0")/stop-services.sh" $missing

