@@ -4,6 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::{
@@ -25,6 +26,10 @@ pub struct PoolFile {
     pub lookup: Lookup,
     /// Servers a (database, user).
     pub pool_size: u32,
+    /// How long a client waits for a server; the pool's default, if it does not say.
+    pub wait_timeout: Option<Duration>,
+    /// How often its figures stand in its log; never, if it does not say.
+    pub stats_period: Option<Duration>,
     /// Servers in all.
     pub servers_max: u32,
     /// Clients in all.
@@ -48,6 +53,9 @@ impl PoolFile {
             Some(Some(file)) => format!("client_address_secret_file = {}\n", quoted(file)),
             Some(None) => return Err(io::Error::other("the data directory's name is not UTF-8")),
         };
+        let time = |key: &str, time: Option<Duration>| {
+            time.map_or_else(String::new, |time| format!("{key} = \"{}ms\"\n", time.as_millis()))
+        };
         let listen: Vec<String> = self.listen.iter().map(|address| quoted(&address.to_string())).collect();
         let Lookup { user, password, database, query } = &self.lookup;
         Ok(format!(
@@ -55,7 +63,7 @@ impl PoolFile {
 # Written by `sluice up` at each start: changes made here are lost.
 # To run the pool by a configuration of your own, copy this file and use `sluice serve -c FILE`.
 listen = [{listen}]
-
+{stats_period}
 [limits]
 clients = {clients_max}
 servers = {servers_max}
@@ -76,7 +84,7 @@ port = {port}
 {secret_file}
 [database.pool]
 size = {size}
-",
+{wait_timeout}",
             listen = listen.join(", "),
             clients_max = self.clients_max,
             servers_max = self.servers_max,
@@ -87,6 +95,8 @@ size = {size}
             host = quoted(host),
             port = self.endpoint.port,
             size = self.pool_size,
+            stats_period = time("stats_period", self.stats_period),
+            wait_timeout = time("wait_timeout", self.wait_timeout),
         ))
     }
 }
@@ -114,17 +124,21 @@ mod tests {
                 query: "SELECT sluice.get_secret($1)".to_owned(),
             },
             pool_size: 20,
+            wait_timeout: Some(Duration::from_secs(60)),
+            stats_period: Some(Duration::from_millis(500)),
             servers_max: 90,
             clients_max: 10_000,
         };
         let text = file.to_toml().unwrap();
         let read: toml_edit::DocumentMut = text.parse().unwrap();
         assert_eq!(read["listen"][1].as_str(), Some("[::1]:6432"));
+        assert_eq!(read["stats_period"].as_str(), Some("500ms"));
         assert_eq!(read["limits"]["servers"].as_integer(), Some(90));
         assert_eq!(read["limits"]["clients"].as_integer(), Some(10_000));
         assert_eq!(read["auth"]["lookup"]["password"].as_str(), Some("it's \"secret\""));
         assert_eq!(read["database"][0]["host"].as_str(), Some(dir));
         assert_eq!(read["database"][0]["client_address_secret_file"].as_str(), Some("/a \"secret\""));
         assert_eq!(read["database"][0]["pool"]["size"].as_integer(), Some(20));
+        assert_eq!(read["database"][0]["pool"]["wait_timeout"].as_str(), Some("60000ms"));
     }
 }

@@ -118,6 +118,8 @@ fn the_pools_file() {
         endpoint: server.endpoint().clone(),
         lookup: made.lookup,
         pool_size: 20,
+        wait_timeout: None,
+        stats_period: None,
         servers_max: 90,
         clients_max: 10_000,
     };

@@ -9,16 +9,16 @@ use sluice_instance::{Class, Connections};
 
 use crate::{
     error::Error,
-    proc, process,
+    pgbench, proc, process,
     quantity::{Dimension, Quantity, Unit},
     result::CaseKey,
     sample,
-    scenario::{Scenario, Variant},
+    scenario::{Protocol, Scenario, Variant},
     server::{Settings, Tables},
     target::Target,
 };
 
-/// Descriptors that pgbench needs besides those of its clients.
+/// Descriptors that pgbench needs besides those of its clients and its threads' logs.
 const FILES_BESIDES: u64 = 100;
 /// Connections besides pgbench's: the sampler, ours, the superusers' reserve.
 const CONNECTIONS_BESIDES: u32 = 20;
@@ -46,6 +46,8 @@ pub struct Choices {
     pub turns: Option<u32>,
     /// In place of the scenario's size.
     pub rows: Option<u64>,
+    /// In place of the scenario's.
+    pub protocol: Option<Protocol>,
     /// `--rate`.
     pub rate: Option<f64>,
     /// Settings for all turns.
@@ -100,6 +102,7 @@ impl Plan {
             scenario.load.clients.clone_from(clients);
         }
         scenario.load.seconds = choices.seconds.unwrap_or(scenario.load.seconds);
+        scenario.load.protocol = choices.protocol.unwrap_or(scenario.load.protocol);
         scenario.load.rate = choices.rate.or(scenario.load.rate);
         scenario.turns = choices.turns.unwrap_or(scenario.turns);
         if let Some(rows) = choices.rows {
@@ -197,7 +200,8 @@ impl Plan {
     /// Why a turn can't be taken on this machine, if it can't; with the remedy.
     pub fn lacks(&self, turn: &PlannedTurn) -> Option<String> {
         let clients = u64::from(turn.clients);
-        let (files, limit) = (clients + FILES_BESIDES, process::raise_open_files());
+        let logs = u64::from(pgbench::threads(&self.scenario.load, turn.clients));
+        let (files, limit) = (clients + logs + FILES_BESIDES, process::raise_open_files());
         if files > limit {
             return Some(format!("needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"));
         }
@@ -337,7 +341,9 @@ mod tests {
         let turns = plan.turns();
         assert_eq!(plan.lacks(&turns[0]), None);
         let of_many = turns.iter().find(|turn| turn.clients == 60_000).unwrap();
-        assert!(plan.lacks(of_many).is_some_and(|lack| lack.contains("60")));
+        let lack = plan.lacks(of_many).unwrap();
+        // With the threads' logs, or else what else there are too few of.
+        assert!(lack.contains("61037 open files") || lack.contains("60000"), "{lack}");
         assert!(plan.disk_bytes() > 10 * SCALE_BYTES);
     }
 

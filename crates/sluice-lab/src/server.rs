@@ -170,10 +170,20 @@ impl Server {
     /// Where pgbench finds a database, by TCP; or by another port, where a pool listens.
     pub fn endpoint(&self, database: &str, port: Option<u16>) -> Result<Endpoint, Error> {
         let port = port.unwrap_or_else(|| self.address.port());
-        let password = fs::read_to_string(&self.roles()?.password_file)
-            .map_err(Error::file("read", &self.roles()?.password_file))?;
         let conninfo = format!("host=127.0.0.1 port={port} user={FIRST_USER} dbname={database} sslmode=disable");
-        Ok(Endpoint { conninfo, password: Some(password.trim().to_owned()) })
+        Ok(Endpoint { conninfo, password: Some(self.password()?) })
+    }
+
+    /// The same user by a pool's port, for connections of our own.
+    pub fn first_user(&self, database: &str, port: u16) -> Result<Access, Error> {
+        let mut config = Config::new();
+        config.host("127.0.0.1").port(port).user(FIRST_USER).password(self.password()?).dbname(database);
+        Ok(config.into())
+    }
+
+    fn password(&self) -> Result<String, Error> {
+        let file = &self.roles()?.password_file;
+        Ok(fs::read_to_string(file).map_err(Error::file("read", file))?.trim().to_owned())
     }
 
     /// The database with these tables; made and filled if there is none yet.

@@ -12,12 +12,16 @@ use std::{
 };
 
 use rustix::process::Signal;
-use sluice_instance::{PoolFile, bootstrap::SUPERUSER};
+use sluice_instance::{
+    PoolFile,
+    bootstrap::{FIRST_USER, SUPERUSER},
+};
 
 use crate::{
     connect::Dsn,
     error::Error,
     process::{self, Interrupt, Process},
+    sample::{PGBOUNCER_CONSOLE, PoolFigures},
     server::{Server, Settings, free_port},
 };
 
@@ -25,6 +29,8 @@ use crate::{
 const APPLICATION: &str = "sluice bench";
 /// Servers of a pool, unless told.
 pub const POOL_SIZE: u32 = 20;
+/// What waiting costs is what a ladder shows, so pools let clients wait as long as PostgreSQL itself does.
+const POOL_WAIT_MAX: Duration = Duration::from_secs(86_400);
 
 const START_MAX: Duration = Duration::from_secs(20);
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -136,6 +142,8 @@ impl fmt::Display for Target {
 pub struct Pool {
     process: Process,
     log: PathBuf,
+    /// Where it tells its figures.
+    figures: Option<PoolFigures>,
     /// Where it listens.
     pub port: u16,
 }
@@ -146,36 +154,44 @@ impl Pool {
         self.process.id()
     }
 
-    /// Starts the pool of a target, if it has one, with its files in `dir`, and waits until it listens.
+    /// Where it tells its figures, if it does.
+    pub fn figures(&self) -> Option<&PoolFigures> {
+        self.figures.as_ref()
+    }
+
+    /// Starts the pool of a target, if it has one, with its files in `dir`, and waits until it listens. Its figures are
+    /// wanted every `stats_period`.
     pub fn start(
         kind: &Kind,
         server: &Server,
         clients: u32,
+        stats_period: Option<Duration>,
         dir: &Path,
         interrupt: &Interrupt,
     ) -> Result<Option<Self>, Error> {
         let port = free_port()?;
-        let mut command = match kind {
+        let log = dir.join("pool.log");
+        let (mut command, figures) = match kind {
             Kind::Pool => {
                 let config = dir.join("sluice.toml");
-                write_sluice(&config, server, port, clients).map_err(Error::file("write", &config))?;
+                write_sluice(&config, server, port, clients, stats_period).map_err(Error::file("write", &config))?;
                 let own = std::env::var_os("SLUICE").map(PathBuf::from);
                 let own = own.map_or_else(std::env::current_exe, Ok).map_err(Error::io("find sluice's program"))?;
                 let mut command = process::command(&own, "KILL");
                 command.args(["serve", "-c"]).arg(config);
-                command
+                (command, PoolFigures::InLog(log.clone()))
             }
             Kind::PgBouncer => {
                 let program = process::find_in_path("pgbouncer");
                 let program = program.ok_or_else(|| Error::Lacking("PgBouncer is not installed".to_owned()))?;
-                pgbouncer(&program, server, port, clients, dir)?
+                let console = server.first_user(PGBOUNCER_CONSOLE, port)?;
+                (pgbouncer(&program, server, port, clients, dir)?, PoolFigures::AtConsole(Box::new(console)))
             }
             Kind::Straight | Kind::Gate | Kind::Dsn(..) => return Ok(None),
         };
-        command.env("RUST_LOG", "warn");
-        let log = dir.join("pool.log");
+        command.env("RUST_LOG", "warn,sluice::stats=info");
         let process = Process::spawn_server("the pool", command, &log, Signal::TERM, STOP_GRACE)?;
-        let mut pool = Self { process, log, port };
+        let mut pool = Self { process, log, figures: stats_period.map(|_| figures), port };
         pool.wait_until_ready(interrupt)?;
         Ok(Some(pool))
     }
@@ -202,7 +218,13 @@ impl Pool {
 }
 
 /// As `sluice up` writes it.
-fn write_sluice(path: &Path, server: &Server, port: u16, clients: u32) -> std::io::Result<()> {
+fn write_sluice(
+    path: &Path,
+    server: &Server,
+    port: u16,
+    clients: u32,
+    stats_period: Option<Duration>,
+) -> std::io::Result<()> {
     let other = |error: Error| std::io::Error::other(error.to_string());
     let file = PoolFile {
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))],
@@ -210,6 +232,8 @@ fn write_sluice(path: &Path, server: &Server, port: u16, clients: u32) -> std::i
         client_address_secret_file: None,
         lookup: server.roles().map_err(other)?.lookup.clone(),
         pool_size: POOL_SIZE,
+        wait_timeout: Some(POOL_WAIT_MAX),
+        stats_period,
         servers_max: POOL_SIZE + 5,
         clients_max: clients + 10,
     };
@@ -232,7 +256,8 @@ fn pgbouncer(
     let config = format!(
         "[databases]\n* = host={} port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
          unix_socket_dir =\nauth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\n\
-         default_pool_size = {POOL_SIZE}\nmax_client_conn = {}\nlog_connections = 0\nlog_disconnections = 0\n\
+         default_pool_size = {POOL_SIZE}\nquery_wait_timeout = 0\nmax_client_conn = {}\n\
+         stats_users = {FIRST_USER}\nlog_connections = 0\nlog_disconnections = 0\n\
          ignore_startup_parameters = extra_float_digits\n",
         endpoint.socket_dir.display(),
         endpoint.port,

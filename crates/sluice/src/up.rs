@@ -115,6 +115,8 @@ fn start_pool(
         client_address_secret_file: roles.gate.then(|| server.data_dir().pgdata().join(POOL_SECRET)),
         lookup: roles.lookup.clone(),
         pool_size,
+        wait_timeout: None,
+        stats_period: None,
         servers_max: tuning.pool_servers_max(),
         clients_max: tuning.pool_clients_max,
     };

@@ -35,11 +35,11 @@ use crate::{
     scenario::{Load, Script},
 };
 
+/// A thread of pgbench's looks at all its connections whenever one of them has news, so it gets no more than these, as
+/// in the report of the concurrency ladder.
+const CLIENTS_A_THREAD: u32 = 64;
 /// How often the caller's ear is open between two reports.
 const TICK: Duration = Duration::from_millis(200);
-/// What pgbench may take to end after its alarm: a transaction that waits, its last report, its connections.
-const END_MAX: Duration = Duration::from_secs(60);
-
 /// Where clients connect.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
@@ -149,7 +149,7 @@ impl Pgbench<'_> {
                 return Err(complaints.explain(error, self.clients));
             }
         };
-        let status = process.wait(END_MAX, self.interrupt)?;
+        let status = process.wait(self.end_max(), self.interrupt)?;
         let stdout = stdout.join().unwrap_or_default();
         if !status.success() || complaints.any_aborted() {
             let said = complaints.describe(self.clients);
@@ -202,8 +202,9 @@ impl Pgbench<'_> {
                     let what = format!("connecting {} clients", self.clients);
                     return Err(Error::TimedOut { what, limit: self.connect_max() });
                 }
-                (_, Some(told)) if now >= told + END_MAX => {
-                    return Err(Error::TimedOut { what: "pgbench's last transaction".to_owned(), limit: END_MAX });
+                (_, Some(told)) if now >= told + self.end_max() => {
+                    let what = "pgbench's last transaction".to_owned();
+                    return Err(Error::TimedOut { what, limit: self.end_max() });
                 }
                 _ => {}
             }
@@ -219,8 +220,10 @@ impl Pgbench<'_> {
         Duration::from_secs(u64::from(30 + self.clients / 20))
     }
 
-    fn threads(&self) -> u32 {
-        self.load.threads.unwrap_or_else(proc::cores).clamp(1, self.clients)
+    /// What pgbench may take to end after its alarm: its last report, its connections, and, where clients wait for one
+    /// another, 20 ms for the last transaction of each.
+    fn end_max(&self) -> Duration {
+        Duration::from_secs(u64::from(60 + self.clients / 50))
     }
 
     /// All arguments but the database; without `dir`, as typed.
@@ -229,7 +232,7 @@ impl Pgbench<'_> {
         let mut put = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
         put("-M", load.protocol.flag());
         put("-c", &self.clients.to_string());
-        put("-j", &self.threads().to_string());
+        put("-j", &threads(load, self.clients).to_string());
         put("-T", &seconds.to_string());
         put("-P", "1");
         for script in self.scripts {
@@ -272,12 +275,18 @@ impl Pgbench<'_> {
             }
         }
         let mut command = self.endpoint.command(self.program);
-        let seconds = self.connect_max() + self.duration() + END_MAX;
+        let seconds = self.connect_max() + self.duration() + self.end_max();
         command.args(self.arguments(u32::try_from(seconds.as_secs()).unwrap_or(u32::MAX), Some(dir)));
         command.arg(&self.endpoint.conninfo);
         command.env("PGAPPNAME", APPLICATION).stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::spawn("pgbench", &mut command, Signal::KILL, Duration::from_secs(5))
     }
+}
+
+/// How many threads share the clients; each has a log of its own.
+pub fn threads(load: &Load, clients: u32) -> u32 {
+    let threads = load.threads.unwrap_or_else(|| proc::cores().max(clients / CLIENTS_A_THREAD));
+    threads.clamp(1, clients.max(1))
 }
 
 /// By which name the server knows the clients.
@@ -288,26 +297,37 @@ mod tests {
     use super::*;
     use crate::scenario::Scenario;
 
-    #[test]
-    fn command_lines_can_be_typed() {
+    fn command_line(clients: u32, threads: Option<u32>) -> String {
         let scenario = Scenario::find("session-log").unwrap();
         let endpoint = Endpoint { conninfo: "host=/tmp/it's dbname=bench".to_owned(), password: Some("secret".into()) };
         let pgbench = Pgbench {
             program: Path::new("/usr/bin/pgbench"),
             scripts: &scenario.variants[0].scripts,
             variables: vec![("rows".to_owned(), "7".to_owned())],
-            load: &Load { threads: Some(2), rate: Some(100.0), ..scenario.load.clone() },
-            clients: 16,
+            load: &Load { threads, rate: Some(100.0), ..scenario.load.clone() },
+            clients,
             seconds: 300,
             statements: true,
             endpoint: &endpoint,
             scratch: Path::new("/tmp"),
             interrupt: &Interrupt::never(),
         };
+        pgbench.command_line()
+    }
+
+    #[test]
+    fn command_lines_can_be_typed() {
         assert_eq!(
-            pgbench.command_line(),
+            command_line(16, Some(2)),
             "pgbench -M prepared -c 16 -j 2 -T 300 -P 1 -f with-update.sql@1 -D rows=7 --rate 100 -n -l -r \
              'host=/tmp/it'\\''s dbname=bench'"
         );
+    }
+
+    #[test]
+    fn threads_follow_the_clients() {
+        assert!(command_line(16_384, None).contains(" -j 256 "));
+        assert!(command_line(16_384, Some(8)).contains(" -j 8 "));
+        assert!(command_line(1, None).contains(" -j 1 "));
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum Certainty {
     /// It stayed without it.
     Refuted,
     /// Nobody has tried.
-    NotConfirmed,
+    NotTried,
 }
 
 /// Causes that a sentence names at most.
@@ -89,7 +89,7 @@ impl Certainty {
     /// Of a finding.
     pub(super) fn of(confirmation: Option<&Confirmation>) -> Self {
         match confirmation {
-            None => Self::NotConfirmed,
+            None => Self::NotTried,
             Some(Confirmation { confirmed: true, .. }) => Self::Confirmed,
             Some(Confirmation { confirmed: false, .. }) => Self::Refuted,
         }
@@ -99,8 +99,8 @@ impl Certainty {
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",
-            Self::Refuted => "not the cause: it stalled without it too",
-            Self::NotConfirmed => "not confirmed",
+            Self::Refuted => "not confirmed: it stalled without it too",
+            Self::NotTried => "not confirmed",
         }
     }
 
@@ -109,7 +109,7 @@ impl Certainty {
         match (self, other) {
             (Self::Refuted, _) | (_, Self::Refuted) => Self::Refuted,
             (Self::Confirmed, _) | (_, Self::Confirmed) => Self::Confirmed,
-            (Self::NotConfirmed, Self::NotConfirmed) => Self::NotConfirmed,
+            (Self::NotTried, Self::NotTried) => Self::NotTried,
         }
     }
 }

@@ -79,7 +79,7 @@ fn strongest(stalls: &[Stall]) -> Vec<(Cause, f64)> {
 /// Notes what a run without the cause has shown.
 pub(super) fn note(stalls: &mut [Stall], without: &Without, seconds_before: f64, after: &[Stall], seconds_after: f64) {
     let share = |stalls: &[Stall], seconds: f64| {
-        if seconds > 0.0 { stalls.iter().map(Stall::seconds).sum::<f64>() / seconds } else { 0.0 }
+        if seconds > 0.0 { stalls.iter().map(Stall::seconds).fold(0.0, std::ops::Add::add) / seconds } else { 0.0 }
     };
     let (stalled_before, stalled_after) = (share(stalls, seconds_before), share(after, seconds_after));
     let confirmation = Confirmation {

@@ -1,6 +1,9 @@
 //! One turn: everything as it was for the others, pgbench under the sampler's eyes, and what came of it.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use postgres::Client;
 use sluice_instance::{Limit, Outcome as Enforcement};
@@ -14,7 +17,7 @@ use crate::{
     proc,
     process::Interrupt,
     result::{Figures, Measured, Samples, Second, Server as ServerFacts, StatementFigures},
-    sample::{Sampler, Subject},
+    sample::{self, Sampler, Subject},
     scenario::Load,
     server::{self, Server},
     stall,
@@ -60,7 +63,10 @@ impl Ground<'_> {
         let target = &self.plan.targets[self.turn.target];
         let access = self.server_access(&target.kind)?;
         let mut pool = match self.server {
-            Some(server) => Pool::start(&target.kind, server, self.turn.clients, self.scratch, self.interrupt)?,
+            Some(server) => {
+                let period = self.sample_period();
+                Pool::start(&target.kind, server, self.turn.clients, period, self.scratch, self.interrupt)?
+            }
             None => None,
         };
         let endpoint = self.endpoint(&target.kind, pool.as_ref())?;
@@ -79,6 +85,11 @@ impl Ground<'_> {
             pool.check()?;
         }
         Ok(Taken { measured: measured?, facts })
+    }
+
+    /// How often the turn is looked at, if it is.
+    fn sample_period(&self) -> Option<Duration> {
+        Duration::from_secs(1).checked_div(self.plan.choices.sample_hz.min(sample::HZ_MAX))
     }
 
     /// PostgreSQL itself, for the sampler and for what comes before a turn.
@@ -134,11 +145,11 @@ impl Ground<'_> {
             access: access.clone(),
             postmaster: self.server.and_then(Server::postmaster),
             pool: pool.map(Pool::id),
+            pool_figures: pool.and_then(Pool::figures).cloned(),
             data_dir: self.server.map(|server| server.data().to_owned()),
             log: self.server.filter(|_| self.plan.log_is_readable(self.turn)).map(Server::log),
         };
-        let hz = self.plan.choices.sample_hz;
-        let sampler = if hz > 0 { Some(Sampler::start(&subject, hz)?) } else { None };
+        let sampler = self.sample_period().map(|period| Sampler::start(&subject, period)).transpose()?;
         let pgbench = self.pgbench(endpoint, load, self.turn.clients, load.seconds);
         let mark = || Mark {
             at: Instant::now(),

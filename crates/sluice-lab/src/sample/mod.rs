@@ -8,6 +8,7 @@ mod group;
 mod host;
 mod log;
 pub mod metrics;
+mod pool;
 mod postgres;
 
 use std::{
@@ -21,8 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::log::LINE_PREFIX;
-use self::{host::Host, log::Log, postgres::Server};
+use ::postgres::Client;
+
+use self::{host::Host, log::Log, pool::Pool, postgres::Server};
+pub use self::{
+    log::LINE_PREFIX,
+    pool::{PGBOUNCER_CONSOLE, PoolFigures},
+};
 use crate::{
     clock,
     connect::Access,
@@ -33,6 +39,8 @@ use crate::{
 
 /// How often at most.
 pub const HZ_MAX: u32 = 10;
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long the end is waited for: a query of the sampler's may hang with the server.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -45,6 +53,8 @@ pub struct Subject {
     pub postmaster: Option<u32>,
     /// The pool before it, likewise.
     pub pool: Option<u32>,
+    /// Where the pool tells its figures, if it does.
+    pub pool_figures: Option<PoolFigures>,
     /// Where the data are, for the disk below.
     pub data_dir: Option<PathBuf>,
     /// The server's log, whose lines begin as [`LINE_PREFIX`] says.
@@ -78,18 +88,18 @@ struct Recording {
 }
 
 impl Sampler {
-    /// Connects, and begins.
-    pub fn start(subject: &Subject, hz: u32) -> Result<Self, Error> {
+    /// Connects, and begins to look, every `period`.
+    pub fn start(subject: &Subject, period: Duration) -> Result<Self, Error> {
         let server = Server::connect(&subject.access)?;
         let log = subject.log.as_deref().map(Log::from_now).transpose();
         let log = log.map_err(Error::io("open the server's log"))?;
         let host = Host::new(subject, server.backend_pid());
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        let every = Duration::from_secs(1) / hz.clamp(1, HZ_MAX);
+        let pool = subject.pool_figures.as_ref().map(Pool::new);
         let thread = thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || record(server, host, &of_thread, every))
+            .spawn(move || record(server, host, pool, &of_thread, period))
             .map_err(Error::io("start the sampler's thread"))?;
         Ok(Self { shared, thread, log })
     }
@@ -147,10 +157,16 @@ impl Recording {
     }
 }
 
-fn record(mut server: Server, mut host: Host, shared: &Shared, every: Duration) -> Recording {
+/// A session of the sampler's own.
+fn connect(access: &Access) -> Result<Client, ::postgres::Error> {
+    access.named("sluice-lab sampler", CONNECT_MAX).connect()
+}
+
+fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &Shared, period: Duration) -> Recording {
     let mut recording = Recording::default();
     recording.missing.extend(server.missing());
     recording.missing.extend(host.missing());
+    recording.missing.extend(pool.iter().filter_map(Pool::missing));
     let begin = Instant::now();
     let own_cpu_s = proc::thread_cpu_s();
     let backend_cpu_s = host.backend_cpu_s();
@@ -167,8 +183,9 @@ fn record(mut server: Server, mut host: Host, shared: &Shared, every: Duration) 
         }
         let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
         values.extend(host.sample(at, pgbench));
+        values.extend(pool.iter_mut().flat_map(|pool| pool.sample(at)));
         recording.moments.push((clock::unix_s(), values));
-        next += every;
+        next += period;
         while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
             thread::sleep((next - Instant::now()).min(Duration::from_millis(50)));
         }

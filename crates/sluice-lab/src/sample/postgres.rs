@@ -3,14 +3,13 @@
 //! Simple queries only, so that it also works through a pool; columns that a version lacks are not asked for.
 //! Source: PostgreSQL's documentation, "The Cumulative Statistics System".
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ::postgres::{Client, SimpleQueryMessage};
 
 use super::{Rates, Value, metrics};
 use crate::{connect::Access, error::Error, pgbench};
 
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// A look that takes longer is given up; the next one may do better.
 const STATEMENT_MAX: &str = "SET statement_timeout = '4s'";
 
@@ -37,10 +36,7 @@ struct Abilities {
 
 impl Server {
     pub(super) fn connect(access: &Access) -> Result<Self, Error> {
-        let mut client = access
-            .named("sluice-lab sampler", CONNECT_MAX)
-            .connect()
-            .map_err(Error::sql("connect the sampler to PostgreSQL"))?;
+        let mut client = super::connect(access).map_err(Error::sql("connect the sampler to PostgreSQL"))?;
         let look = "look at the server for the sampler";
         client.batch_execute(STATEMENT_MAX).map_err(Error::sql(look))?;
         let abilities = abilities(&mut client).map_err(Error::sql(look))?;

@@ -147,6 +147,9 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Simple, Self::Extended, Self::Prepared];
+
     /// pgbench's word.
     pub fn flag(self) -> &'static str {
         match self {

@@ -31,6 +31,10 @@ const WAITS_STRENGTH: f64 = 0.9;
 const LIMIT_STRENGTH: f64 = 0.95;
 /// How many times as many sessions.
 const SESSIONS_TIMES: f64 = 3.0;
+/// Sessions tell what they counted at most once a second, and only between transactions.
+const COUNTED_LATE_S: f64 = 2.0;
+/// Full-page images a commit, at least.
+const IMAGES_MIN: f64 = 0.05;
 /// Full-page images a commit, inside against outside.
 const IMAGES_TIMES: f64 = 2.0;
 /// Bytes of log a commit, likewise.
@@ -105,50 +109,92 @@ impl Pair {
     fn is_times_outside(self, times: f64) -> bool {
         self.inside >= times * self.outside_or_zero()
     }
+
+    /// As evidence, by the words of a column.
+    fn evidence(self, column: &str) -> Evidence {
+        let metric = metrics::describe(column);
+        Evidence { what: metric.title, unit: metric.unit, inside: self.inside, outside: self.outside }
+    }
+}
+
+/// Moments that a rule compares.
+#[derive(Clone, Copy)]
+enum Span {
+    /// The stall's.
+    Inside,
+    /// The stall's, and those right behind it, in which sessions tell what they did inside.
+    UntilCounted,
+    /// Those of no stall, nor right behind one.
+    Outside,
+}
+
+/// The samples of a span.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    view: &'a View<'a>,
+    span: Span,
+}
+
+impl Side<'_> {
+    fn covers(&self, t_s: f64) -> bool {
+        let until_counted = |stall: &Stall| t_s > stall.from_s && t_s <= stall.to_s + COUNTED_LATE_S;
+        match self.span {
+            Span::Inside => self.view.stall.covers(t_s),
+            Span::UntilCounted => until_counted(self.view.stall),
+            Span::Outside => !self.view.all.iter().any(until_counted),
+        }
+    }
+
+    fn mean(&self, column: &str) -> Option<f64> {
+        self.view.samples.mean(column, |t_s| self.covers(t_s))
+    }
+
+    /// Of a column that counts: where a value is missing, it counted nobody.
+    fn mean_count(&self, column: &str) -> Option<f64> {
+        let samples = self.view.samples;
+        let moments = samples.t_s.iter().filter(|t_s| self.covers(**t_s)).count();
+        let sum: f64 = samples.points(column).filter(|(t_s, _)| self.covers(*t_s)).map(|(_, value)| value).sum();
+        (moments > 0).then(|| sum / moments as f64)
+    }
+
+    /// A rate by commit, over the whole span: single moments may have none.
+    fn per_commit(&self, column: &str, unit: f64) -> Option<f64> {
+        let commits = self.mean(metrics::COMMITS).filter(|commits| *commits > 0.0)?;
+        Some(self.mean(column)? * unit / commits)
+    }
+
+    /// How many sessions these columns count.
+    fn sessions(&self, columns: &[&str]) -> Option<f64> {
+        columns.iter().map(|column| self.mean_count(column)).sum()
+    }
+
+    /// The share of active sessions that these columns count.
+    fn share_of_active(&self, columns: &[&str]) -> Option<f64> {
+        let active = self.mean_count(metrics::ACTIVE).filter(|active| *active >= BUSY_SESSIONS)?;
+        Some(self.sessions(columns)? / active)
+    }
 }
 
 impl View<'_> {
-    fn inside(&self, column: &str) -> Option<f64> {
-        self.samples.mean(column, |t_s| self.stall.covers(t_s))
+    fn side(&self, span: Span) -> Side<'_> {
+        Side { view: self, span }
     }
 
-    fn outside(&self, column: &str) -> Option<f64> {
-        self.samples.mean(column, |t_s| !self.all.iter().any(|stall| stall.covers(t_s)))
+    fn inside(&self, column: &str) -> Option<f64> {
+        self.side(Span::Inside).mean(column)
+    }
+
+    /// A figure of the stall, and of what is ordinary.
+    fn compare(&self, figure: impl Fn(Side<'_>) -> Option<f64>) -> Option<Pair> {
+        self.compare_with(Span::Inside, figure)
+    }
+
+    fn compare_with(&self, span: Span, figure: impl Fn(Side<'_>) -> Option<f64>) -> Option<Pair> {
+        Some(Pair { inside: figure(self.side(span))?, outside: figure(self.side(Span::Outside)) })
     }
 
     fn pair(&self, column: &str) -> Option<Pair> {
-        Some(Pair { inside: self.inside(column)?, outside: self.outside(column) })
-    }
-
-    /// A rate by commit, over the whole stall: single moments may have none.
-    fn per_commit(&self, column: &str, unit: f64) -> Option<Pair> {
-        let of = |mean: &dyn Fn(&str) -> Option<f64>| {
-            let commits = mean(metrics::COMMITS).filter(|commits| *commits > 0.0)?;
-            Some(mean(column)? * unit / commits)
-        };
-        Some(Pair { inside: of(&|column| self.inside(column))?, outside: of(&|column| self.outside(column)) })
-    }
-
-    /// The share of active sessions that these columns count. A column that is missing counted none.
-    fn share_of_active(&self, columns: &[&str]) -> Option<Pair> {
-        let of = |mean: &dyn Fn(&str) -> Option<f64>| {
-            let active = mean(metrics::ACTIVE)?;
-            let waiting: f64 = columns.iter().filter_map(|column| mean(column)).sum();
-            (active >= 0.5).then(|| waiting / active)
-        };
-        // A value is missing from a column at moments at which it counted nobody, so means are over all moments.
-        let inside = of(&|column| self.mean_or_zero(column, true))?;
-        Some(Pair { inside, outside: of(&|column| self.mean_or_zero(column, false)) })
-    }
-
-    fn mean_or_zero(&self, column: &str, is_inside: bool) -> Option<f64> {
-        let is_meant = |t_s: f64| match is_inside {
-            true => self.stall.covers(t_s),
-            false => !self.all.iter().any(|stall| stall.covers(t_s)),
-        };
-        let moments = self.samples.t_s.iter().filter(|t_s| is_meant(**t_s)).count();
-        let sum: f64 = self.samples.points(column).filter(|(t_s, _)| is_meant(*t_s)).map(|(_, value)| value).sum();
-        (moments > 0).then(|| sum / moments as f64)
+        self.compare(|side| side.mean(column))
     }
 
     /// A share as evidence, in percent.
@@ -163,12 +209,7 @@ impl View<'_> {
 
     /// Columns as evidence, as far as they exist.
     fn evidence(&self, columns: &[&str]) -> Vec<Evidence> {
-        let evidence = |column: &&str| {
-            let Pair { inside, outside } = self.pair(column)?;
-            let metric = metrics::describe(column);
-            Some(Evidence { what: metric.title, unit: metric.unit, inside, outside })
-        };
-        columns.iter().filter_map(evidence).collect()
+        columns.iter().filter_map(|column| Some(self.pair(column)?.evidence(column))).collect()
     }
 
     /// What the log says of checkpoints that were under way.
@@ -186,19 +227,11 @@ impl View<'_> {
         Finding { cause: Cause::Unknown, strength: 0.0, evidence, confirmation: None }
     }
 
-    /// How many sessions these columns count.
-    fn sessions(&self, columns: &[&str]) -> Option<Pair> {
-        let of = |is_inside| {
-            let counts = columns.iter().map(|column| self.mean_or_zero(column, is_inside));
-            counts.sum::<Option<f64>>()
-        };
-        Some(Pair { inside: of(true)?, outside: of(false) })
-    }
-
     /// The rule of causes that show as what active sessions wait for: a much larger share of them, or many more, or,
     /// where most wait anyway, half as many that do not, as with commits before a slow disk.
     fn waits(&self, cause: Cause, what: &str, columns: &[&str], also: &[&str]) -> Option<Finding> {
-        let (share, sessions) = (self.share_of_active(columns)?, self.sessions(columns)?);
+        let share = self.compare(|side| side.share_of_active(columns))?;
+        let sessions = self.compare(|side| side.sessions(columns))?;
         let others_are_fewer = (1.0 - share.inside) * TIMES_OUTSIDE <= 1.0 - share.outside_or_zero();
         let differs = share.is_times_outside(TIMES_OUTSIDE)
             || sessions.is_times_outside(SESSIONS_TIMES)
@@ -251,7 +284,8 @@ fn checkpoint_writes(view: &View<'_>) -> Option<Finding> {
     if running.inside < 0.5 || !running.is_times_outside(1.5) {
         return None;
     }
-    let waits = view.share_of_active(&["wait.IO", "event.LWLock.WALWrite", "event.LWLock.BufferContent"]);
+    let io = ["wait.IO", "event.LWLock.WALWrite", "event.LWLock.BufferContent"];
+    let waits = view.compare(|side| side.share_of_active(&io));
     let waits = waits.filter(|share| share.inside >= 0.2 && share.is_times_outside(1.5));
     let pressure = view.pair(metrics::PRESSURE_IO).filter(|share| share.inside >= 20.0 && share.is_times_outside(1.5));
     if waits.is_none() && pressure.is_none() {
@@ -270,23 +304,21 @@ fn checkpoint_writes(view: &View<'_>) -> Option<Finding> {
     Some(finding(Cause::CheckpointWrites, WAITS_STRENGTH * waiting_share, evidence.collect()))
 }
 
-/// The share of the write-ahead log that images of pages of 8 kB make up says how much they explain.
+/// The share of the write-ahead log that images of pages of 8 kB make up says how much they explain. Inside alone they
+/// show where sessions commit often; where a commit takes longer than the stall, they are counted behind it.
 fn full_page_images(view: &View<'_>) -> Option<Finding> {
-    let images = view.per_commit(metrics::WAL_IMAGES, 1.0)?;
-    let bytes = view.per_commit(metrics::WAL_BYTES, 1e6)?;
-    // Images are counted when a session says so; the log's own length tells whether they were written inside.
-    let are_more = images.is_times_outside(IMAGES_TIMES) && bytes.is_times_outside(BYTES_TIMES);
-    if images.inside < 0.05 || !are_more {
-        return None;
-    }
+    let per_commit = |span| {
+        let images = view.compare_with(span, |side| side.per_commit(metrics::WAL_IMAGES, 1.0))?;
+        let bytes = view.compare_with(span, |side| side.per_commit(metrics::WAL_BYTES, 1e6))?;
+        // Images are counted when a session says so; the log's own length tells whether they were written then.
+        let are_more = images.is_times_outside(IMAGES_TIMES) && bytes.is_times_outside(BYTES_TIMES);
+        (images.inside >= IMAGES_MIN && are_more).then_some((images, bytes))
+    };
+    let (images, bytes) = per_commit(Span::Inside).or_else(|| per_commit(Span::UntilCounted))?;
     let share = if bytes.inside > 0.0 { (images.inside * 8192.0 / bytes.inside).min(1.0) } else { 0.0 };
     // More log alone stops nobody; it does where writing is what is scarce.
     let busy = view.inside(metrics::PRESSURE_IO).map_or(0.5, |percent| (percent / 50.0).clamp(0.2, 1.0));
-    let per_commit = [(metrics::WAL_IMAGES_PER_TX, images), (metrics::WAL_BYTES_PER_TX, bytes)];
-    let per_commit = per_commit.map(|(column, Pair { inside, outside })| {
-        let metric = metrics::describe(column);
-        Evidence { what: metric.title, unit: metric.unit, inside, outside }
-    });
+    let per_commit = [images.evidence(metrics::WAL_IMAGES_PER_TX), bytes.evidence(metrics::WAL_BYTES_PER_TX)];
     let evidence = per_commit.into_iter().chain(view.evidence(&[metrics::WAL_IMAGES, metrics::WAL_BYTES]));
     Some(finding(Cause::FullPageImages, 0.8 * share * busy, evidence.collect()))
 }
@@ -334,12 +366,11 @@ fn cpu_throttling(view: &View<'_>) -> Option<Finding> {
 /// By other processes of the machine, or by the host that it runs on.
 fn cpu_taken(view: &View<'_>) -> Option<Finding> {
     let cores = view.circumstances.cores.max(1.0);
-    let taken = |mean: &dyn Fn(&str) -> Option<f64>| {
-        let others = mean(metrics::CPU_OTHERS)?;
-        Some(others / cores + mean(metrics::CPU_STEAL).unwrap_or(0.0) / 100.0)
-    };
-    let inside = taken(&|column| view.inside(column))?;
-    let outside = taken(&|column| view.outside(column)).unwrap_or(0.0);
+    let taken = view.compare(|side| {
+        let others = side.mean(metrics::CPU_OTHERS)?;
+        Some(others / cores + side.mean(metrics::CPU_STEAL).unwrap_or(0.0) / 100.0)
+    })?;
+    let (inside, outside) = (taken.inside, taken.outside_or_zero());
     let ours = view.pair(metrics::CPU_POSTGRES);
     let lost_half = ours.is_some_and(|ours| ours.outside.is_some_and(|outside| ours.inside < 0.5 * outside));
     let is_cause = inside - outside >= TAKEN_SHARE || (inside >= MOSTLY_TAKEN_SHARE && lost_half);
@@ -400,9 +431,13 @@ mod tests {
                 samples.put(column, if is_inside { *inside } else { *outside });
             }
         }
+        causes_of(&samples, circumstances)
+    }
+
+    fn causes_of(samples: &Samples, circumstances: Circumstances) -> Vec<Cause> {
         let mut stalls =
             [Stall { from_s: 10.0, to_s: 14.0, tps: 10.0, ordinary_tps: 100.0, max_ms: None, findings: Vec::new() }];
-        attribute(&mut stalls, &samples, circumstances);
+        attribute(&mut stalls, samples, circumstances);
         stalls[0].findings.iter().map(|finding| finding.cause).collect()
     }
 
@@ -458,6 +493,28 @@ mod tests {
         assert_eq!(of(0.05), [Cause::Unknown]);
         assert_eq!(of(4.0), [Cause::FullPageImages]);
         assert_eq!(causes(&[(metrics::COMMITS, 80.0, 0.0), (metrics::WAL_IMAGES, 52.0, 428.0)]), [Cause::Unknown]);
+    }
+
+    /// Sessions that stand still in the log count what they wrote when they go on.
+    #[test]
+    fn images_that_are_counted_behind_the_stall_explain_it() {
+        let of = |bytes_inside: f64| {
+            let mut samples = Samples::default();
+            for second in 1..=20 {
+                let (commits, images, bytes) = match second {
+                    11..=14 => (10.0, 0.0, bytes_inside),
+                    15 => (200.0, 2000.0, 0.5),
+                    _ => (100.0, 1.0, 0.5),
+                };
+                samples.t_s.push(f64::from(second));
+                samples.put(metrics::COMMITS, commits);
+                samples.put(metrics::WAL_IMAGES, images);
+                samples.put(metrics::WAL_BYTES, bytes);
+            }
+            causes_of(&samples, Circumstances::default())
+        };
+        assert_eq!(of(3.0), [Cause::FullPageImages]);
+        assert_eq!(of(0.05), [Cause::Unknown]);
     }
 
     #[test]

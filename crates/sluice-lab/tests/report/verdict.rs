@@ -80,7 +80,7 @@ fn certainty_is_told() {
         (vec![finding(Cause::CheckpointWrites, 0.8, Some(true))], "checkpoint writes (confirmed)."),
         (
             vec![finding(Cause::CheckpointWrites, 0.8, Some(true)), finding(Cause::Autovacuum, 0.3, Some(false))],
-            "checkpoint writes (confirmed), then autovacuum (not the cause: it stalled without it too).",
+            "checkpoint writes (confirmed), then autovacuum (not confirmed: it stalled without it too).",
         ),
     ] {
         let mut result = empty("one", "One");

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::{Args, Subcommand};
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use sluice_lab::{
     compare::{self, Named},
     plan::{Choices, Plan},
@@ -17,7 +20,8 @@ use sluice_lab::{
     report,
     result::RunResult,
     run::{self, Order},
-    scenario::{self, Scenario},
+    sample,
+    scenario::{self, Protocol, Scenario},
     server::Settings,
     target::{Kind, Target},
 };
@@ -75,6 +79,9 @@ pub(crate) struct RunArgs {
     /// Rows of the tables, or pgbench's scale
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
+    /// How pgbench sends statements
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocols())]
+    protocol: Option<Protocol>,
     /// Transactions a second that become due; latencies count from then
     #[arg(long, value_name = "TPS")]
     rate: Option<f64>,
@@ -85,7 +92,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
     vary: Vec<(String, Vec<String>)>,
     /// Looks at the server a second; 0: none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(sample::HZ_MAX)))]
     sample_hz: u32,
     /// Run again with each cause of a stall taken away, and say whether the stall went with it
     #[arg(long)]
@@ -104,6 +111,11 @@ pub(crate) struct RunArgs {
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
+}
+
+fn protocols() -> impl TypedValueParser<Value = Protocol> {
+    let named = |word: String| Protocol::ALL.into_iter().find(|protocol| protocol.flag() == word);
+    PossibleValuesParser::new(Protocol::ALL.map(Protocol::flag)).map(move |word| named(word).unwrap_or_default())
 }
 
 fn parse_setting(text: &str) -> Result<(String, String), String> {
@@ -174,6 +186,7 @@ fn choices(args: RunArgs) -> Choices {
         variants: some(args.variants),
         turns: args.turns,
         rows: args.rows,
+        protocol: args.protocol,
         rate: args.rate,
         settings: args.settings.into_iter().collect::<Settings>(),
         vary: args.vary,

@@ -8,6 +8,7 @@ use nix::{
 };
 use sluice_lab::{
     result::{Outcome, RunResult},
+    sample::metrics,
     scenario,
 };
 
@@ -36,6 +37,8 @@ fn every_scenario_in_seconds() {
             assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
             assert_eq!(figures.pool_cpu_us_per_tx.is_some(), turn.case.target == "pool", "{name}: {figures:?}");
             assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
+            let tells = measured.samples.columns.contains_key(metrics::POOL_ACTIVE);
+            assert_eq!(tells, turn.case.target == "pool", "{name}: {measured:?}");
             assert!(measured.commands[0].starts_with("pgbench "), "{:?}", measured.commands);
             // One BEGIN and END, or none of both.
             assert_eq!(figures.begin_ms.is_some(), figures.end_ms.is_some(), "{name}");
@@ -46,6 +49,25 @@ fn every_scenario_in_seconds() {
         assert!(!dir.join("work").exists(), "{name} leaves its server behind");
         let server = result.servers.values().next().unwrap();
         assert!(server.versions[0].starts_with("PostgreSQL ") && server.settings.contains_key("shared_buffers"));
+    }
+}
+
+#[test]
+fn pools_tell_their_figures() {
+    let _alone = alone();
+    let place = place();
+    let dir = place.path().join("run");
+    let args = ["run", "quick", "--brief", "--variant", "tpcb", "--protocol", "extended", "--clients", "40"];
+    let targets = ["--target", "pool", "--target", "pgbouncer", "--output", dir.to_str().unwrap()];
+    stdout(&bench(&[&args[..], &targets].concat()));
+    let result = read(&dir);
+    assert_eq!(measured(&result), ["tpcb pool", "tpcb pgbouncer"]);
+    for (turn, measured) in result.measured() {
+        let mean = |column| measured.samples.mean(column, |_| true).unwrap_or_else(|| panic!("{turn:?}: {column}"));
+        let (waiting, active) = (mean(metrics::POOL_WAITING), mean(metrics::POOL_ACTIVE));
+        assert!(waiting > 0.0 && active > 0.0 && active <= 20.0, "{turn:?}: {waiting} wait, {active} in use");
+        assert!(mean(metrics::POOL_SERVED) > 1.0 && mean(metrics::POOL_WAIT) > 0.0, "{turn:?}");
+        assert!(measured.commands[0].contains(" -M extended "), "{:?}", measured.commands);
     }
 }
 

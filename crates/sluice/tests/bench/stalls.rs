@@ -107,10 +107,15 @@ impl Turn {
             let stalls: Vec<&Stall> = measured.stalls.iter().filter(is_meant).collect();
             let named = |cause: &Cause| stalls.iter().any(|stall| stall.findings.iter().any(|one| one.cause == *cause));
             let is_named_first = stalls.iter().any(|stall| {
-                // What else runs on the machine may weigh more.
+                // What else runs on the machine may weigh more, and the images of the pages that a vacuum changes.
+                let may_come_first = |cause| match cause {
+                    Cause::CpuTaken => true,
+                    Cause::FullPageImages => causes.contains(&Cause::Autovacuum),
+                    _ => false,
+                };
                 let mut found = stall.findings.iter().map(|finding| finding.cause);
                 found
-                    .find(|cause| causes.contains(cause) || *cause != Cause::CpuTaken)
+                    .find(|cause| causes.contains(cause) || !may_come_first(*cause))
                     .is_some_and(|cause| causes.contains(&cause))
             });
             let waits = waits(&measured, *from_s, *to_s);
@@ -320,7 +325,7 @@ fn a_disk_that_is_slow_or_busy() {
 }
 
 fn the_disk_is_slow() {
-    let toml = STEADY.replace("seconds = 14", "seconds = 50").replace("rate = 200.0", "rate = 30.0");
+    let toml = STEADY.replace("seconds = 14", "seconds = 28").replace("rate = 200.0", "rate = 30.0");
     let toml = toml + "[class]\niops = '1000'\n[settings]\nautovacuum_naptime = '1s'\n";
     let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
     let mut client = turn.run.connect();
@@ -330,19 +335,6 @@ fn the_disk_is_slow() {
         allow(&mut client, Allowed::Requests(1));
         thread::sleep(DISTURBED);
         allow(&mut client, Allowed::Requests(1000));
-    });
-    turn.disturb(&[Cause::CheckpointWrites, Cause::WalSync], |_| {
-        allow(&mut client, Allowed::Bytes(2_000_000));
-        client.batch_execute("CHECKPOINT").unwrap();
-        allow(&mut client, FAST);
-    });
-    // Images of pages. Whether they are named is not asserted: sessions count them late, and each checkpoint of this turn,
-    // also those that stop nobody, makes some outside of the stalls.
-    turn.disturb(&[Cause::WalSync], |_| {
-        client.batch_execute("CHECKPOINT").unwrap();
-        allow(&mut client, SLOW);
-        thread::sleep(2 * DISTURBED);
-        allow(&mut client, FAST);
     });
     turn.disturb(&[Cause::Autovacuum, Cause::WalSync], |_| {
         allow(&mut client, SLOW);
@@ -356,6 +348,30 @@ fn the_disk_is_slow() {
         thread::sleep(DISTURBED);
         allow(&mut client, FAST);
     });
+    turn.finish();
+}
+
+#[test]
+fn a_checkpoint_on_a_disk_that_is_slow() {
+    let _alone = alone();
+    twice(the_checkpoint_is_slow);
+}
+
+/// The turn is long: its own begin is behind a checkpoint too, and has images of pages.
+fn the_checkpoint_is_slow() {
+    let toml = STEADY.replace("seconds = 14", "seconds = 30").replace("rate = 200.0", "rate = 50.0");
+    let toml = toml + "[class]\niops = '1000'\n";
+    let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
+    let mut client = turn.run.connect();
+    turn.disturb(&[Cause::CheckpointWrites, Cause::FullPageImages, Cause::WalSync], |turn| {
+        allow(&mut client, SLOW);
+        thread::scope(|scope| {
+            let checkpoint = scope.spawn(|| turn.execute("CHECKPOINT"));
+            thread::sleep(DISTURBED);
+            allow(&mut client, FAST);
+            checkpoint.join().unwrap();
+        });
+    });
     let measured = turn.finish();
-    assert!(measured.samples.checkpoints.len() >= 2, "{:?}", measured.samples);
+    assert!(!measured.samples.checkpoints.is_empty(), "{:?}", measured.samples);
 }

@@ -41,8 +41,9 @@ const PROCESSES: [(&str, &str); 4] = [
 /// Lines of a sampled kind: title, unit, columns.
 type Sampled = (&'static str, &'static str, &'static [&'static str]);
 
-const SAMPLED: [Sampled; 3] = [
+const SAMPLED: [Sampled; 4] = [
     ("At the gate", "sessions", &[metrics::GATE_RUNNING, metrics::GATE_WAITING, metrics::GATE_LIMIT]),
+    ("In the pool", "clients, servers", &[metrics::POOL_WAITING, metrics::POOL_ACTIVE, metrics::POOL_IDLE]),
     ("Log and disk", "MB/s", &[metrics::WAL_BYTES, metrics::DISK_WRITE_MB, metrics::DISK_READ_MB]),
     ("Pages", "a second", &[metrics::WAL_IMAGES, metrics::CHECKPOINT_BUFFERS, metrics::BACKEND_BUFFERS]),
 ];
