@@ -33,7 +33,7 @@ const SHARED_BUFFERS_MAX: u64 = 1024 * MIB;
 /// What the settings depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
-    /// Main memory in bytes, or the lowest limit of the control groups that this process is in.
+    /// Main memory in bytes, or the lowest limit of the control groups.
     pub memory_bytes: u64,
     /// Files that this process may have open at most, once it has raised its limit.
     pub open_files: u64,
@@ -42,8 +42,13 @@ pub struct Host {
 impl Host {
     /// This machine; a quantity that can't be read counts as small.
     pub fn current() -> Self {
+        Self::within_groups(&Hierarchies::current())
+    }
+
+    /// The same, with the limits of these control groups.
+    pub fn within_groups(groups: &Hierarchies) -> Self {
         let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo(&text)).unwrap_or(512 * MIB);
-        let limit = Hierarchies::current().memory_limit_bytes().unwrap_or(u64::MAX);
+        let limit = groups.memory_limit_bytes().unwrap_or(u64::MAX);
         let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
         Self { memory_bytes: total.min(limit), open_files }
     }

@@ -18,7 +18,7 @@ use clap::{
 use sluice_lab::{
     connect::Dsn,
     quantity::{Dimension, Quantity, Unit},
-    review::{self, Disk, Format, Instance, Rules, Snapshot, Workload},
+    review::{self, Disk, Format, Instance, Place, Rules, Snapshot, Workload},
 };
 
 /// Arguments of `sluice review`.
@@ -30,10 +30,10 @@ pub(crate) struct ReviewArgs {
     /// Review a file instead: \copy (select * from pg_settings) to FILE csv header
     #[arg(long, value_name = "FILE", conflicts_with = "dsn")]
     csv: Option<PathBuf>,
-    /// Main memory for PostgreSQL, for example 16GB [default: this machine's, if the server is on it]
+    /// Main memory for PostgreSQL, for example 16GB [default: what the server may use, if it is on this machine]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     memory: Option<u64>,
-    /// Processors [default: this machine's, if the server is on it]
+    /// Processors [default: what the server may use, if it is on this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus: Option<u32>,
     /// Connections at once [default: max_connections]
@@ -66,23 +66,24 @@ pub(crate) struct ReviewArgs {
 pub(crate) fn review(args: ReviewArgs) -> Result<()> {
     let rules = Rules::built_in()?;
     let answers = review::answers()?;
-    let (snapshot, is_local) = read(&args)?;
-    let instance = args.instance();
-    let instance = if is_local { instance.or_this_machine() } else { instance };
+    let (snapshot, place) = read(&args)?;
+    let instance = args.instance().or_those_of(place);
     let report = review::review(&rules, &answers, &snapshot, instance)?;
     let text = review::render(&report, args.format, args.all)?;
     write(&text, args.output.as_deref())
 }
 
-/// The settings, and whether they are of a server on this machine.
-fn read(args: &ReviewArgs) -> Result<(Snapshot, bool)> {
+/// The settings, and where their server runs.
+fn read(args: &ReviewArgs) -> Result<(Snapshot, Place)> {
     if let Some(path) = &args.csv {
         let file = File::open(path).map_err(|error| anyhow!("cannot read {}: {error}", path.display()))?;
-        return Ok((review::read_csv(&path.display().to_string(), file)?, false));
+        return Ok((review::read_csv(&path.display().to_string(), file)?, Place::Elsewhere));
     }
     let dsn = Dsn::resolve(args.dsn.as_deref(), "sluice review")?;
     let mut client = dsn.connect()?;
-    Ok((review::read_server(&mut client, dsn.to_string())?, dsn.is_local()))
+    let snapshot = review::read_server(&mut client, dsn.to_string())?;
+    let place = if dsn.is_local() { Place::Here(review::process_here(&mut client)) } else { Place::Elsewhere };
+    Ok((snapshot, place))
 }
 
 fn write(text: &str, output: Option<&Path>) -> Result<()> {

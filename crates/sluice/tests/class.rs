@@ -59,6 +59,11 @@ fn a_class_is_enforced_and_told() {
     for (name, value) in [("shared_buffers", "256MB"), ("effective_cache_size", "512MB"), ("max_connections", "100")] {
         assert_eq!(setting(&data, name), value, "{name}");
     }
+    // A review sees what the server has, not what the machine has.
+    let dsn = format!("host={} user=postgres dbname=postgres", data.join("run").display());
+    let reviewed = Command::new(env!("CARGO_BIN_EXE_sluice")).args(["review", &dsn]).output().unwrap();
+    let said = String::from_utf8(reviewed.stdout).unwrap();
+    assert!(said.contains("For 1 GB of memory, 1 processor, "), "{said}");
     up.signal(Signal::SIGTERM);
     assert!(up.wait().success());
     assert!(made.iter().all(|group| !group.exists()), "a group is left of {made:?}");

@@ -208,8 +208,12 @@ impl Evidence {
             Topic::Connections => self.sessions.map(|count| format!("{} now", many(count, "connection"))),
             Topic::DeadRows => self.dead_rows.as_ref().map(dead_rows),
             Topic::Wraparound => self.wraparound.as_ref().map(|age| {
-                let share = 100.0 * age.age.max(age.multixact_age / 2.0) / XIDS;
-                format!("oldest transaction id {} old in {}: {share:.1} % of the way", age.age, age.database)
+                let (what, oldest) = match age.multixact_age > age.age {
+                    true => ("multixact", age.multixact_age),
+                    false => ("transaction", age.age),
+                };
+                let share = 100.0 * oldest / XIDS;
+                format!("oldest {what} id {oldest} old in {}: {share:.1} % of the way", age.database)
             }),
             Topic::Deadlocks => self.databases.map(|sums| many(sums.deadlocks, "deadlock")),
             Topic::Prepared => self.prepared.map(|prepared| match prepared.count {

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use sluice_instance::Host;
+use sluice_instance::{Hierarchies, Host};
 
 use super::rule::words;
 use crate::{proc, quantity::readable_bytes};
@@ -58,13 +58,28 @@ pub struct Instance {
     pub pool: bool,
 }
 
+/// Where a server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On another machine, or nobody knows.
+    Elsewhere,
+    /// On this machine; one of its processes, if it is known: its control group may have limits of its own.
+    Here(Option<u32>),
+}
+
 impl Instance {
-    /// With memory and processors of this machine where they were not told.
+    /// With memory and processors of the server's place where they were not told.
     #[must_use]
-    pub fn or_this_machine(self) -> Self {
+    pub fn or_those_of(self, place: Place) -> Self {
+        let groups = match place {
+            Place::Elsewhere => return self,
+            Place::Here(Some(process)) => Hierarchies::of(process),
+            Place::Here(None) => Hierarchies::current(),
+        };
+        let quota = groups.cpu_quota().map_or(u32::MAX, |quota| (quota.ceil() as u32).max(1));
         Self {
-            memory_bytes: self.memory_bytes.or_else(|| Some(Host::current().memory_bytes)),
-            cores: self.cores.or_else(|| Some(proc::cores())),
+            memory_bytes: self.memory_bytes.or_else(|| Some(Host::within_groups(&groups).memory_bytes)),
+            cores: self.cores.or_else(|| Some(proc::cores().min(quota))),
             ..self
         }
     }

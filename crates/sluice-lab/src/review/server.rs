@@ -4,6 +4,8 @@
 //! are depends on the version, so rows are read as JSON and looked through; one that fails leaves a note. It changes
 //! nothing.
 
+use std::fs;
+
 use postgres::{Client, SimpleQueryMessage, SimpleQueryRow, error::SqlState};
 use serde_json::Value;
 
@@ -40,7 +42,8 @@ SELECT pg_catalog.json_build_object('dead', sum(n_dead_tup), 'live', sum(n_live_
 const WRAPAROUND: &str = "\
 SELECT pg_catalog.json_build_object('age', pg_catalog.age(datfrozenxid),
        'multixact', pg_catalog.mxid_age(datminmxid), 'database', datname)
-FROM pg_catalog.pg_database ORDER BY pg_catalog.age(datfrozenxid) DESC LIMIT 1";
+FROM pg_catalog.pg_database
+ORDER BY greatest(pg_catalog.age(datfrozenxid), pg_catalog.mxid_age(datminmxid)) DESC LIMIT 1";
 
 const PREPARED: &str = "\
 SELECT pg_catalog.json_build_object('count', count(*),
@@ -59,6 +62,17 @@ pub enum ServerError {
     /// There are none.
     #[error("pg_settings is empty\nis this PostgreSQL, or a pool before it?")]
     Empty,
+}
+
+/// The process behind a session, if it is one of this machine's: a container's server has other numbers.
+pub fn process_here(client: &mut Client) -> Option<u32> {
+    let answer = client.simple_query("SELECT pg_catalog.pg_backend_pid()").ok()?;
+    let pid: u32 = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    })?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    name.starts_with("postgres").then_some(pid)
 }
 
 /// Reads settings and counters; `origin` is what the report calls the server.
