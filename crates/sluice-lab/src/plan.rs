@@ -3,9 +3,13 @@
 //! Made before anything is started, so that all that is wrong is said at once, and what can't be run on this machine
 //! is known with its reason.
 
-use std::{fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
 
-use sluice_instance::{Class, Connections};
+use sluice_instance::{Class, Connections, Hierarchies, Memory};
 
 use crate::{
     error::Error,
@@ -13,7 +17,7 @@ use crate::{
     quantity::{Dimension, Quantity, Unit},
     result::CaseKey,
     sample,
-    scenario::{Protocol, Scenario, Variant},
+    scenario::{Maker, Protocol, Scenario, Size, Variant},
     server::{Settings, Tables},
     target::Target,
 };
@@ -26,8 +30,18 @@ const CONNECTIONS_BESIDES: u32 = 20;
 const BACKEND_BYTES: u64 = 3 << 20;
 /// Of a unit of pgbench's scale, with its index.
 const SCALE_BYTES: u64 = 16 << 20;
+/// What a row takes, where the scenario does not say.
+const ROW_BYTES: u64 = 200;
+/// Of log, at most, that a second of load leaves in `pg_wal`.
+const WAL_BYTES_A_SECOND: u64 = 100 << 20;
+/// Of pgbench's log of transactions, 40 bytes each.
+const LOG_BYTES_A_SECOND: f64 = 2e6;
+/// Of a class's memory, the share that `shared_buffers` may take: sessions and the kernel's cache need some, too.
+const SHARED_BUFFERS_SHARE: f64 = 0.6;
 /// What a number without a unit counts.
 const BLOCKS: Unit = Unit { dimension: Dimension::Bytes, size: 8192.0 };
+/// Likewise, of `max_wal_size`.
+const MEGABYTES: Unit = Unit { dimension: Dimension::Bytes, size: 1_048_576.0 };
 /// PostgreSQL's own page tables: 8 bytes for each page of 4 kB of shared memory that a process has touched.
 const PAGE_TABLE_SHARE: u64 = 512;
 
@@ -106,8 +120,9 @@ impl Plan {
         scenario.load.rate = choices.rate.or(scenario.load.rate);
         scenario.turns = choices.turns.unwrap_or(scenario.turns);
         if let Some(rows) = choices.rows {
-            scenario.data.size = crate::scenario::Size::Rows(rows);
+            scenario.data.size = Size::Rows(rows);
         }
+        scenario.check().map_err(Error::Input)?;
         let targets = match &choices.targets {
             Some(targets) => targets.clone(),
             None => scenario.targets.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
@@ -123,7 +138,60 @@ impl Plan {
         }
         let class = scenario.class.overlaid(choices.class);
         let variants = multiply(chosen(&scenario, choices.variants.as_deref())?, &choices.vary);
-        Ok(Self { scenario, variants, targets, class, choices })
+        let plan = Self { scenario, variants, targets, class, choices };
+        plan.check_memory()?;
+        Ok(plan)
+    }
+
+    /// What a class's memory has no room for would only be killed.
+    fn check_memory(&self) -> Result<(), Error> {
+        let Some(memory) = self.class.memory else { return Ok(()) };
+        let own = self.turns().into_iter().filter(|turn| self.targets[turn.target].is_own());
+        let largest = own.map(|turn| self.shared_buffers_bytes(&turn)).max().unwrap_or(0);
+        if largest as f64 <= memory.bytes() as f64 * SHARED_BUFFERS_SHARE {
+            return Ok(());
+        }
+        Err(Error::Input(format!(
+            "shared_buffers of {} MB do not fit into the class's {memory} of memory\n\
+             give --set shared_buffers={}MB, or a larger --memory",
+            largest >> 20,
+            memory.bytes() >> 22
+        )))
+    }
+
+    /// What all turns have in common besides servers and data, by name: two runs of one scenario measure the same load
+    /// only if these are the same.
+    pub fn conditions(&self) -> BTreeMap<String, String> {
+        let (load, choices) = (&self.scenario.load, &self.choices);
+        let told = [
+            ("seconds", Some(load.seconds.to_string())),
+            ("warm_up_seconds", Some(load.warm_up_seconds.to_string())),
+            ("protocol", Some(load.protocol.flag().to_owned())),
+            ("threads", load.threads.map(|threads| threads.to_string())),
+            ("rate", load.rate.map(|rate| rate.to_string())),
+            ("latency_limit_ms", load.latency_limit_ms.map(|limit| limit.to_string())),
+            ("max_tries", load.max_tries.map(|tries| tries.to_string())),
+            ("log_share", (load.log_share < 1.0).then(|| load.log_share.to_string())),
+            ("sample_hz", Some(choices.sample_hz.to_string())),
+            ("class", Some(self.class).filter(|class| !class.is_unlimited()).map(|class| class.to_string())),
+            ("brief", choices.brief.then(|| "yes".to_owned())),
+        ];
+        let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        told.chain(choices.settings.iter().map(|(name, value)| (format!("--set {name}"), value.clone()))).collect()
+    }
+
+    /// The size of the tables, in words.
+    pub fn data(&self) -> String {
+        let rows = self.turns().first().map_or(0, |turn| self.tables(turn).rows);
+        match self.scenario.data.maker {
+            Maker::Pgbench => format!("pgbench's tables at scale {rows}"),
+            Maker::Schema(_) => format!("{rows} rows"),
+        }
+    }
+
+    /// The settings that differ between variants, or may.
+    pub fn set_by_variants(&self) -> BTreeSet<&String> {
+        self.variants.iter().flat_map(|variant| variant.settings.keys()).collect()
     }
 
     /// All turns: by variant and step, each target once a round, in an order that rotates.
@@ -153,8 +221,9 @@ impl Plan {
     /// The settings of the laboratory's server in a turn; the most particular ones win.
     pub fn settings(&self, turn: &PlannedTurn) -> Settings {
         let clients_max = self.scenario.load.clients.iter().max().copied().unwrap_or(1);
+        let shared_buffers_mb = self.class.memory.map_or(256, |memory| (memory.bytes() >> 22).min(256));
         let mut settings = Settings::from([
-            ("shared_buffers".to_owned(), "256MB".to_owned()),
+            ("shared_buffers".to_owned(), format!("{shared_buffers_mb}MB")),
             ("log_checkpoints".to_owned(), "on".to_owned()),
             ("log_line_prefix".to_owned(), sample::LINE_PREFIX.to_owned()),
         ]);
@@ -189,7 +258,7 @@ impl Plan {
     /// The length of all turns together, warm-ups included; what lies between them is not known before.
     pub fn seconds(&self) -> u64 {
         let load = &self.scenario.load;
-        self.turns().len() as u64 * u64::from(load.seconds + load.warm_up_seconds)
+        self.turns().len() as u64 * (u64::from(load.seconds) + u64::from(load.warm_up_seconds))
     }
 
     fn shared_buffers_bytes(&self, turn: &PlannedTurn) -> u64 {
@@ -207,7 +276,10 @@ impl Plan {
         }
         let target = &self.targets[turn.target];
         if target.is_pool() && 2 * FILES_BESIDES + clients > limit {
-            return Some(format!("the pool needs {} open files, the limit is {limit}", 2 * FILES_BESIDES + clients));
+            let files = 2 * FILES_BESIDES + clients;
+            return Some(format!(
+                "the pool needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"
+            ));
         }
         if let Some(ports) = local_ports().filter(|ports| clients > *ports) {
             return Some(format!("needs {clients} local ports, there are {ports}: widen net.ipv4.ip_local_port_range"));
@@ -216,22 +288,29 @@ impl Plan {
             if let Some(connections) = self.class.connections.map(Connections::number)
                 && turn.clients + CONNECTIONS_BESIDES > connections
             {
-                return Some(format!("{} clients do not fit into the class's {connections} connections", turn.clients));
+                return Some(format!(
+                    "{} clients do not fit into the class's {connections} connections: give more --connections, or a pool",
+                    turn.clients
+                ));
             }
             let each = BACKEND_BYTES + self.shared_buffers_bytes(turn) / PAGE_TABLE_SHARE;
             let needed_mb = (clients * each + self.shared_buffers_bytes(turn)) >> 20;
             let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-            let available_mb = proc::value_kb(&memory, "MemAvailable:").map_or(u64::MAX, |kb| kb / 1024);
+            let of_machine = proc::value_kb(&memory, "MemAvailable:").map_or(u64::MAX, |kb| kb << 10);
+            let of_class = self.class.memory.map_or(u64::MAX, Memory::bytes);
+            let of_group = Hierarchies::current().memory_limit_bytes().unwrap_or(u64::MAX);
+            let available_mb = of_machine.min(of_class).min(of_group) >> 20;
             if needed_mb > available_mb {
                 return Some(format!(
-                    "{clients} processes of PostgreSQL's need about {needed_mb} MB, {available_mb} MB are available"
+                    "{clients} processes of PostgreSQL's need about {needed_mb} MB, {available_mb} MB are available: \
+                     take fewer clients, more memory, or a pool"
                 ));
             }
         }
         None
     }
 
-    /// About how much the tables and the log will take on disk.
+    /// About how much the tables and the logs will take on disk, at most.
     pub fn disk_bytes(&self) -> u64 {
         let mut kinds: Vec<Tables> = Vec::new();
         for turn in self.turns() {
@@ -243,13 +322,25 @@ impl Plan {
         let of_tables: u64 = kinds
             .iter()
             .map(|tables| match (&tables.data.maker, tables.data.size) {
-                (crate::scenario::Maker::Pgbench, _) => tables.rows * SCALE_BYTES,
-                (_, crate::scenario::Size::PercentOfSharedBuffers { bytes_per_row, .. }) => tables.rows * bytes_per_row,
-                (_, crate::scenario::Size::Rows(rows)) => rows * 200,
+                (Maker::Pgbench, _) => tables.rows.saturating_mul(SCALE_BYTES),
+                (_, Size::PercentOfSharedBuffers { bytes_per_row, .. }) => tables.rows.saturating_mul(bytes_per_row),
+                (_, Size::Rows(rows)) => rows.saturating_mul(ROW_BYTES),
             })
-            .sum();
-        // Twice, for the log and for dead rows; and PostgreSQL's own.
-        2 * of_tables + (2 << 30)
+            .fold(0, u64::saturating_add);
+        let load = &self.scenario.load;
+        let seconds = u64::from(load.seconds);
+        let wal_max = self.turns().iter().map(|turn| self.max_wal_bytes(turn)).max().unwrap_or(0);
+        let of_wal = wal_max.min(seconds.saturating_mul(WAL_BYTES_A_SECOND));
+        let of_log = (seconds as f64 * LOG_BYTES_A_SECOND * load.log_share) as u64;
+        // Tables twice, for dead rows; and PostgreSQL's own.
+        [of_tables, of_tables, of_wal, of_log, 1 << 30].into_iter().fold(0, u64::saturating_add)
+    }
+
+    fn max_wal_bytes(&self, turn: &PlannedTurn) -> u64 {
+        self.settings(turn)
+            .get("max_wal_size")
+            .and_then(|text| Quantity::parse(text, MEGABYTES))
+            .map_or(1 << 30, |size| size.amount as u64)
     }
 }
 

@@ -53,8 +53,13 @@ fn threads(pid: u32) -> Vec<String> {
 
 /// Processor time of a tree, in seconds, its ended processes included.
 pub fn tree_cpu_s(root: u32) -> f64 {
-    let ticks = |pid: u32| ticks(pid).map_or(0, |ticks| ticks.own + ticks.ended_children);
-    let sum: u64 = tree(root).into_iter().map(ticks).sum();
+    cpu_s(&tree(root))
+}
+
+/// The same of a tree that has been walked.
+pub fn cpu_s(tree: &[u32]) -> f64 {
+    let ticks = |pid: &u32| ticks(*pid).map_or(0, |ticks| ticks.own + ticks.ended_children);
+    let sum: u64 = tree.iter().map(ticks).sum();
     sum as f64 / ticks_per_second()
 }
 

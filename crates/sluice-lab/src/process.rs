@@ -54,6 +54,27 @@ impl Interrupt {
         if self.raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
+    /// Does something that looks at no signal by itself; once one has come, `cancel` is to end it, and this is an error.
+    pub fn during<T>(&self, cancel: impl FnOnce() + Send, work: impl FnOnce() -> T) -> Result<T> {
+        let done = AtomicBool::new(false);
+        let outcome = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if self.raised() {
+                        cancel();
+                        return;
+                    }
+                    thread::sleep(POLL);
+                }
+            });
+            // Also if it panics, or the thread above would be waited for.
+            let _done = RaisedAtEnd(&done);
+            work()
+        });
+        self.check()?;
+        Ok(outcome)
+    }
+
     /// Sleeps; an error once a signal has come.
     pub fn sleep(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
@@ -62,6 +83,15 @@ impl Interrupt {
             thread::sleep(POLL.min(end.saturating_duration_since(Instant::now())));
         }
         self.check()
+    }
+}
+
+/// Raises a flag at its end.
+struct RaisedAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for RaisedAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -228,8 +258,9 @@ pub fn lines(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let Some(pipe) = pipe else { return };
-        for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
-            if sender.send(line).is_err() {
+        // Servers speak in the encodings of their databases.
+        for line in BufReader::new(pipe).split(b'\n').map_while(std::result::Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 return;
             }
         }
@@ -280,12 +311,34 @@ mod tests {
     }
 
     #[test]
+    fn lines_in_any_encoding() {
+        let lines: Vec<String> = lines(Some(&b"one\nz\xfcrich\nthree"[..])).iter().collect();
+        assert_eq!(lines, ["one", "z\u{fffd}rich", "three"]);
+    }
+
+    #[test]
     fn waits_end() {
         let error =
             output("sh", shell("sleep 100"), Duration::from_millis(50), &Interrupt::never()).unwrap_err().to_string();
         assert!(error.contains("did not end"), "{error}");
         let raised = Interrupt(Arc::new(AtomicBool::new(true)));
         assert!(output("sh", shell("sleep 100"), Duration::from_secs(20), &raised).is_err());
+    }
+
+    #[test]
+    fn what_hears_no_signal_is_cancelled() {
+        let (raised, cancelled) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        let interrupt = Interrupt(Arc::clone(&raised));
+        let cancel = || cancelled.store(true, Ordering::Relaxed);
+        assert_eq!(interrupt.during(cancel, || 1).unwrap(), 1);
+        assert!(!cancelled.load(Ordering::Relaxed));
+        let outcome = interrupt.during(cancel, || {
+            raised.store(true, Ordering::Relaxed);
+            while !cancelled.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert!(matches!(outcome, Err(Error::Interrupted)));
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct Server {
     address: SocketAddr,
     running: Option<Running>,
     filled: Vec<(Tables, String)>,
+    /// How many databases were made, for their names.
+    made: u32,
     interrupt: Interrupt,
 }
 
@@ -73,7 +75,7 @@ impl Server {
         spec.sync = false;
         let data_dir = Arc::new(DataDir::open(spec, &Silent).map_err(Error::server)?);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        Ok(Self { data_dir, address, running: None, filled: Vec::new(), interrupt: interrupt.clone() })
+        Ok(Self { data_dir, address, running: None, filled: Vec::new(), made: 0, interrupt: interrupt.clone() })
     }
 
     /// The directory of PostgreSQL's programs.
@@ -94,11 +96,6 @@ impl Server {
     /// Who runs it.
     pub fn run_as(&self) -> &RunAs {
         self.data_dir.run_as()
-    }
-
-    /// Whether it could load the gate.
-    pub fn has_gate(&self) -> bool {
-        self.data_dir.binaries().has_library(GATE)
     }
 
     /// Has it run with these settings in this class; starts it, or starts it anew.
@@ -188,26 +185,46 @@ impl Server {
 
     /// The database with these tables; made and filled if there is none yet.
     pub fn database(&mut self, tables: &Tables) -> Result<String, Error> {
-        if let Some((_, name)) = self.filled.iter().find(|(filled, _)| filled == tables) {
-            return Ok(name.clone());
+        if let Some(nth) = self.filled.iter().position(|(filled, _)| filled == tables) {
+            let name = self.filled[nth].1.clone();
+            if !tables.unlogged || !self.is_emptied(&name)? {
+                return Ok(name);
+            }
+            self.filled.remove(nth);
+            self.drop_database(&name);
         }
-        let name = format!("bench{}", self.filled.len() + 1);
+        self.made += 1;
+        let name = format!("bench{}", self.made);
         let mut client = self.connect("postgres")?;
         client
             .batch_execute(&format!("CREATE DATABASE {name} OWNER {FIRST_USER}"))
             .map_err(Error::sql("create a database"))?;
-        self.fill(&name, tables)?;
+        if let Err(error) = self.fill(&name, tables) {
+            self.drop_database(&name);
+            return Err(error);
+        }
         self.filled.push((tables.clone(), name.clone()));
         Ok(name)
+    }
+
+    /// Whether PostgreSQL has emptied the unlogged tables, as it does when it recovers from a crash.
+    fn is_emptied(&self, database: &str) -> Result<bool, Error> {
+        let row = self.connect(database)?.query_one(IS_EMPTIED, &[]);
+        Ok(row.map_err(Error::sql("look whether the tables hold rows"))?.get(0))
+    }
+
+    /// It only takes room; without a server there is nothing to do.
+    fn drop_database(&self, name: &str) {
+        if let Ok(mut client) = self.connect("postgres") {
+            let _ = client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+        }
     }
 
     fn fill(&self, database: &str, tables: &Tables) -> Result<(), Error> {
         let endpoint = self.endpoint(database, None)?;
         fill(self.bin(), &endpoint, tables, &self.data_dir.root().join("schema.sql"), &self.interrupt)?;
         let mut client = self.connect(database)?;
-        if tables.unlogged && tables.data.maker != Maker::Pgbench {
-            client.batch_execute(SET_UNLOGGED).map_err(Error::sql("make tables unlogged"))?;
-        }
+        set_unlogged(&mut client, tables.unlogged)?;
         add_extensions(&mut client);
         Ok(())
     }
@@ -219,11 +236,31 @@ impl Drop for Server {
     }
 }
 
-const SET_UNLOGGED: &str = "DO $$ DECLARE name text; BEGIN
-    FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'public' LOOP
-        EXECUTE 'ALTER TABLE ' || name || ' SET UNLOGGED';
-    END LOOP;
-END $$";
+/// Whether the PostgreSQL that runs start could load the gate; if there is none, that is another error.
+pub fn has_gate(pg_bin: Option<&Path>) -> bool {
+    Binaries::find(pg_bin).map_or(true, |binaries| binaries.has_library(GATE))
+}
+
+/// An empty table by which the laboratory knows a database that it has filled; its comment says with what.
+pub const MARK: &str = "sluice_lab";
+
+const IS_EMPTIED: &str = "SELECT count(*) > 0 AND coalesce(sum(pg_relation_size(oid)), 0) = 0 FROM pg_class \
+     WHERE relkind = 'r' AND relpersistence = 'u'";
+
+/// Has all tables of a database unlogged, or logged.
+pub fn set_unlogged(client: &mut Client, unlogged: bool) -> Result<(), Error> {
+    let (other, wanted) = if unlogged { ("p", "UNLOGGED") } else { ("u", "LOGGED") };
+    let statement = format!(
+        "DO $$ DECLARE name text; BEGIN
+            FOR name IN SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
+                WHERE relkind = 'r' AND relpersistence = '{other}' AND relname <> '{MARK}'
+                AND nspname NOT IN ('pg_catalog', 'information_schema') LOOP
+                EXECUTE 'ALTER TABLE ' || name || ' SET {wanted}';
+            END LOOP;
+        END $$"
+    );
+    client.batch_execute(&statement).map_err(Error::sql(format!("make tables {}", wanted.to_lowercase())))
+}
 
 /// Makes and fills tables by psql, or by pgbench itself.
 pub fn fill(

@@ -118,10 +118,10 @@ impl Target {
         rows.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// What of the machine it lacks, with the remedy.
-    pub fn lacks(&self, server: Option<&Server>) -> Option<String> {
+    /// What of the machine it lacks, with the remedy. `has_gate`: PostgreSQL could load it.
+    pub fn lacks(&self, has_gate: bool) -> Option<String> {
         match self.kind {
-            Kind::Gate if server.is_some_and(|server| !server.has_gate()) => {
+            Kind::Gate if !has_gate => {
                 Some("PostgreSQL lacks the gate: install it with `make -C extension install`".to_owned())
             }
             Kind::PgBouncer if process::find_in_path("pgbouncer").is_none() => {

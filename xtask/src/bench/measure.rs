@@ -73,7 +73,7 @@ impl Watch {
     /// Sees what happens.
     pub(crate) fn see(&mut self, moment: &Moment) {
         match moment {
-            Moment::Started(_) => {}
+            Moment::Started(_) | Moment::Ended(_) => {}
             Moment::Tick => self.sample(),
             Moment::Report(report) => self.progress(report),
             Moment::Ending => {

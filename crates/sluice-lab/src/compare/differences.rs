@@ -19,6 +19,8 @@ pub struct Difference {
     pub values: Vec<String>,
 }
 
+/// By how much disks have to differ to be different ones.
+const DISKS_FACTOR: f64 = 3.0;
 /// For what a run does not have.
 const NONE: &str = "–";
 
@@ -33,8 +35,19 @@ pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
     for (what, of) in OF_MACHINE {
         compare(what.to_owned(), true, runs.iter().map(|run| of(&run.result.machine)).collect());
     }
+    differences.extend(disks(runs));
+    let mut compare = |what: String, is_of_machine: bool, values: Vec<String>| {
+        if values.windows(2).any(|pair| pair[0] != pair[1]) {
+            differences.push(Difference { what, is_of_machine, values });
+        }
+    };
     for (what, of) in OF_RUN {
         compare(what.to_owned(), false, runs.iter().map(|run| of(run.result)).collect());
+    }
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.result.conditions.keys()).collect();
+    for name in names {
+        let of = |run: &Named<'_>| run.result.conditions.get(name).map_or(NONE, String::as_str).to_owned();
+        compare(name.clone(), false, runs.iter().map(of).collect());
     }
     let shared: BTreeSet<&String> = runs.iter().flat_map(|run| run.result.servers.keys()).collect();
     for target in shared {
@@ -55,6 +68,20 @@ pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
         compare(format!("size of the database ({target})"), false, values(&rounded_size));
     }
     differences
+}
+
+/// Disks that were probed, if one does several times what another does: a probe of seconds is not exact.
+fn disks(runs: &[Named<'_>]) -> Option<Difference> {
+    let of_run = |run: &Named<'_>| {
+        let rows = &run.result.machine.disk.as_ref()?.rows;
+        rows.iter().filter(|row| row.access == "random read").map(|row| row.iops).reduce(f64::max)
+    };
+    let iops: Vec<Option<f64>> = runs.iter().map(of_run).collect();
+    let known = || iops.iter().flatten().copied();
+    let (low, high) = (known().reduce(f64::min)?, known().reduce(f64::max)?);
+    let values = iops.iter().map(|iops| iops.map_or_else(|| NONE.to_owned(), |iops| trimmed(iops, 0))).collect();
+    let what = "random reads a second of the disk".to_owned();
+    (high > DISKS_FACTOR * low).then_some(Difference { what, is_of_machine: true, values })
 }
 
 /// A fact: what it is, and how to take it.

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use postgres::{Client, Config, NoTls, config::Host, config::SslMode, error::SqlState};
+use postgres::{CancelToken, Client, Config, NoTls, config::Host, config::SslMode, error::SqlState};
 
 use self::{
     options::{Options, REFUSED_VARIABLES, is_uri, quoted},
@@ -62,6 +62,15 @@ impl Access {
             }
             done => done,
         }
+    }
+
+    /// Ends a statement of a session that came by here, if one runs.
+    pub fn cancel(&self, token: &CancelToken) {
+        // Who does not hear it has gone.
+        let _ = match &self.tls {
+            Some(tls) if self.config.get_ssl_mode() != SslMode::Prefer => token.cancel_query(tls.connector()),
+            _ => token.cancel_query(NoTls),
+        };
     }
 
     /// The same for a session that has a name of its own, and does not wait long for the server.

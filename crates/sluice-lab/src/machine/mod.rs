@@ -59,7 +59,7 @@ fn group_limits(memory_bytes: u64) -> GroupLimits {
     let groups = Hierarchies::current();
     // Version 1 writes no limit as a large one.
     let memory_bytes = groups.memory_limit_bytes().filter(|limit| *limit < memory_bytes);
-    GroupLimits { cpus: groups.cpu_quota(), memory_mb: memory_bytes.map(|bytes| bytes >> 20) }
+    GroupLimits { cpus: groups.cpu_quota(), memory_mb: memory_bytes.map(|bytes| bytes >> 20), io: groups.io_limits() }
 }
 
 #[cfg(test)]

@@ -31,13 +31,14 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    fn new() -> Result<Self, Error> {
+    /// Of nothing.
+    pub fn none() -> Result<Self, Error> {
         Ok(Self { all: histogram(DIGITS)?, seconds: BTreeMap::new() })
     }
 
     /// All logs in a directory; seconds count from `begin_unix_s`, and what ended before is left out.
     pub(super) fn read(dir: &Path, begin_unix_s: f64) -> Result<Self, Error> {
-        let mut latencies = Self::new()?;
+        let mut latencies = Self::none()?;
         for entry in fs::read_dir(dir).map_err(Error::file("read", dir))? {
             let path = entry.map_err(Error::file("read", dir))?.path();
             let is_log = path

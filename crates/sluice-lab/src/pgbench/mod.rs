@@ -40,6 +40,10 @@ use crate::{
 const CLIENTS_A_THREAD: u32 = 64;
 /// How often the caller's ear is open between two reports.
 const TICK: Duration = Duration::from_millis(200);
+/// By how much pgbench's last report may come behind the alarm: later ones are of clients that wait for their last
+/// transactions, while the others have gone.
+const REPORT_LATE: Duration = Duration::from_millis(400);
+
 /// Where clients connect.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
@@ -106,8 +110,6 @@ pub struct Outcome {
     pub latencies: Latencies,
     /// When all clients were connected, in seconds since 1970: the zero of the turn's axis.
     pub begin_unix_s: f64,
-    /// When it was told to end.
-    pub told_to_end: Instant,
 }
 
 /// What happens while pgbench runs.
@@ -120,6 +122,8 @@ pub enum Moment {
     Tick,
     /// Its time is over; it is about to be told so.
     Ending,
+    /// It has ended, having been told to at this moment.
+    Ended(Instant),
 }
 
 impl Pgbench<'_> {
@@ -150,6 +154,7 @@ impl Pgbench<'_> {
             }
         };
         let status = process.wait(self.end_max(), self.interrupt)?;
+        see(Moment::Ended(told_to_end));
         let stdout = stdout.join().unwrap_or_default();
         if !status.success() || complaints.any_aborted() {
             let said = complaints.describe(self.clients);
@@ -161,7 +166,7 @@ impl Pgbench<'_> {
         let latencies = Latencies::read(dir.path(), begin_unix_s)?;
         let names: Vec<&str> = self.scripts.iter().map(|script| script.name.as_str()).collect();
         let scripts = script_reports(&stdout, &names);
-        Ok(Outcome { summary, progress, scripts, latencies, begin_unix_s, told_to_end })
+        Ok(Outcome { summary, progress, scripts, latencies, begin_unix_s })
     }
 
     /// Listens until pgbench closes its standard error, which it does at its end.
@@ -173,7 +178,8 @@ impl Pgbench<'_> {
         see: &mut impl FnMut(Moment),
     ) -> Result<(Vec<Progress>, Instant), Error> {
         let mut reports: Vec<Progress> = Vec::new();
-        let mut connected: Option<Instant> = None;
+        // Known from when all clients are connected.
+        let mut turn_end: Option<Instant> = None;
         let mut told_to_end: Option<Instant> = None;
         let connect_end = Instant::now() + self.connect_max();
         loop {
@@ -181,9 +187,11 @@ impl Pgbench<'_> {
             match lines.recv_timeout(TICK) {
                 Ok(line) => match Progress::parse(&line) {
                     Some(report) => {
-                        connected.get_or_insert_with(Instant::now);
-                        reports.push(report.clone());
-                        see(Moment::Report(report));
+                        turn_end.get_or_insert_with(|| Instant::now() + self.left_behind(&report));
+                        if told_to_end.is_none_or(|told| told.elapsed() < REPORT_LATE) {
+                            reports.push(report.clone());
+                            see(Moment::Report(report));
+                        }
                     }
                     None => complaints.hear(line),
                 },
@@ -191,9 +199,8 @@ impl Pgbench<'_> {
                 Err(RecvTimeoutError::Disconnected) => return Ok((reports, told_to_end.unwrap_or_else(Instant::now))),
             }
             let now = Instant::now();
-            match (connected, told_to_end) {
-                // Its first report comes a second after it began, if all were connected by then.
-                (Some(at), None) if now >= at + self.duration() - Duration::from_secs(1) => {
+            match (turn_end, told_to_end) {
+                (Some(end), None) if now >= end => {
                     see(Moment::Ending);
                     process.signal(Signal::ALARM);
                     told_to_end = Some(Instant::now());
@@ -213,6 +220,13 @@ impl Pgbench<'_> {
 
     fn duration(&self) -> Duration {
         Duration::from_secs(u64::from(self.seconds.max(1)))
+    }
+
+    /// What is left of the turn behind pgbench's first report: that comes a second after it began, or, if not all
+    /// were connected by then, right behind the last log-in.
+    fn left_behind(&self, first: &Progress) -> Duration {
+        let of_turn_s = if first.elapsed_s < 1.5 { 1 } else { 0 };
+        self.duration() - Duration::from_secs(of_turn_s)
     }
 
     /// 50 ms for each log-in; 16,384 of them took 342 s in the report of the concurrency ladder.
@@ -271,6 +285,11 @@ impl Pgbench<'_> {
         for script in self.scripts {
             if let Some(text) = &script.text {
                 let path: PathBuf = dir.join(&script.name);
+                // A script may lie in a folder of its scenario's.
+                path.parent()
+                    .map(fs::create_dir_all)
+                    .transpose()
+                    .map_err(Error::file("create the folder of", &path))?;
                 fs::write(&path, text).map_err(Error::file("write", &path))?;
             }
         }

@@ -29,11 +29,17 @@ impl Summary {
             rest.trim_start_matches([' ', '=', ':']).split([' ', '/']).next()
         };
         let count = |label: &str| after(label).and_then(|count| count.parse().ok()).unwrap_or(0);
+        let transactions = after("number of transactions actually processed")?.parse().ok()?;
+        // Where all were skipped, there is no latency.
+        let latency_ms = |label: &str| match after(label) {
+            None if transactions == 0 => Some(0.0),
+            latency => latency?.parse().ok(),
+        };
         Some(Self {
-            transactions: after("number of transactions actually processed")?.parse().ok()?,
+            transactions,
             tps: after("tps")?.parse().ok()?,
-            mean_ms: after("latency average")?.parse().ok()?,
-            stddev_ms: after("latency stddev")?.parse().ok()?,
+            mean_ms: latency_ms("latency average")?,
+            stddev_ms: latency_ms("latency stddev")?,
             connect_s: after("initial connection time")?.parse::<f64>().ok()? / 1000.0,
             failed: count("number of failed transactions"),
             retried: count("total number of retries"),
@@ -78,6 +84,15 @@ tps = 29149.502881 (without initial connection time)
         };
         assert_eq!(Summary::parse(OUTPUT), Some(expected));
         assert_eq!(Summary::parse("pgbench (15.18)\n"), None);
+    }
+
+    #[test]
+    fn all_may_have_been_skipped() {
+        let output = OUTPUT.replace("processed: 291456", "processed: 0");
+        let output: Vec<&str> = output.lines().filter(|line| !line.starts_with("latency")).collect();
+        let summary = Summary::parse(&output.join("\n")).unwrap();
+        assert_eq!((summary.transactions, summary.skipped, summary.mean_ms), (0, 4, 0.0));
+        assert_eq!(Summary::parse(&OUTPUT.replace("latency average", "?")), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ columns! {
     P90 = "p90_ms", "p90", "ms", |figures| Some(figures.p90_ms);
     P99 = "p99_ms", "p99", "ms", |figures| Some(figures.p99_ms);
     P99_9 = "p99_9_ms", "p99.9", "ms", |figures| Some(figures.p99_9_ms);
-    MAX = "max_ms", "max", "ms", |figures| Some(figures.max_ms);
+    MAX = "max_ms", "max", "ms", |figures| figures.max_ms;
     SQL = "sql_ms", "SQL inside", "ms", |figures| figures.sql_ms;
     BEGIN = "begin_ms", "BEGIN", "ms", |figures| figures.begin_ms;
     END = "end_ms", "END", "ms", |figures| figures.end_ms;

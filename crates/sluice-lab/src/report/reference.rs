@@ -46,6 +46,8 @@ pub(super) struct Gain {
 
 /// What the ladder's reporters called the targets: (ours, theirs).
 const LADDER_TARGETS: [(&str, &str); 2] = [("straight", "community"), ("gate", "builtin_pool")];
+/// The step whose statements were reported.
+const STATEMENTS_AT: u32 = 16_384;
 /// A step is another's if its clients are within this factor: 1,000 and 1,024.
 const CLIENTS_FACTOR: f64 = 1.1;
 
@@ -122,6 +124,9 @@ fn ladder(outline: &Outline<'_>) -> Comparison {
                     vec![named(outline, case), Cell::Text(what.to_owned()), Cell::Number(count(step.connections))];
                 rows.push(row(lead, reported, here));
             }
+            if step.connections == STATEMENTS_AT {
+                rows.extend(statement_rows(outline, case, server));
+            }
         }
     }
     let gains = outline.variants.iter().filter_map(|variant| gain(outline, &steps, variant)).collect();
@@ -134,6 +139,21 @@ fn ladder(outline: &Outline<'_>) -> Comparison {
         series: Vec::new(),
         gains,
     }
+}
+
+/// The means of TPC-B's statements, which others reported at one step only.
+fn statement_rows(outline: &Outline<'_>, case: &CaseKey, server: &str) -> Vec<Vec<Cell>> {
+    let here = outline.middle_turn(case).map(|(_, measured)| measured.statements.as_slice()).unwrap_or_default();
+    let row = |known: reference::StatementMean| {
+        let mut words = known.statement.split(' ');
+        let (verb, table) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let is_it = |text: &str| text.starts_with(verb) && text.contains(table);
+        let mean_ms = here.iter().find(|statement| is_it(&statement.text)).map(|statement| statement.mean_ms);
+        let reported = if server == "community" { known.community_ms } else { known.builtin_pool_ms };
+        let what = Cell::Text(format!("{}, ms", known.statement));
+        row(vec![named(outline, case), what, Cell::Number(count(STATEMENTS_AT))], Some(reported), mean_ms)
+    };
+    reference::tpcb_statements().into_iter().map(row).collect()
 }
 
 fn gain(outline: &Outline<'_>, steps: &[LadderStep], variant: &str) -> Option<Gain> {

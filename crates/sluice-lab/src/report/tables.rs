@@ -152,7 +152,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// What a comparison shows of each case, besides its transactions a second.
-const COMPARED: [Column; 14] = [
+const COMPARED: [Column; 15] = [
     columns::TPS_TRIMMED,
     columns::QPS,
     columns::MEAN,
@@ -167,7 +167,11 @@ const COMPARED: [Column; 14] = [
     columns::CLOSE,
     columns::POSTGRES_CPU,
     columns::POOL_CPU,
+    columns::POOL_RSS,
 ];
+
+/// What hardly ever happens, and is left out where it did not.
+const LOST: [Column; 3] = [columns::FAILED, columns::RETRIED, columns::SKIPPED];
 
 /// All cases of some variants: medians over their turns, each against the first target's.
 pub(super) fn cases<'a>(outline: &Outline<'a>, variants: &[&'a str]) -> Table {
@@ -175,7 +179,8 @@ pub(super) fn cases<'a>(outline: &Outline<'a>, variants: &[&'a str]) -> Table {
     let mut head: Vec<Heading> = ["variant", "clients", "target"].map(|title| Heading::new(title, "")).into();
     head.extend([Heading::of(columns::TPS), Heading::against(first), Heading::new("all turns", "tps")]);
     head.extend(COMPARED.map(Heading::of));
-    head.extend([Heading::new("failed", ""), Heading::new("stalled", "%")]);
+    head.extend(LOST.map(Heading::of));
+    head.push(Heading::new("stalled", "%"));
     let loads: Vec<Load<'_>> = variants.iter().flat_map(|variant| outline.loads(variant)).collect();
     let cases = loads.into_iter().flat_map(|load| outline.cases_of(load));
     let mut table = Table { head, rows: cases.map(|case| case_row(outline, case)).collect() };
@@ -200,10 +205,10 @@ fn case_row(outline: &Outline<'_>, case: &CaseKey) -> Vec<Cell> {
         Cell::Number(spread(outline, case)),
     ];
     row.extend(COMPARED.map(of));
-    let failed = outline.median(case, columns::FAILED).filter(|failed| *failed > 0.0);
+    row.extend(LOST.map(|column| Cell::figure(outline.median(case, column).filter(|count| *count > 0.0))));
     let stalled = Stalled::of(outline, case);
     let stalled_percent = (stalled.count > 0).then(|| 100.0 * stalled.share());
-    row.extend([Cell::figure(failed), Cell::figure(stalled_percent)]);
+    row.push(Cell::figure(stalled_percent));
     row
 }
 

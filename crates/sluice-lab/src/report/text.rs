@@ -8,7 +8,7 @@ use super::{
     reference::Comparison,
     stalls::{causes, span},
     tables,
-    verdict::verdict,
+    verdict::{sampler_cost, verdict},
 };
 use crate::result::RunResult;
 
@@ -35,9 +35,10 @@ pub fn summary(result: &RunResult) -> String {
     if let Some(comparison) = Comparison::of(&outline) {
         let _ = writeln!(text, "## {}\n\n{}\n\n{}", comparison.title, comparison.remark, comparison.table.text());
     }
-    if !result.remarks.is_empty() {
+    let cost = sampler_cost(result);
+    if !result.remarks.is_empty() || cost.is_some() {
         let _ = writeln!(text, "## Remarks\n");
-        for remark in &result.remarks {
+        for remark in result.remarks.iter().chain(&cost) {
             let _ = writeln!(text, "- {remark}");
         }
     }

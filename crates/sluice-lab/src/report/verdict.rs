@@ -188,6 +188,13 @@ fn lost(outline: &Outline<'_>) -> Option<String> {
     }
 }
 
+/// What looking on took of what it looked at.
+pub(super) fn sampler_cost(result: &RunResult) -> Option<String> {
+    let percents = result.measured().filter_map(|(_, measured)| measured.figures.sampler_cpu_percent);
+    let most = percents.reduce(f64::max)?;
+    Some(format!("The samples took {} % of the machine's processor time at most.", trimmed(most, 2)))
+}
+
 /// A target in a sentence.
 fn called(target: &str) -> String {
     match target {

@@ -27,8 +27,8 @@ pub struct Figures {
     pub p99_ms: f64,
     /// 99.9 %.
     pub p99_9_ms: f64,
-    /// The longest one.
-    pub max_ms: f64,
+    /// The longest one, where all were logged.
+    pub max_ms: Option<f64>,
     /// Mean time of a transaction's statements without BEGIN and END.
     pub sql_ms: Option<f64>,
     /// Mean time of BEGIN.

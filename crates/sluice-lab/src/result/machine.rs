@@ -27,6 +27,17 @@ pub struct Machine {
     pub loopback_round_trip_us: Option<f64>,
 }
 
+impl Machine {
+    /// Whether it may be the same one: its disk, its network and its load are not looked at.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let what = |machine: &Self| {
+            let Self { cpu, cores, memory_mb, kernel, system, group, .. } = machine.clone();
+            (cpu, cores, memory_mb, kernel, system, group)
+        };
+        what(self) == what(other)
+    }
+}
+
 /// What a control group allows; none is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupLimits {
@@ -34,6 +45,9 @@ pub struct GroupLimits {
     pub cpus: Option<f64>,
     /// Memory.
     pub memory_mb: Option<u64>,
+    /// Requests to disks: `254:0 riops=400 wiops=400`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub io: Vec<String>,
 }
 
 /// What the disk does, by a probe of a few seconds with direct I/O.
@@ -79,4 +93,10 @@ pub struct Server {
     pub database_bytes: Option<u64>,
     /// The share of it that was in shared buffers at the start, in percent.
     pub warm_percent: Option<f64>,
+    /// Processors that it may use, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<f64>,
+    /// The median round trip of an empty query, µs, where a DSN leads to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_us: Option<f64>,
 }

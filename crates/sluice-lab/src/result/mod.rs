@@ -40,6 +40,12 @@ pub struct RunResult {
     pub machine: Machine,
     /// What it ran against, by target.
     pub servers: BTreeMap<String, Server>,
+    /// What the load, the class and the sampler were told, by name: the same for all turns.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub conditions: BTreeMap<String, String>,
+    /// The settings of each variant besides those of the servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variants: BTreeMap<String, BTreeMap<String, String>>,
     /// In the order in which they were taken.
     pub turns: Vec<Turn>,
     /// What the reader should know besides: limits that were not enforced, a busy machine.

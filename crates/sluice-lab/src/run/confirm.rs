@@ -76,15 +76,20 @@ fn strongest(stalls: &[Stall]) -> Vec<(Cause, f64)> {
     causes
 }
 
+/// The part of a turn that stalls took.
+fn share<'a>(stalls: impl Iterator<Item = &'a Stall>, seconds: f64) -> f64 {
+    let stalled_s = stalls.map(Stall::seconds).fold(0.0, std::ops::Add::add);
+    if seconds > 0.0 { stalled_s / seconds } else { 0.0 }
+}
+
 /// Notes what a run without the cause has shown.
 pub(super) fn note(stalls: &mut [Stall], without: &Without, seconds_before: f64, after: &[Stall], seconds_after: f64) {
-    let share = |stalls: &[Stall], seconds: f64| {
-        if seconds > 0.0 { stalls.iter().map(Stall::seconds).fold(0.0, std::ops::Add::add) / seconds } else { 0.0 }
-    };
-    let (stalled_before, stalled_after) = (share(stalls, seconds_before), share(after, seconds_after));
+    let (stalled_before, stalled_after) = (share(stalls.iter(), seconds_before), share(after.iter(), seconds_after));
+    let has_cause = |stall: &&Stall| stall.findings.iter().any(|finding| finding.cause == without.cause);
+    let by_cause = share(stalls.iter().filter(has_cause), seconds_before);
     let confirmation = Confirmation {
-        // Half of it may have had other causes.
-        confirmed: stalled_after < 0.5 * stalled_before,
+        // Half of the time that it may explain had to go with it; stalls of other causes may stay.
+        confirmed: stalled_after < stalled_before - 0.5 * by_cause,
         without: without.describe(),
         stalled_before,
         stalled_after,
@@ -135,5 +140,17 @@ mod tests {
         assert!(stalls[0].findings[0].confirmation.clone().unwrap().confirmed);
         assert_eq!(stalls[0].findings[1].confirmation, None);
         assert_eq!(without.describe(), "full_page_writes = 'off'");
+    }
+
+    #[test]
+    fn other_stalls_may_stay() {
+        let without = Without::of(Cause::Autovacuum).unwrap();
+        let others = stall(20.0, 70.0, &[(Cause::LockWaits, 0.9)]);
+        let mut stalls = [stall(2.0, 6.0, &[(Cause::Autovacuum, 0.5)]), others.clone()];
+        let confirmed = |stalls: &[Stall]| stalls[0].findings[0].confirmation.as_ref().unwrap().confirmed;
+        note(&mut stalls, &without, 100.0, std::slice::from_ref(&others), 100.0);
+        assert!(confirmed(&stalls));
+        note(&mut stalls, &without, 100.0, &[others, stall(80.0, 84.0, &[])], 100.0);
+        assert!(!confirmed(&stalls));
     }
 }

@@ -1,8 +1,10 @@
 //! What a server is, from itself: version, settings that were changed, size, and how warm its cache is.
 
+use std::{collections::BTreeSet, time::Instant};
+
 use postgres::Client;
 
-use crate::{connect::Access, result::Server, target::Kind};
+use crate::{connect::Access, result::Server, stats, target::Kind};
 
 const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
     WHERE source NOT IN ('default', 'override', 'client', 'session') \
@@ -12,12 +14,23 @@ const WARM: &str = "SELECT 100.0 * count(*) * current_setting('block_size')::int
     FROM pg_buffercache \
     WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-pub(super) fn of(access: &Access, kind: &Kind) -> Result<Server, postgres::Error> {
+/// Empty queries whose median is a round trip.
+const ROUND_TRIPS: usize = 51;
+
+/// `cores`: those that the server may use, if that is known. What a variant sets is not the server's.
+pub(super) fn of(
+    access: &Access,
+    kind: &Kind,
+    cores: Option<f64>,
+    of_variants: &BTreeSet<&String>,
+) -> Result<Server, postgres::Error> {
     let mut client = access.connect()?;
     let mut versions = vec![client.query_one("SELECT version()", &[])?.get(0)];
     let gate = client.query_opt("SELECT extversion FROM pg_extension WHERE extname = 'sluice'", &[])?;
     versions.extend(gate.map(|row| format!("sluice {} (extension)", row.get::<_, String>(0))));
-    let settings = client.query(SETTINGS, &[])?.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let rows = client.query(SETTINGS, &[])?;
+    let settings = rows.iter().map(|row| (row.get(0), row.get(1))).filter(|(name, _)| !of_variants.contains(name));
+    let settings = settings.collect();
     let bytes: i64 = client.query_one("SELECT pg_database_size(current_database())", &[])?.get(0);
     Ok(Server {
         versions,
@@ -25,6 +38,11 @@ pub(super) fn of(access: &Access, kind: &Kind) -> Result<Server, postgres::Error
         settings,
         database_bytes: u64::try_from(bytes).ok(),
         warm_percent: warm_percent(&mut client),
+        cores,
+        round_trip_us: match kind {
+            Kind::Dsn(_) => Some(round_trip_us(&mut client)?),
+            _ => None,
+        },
     })
 }
 
@@ -36,6 +54,16 @@ fn reached(kind: &Kind) -> String {
         }
         Kind::Dsn(dsn) => format!("by its DSN: {dsn}"),
     }
+}
+
+fn round_trip_us(client: &mut Client) -> Result<f64, postgres::Error> {
+    let mut round_trips = [0.0; ROUND_TRIPS];
+    for us in &mut round_trips {
+        let begin = Instant::now();
+        client.simple_query("")?;
+        *us = begin.elapsed().as_secs_f64() * 1e6;
+    }
+    Ok(stats::median(round_trips).unwrap_or(0.0))
 }
 
 fn warm_percent(client: &mut Client) -> Option<f64> {

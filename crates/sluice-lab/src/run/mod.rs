@@ -9,7 +9,7 @@ mod progress;
 mod turn;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -18,7 +18,7 @@ use std::{
 use sluice_instance::Class;
 
 pub use self::progress::Progress;
-use self::turn::Ground;
+use self::turn::{Ground, Taken};
 use crate::{
     clock,
     connect::Dsn,
@@ -27,15 +27,15 @@ use crate::{
     pgbench::Endpoint,
     plan::{Plan, PlannedTurn},
     process::{self, Interrupt},
-    result::{FORMAT, Machine, Measured, Outcome, RunResult, ScenarioSummary, Turn},
+    result::{CaseKey, FORMAT, Machine, Outcome, RunResult, ScenarioSummary, Turn},
     server::{self, Server, Settings, Tables},
-    target::Kind,
+    target::{Kind, Target},
 };
 
 /// Where a run keeps what it finds.
 pub const RESULT_FILE: &str = "result.json";
-/// What a database of somebody else's holds once the laboratory has filled it.
-const MARK: &str = "sluice_lab";
+/// Where a run keeps its server and its logs, in the run's directory.
+const SCRATCH: &str = ".work";
 
 /// What a run is to do besides its plan.
 pub struct Order<'a> {
@@ -59,14 +59,17 @@ struct Run<'a> {
     scratch: PathBuf,
     pgbench: PathBuf,
     server: Option<Server>,
+    has_gate: bool,
     result: RunResult,
-    /// Databases of others that hold their tables: the target's name, and the mark of the tables.
-    filled: BTreeSet<(String, String)>,
+    /// Databases of others that hold their tables, by target, and whether these are unlogged.
+    filled: BTreeMap<String, (Tables, bool)>,
 }
 
 /// Takes all turns. An error is one of the laboratory's own, before the first turn; later ones are in the result.
 pub fn run(order: &Order) -> Result<RunResult, Error> {
-    let scratch = order.dir.join("work");
+    let scratch = order.dir.join(SCRATCH);
+    // Of a run that was killed: neither its server nor its tables can be trusted.
+    let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch).map_err(Error::file("create", &scratch))?;
     let done = Run::begin(order, scratch.clone()).and_then(Run::finish);
     // What is left of servers and logs; the results lie beside it.
@@ -78,8 +81,11 @@ impl<'a> Run<'a> {
     fn begin(order: &'a Order, scratch: PathBuf) -> Result<Self, Error> {
         let plan = order.plan;
         check_disk(plan, &scratch)?;
-        let needs_server = plan.targets.iter().any(crate::target::Target::is_own);
+        let needs_server = plan.targets.iter().any(Target::is_own);
         let pg_bin = plan.choices.pg_bin.as_deref();
+        let pgbench = find_pgbench(pg_bin)?;
+        let has_gate = server::has_gate(pg_bin);
+        tell_what_lacks(order, has_gate)?;
         order.progress.step("looking at the machine");
         let mut machine = Machine::describe();
         let server = match needs_server {
@@ -90,10 +96,6 @@ impl<'a> Run<'a> {
             }
             false => None,
         };
-        let pgbench = match &server {
-            Some(server) => server.bin().join("pgbench"),
-            None => find_pgbench(pg_bin)?,
-        };
         if server.is_some() {
             order.progress.step("probing the disk");
             let how = if plan.choices.brief { Probe::Brief } else { Probe::Short };
@@ -101,10 +103,10 @@ impl<'a> Run<'a> {
         }
         machine.loopback_round_trip_us = machine::loopback_round_trip_us();
         let result = match &order.earlier {
-            Some(earlier) => RunResult { cut_short: None, ..earlier.clone() },
+            Some(earlier) => resumed(order, earlier, &machine),
             None => new_result(order, machine),
         };
-        Ok(Self { order, scratch, pgbench, server, result, filled: BTreeSet::new() })
+        Ok(Self { order, scratch, pgbench, server, has_gate, result, filled: BTreeMap::new() })
     }
 
     fn finish(mut self) -> Result<RunResult, Error> {
@@ -125,7 +127,7 @@ impl<'a> Run<'a> {
                 Duration::from_secs_f64(left * each_s),
             );
             let begin = Instant::now();
-            let outcome = match self.take(turn) {
+            let outcome = match self.take(turn, &case) {
                 Err(Error::Interrupted) => {
                     let why = format!("interrupted after {index} of {} turns", turns.len());
                     self.result.cut_short = Some(why);
@@ -143,33 +145,46 @@ impl<'a> Run<'a> {
         Ok(self.result)
     }
 
-    fn take(&mut self, turn: &PlannedTurn) -> Result<Outcome, Error> {
+    fn take(&mut self, turn: &PlannedTurn, case: &CaseKey) -> Result<Outcome, Error> {
         let plan = self.order.plan;
         let target = &plan.targets[turn.target];
         self.order.interrupt.check()?;
-        if let Some(why) = plan.lacks(turn).or_else(|| target.lacks(self.server.as_ref())) {
+        if let Some(why) = plan.lacks(turn).or_else(|| target.lacks(self.has_gate)) {
             return Ok(Outcome::Skipped(why));
         }
-        let mut measured = self.measure(turn, &Settings::new(), plan.class)?;
+        let Taken { mut measured, facts } = self.measure(turn, &Settings::new(), plan.class)?;
+        self.result.servers.extend(facts.map(|facts| (target.name.clone(), facts)));
         if plan.choices.confirm && target.is_own() {
             for without in confirm::to_be_taken_away(&measured.stalls, plan.class) {
                 self.order.progress.step(&format!("it stalled: the same again, with {}", without.describe()));
-                let again = self.measure(turn, &without.settings, without.class(plan.class))?;
-                let seconds = (measured.figures.seconds, again.figures.seconds);
-                confirm::note(&mut measured.stalls, &without, seconds.0, &again.stalls, seconds.1);
+                match self.measure(turn, &without.settings, without.class(plan.class)) {
+                    Ok(Taken { measured: again, .. }) => {
+                        let seconds = (measured.figures.seconds, again.figures.seconds);
+                        confirm::note(&mut measured.stalls, &without, seconds.0, &again.stalls, seconds.1);
+                    }
+                    // What was measured stands without it.
+                    Err(error) => {
+                        let label = label(case, turn.round);
+                        let without = without.describe();
+                        self.result.remarks.push(format!("{label}: no confirmation with {without}: {error}"));
+                        if matches!(error, Error::Interrupted) {
+                            break;
+                        }
+                    }
+                }
             }
         }
         Ok(Outcome::Measured(measured))
     }
 
     /// Takes a turn, with settings besides its own.
-    fn measure(&mut self, turn: &PlannedTurn, besides: &Settings, class: Class) -> Result<Measured, Error> {
+    fn measure(&mut self, turn: &PlannedTurn, besides: &Settings, class: Class) -> Result<Taken, Error> {
         let plan = self.order.plan;
         let target = &plan.targets[turn.target];
         let tables = plan.tables(turn);
         let database = match &target.kind {
             Kind::Dsn(dsn) => {
-                self.fill_foreign(&target.name, dsn, &tables)?;
+                self.fill_foreign(&target.name, dsn, tables)?;
                 String::new()
             }
             _ => self.prepare_own(turn, &tables, besides, class)?,
@@ -186,9 +201,7 @@ impl<'a> Run<'a> {
             interrupt: self.order.interrupt,
             see: &see,
         };
-        let taken = ground.take()?;
-        self.result.servers.extend(taken.facts.map(|facts| (target.name.clone(), facts)));
-        Ok(taken.measured)
+        ground.take()
     }
 
     /// The laboratory's server with a turn's settings and tables; the database's name.
@@ -215,17 +228,20 @@ impl<'a> Run<'a> {
 
     /// Fills a database of somebody else's, unless it holds these tables from an earlier run. A database that holds
     /// anything else is left alone.
-    fn fill_foreign(&mut self, name: &str, dsn: &Dsn, tables: &Tables) -> Result<(), Error> {
-        let (mark, bin) = (format!("{tables:?}"), self.pgbench.parent().unwrap_or(Path::new("")).to_owned());
-        let key = (name.to_owned(), mark.clone());
-        if self.filled.contains(&key) {
+    fn fill_foreign(&mut self, name: &str, dsn: &Dsn, tables: Tables) -> Result<(), Error> {
+        let unlogged = tables.unlogged;
+        let tables = Tables { unlogged: false, ..tables };
+        let wanted = (tables, unlogged);
+        if self.filled.get(name) == Some(&wanted) {
             return Ok(());
         }
+        let tables = &wanted.0;
+        let (mark, bin) = (format!("{tables:?}"), self.pgbench.parent().unwrap_or(Path::new("")));
         let mut client = dsn.connect().map_err(|error| Error::Server(format!("target {name}: {error}")))?;
         let ask = "look for tables in the target's database";
         let query = "SELECT obj_description(to_regclass($1)), \
                      (SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema'))";
-        let row = client.query_one(query, &[&MARK]).map_err(Error::sql(ask))?;
+        let row = client.query_one(query, &[&server::MARK]).map_err(Error::sql(ask))?;
         let (found, count): (Option<String>, i64) = (row.get(0), row.get(1));
         if found.as_deref() != Some(mark.as_str()) {
             if count > 0 {
@@ -234,31 +250,40 @@ impl<'a> Run<'a> {
                      name an empty database in its DSN"
                 )));
             }
-            server::fill(&bin, &Endpoint::from(dsn), tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
-            let marked = format!("CREATE TABLE {MARK} (); COMMENT ON TABLE {MARK} IS '{}'", mark.replace('\'', "''"));
+            server::fill(bin, &Endpoint::from(dsn), tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
+            let marked =
+                format!("CREATE TABLE {0} (); COMMENT ON TABLE {0} IS '{1}'", server::MARK, mark.replace('\'', "''"));
             client.batch_execute(&marked).map_err(Error::sql("mark the target's database as filled"))?;
             server::add_extensions(&mut client);
         }
-        self.filled.insert(key);
+        let token = client.cancel_token();
+        let alter = || server::set_unlogged(&mut client, unlogged);
+        self.order.interrupt.during(|| dsn.access().cancel(&token), alter)??;
+        self.filled.insert(name.to_owned(), wanted);
         Ok(())
     }
 }
 
-fn label(case: &crate::result::CaseKey, round: u32) -> String {
+fn label(case: &CaseKey, round: u32) -> String {
     format!("{}, {} clients, {}, turn {round}", case.variant, case.clients, case.target)
 }
 
 fn new_result(order: &Order, machine: Machine) -> RunResult {
     let plan = order.plan;
     let scenario = &plan.scenario;
-    let rows = plan.turns().first().map_or(0, |turn| plan.tables(turn).rows);
-    let data = match scenario.data.maker {
-        crate::scenario::Maker::Pgbench => format!("pgbench's tables at scale {rows}"),
-        crate::scenario::Maker::Schema(_) => format!("{rows} rows"),
-    };
     let mut remarks: Vec<String> = machine.warning().into_iter().collect();
     if plan.choices.brief {
         remarks.push("A run of seconds: it shows that all works, and measures nothing.".to_owned());
+    }
+    let foreign: Vec<&str> =
+        plan.targets.iter().filter(|target| !target.is_own()).map(|one| one.name.as_str()).collect();
+    if !plan.class.is_unlimited() && !foreign.is_empty() {
+        let names = foreign.join(", ");
+        remarks.push(format!("class not enforced: {} ({names}: a DSN's server is not the laboratory's)", plan.class));
+    }
+    if !plan.set_by_variants().is_empty() && !foreign.is_empty() {
+        let names = foreign.join(", ");
+        remarks.push(format!("The settings of variants were not made at {names}: a DSN's server is as it is."));
     }
     RunResult {
         format: FORMAT,
@@ -268,16 +293,83 @@ fn new_result(order: &Order, machine: Machine) -> RunResult {
             title: scenario.title.clone(),
             description: scenario.description.clone(),
             reference: scenario.reference.clone(),
-            data,
+            data: plan.data(),
         },
         command: order.command.clone(),
         started_unix_s: clock::unix_s() as u64,
         cut_short: None,
         machine,
-        servers: std::collections::BTreeMap::new(),
+        servers: BTreeMap::new(),
+        conditions: plan.conditions(),
+        variants: settings_of_variants(plan),
         turns: Vec::new(),
         remarks,
     }
+}
+
+fn settings_of_variants(plan: &Plan) -> BTreeMap<String, Settings> {
+    let with = plan.variants.iter().filter(|variant| !variant.settings.is_empty());
+    with.map(|variant| (variant.name.clone(), variant.settings.clone())).collect()
+}
+
+/// What goes on: turns that broke or were skipped are tried again.
+fn resumed(order: &Order, earlier: &RunResult, machine: &Machine) -> RunResult {
+    let mut result = RunResult { cut_short: None, command: order.command.clone(), ..earlier.clone() };
+    result.turns.retain(|turn| matches!(turn.outcome, Outcome::Measured(_)));
+    result.variants.extend(settings_of_variants(order.plan));
+    if !earlier.machine.is_like(machine) {
+        result.remarks.push(format!(
+            "It was begun on another machine than it was ended on: {}, {} cores, {} MB, {}.",
+            machine.cpu, machine.cores, machine.memory_mb, machine.kernel
+        ));
+    }
+    result
+}
+
+/// Whether a run that was cut short is one of this plan's: otherwise figures of different loads would be mixed.
+pub fn check_resumed(plan: &Plan, earlier: &RunResult) -> Result<(), Error> {
+    let told = |conditions: &BTreeMap<String, String>, name: &str| {
+        conditions.get(name).map_or_else(|| "none".to_owned(), String::clone)
+    };
+    let now = plan.conditions();
+    let mut differences: Vec<String> = Vec::new();
+    let mut compare = |what: &str, then: String, now: String| {
+        if then != now {
+            differences.push(format!("{what} was {then}, and is {now}"));
+        }
+    };
+    compare("the scenario", earlier.scenario.name.clone(), plan.scenario.name.clone());
+    compare("the tables' size", earlier.scenario.data.clone(), plan.data());
+    for name in earlier.conditions.keys().chain(now.keys()).collect::<BTreeSet<_>>() {
+        compare(name, told(&earlier.conditions, name), told(&now, name));
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "the run can't be resumed as another one: {}\ngive the options that it was begun with: {}",
+        differences.join("; "),
+        earlier.command
+    )))
+}
+
+/// Says before the first turn which ones can't be taken; an error if that is all of them.
+fn tell_what_lacks(order: &Order, has_gate: bool) -> Result<(), Error> {
+    let plan = order.plan;
+    let turns = plan.turns();
+    let lacks = |turn: &PlannedTurn| plan.lacks(turn).or_else(|| plan.targets[turn.target].lacks(has_gate));
+    let lacking: Vec<(&PlannedTurn, String)> = turns.iter().filter_map(|turn| Some((turn, lacks(turn)?))).collect();
+    if lacking.len() == turns.len() {
+        let reasons: BTreeSet<&str> = lacking.iter().map(|(_, why)| why.as_str()).collect();
+        return Err(Error::Lacking(reasons.into_iter().collect::<Vec<_>>().join("\n")));
+    }
+    for (turn, why) in lacking.iter().filter(|(turn, _)| turn.round == 1) {
+        let case = plan.case(turn);
+        order
+            .progress
+            .warn(&format!("{}, {} clients, {}: will be skipped: {why}", case.variant, case.clients, case.target));
+    }
+    Ok(())
 }
 
 fn check_disk(plan: &Plan, dir: &Path) -> Result<(), Error> {
@@ -295,7 +387,8 @@ fn check_disk(plan: &Plan, dir: &Path) -> Result<(), Error> {
 
 fn find_pgbench(pg_bin: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(bin) = pg_bin {
-        return Ok(bin.join("pgbench"));
+        let found = Some(bin.join("pgbench")).filter(|program| program.is_file());
+        return found.ok_or_else(|| Error::Lacking(format!("--pg-bin: there is no pgbench in {}", bin.display())));
     }
     if let Ok(binaries) = sluice_instance::Binaries::find(None)
         && binaries.dir.join("pgbench").is_file()

@@ -8,6 +8,8 @@ use crate::result::Outcome;
 pub trait Progress {
     /// Something before the first turn.
     fn step(&self, what: &str);
+    /// Something that the user should know before the first turn.
+    fn warn(&self, what: &str);
     /// A turn begins: its number from 0, how many there are, what it is, and about how long all that are left take.
     fn turn(&self, index: usize, count: usize, label: &str, left: Duration);
     /// What happens in it.

@@ -78,13 +78,24 @@ impl Ground<'_> {
         }
         self.reset(&access)?;
         // Facts about the server are worth a connection, not a turn.
-        let facts = facts::of(&access, &target.kind).ok();
+        let facts = facts::of(&access, &target.kind, self.cores(), &self.plan.set_by_variants()).ok();
         let measured = self.measure(&endpoint, &access, pool.as_ref());
         if let Some(pool) = &mut pool {
             // Its last words say more than pgbench's.
             pool.check()?;
         }
         Ok(Taken { measured: measured?, facts })
+    }
+
+    /// Processors that the server may use; what a class says counts if it is enforced.
+    fn cores(&self) -> Option<f64> {
+        let class = self.server?.class();
+        let of_class = class.outcomes.iter().find_map(|(limit, outcome)| match (limit, outcome) {
+            (Limit::Cpus(cpus), Enforcement::Enforced(_)) => Some(f64::from(cpus.millis()) / 1000.0),
+            _ => None,
+        });
+        let of_machine = f64::from(proc::cores());
+        Some(of_class.map_or(of_machine, |cpus| cpus.min(of_machine)))
     }
 
     /// How often the turn is looked at, if it is.
@@ -113,15 +124,19 @@ impl Ground<'_> {
     fn reset(&self, access: &Access) -> Result<(), Error> {
         let mut client = access.connect().map_err(Error::sql("connect to PostgreSQL before a turn"))?;
         let data = &self.plan.scenario.data;
-        if !data.reset.is_empty() {
-            client.batch_execute(&data.reset).map_err(Error::sql("reset the tables"))?;
-        }
-        client.batch_execute("VACUUM").map_err(Error::sql("vacuum"))?;
-        if self.server.is_some() {
-            client.batch_execute("CHECKPOINT").map_err(Error::sql("have a checkpoint"))?;
-        }
-        prewarm(&mut client, &data.prewarm);
-        Ok(())
+        let token = client.cancel_token();
+        let reset = || {
+            if !data.reset.is_empty() {
+                client.batch_execute(&data.reset).map_err(Error::sql("reset the tables"))?;
+            }
+            client.batch_execute("VACUUM").map_err(Error::sql("vacuum"))?;
+            if self.server.is_some() {
+                client.batch_execute("CHECKPOINT").map_err(Error::sql("have a checkpoint"))?;
+            }
+            prewarm(&mut client, &data.prewarm);
+            Ok(())
+        };
+        self.interrupt.during(|| access.cancel(&token), reset)?
     }
 
     fn pgbench<'b>(&'b self, endpoint: &'b Endpoint, load: &'b Load, clients: u32, seconds: u32) -> Pgbench<'b> {
@@ -157,6 +172,8 @@ impl Ground<'_> {
             pool_s: subject.pool.map(proc::tree_cpu_exact_s),
         };
         let (mut first, mut last, mut rss_kb) = (None, None, None);
+        let is_pool = self.plan.targets[self.turn.target].is_pool();
+        let mut closed = Ok(None);
         let outcome = pgbench.run(|moment| match moment {
             Moment::Started(pid) => {
                 if let Some(sampler) = &sampler {
@@ -170,18 +187,19 @@ impl Ground<'_> {
             }
             Moment::Tick => {}
             Moment::Ending => last = Some(mark()),
+            // Before anything else is done, which would count with it.
+            Moment::Ended(told_to_end) if !is_pool => {
+                closed = server::wait_closed(access, told_to_end, self.interrupt);
+            }
+            Moment::Ended(_) => {}
         });
         let seconds = f64::from(load.seconds);
         let begin_unix_s = outcome.as_ref().map_or(0.0, |outcome| outcome.begin_unix_s);
         let sampled = sampler.map(|sampler| sampler.finish(begin_unix_s, seconds));
         let (samples, sampler_cpu_percent) = sampled.unwrap_or_default();
         let outcome = outcome?;
-        let close_s = match self.plan.targets[self.turn.target].is_pool() {
-            true => None,
-            false => server::wait_closed(access, outcome.told_to_end, self.interrupt)?,
-        };
-        let mut measured = assemble(&outcome, samples, pgbench.command_line());
-        measured.figures.close_s = close_s;
+        let mut measured = assemble(&outcome, load.log_share >= 1.0, samples, pgbench.command_line());
+        measured.figures.close_s = closed?;
         measured.figures.sampler_cpu_percent = sampler_cpu_percent;
         measured.figures.pool_rss_kb = rss_kb;
         if let (Some(first), Some(last)) = (first, last) {
@@ -210,9 +228,9 @@ fn prewarm(client: &mut Client, relations: &[String]) {
     }
 }
 
-/// Puts together what pgbench told.
-fn assemble(outcome: &Outcome, samples: Samples, command: String) -> Measured {
-    let seconds = seconds(outcome);
+/// Puts together what pgbench told. Of a part of the transactions, the longest is not known.
+fn assemble(outcome: &Outcome, all_logged: bool, samples: Samples, command: String) -> Measured {
+    let seconds = seconds(outcome, all_logged);
     let stalls = stall::detect(&seconds);
     let summary = &outcome.summary;
     let elapsed_s = seconds.last().map_or(0.0, |second| second.t_s);
@@ -231,7 +249,7 @@ fn assemble(outcome: &Outcome, samples: Samples, command: String) -> Measured {
         p90_ms: quantile(0.9),
         p99_ms: quantile(0.99),
         p99_9_ms: quantile(0.999),
-        max_ms: outcome.latencies.max_ms().unwrap_or(0.0),
+        max_ms: outcome.latencies.max_ms().filter(|_| all_logged),
         sql_ms: per_transaction(ScriptReport::sql_ms),
         begin_ms: per_transaction(ScriptReport::begin_ms),
         end_ms: per_transaction(ScriptReport::end_ms),
@@ -253,26 +271,29 @@ fn assemble(outcome: &Outcome, samples: Samples, command: String) -> Measured {
 }
 
 /// pgbench's reports, with the log's percentiles, on the axis that begins when all clients are connected.
-fn seconds(outcome: &Outcome) -> Vec<Second> {
+fn seconds(outcome: &Outcome, all_logged: bool) -> Vec<Second> {
     let connect_s = outcome.summary.connect_s;
-    let mut last_s = 0.0;
+    let mut last_s: f64 = 0.0;
     let mut seconds = Vec::with_capacity(outcome.progress.len());
-    for report in &outcome.progress {
+    for (index, report) in outcome.progress.iter().enumerate() {
         let t_s = report.elapsed_s - connect_s;
         let span_s = t_s - last_s;
         // The first report of many clients comes right behind the last log-in.
         if span_s < 0.1 {
+            last_s = t_s.max(last_s);
             continue;
         }
+        // pgbench divides the first one's transactions by the time to connect, too.
+        let counted_s = if index == 0 { report.elapsed_s } else { span_s };
         let latencies = outcome.latencies.within(last_s, t_s);
         seconds.push(Second {
             t_s: round(t_s),
             span_s: round(span_s),
-            tps: report.tps,
+            tps: report.tps * counted_s / span_s,
             mean_ms: report.mean_ms,
             stddev_ms: report.stddev_ms,
             p99_ms: latencies.map(|(p99_ms, _)| p99_ms),
-            max_ms: latencies.map(|(_, max_ms)| max_ms),
+            max_ms: latencies.map(|(_, max_ms)| max_ms).filter(|_| all_logged),
             failed: report.failed,
             skipped: report.skipped,
         });
@@ -318,7 +339,7 @@ fn charge(figures: &mut Figures, first: Mark, last: Mark) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pgbench::StatementReport;
+    use crate::pgbench::{Latencies, Progress, StatementReport, Summary};
 
     #[test]
     fn head_and_tail_are_cut_off() {
@@ -329,6 +350,28 @@ mod tests {
         }
         assert_eq!(trimmed(&seconds), Some(100.0));
         assert_eq!(trimmed(&[]), None);
+    }
+
+    #[test]
+    fn the_first_second_counts_from_the_last_log_in() {
+        let report =
+            |elapsed_s: f64, tps: f64| Progress { elapsed_s, tps, mean_ms: 1.0, stddev_ms: 0.0, failed: 0, skipped: 0 };
+        let spans = |connect_ms: f64, progress: Vec<Progress>| {
+            let summary = format!(
+                "number of transactions actually processed: 0\ninitial connection time = {connect_ms} ms\ntps = 0\n"
+            );
+            let outcome = Outcome {
+                summary: Summary::parse(&summary).unwrap(),
+                progress,
+                scripts: Vec::new(),
+                latencies: Latencies::none().unwrap(),
+                begin_unix_s: 0.0,
+            };
+            seconds(&outcome, true).iter().map(|second| (second.t_s, second.span_s, second.tps)).collect::<Vec<_>>()
+        };
+        assert_eq!(spans(600.0, vec![report(1.0, 40.0), report(2.0, 100.0)]), [(0.4, 0.4, 100.0), (1.4, 1.0, 100.0)]);
+        // Behind many log-ins the first report is of nothing.
+        assert_eq!(spans(2450.0, vec![report(2.5, 1.0), report(3.0, 100.0)]), [(0.55, 0.5, 100.0)]);
     }
 
     #[test]

@@ -4,7 +4,11 @@ use std::{fs, time::Instant};
 
 use sluice_instance::Disk;
 
-use super::{Rates, Subject, Value, group::Group, metrics};
+use super::{
+    Rates, Subject, Value,
+    group::{self, Group, pressure_us},
+    metrics,
+};
 use crate::proc;
 
 /// A tree of more processes is looked at less often: to walk it costs some µs each.
@@ -25,9 +29,8 @@ pub(super) struct Host {
     group: Option<Group>,
     rates: Rates,
     looks: u32,
-    /// PostgreSQL's processor time at the last look that was taken, and when.
-    postgres: Option<(Instant, f64)>,
-    postgres_cores: Option<f64>,
+    /// PostgreSQL's processor time at the last look that was taken, when that was, and of how many processes.
+    postgres: Option<(Instant, f64, usize)>,
     missing: Vec<String>,
 }
 
@@ -46,7 +49,7 @@ impl Host {
             missing.push("pressure: this kernel has no /proc/pressure (CONFIG_PSI)".to_owned());
         }
         Self {
-            cores: f64::from(proc::cores()),
+            cores: processors(&read("/proc/stat")),
             postmaster: subject.postmaster,
             pool: subject.pool,
             backend: backend.filter(|_| subject.postmaster.is_some()),
@@ -55,7 +58,6 @@ impl Host {
             rates: Rates::default(),
             looks: 0,
             postgres: None,
-            postgres_cores: None,
             missing,
         }
     }
@@ -69,7 +71,8 @@ impl Host {
         self.backend.map(proc::tree_cpu_s)
     }
 
-    pub(super) fn sample(&mut self, at: Instant, pgbench: Option<u32>) -> Vec<Value> {
+    pub(super) fn sample(&mut self, pgbench: Option<u32>) -> Vec<Value> {
+        let at = Instant::now();
         self.looks += 1;
         let mut counters = cpu_counters(&read("/proc/stat"));
         counters.extend(
@@ -85,7 +88,7 @@ impl Host {
         let trees = [(metrics::CPU_POOL, self.pool), (metrics::CPU_PGBENCH, pgbench)];
         counters
             .extend(trees.into_iter().filter_map(|(column, pid)| Some((column.to_owned(), proc::tree_cpu_s(pid?)))));
-        self.look_at_postgres(at);
+        let postgres_cores = self.look_at_postgres();
 
         let memory = read("/proc/meminfo");
         let mut values: Vec<Value> = [(metrics::DIRTY_MB, "Dirty:"), (metrics::AVAILABLE_MB, "MemAvailable:")]
@@ -95,13 +98,13 @@ impl Host {
         let rss_kb = self.pool.and_then(proc::rss_kb);
         values.extend(rss_kb.map(|kb| (metrics::POOL_RSS.to_owned(), kb as f64 / 1024.0)));
         if let Some(rise) = self.rates.rise(at, counters) {
-            values.extend(self.rates_of(&rise));
+            values.extend(self.rates_of(&rise, postgres_cores));
         }
         values
     }
 
     /// Rates in the columns' units.
-    fn rates_of(&self, rise: &super::Rise) -> Vec<Value> {
+    fn rates_of(&self, rise: &super::Rise, postgres_cores: Option<f64>) -> Vec<Value> {
         let mut values = Vec::new();
         let mut put = |column: &str, value: Option<f64>| values.extend(value.map(|value| (column.to_owned(), value)));
         let all: f64 = CPU_COLUMNS.iter().filter_map(|(column, _)| rise.of(column)).sum();
@@ -115,17 +118,26 @@ impl Host {
             put(column, rise.rate(column).map(|sectors| sectors * SECTOR_BYTES / 1e6));
         }
         put(metrics::DISK_BUSY, rise.rate(metrics::DISK_BUSY).map(|ms| (ms / 10.0).min(100.0)));
-        for column in [metrics::PRESSURE_CPU, metrics::PRESSURE_IO, metrics::PRESSURE_MEMORY] {
+        let pressures = [
+            metrics::PRESSURE_CPU,
+            metrics::PRESSURE_IO,
+            metrics::PRESSURE_MEMORY,
+            metrics::GROUP_PRESSURE_CPU,
+            metrics::GROUP_PRESSURE_IO,
+            metrics::GROUP_PRESSURE_MEMORY,
+        ];
+        for column in pressures {
             put(column, rise.rate(column).map(|us| (us / 1e4).min(100.0)));
         }
-        let throttled = rise.of(super::group::THROTTLED).zip(rise.of(super::group::PERIODS));
+        let throttled = rise.of(group::THROTTLED).zip(rise.of(group::PERIODS));
         put(metrics::THROTTLED, throttled.map(|(throttled, periods)| 100.0 * throttled / periods.max(1.0)));
 
         let (pool, pgbench) = (rise.rate(metrics::CPU_POOL), rise.rate(metrics::CPU_PGBENCH));
         put(metrics::CPU_POOL, pool);
         put(metrics::CPU_PGBENCH, pgbench);
-        put(metrics::CPU_POSTGRES, self.postgres_cores);
-        if let Some(postgres) = self.postgres_cores {
+        put(metrics::GROUP_CPU, rise.rate(metrics::GROUP_CPU));
+        put(metrics::CPU_POSTGRES, postgres_cores);
+        if let Some(postgres) = postgres_cores {
             let busy: f64 = [metrics::CPU_USER, metrics::CPU_SYSTEM].iter().filter_map(|column| rise.of(column)).sum();
             let ours = postgres + pool.unwrap_or(0.0) + pgbench.unwrap_or(0.0);
             put(metrics::CPU_OTHERS, (all > 0.0).then(|| (self.cores * busy / all - ours).max(0.0)));
@@ -133,18 +145,18 @@ impl Host {
         values
     }
 
-    fn look_at_postgres(&mut self, at: Instant) {
-        let Some(postmaster) = self.postmaster else { return };
-        let is_large = self.postgres.is_some() && proc::tree(postmaster).len() > TREE_SMALL;
+    /// Processors that PostgreSQL has used since the last look at it; none if this is not one.
+    fn look_at_postgres(&mut self) -> Option<f64> {
+        let postmaster = self.postmaster?;
+        let is_large = self.postgres.is_some_and(|(.., processes)| processes > TREE_SMALL);
         if is_large && !self.looks.is_multiple_of(LARGE_TREE_EVERY) {
-            return;
+            return None;
         }
-        let cpu_s = proc::tree_cpu_s(postmaster);
-        if let Some((then, before_s)) = self.postgres {
-            let seconds = at.duration_since(then).as_secs_f64();
-            self.postgres_cores = (seconds > 0.0).then(|| (cpu_s - before_s).max(0.0) / seconds);
-        }
-        self.postgres = Some((at, cpu_s));
+        let processes = proc::tree(postmaster);
+        let (at, cpu_s) = (Instant::now(), proc::cpu_s(&processes));
+        let (then, before_s, _) = self.postgres.replace((at, cpu_s, processes.len()))?;
+        let seconds = at.duration_since(then).as_secs_f64();
+        (seconds > 0.0).then(|| (cpu_s - before_s).max(0.0) / seconds)
     }
 }
 
@@ -160,6 +172,14 @@ const CPU_COLUMNS: [(&str, &[usize]); 5] = [
     (metrics::CPU_IO_WAIT, &[4]),
     (metrics::CPU_STEAL, &[7]),
 ];
+
+/// Those of the machine, whatever part of them this process may use: that is what the first line sums up.
+fn processors(stat: &str) -> f64 {
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    stat.lines().filter(is_one).count().max(1) as f64
+}
 
 fn cpu_counters(stat: &str) -> Vec<Value> {
     let Some(line) = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")) else { return Vec::new() };
@@ -190,11 +210,6 @@ fn disk_counters(diskstats: &str, device: &str) -> Option<Vec<Value>> {
     places.iter().map(|(column, place)| Some(((*column).to_owned(), fields.get(*place)?.parse().ok()?))).collect()
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=123`.
-fn pressure_us(text: &str) -> Option<f64> {
-    text.lines().next()?.strip_prefix("some ")?.rsplit_once("total=")?.1.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +222,7 @@ mod tests {
         assert_eq!(of(metrics::CPU_SYSTEM), Some(25.0));
         assert_eq!((of(metrics::CPU_IDLE), of(metrics::CPU_STEAL)), (Some(300.0), Some(40.0)));
         assert!(cpu_counters("").is_empty());
+        assert_eq!(processors("cpu  1 2\ncpu0 1 1\ncpu1 1 1\nintr 1\ncpufreq 3\n"), 2.0);
     }
 
     #[test]
@@ -216,11 +232,5 @@ mod tests {
         let values: Vec<f64> = counters.iter().map(|(_, value)| *value).collect();
         assert_eq!(values, [100.0, 800.0, 200.0, 1600.0, 55.0]);
         assert_eq!(disk_counters(text, "8:0"), None);
-    }
-
-    #[test]
-    fn pressure() {
-        assert_eq!(pressure_us("some avg10=0.00 avg60=1.00 avg300=0.00 total=12345\nfull avg10=0\n"), Some(12345.0));
-        assert_eq!(pressure_us(""), None);
     }
 }

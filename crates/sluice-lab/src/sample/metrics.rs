@@ -57,6 +57,10 @@ columns! {
     PRESSURE_IO = "pressure.io", "some task waited for a disk", "% of the time", "/proc/pressure/io";
     PRESSURE_MEMORY = "pressure.memory", "some task waited for memory", "% of the time", "/proc/pressure/memory";
     THROTTLED = "group.throttled", "the server's group was throttled", "% of the periods", "cpu.stat of the control group";
+    GROUP_CPU = "group.cpu", "the server's group", "processors", "the control group's processor time";
+    GROUP_PRESSURE_CPU = "group.pressure_cpu", "some task of the server's group waited for a processor", "% of the time", "cpu.pressure of the control group";
+    GROUP_PRESSURE_IO = "group.pressure_io", "some task of the server's group waited for a disk", "% of the time", "io.pressure of the control group";
+    GROUP_PRESSURE_MEMORY = "group.pressure_memory", "some task of the server's group waited for memory", "% of the time", "memory.pressure of the control group";
     GROUP_READS = "group.reads_per_s", "reads of the server's group", "1/s", "the control group's I/O figures";
     GROUP_WRITES = "group.writes_per_s", "writes of the server's group", "1/s", "the control group's I/O figures";
     GATE_RUNNING = "gate.running", "inside the gate", "transactions", "sluice_gate";

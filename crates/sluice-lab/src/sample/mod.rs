@@ -171,19 +171,18 @@ fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &S
     let own_cpu_s = proc::thread_cpu_s();
     let backend_cpu_s = host.backend_cpu_s();
     let mut next = begin;
+    let mut failure = None;
     while !shared.stop.load(Ordering::Relaxed) {
-        let (at, mut values) = (Instant::now(), Vec::new());
-        match server.sample(at) {
+        let mut values = Vec::new();
+        match server.sample() {
             Ok(seen) => values.extend(seen),
             Err(error) => {
-                if !recording.missing.iter().any(|missing| missing.starts_with("PostgreSQL")) {
-                    recording.missing.push(format!("PostgreSQL's views, from some moment on: {error}"));
-                }
+                failure.get_or_insert_with(|| format!("PostgreSQL's views at some moments: {error}"));
             }
         }
         let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
-        values.extend(host.sample(at, pgbench));
-        values.extend(pool.iter_mut().flat_map(|pool| pool.sample(at)));
+        values.extend(host.sample(pgbench));
+        values.extend(pool.iter_mut().flat_map(Pool::sample));
         recording.moments.push((clock::unix_s(), values));
         next += period;
         while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
@@ -192,6 +191,7 @@ fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &S
         // A tick that took too long is not made up for.
         next = next.max(Instant::now());
     }
+    recording.missing.extend(failure);
     recording.elapsed_s = begin.elapsed().as_secs_f64();
     let backend_s = host.backend_cpu_s().zip(backend_cpu_s).map_or(0.0, |(after, before)| after - before);
     recording.own_cpu_s = proc::thread_cpu_s() - own_cpu_s + backend_s;

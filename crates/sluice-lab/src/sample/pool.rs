@@ -71,10 +71,10 @@ impl Pool {
     }
 
     /// What it has told since the last look; nothing, if it has not.
-    pub(super) fn sample(&mut self, at: Instant) -> Vec<Value> {
+    pub(super) fn sample(&mut self) -> Vec<Value> {
         let told = match &mut self.source {
             Source::Log(log) => log.last(),
-            Source::Console(console) => console.ask(at),
+            Source::Console(console) => console.ask(),
             Source::None(_) => None,
         };
         let Some(told) = told else { return Vec::new() };
@@ -136,11 +136,11 @@ impl Console {
         Ok(Self { client, since: Instant::now() })
     }
 
-    fn ask(&mut self, at: Instant) -> Option<Told> {
+    fn ask(&mut self) -> Option<Told> {
         let pools = self.sums("SHOW POOLS", &["cl_waiting", "sv_active", "sv_idle", "sv_used"])?;
         let totals = self.sums("SHOW STATS", &["total_xact_count", "total_wait_time"])?;
         Some(Told {
-            up_s: at.duration_since(self.since).as_secs_f64(),
+            up_s: self.since.elapsed().as_secs_f64(),
             waiting: pools[0],
             active: pools[1],
             idle: pools[2] + pools[3],
@@ -198,18 +198,17 @@ mod tests {
     fn totals_become_rates_and_means() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut pool = Pool::new(&PoolFigures::InLog(file.path().to_owned()));
-        let now = Instant::now();
-        assert_eq!(pool.sample(now), []);
+        assert_eq!(pool.sample(), []);
         write!(file, "2026-01-01T00:00:00.000000Z  WARN no connection\n{}", line(1.0, 1000, 10.0)).unwrap();
         let first = [(metrics::POOL_WAITING, 44.0), (metrics::POOL_ACTIVE, 20.0), (metrics::POOL_IDLE, 0.0)];
         let first = first.map(|(column, value)| (column.to_owned(), value));
-        assert_eq!(pool.sample(now), first);
+        assert_eq!(pool.sample(), first);
         let next = line(3.0, 3000, 30.0);
         let (begin, end) = next.split_at(60);
         write!(file, "{begin}").unwrap();
-        assert_eq!(pool.sample(now), []);
+        assert_eq!(pool.sample(), []);
         write!(file, "{end}").unwrap();
         let rates = [(metrics::POOL_SERVED.to_owned(), 1000.0), (metrics::POOL_WAIT.to_owned(), 10.0)];
-        assert_eq!(pool.sample(now), [&first[..], &rates].concat());
+        assert_eq!(pool.sample(), [&first[..], &rates].concat());
     }
 }

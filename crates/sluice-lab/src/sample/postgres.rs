@@ -59,11 +59,12 @@ impl Server {
         self.missing.clone()
     }
 
-    pub(super) fn sample(&mut self, at: Instant) -> Result<Vec<Value>, Error> {
+    pub(super) fn sample(&mut self) -> Result<Vec<Value>, Error> {
         let look = "look at PostgreSQL's statistics";
         let mut values = values(&mut self.client, &self.gauges).map_err(Error::sql(look))?;
         let counted = self::values(&mut self.client, &self.counters).map_err(Error::sql(look))?;
-        let Some(rise) = self.rates.rise(at, counted) else { return Ok(values) };
+        // Not before: in a stall, the answers take their time.
+        let Some(rise) = self.rates.rise(Instant::now(), counted) else { return Ok(values) };
         let per_second = [
             metrics::CHECKPOINT_BUFFERS,
             metrics::CLEANED_BUFFERS,
@@ -178,15 +179,29 @@ fn counters(abilities: &Abilities) -> String {
     } else {
         parts.push("SELECT 'checkpoint.buffers_per_s', buffers_checkpoint FROM pg_stat_bgwriter");
     }
-    if abilities.version_num >= 160_000 {
+    if abilities.version_num >= 180_000 {
+        // From here on one operation may be of several blocks.
+        parts.extend([
+            "SELECT 'backend.buffers_per_s', sum(write_bytes) / current_setting('block_size')::int FROM pg_stat_io \
+             WHERE backend_type = 'client backend' AND object = 'relation'",
+            "SELECT 'vacuum.reads_per_s', sum(read_bytes) / current_setting('block_size')::int FROM pg_stat_io \
+             WHERE context = 'vacuum'",
+            "SELECT 'vacuum.writes_per_s', sum(write_bytes) / current_setting('block_size')::int FROM pg_stat_io \
+             WHERE context = 'vacuum'",
+        ]);
+    } else if abilities.version_num >= 160_000 {
         parts.extend([
             "SELECT 'backend.buffers_per_s', sum(writes) FROM pg_stat_io \
-             WHERE backend_type = 'client backend' AND object = 'relation'",
-            "SELECT 'backend.syncs_per_s', sum(fsyncs) FROM pg_stat_io \
              WHERE backend_type = 'client backend' AND object = 'relation'",
             "SELECT 'vacuum.reads_per_s', sum(reads) FROM pg_stat_io WHERE context = 'vacuum'",
             "SELECT 'vacuum.writes_per_s', sum(writes) FROM pg_stat_io WHERE context = 'vacuum'",
         ]);
+    }
+    if abilities.version_num >= 160_000 {
+        parts.push(
+            "SELECT 'backend.syncs_per_s', sum(fsyncs) FROM pg_stat_io \
+             WHERE backend_type = 'client backend' AND object = 'relation'",
+        );
     } else {
         parts.push("SELECT 'backend.buffers_per_s', buffers_backend FROM pg_stat_bgwriter");
         parts.push("SELECT 'backend.syncs_per_s', buffers_backend_fsync FROM pg_stat_bgwriter");

@@ -6,7 +6,10 @@
 mod shipped;
 mod written;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+};
 
 use serde::Deserialize;
 use sluice_instance::Class;
@@ -221,7 +224,8 @@ impl Scenario {
         )))
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// What is wrong with it, with the remedy.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let Load { clients, seconds, log_share, rate, latency_limit_ms, .. } = &self.load;
         for clients in [clients, &self.brief.clients] {
             if clients.is_empty() || clients.iter().any(|count| !(1..=CLIENTS_MAX).contains(count)) {
@@ -230,6 +234,9 @@ impl Scenario {
         }
         if *seconds == 0 || self.brief.seconds == 0 || self.turns == 0 {
             return Err("seconds and turns: at least 1".to_owned());
+        }
+        if self.brief.rows == 0 {
+            return Err("brief: rows: at least 1".to_owned());
         }
         if !(*log_share > 0.0 && *log_share <= 1.0) {
             return Err("log_share: a share above 0 and up to 1".to_owned());
@@ -246,6 +253,14 @@ impl Scenario {
         for (index, variant) in self.variants.iter().enumerate() {
             if self.variants[..index].iter().any(|other| other.name == variant.name) {
                 return Err(format!("two variants are called {:?}", variant.name));
+            }
+            for script in variant.scripts.iter().filter(|script| script.text.is_some()) {
+                if !Path::new(&script.name).components().all(|part| matches!(part, Component::Normal(_))) {
+                    return Err(format!(
+                        "{:?}: a script lies in the scenario's folder, or in one below it",
+                        script.name
+                    ));
+                }
             }
             if variant.scripts.iter().all(|script| script.weight == 0) {
                 return Err(format!("variant {:?}: no script has a weight above 0", variant.name));

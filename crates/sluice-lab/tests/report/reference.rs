@@ -26,6 +26,10 @@ fn the_ladder_by_target_and_by_the_nearest_step() {
     assert_eq!(row(&ladder(), "16,384 clients, gate", "tps")[3..5], ["16,384", "29,499"]);
     assert_eq!(row(&ladder(), "16,384 clients, gate", "SQL inside, ms")[4], "4.93");
     assert_eq!(row(&ladder(), "64 clients, straight", "tps")[4], "69,216");
+    let statement = row(&ladder(), "16,384 clients, gate", "SELECT pgbench_accounts, ms");
+    assert_eq!((statement[3].as_str(), statement[4].as_str()), ("16,384", "1.22"));
+    assert!(statement[5].starts_with(|first: char| first.is_ascii_digit()), "{statement:?}");
+    assert_eq!(row(&ladder(), "16,384 clients, gate", "BEGIN, ms")[4], "559");
     let mut result = empty("tpcb-ladder", "A ladder");
     result.turns.push(turn(("unlogged", 1_000, "gate"), 1, figures(3_000.0, 333.0)));
     assert_eq!(row(&result, "unlogged, 1,000 clients, gate", "tps")[3..5], ["1,024", "48,910"]);

@@ -34,7 +34,7 @@ pub(super) fn machine() -> Machine {
         kernel: "6.1.0-18-amd64".to_owned(),
         system: "Debian GNU/Linux 12 (bookworm)".to_owned(),
         load: Some(0.42),
-        group: GroupLimits { cpus: Some(2.0), memory_mb: Some(1024) },
+        group: GroupLimits { cpus: Some(2.0), memory_mb: Some(1024), io: vec!["259:0 riops=400 wiops=400".to_owned()] },
         disk: Some(DiskProbe {
             directory: "/var/lib/sluice".to_owned(),
             device: Some("nvme0n1".to_owned()),
@@ -57,6 +57,8 @@ pub(super) fn server(pairs: &[(&str, &str)]) -> Server {
         settings: pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         database_bytes: Some(745_000_000),
         warm_percent: Some(99.2),
+        cores: Some(2.0),
+        round_trip_us: None,
     }
 }
 
@@ -77,6 +79,8 @@ pub(super) fn empty(name: &str, title: &str) -> RunResult {
         cut_short: None,
         machine: machine(),
         servers: BTreeMap::new(),
+        conditions: BTreeMap::new(),
+        variants: BTreeMap::new(),
         turns: Vec::new(),
         remarks: Vec::new(),
     }
@@ -121,7 +125,7 @@ pub(super) fn figures(tps: f64, mean_ms: f64) -> Figures {
         p90_ms: 1.9 * mean_ms,
         p99_ms: 3.4 * mean_ms,
         p99_9_ms: 7.0 * mean_ms,
-        max_ms: 11.0 * mean_ms,
+        max_ms: Some(11.0 * mean_ms),
         sql_ms: Some(0.7 * mean_ms),
         begin_ms: Some(0.1 * mean_ms),
         end_ms: Some(0.2 * mean_ms),

@@ -48,6 +48,10 @@ impl Progress for Display {
         }
     }
 
+    fn warn(&self, what: &str) {
+        self.line(what);
+    }
+
     fn turn(&self, index: usize, count: usize, label: &str, left: Duration) {
         if !self.begun.replace(true) {
             self.line(&format!("{} turns, about {}", count - index, span(left)));

@@ -145,35 +145,41 @@ pub(crate) fn bench(command: BenchCommand) -> Result<()> {
 
 fn run(args: RunArgs) -> Result<()> {
     let scenario = Scenario::find(&args.scenario)?;
-    let (dir, earlier) = match &args.resume {
-        Some(dir) => (dir.clone(), Some(read(dir)?)),
-        None => (new_dir(args.output.as_deref(), &scenario.name)?, None),
-    };
-    if let Some(earlier) = &earlier
-        && earlier.scenario.name != scenario.name
-    {
-        bail!("{} is a run of {}, not of {}", dir.display(), earlier.scenario.name, scenario.name);
-    }
+    let (output, resume) = (args.output.clone(), args.resume.clone());
     let plan = Plan::new(scenario, choices(args))?;
+    let (dir, earlier) = match resume {
+        Some(dir) => {
+            let earlier = read(&dir)?;
+            run::check_resumed(&plan, &earlier)?;
+            (dir, Some(earlier))
+        }
+        None => (new_dir(output.as_deref(), &plan.scenario.name)?, None),
+    };
     let interrupt = Interrupt::install()?;
     let display = Display::new(std::io::stderr().is_terminal());
     let order = Order {
         plan: &plan,
         dir: &dir,
-        command: command_line(std::env::args()),
+        command: command_line(std::env::args_os().map(|word| word.to_string_lossy().into_owned())),
         earlier,
         progress: &display,
         interrupt: &interrupt,
     };
     let done = run::run(&order);
     display.finish();
-    let result = done?;
+    let result = done.inspect_err(|_| {
+        // Nothing was begun, if it is empty.
+        let _ = fs::remove_dir(&dir);
+    })?;
     let written = report::write(&result, &dir)?;
     say(&format!("{}\nReport: {}\n", report::summary(&result), written.html.display()))?;
     match &result.cut_short {
         None if result.measured().next().is_none() => bail!("no target went through a turn; the report says why"),
         None => Ok(()),
-        Some(why) => Err(anyhow!("{why}; what was measured is kept\ngo on with --resume {}", dir.display())),
+        Some(why) => {
+            let resume = shell_word(&dir.display().to_string());
+            Err(anyhow!("{why}; what was measured is kept\ngo on with: {} --resume {resume}", result.command))
+        }
     }
 }
 
@@ -199,10 +205,19 @@ fn choices(args: RunArgs) -> Choices {
 }
 
 /// As typed, but for DSNs: as they were understood, and without their passwords, which nobody should find in a report.
+/// Where the results went is left out, too: the same run again goes elsewhere.
 fn command_line(words: impl Iterator<Item = String>) -> String {
     let mut shown = vec!["sluice".to_owned()];
     let mut is_target = false;
-    for word in words.skip(1) {
+    let mut words = words.skip(1);
+    while let Some(word) = words.next() {
+        if WHERE.contains(&word.as_str()) {
+            words.next();
+            continue;
+        }
+        if WHERE.iter().any(|flag| word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='))) {
+            continue;
+        }
         let (flag, value) = match word.strip_prefix(TARGET_IS) {
             Some(value) => (TARGET_IS, value),
             None => ("", word.as_str()),
@@ -218,6 +233,8 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
     shown.join(" ")
 }
 
+/// Options that say where results go.
+const WHERE: [&str; 2] = ["--output", "--resume"];
 const TARGET: &str = "--target";
 const TARGET_IS: &str = "--target=";
 
@@ -288,6 +305,9 @@ mod tests {
             assert!(shown.starts_with("sluice bench run quick ") && shown.ends_with(target), "{shown}");
         }
         assert_eq!(shown(&["sluice", "--target", "pool"]), "sluice --target pool");
+        let words =
+            ["sluice", "bench", "run", "quick", "--output", "/tmp/a", "--brief", "--resume=/tmp/b", "--turns", "2"];
+        assert_eq!(shown(&words), "sluice bench run quick --brief --turns 2");
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Run {
 
     /// Where that server's socket is, and its port.
     pub(crate) fn socket(&self) -> (PathBuf, u16) {
-        let dir = self.dir.join("work/postgres/run");
+        let dir = self.dir.join(".work/postgres/run");
         let port = fs::read_dir(&dir).unwrap().find_map(|entry| {
             let name = entry.unwrap().file_name().into_string().unwrap();
             name.strip_prefix(".s.PGSQL.")?.parse().ok()

@@ -57,6 +57,26 @@ fn quick_before_and_after_the_script() {
 }
 
 #[test]
+fn a_ladder_on_a_server_of_somebody_else() {
+    let _alone = alone();
+    let (server, place) = (TestServer::start(Version::V18, &[]), place());
+    server.execute("CREATE DATABASE bench");
+    let dir = place.path().join("run");
+    let target = format!("theirs={}", dsn(&server, "bench"));
+    let args = ["run", "tpcb-ladder", "--brief", "--clients", "4", "--cpus", "1", "--target", &target, "--output"];
+    stdout(&bench(&[&args[..], &[dir.to_str().unwrap()]].concat()));
+    let result = read(&dir);
+    let measured: Vec<&str> = result.measured().map(|(turn, _)| turn.case.variant.as_str()).collect();
+    assert_eq!(measured, ["logged", "unlogged"], "{:?}", result.turns);
+    let persistence = "SELECT relpersistence FROM pg_class WHERE relname = 'pgbench_accounts'";
+    assert_eq!(server.connect("postgres", "bench").query_one(persistence, &[]).unwrap().get::<_, i8>(0), b'u' as i8);
+    assert!(result.servers["theirs"].round_trip_us.is_some_and(|us| us > 0.0), "{:?}", result.servers);
+    for said in ["class not enforced: cpus 1 (theirs", "settings of variants were not made at theirs"] {
+        assert!(result.remarks.iter().any(|remark| remark.contains(said)), "{said}: {:?}", result.remarks);
+    }
+}
+
+#[test]
 fn what_others_have_in_their_database_is_left_alone() {
     let _alone = alone();
     let (server, place) = (TestServer::start(Version::V15, &[]), place());

@@ -24,7 +24,7 @@ use sluice_lab::{
 };
 use tempfile::TempDir;
 
-use crate::bench::{Run, alone, place, scenario};
+use crate::bench::{Run, alone, place, read, scenario};
 
 /// A steady load far below what the machine can do, so that only what is provoked stops it.
 const STEADY: &str = "
@@ -241,6 +241,52 @@ fn sessions_wait() {
     assert!(cost > 0.0, "{cost}");
 }
 
+/// A turn that its processors were taken away from, and of which the cause is looked into.
+fn throttled(place: &TempDir, dir: &str) -> Run {
+    let toml = STEADY.replace("seconds = 14", "seconds = 10") + "[class]\ncpus = '1'\n";
+    let folder = place.path().join("scenario");
+    if !folder.exists() {
+        scenario(place.path(), &toml, &[("schema.sql", SCHEMA), ("update.sql", UPDATE)]);
+    }
+    let args = [folder.to_str().unwrap(), "--sample-hz", "5", "--confirm"];
+    let mut run = Run::start(&place.path().join(dir), &args);
+    run.pgbench_for(CALM);
+    let mut client = run.connect();
+    allow(&mut client, Allowed::Processors(0.01));
+    thread::sleep(DISTURBED);
+    allow(&mut client, Allowed::Processors(1.0));
+    run
+}
+
+#[test]
+fn causes_are_taken_away() {
+    let _alone = alone();
+    let place = place();
+    let run = throttled(&place, "confirmed");
+    let dir = run.dir.clone();
+    let measured = run.only_turn();
+    let findings: Vec<_> = measured.stalls.iter().flat_map(|stall| &stall.findings).collect();
+    let throttling = findings.iter().find(|finding| finding.cause == Cause::CpuThrottling);
+    let confirmation = throttling.and_then(|finding| finding.confirmation.as_ref());
+    assert!(confirmation.is_some_and(|one| one.without == "no limit on processors"), "{findings:?}");
+    let result = read(&dir);
+    assert!(result.remarks.iter().any(|remark| remark.contains("class enforced: cpus 1")), "{:?}", result.remarks);
+    assert_eq!(result.servers["straight"].cores, Some(1.0), "the server is told as it was in its turn");
+
+    // What was measured stays, even if nobody waits for the confirmation.
+    let mut run = throttled(&place, "interrupted");
+    let first = run.pgbench_for(Duration::ZERO);
+    while run.pgbench_for(Duration::ZERO) == first {
+        thread::sleep(Duration::from_millis(50));
+    }
+    kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let dir = run.dir.clone();
+    run.finish();
+    let result = read(&dir);
+    assert_eq!(result.measured().count(), 1, "{:?}", result.turns);
+    assert!(result.remarks.iter().any(|remark| remark.contains("no confirmation with ")), "{:?}", result.remarks);
+}
+
 #[test]
 fn processes_that_take_the_processors() {
     let _alone = alone();
@@ -271,6 +317,18 @@ enum Allowed {
     Bytes(u64),
     /// Processor time.
     Processors(f64),
+}
+
+/// Somebody else in the server's control group, who writes as fast as its limit lets him: requests of all queue up.
+fn writer(turn: &Turn, client: &mut Client) -> Ending {
+    let row = client.query_one("SELECT pg_backend_pid()", &[]).unwrap();
+    let groups = Hierarchies::of(row.get::<_, i32>(0).try_into().unwrap());
+    let Some(GroupDir::V1(group) | GroupDir::V2(group)) = groups.own(Controller::Io) else { panic!("{groups:?}") };
+    let file = tempfile::NamedTempFile::new_in(turn.place.path()).unwrap().into_temp_path().keep().unwrap();
+    let script = "echo $$ > \"$0/cgroup.procs\" && exec dd if=/dev/zero of=\"$1\" bs=4096 count=4096 oflag=direct";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(group).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
+    Ending(command.spawn().unwrap())
 }
 
 /// Makes the disk or the processors of a run's server slower, or fast again, by the control group of its class.
@@ -325,8 +383,8 @@ fn a_disk_that_is_slow_or_busy() {
 }
 
 fn the_disk_is_slow() {
-    let toml = STEADY.replace("seconds = 14", "seconds = 28").replace("rate = 200.0", "rate = 30.0");
-    let toml = toml + "[class]\niops = '1000'\n[settings]\nautovacuum_naptime = '1s'\n";
+    let toml = STEADY.replace("seconds = 14", "seconds = 37").replace("rate = 200.0", "rate = 30.0");
+    let toml = toml + "[class]\niops = '200'\n[settings]\nautovacuum_naptime = '1s'\n";
     let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
     let mut client = turn.run.connect();
     // Every second row: their pages are what autovacuum will find.
@@ -334,7 +392,11 @@ fn the_disk_is_slow() {
     turn.disturb(&[Cause::WalSync], |_| {
         allow(&mut client, Allowed::Requests(1));
         thread::sleep(DISTURBED);
-        allow(&mut client, Allowed::Requests(1000));
+        allow(&mut client, Allowed::Requests(200));
+    });
+    turn.disturb(&[Cause::IoCap], |turn| {
+        let _hogs: Vec<Ending> = (0..64).map(|_| writer(turn, &mut client)).collect();
+        thread::sleep(DISTURBED);
     });
     turn.disturb(&[Cause::Autovacuum, Cause::WalSync], |_| {
         allow(&mut client, SLOW);

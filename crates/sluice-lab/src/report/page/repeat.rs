@@ -3,6 +3,7 @@
 use super::super::{
     html::Html,
     outline::{Outline, label},
+    verdict::sampler_cost,
 };
 use crate::result::RunResult;
 
@@ -30,9 +31,10 @@ fn command(html: &mut Html, line: &str) {
     html.element("pre", &[("class", &"scroll"), ("tabindex", &0)], |html| html.leaf("code", &[], line));
 }
 
-/// The run's remarks, and what could not be sampled.
+/// The run's remarks, what the sampler took, and what could not be sampled.
 pub(super) fn remarks(result: &RunResult) -> Html {
-    let mut remarks: Vec<&String> = result.remarks.iter().collect();
+    let cost = sampler_cost(result);
+    let mut remarks: Vec<&String> = result.remarks.iter().chain(&cost).collect();
     for missing in result.measured().flat_map(|(_, measured)| &measured.samples.missing) {
         if !remarks.contains(&missing) {
             remarks.push(missing);

@@ -26,6 +26,7 @@ pub(super) fn surroundings(outline: &Outline<'_>) -> Html {
     }
     servers(&mut html, outline);
     settings(&mut html, result);
+    variants(&mut html, result);
     html
 }
 
@@ -35,7 +36,7 @@ fn machine_facts(machine: &Machine) -> Vec<(&'static str, String)> {
         machine.group.cpus.map(|cpus| format!("{} processors", trimmed(cpus, 2))),
         machine.group.memory_mb.map(|mb| format!("{} MB of memory", count(mb))),
     ];
-    let group: Vec<String> = group.into_iter().flatten().collect();
+    let group: Vec<String> = group.into_iter().flatten().chain(machine.group.io.iter().cloned()).collect();
     let facts = [
         ("processor", Some(machine.cpu.clone())),
         ("cores", Some(machine.cores.to_string())),
@@ -91,18 +92,43 @@ fn servers(html: &mut Html, outline: &Outline<'_>) {
         return;
     }
     html.leaf("h3", &[], "Servers");
-    let head = [("target", ""), ("versions", ""), ("reached", ""), ("database", ""), ("in memory at the start", "%")];
+    let head = [
+        ("target", ""),
+        ("versions", ""),
+        ("reached", ""),
+        ("round trip", "µs"),
+        ("database", ""),
+        ("in memory at the start", "%"),
+    ];
     let rows = servers.iter().map(|(target, server)| {
         vec![
             Cell::Named { name: target.clone(), class: outline.colour(target) },
             Cell::Text(server.versions.join("; ")),
             Cell::Text(server.reached.clone()),
+            Cell::figure(server.round_trip_us),
             Cell::Number(server.database_bytes.map_or_else(|| "–".to_owned(), bytes)),
             Cell::Number(figure(server.warm_percent)),
         ]
     });
     let head = head.into_iter().map(|(title, unit)| Heading::new(title, unit)).collect();
     html.push(&Table { head, rows: rows.collect() }.without_empty_columns().html());
+}
+
+/// What variants set besides.
+fn variants(html: &mut Html, result: &RunResult) {
+    let row = |variant: &String, name: &String, value: &String| {
+        [variant, name, value].map(|text| Cell::Text(text.clone())).into()
+    };
+    let rows = result
+        .variants
+        .iter()
+        .flat_map(|(variant, settings)| settings.iter().map(move |(name, value)| row(variant, name, value)));
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    if !rows.is_empty() {
+        html.leaf("h3", &[], "Settings of variants");
+        let head = ["variant", "setting", "value"].map(|title| Heading::new(title, "")).into();
+        html.push(&Table { head, rows }.html());
+    }
 }
 
 /// Settings by server, those that differ first.

@@ -117,7 +117,8 @@ fn panel(html: &mut Html, outline: &Outline<'_>, turn: &Turn, measured: &Measure
     let bands = bands(measured);
     html.push(&throughput(measured, colour, &bands));
     html.push(&latency(measured, colour, &bands));
-    html.push(&sessions(measured, outline.result.machine.cores, &bands));
+    let of_server = outline.result.servers.get(&turn.case.target).and_then(|server| server.cores);
+    html.push(&sessions(measured, of_server, &bands));
     html.push(&processors(measured, outline.result.machine.cores, &bands));
     for kind in &SAMPLED {
         html.push(&sampled(measured, kind, &bands));
@@ -162,7 +163,8 @@ fn latency(measured: &Measured, colour: &str, bands: &[Band]) -> Html {
 }
 
 /// Active sessions by what they wait for, against the processors.
-fn sessions(measured: &Measured, cores: u32, bands: &[Band]) -> Html {
+/// `cores` are those that the server may use, if that is known.
+fn sessions(measured: &Measured, cores: Option<f64>, bands: &[Band]) -> Html {
     let class_of = |column: &str| {
         let name = column.strip_prefix(metrics::WAIT)?;
         Some(WAITS.iter().position(|(known, _)| *known == name).unwrap_or(WAITS.len()))
@@ -175,23 +177,39 @@ fn sessions(measured: &Measured, cores: u32, bands: &[Band]) -> Html {
         .into_iter()
         .map(|(nth, column)| (column, WAITS.get(nth).map_or(OTHER_WAITS, |(_, class)| class)))
         .collect();
-    let limit = (cores > 0).then(|| (f64::from(cores), format!("{cores} cores")));
+    let limit = cores.map(|cores| (cores, format!("{} cores", trimmed(cores, 2))));
     let description =
         "Active sessions over time, stacked by the class of what they wait for, with a line at the number \
                        of processors."
             .to_owned();
-    stacked(measured, &known, ("Active sessions by what they wait for", "sessions", description), limit, bands)
+    // A class has no value at moments at which it counted nobody.
+    let values = |column: &str| -> Option<Vec<f64>> {
+        let values = measured.samples.columns.get(column)?;
+        Some(values.iter().map(|value| value.unwrap_or(0.0)).collect())
+    };
+    let caption = ("Active sessions by what they wait for", "sessions", description);
+    stacked(measured, &known, values, caption, limit, bands)
 }
 
 fn processors(measured: &Measured, cores: u32, bands: &[Band]) -> Html {
     let limit = (cores > 0).then(|| (f64::from(cores), format!("{cores} cores")));
     let description = "Processors in use over time, stacked by who has them.".to_owned();
-    stacked(measured, &PROCESSES, ("Processors by who has them", "processors", description), limit, bands)
+    // Large trees of processes are looked at less often.
+    let values = |column: &str| -> Option<Vec<f64>> {
+        let values = measured.samples.columns.get(column)?;
+        let held = values.iter().scan(0.0, |last, value| {
+            *last = value.unwrap_or(*last);
+            Some(*last)
+        });
+        Some(held.collect())
+    };
+    stacked(measured, &PROCESSES, values, ("Processors by who has them", "processors", description), limit, bands)
 }
 
 fn stacked(
     measured: &Measured,
     columns: &[(&str, &'static str)],
+    values: impl Fn(&str) -> Option<Vec<f64>>,
     (title, unit, description): (&str, &str, String),
     limit: Option<(f64, String)>,
     bands: &[Band],
@@ -199,9 +217,7 @@ fn stacked(
     let samples = &measured.samples;
     let (mut layers, mut keys) = (Vec::new(), Vec::new());
     for (column, class) in columns {
-        // A column has no value at moments at which it counted nobody.
-        let Some(values) = samples.columns.get(*column) else { continue };
-        let values: Vec<f64> = values.iter().map(|value| value.unwrap_or(0.0)).collect();
+        let Some(values) = values(column) else { continue };
         if values.iter().any(|value| *value > 0.0) {
             keys.push(Key { name: metrics::describe(column).title, class: format!("area {class}") });
             layers.push(Layer { class, values });
