@@ -10,7 +10,7 @@ mod turn;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::{self, File, TryLockError},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -36,6 +36,7 @@ use crate::{
 pub const RESULT_FILE: &str = "result.json";
 /// Where a run keeps its server and its logs, in the run's directory.
 const SCRATCH: &str = ".work";
+const LOCK: &str = ".lock";
 
 /// What a run is to do besides its plan.
 pub struct Order<'a> {
@@ -67,6 +68,7 @@ struct Run<'a> {
 
 /// Takes all turns. An error is one of the laboratory's own, before the first turn; later ones are in the result.
 pub fn run(order: &Order) -> Result<RunResult, Error> {
+    let lock = Lock::take(order.dir)?;
     let scratch = order.dir.join(SCRATCH);
     // Of a run that was killed: neither its server nor its tables can be trusted.
     let _ = fs::remove_dir_all(&scratch);
@@ -74,7 +76,35 @@ pub fn run(order: &Order) -> Result<RunResult, Error> {
     let done = Run::begin(order, scratch.clone()).and_then(Run::finish);
     // What is left of servers and logs; the results lie beside it.
     let _ = fs::remove_dir_all(&scratch);
+    drop(lock);
     done
+}
+
+/// Held for as long as a run is at work in its directory; the kernel lets go of it, however the run ends.
+struct Lock {
+    _file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    fn take(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(LOCK);
+        let file = File::create(&path).map_err(Error::file("create", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file, path }),
+            Err(TryLockError::WouldBlock) => Err(Error::Input(format!(
+                "a run is at work in {}\nwait for its end, or choose another --output",
+                dir.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(Error::file("lock", &path)(error)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 impl<'a> Run<'a> {

@@ -63,6 +63,23 @@ fn another_machine_is_said_first() {
 }
 
 #[test]
+fn other_loads_and_disks_are_said() {
+    let (before, mut after) = two();
+    after.conditions.insert("class".to_owned(), "iops 400".to_owned());
+    let disk = |result: &mut RunResult, factor: f64| {
+        result.machine.disk.as_mut().expect("a disk").rows.iter_mut().for_each(|row| row.iops *= factor);
+    };
+    disk(&mut after, 0.5);
+    let differences = of(&before, &after).differences;
+    assert_eq!(differences.iter().map(|one| one.what.as_str()).collect::<Vec<_>>(), ["class"]);
+    assert_eq!(differences[0].values, ["–", "iops 400"]);
+    disk(&mut after, 0.5);
+    let differences = of(&before, &after).differences;
+    let disks = differences.iter().find(|one| one.is_of_machine).expect("disks that differ by a factor of four");
+    assert_eq!(disks.what, "random reads a second of the disk");
+}
+
+#[test]
 fn servers_differ_by_version_and_settings() {
     let before = small();
     let mut after = small();

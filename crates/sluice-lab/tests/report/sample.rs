@@ -62,6 +62,10 @@ pub(super) fn server(pairs: &[(&str, &str)]) -> Server {
     }
 }
 
+fn setting(name: &str, value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(name.to_owned(), value.to_owned())])
+}
+
 /// A result without turns.
 pub(super) fn empty(name: &str, title: &str) -> RunResult {
     RunResult {
@@ -79,8 +83,8 @@ pub(super) fn empty(name: &str, title: &str) -> RunResult {
         cut_short: None,
         machine: machine(),
         servers: BTreeMap::new(),
-        conditions: BTreeMap::new(),
-        variants: BTreeMap::new(),
+        conditions: [("protocol", "prepared"), ("seconds", "60")].map(|(a, b)| (a.to_owned(), b.to_owned())).into(),
+        variants: BTreeMap::from([("unlogged".to_owned(), setting("synchronous_commit", "off"))]),
         turns: Vec::new(),
         remarks: Vec::new(),
     }

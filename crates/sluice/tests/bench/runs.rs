@@ -107,13 +107,16 @@ fn what_was_interrupted_goes_on() {
         std::thread::sleep(Duration::from_millis(20));
     }
     run.pgbench_for(Duration::from_millis(200));
+    let other = bench(&[&["run"], &args[..], &["--resume", dir.to_str().unwrap()]].concat());
+    assert!(String::from_utf8_lossy(&other.stderr).contains("a run is at work in"), "{other:?}");
     kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     let output = run.finish();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("--resume"), "{said}");
     let before = read(&dir);
     assert!(before.cut_short.is_some() && (1..4).contains(&before.turns.len()), "{:?}", before.turns.len());
-    assert!(dir.join("report.html").exists() && !dir.join(".work").exists());
+    let left = [".work", ".lock"].map(|name| dir.join(name).exists());
+    assert!(dir.join("report.html").exists() && left == [false, false], "{left:?}");
 
     let output = bench(&[&["run"], &args[..], &["--resume", dir.to_str().unwrap()]].concat());
     stdout(&output);

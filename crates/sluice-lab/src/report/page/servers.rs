@@ -10,17 +10,16 @@ use super::super::{
 };
 use crate::result::{DiskProbe, Machine, RunResult};
 
-/// The machine, its disk, the servers and their settings.
+/// What the load was told, the machine, its disk, the servers and their settings.
 pub(super) fn surroundings(outline: &Outline<'_>) -> Html {
     let result = outline.result;
     let mut html = Html::default();
+    if !result.conditions.is_empty() {
+        html.leaf("h3", &[], "Load");
+        facts(&mut html, result.conditions.iter().map(|(what, value)| (what.as_str(), value.clone())));
+    }
     html.leaf("h3", &[], "Machine");
-    html.element("dl", &[("class", &"facts")], |html| {
-        for (what, value) in machine_facts(&result.machine) {
-            html.leaf("dt", &[], what);
-            html.leaf("dd", &[], value);
-        }
-    });
+    facts(&mut html, machine_facts(&result.machine).into_iter());
     if let Some(disk) = &result.machine.disk {
         disk_probe(&mut html, disk);
     }
@@ -28,6 +27,15 @@ pub(super) fn surroundings(outline: &Outline<'_>) -> Html {
     settings(&mut html, result);
     variants(&mut html, result);
     html
+}
+
+fn facts<'a>(html: &mut Html, pairs: impl Iterator<Item = (&'a str, String)>) {
+    html.element("dl", &[("class", &"facts")], |html| {
+        for (what, value) in pairs {
+            html.leaf("dt", &[], what);
+            html.leaf("dd", &[], value);
+        }
+    });
 }
 
 /// As pairs; what is not known is left out.
