@@ -2,7 +2,8 @@
 //!
 //! What is ordinary is the median rate of the turn, its head and tail left out. A stall begins with a span that did
 //! less than [`BEGINS_BELOW`] of that and ends before the first of [`CALM_S`] seconds at [`ENDS_ABOVE`] of it: a
-//! burst between two standstills is part of the stall, as a catch-up after a wait is. A turn that is slow for more
+//! burst between two standstills is part of the stall, as a catch-up after a wait is. What begins with the turn and is
+//! over within [`START_S`] seconds is none: sessions are new, and nothing is under way yet that could end. A turn that is slow for more
 //! than half of its time has no ordinary rate; its stalls are what the rest is compared with, so none are found.
 
 use super::Stall;
@@ -15,8 +16,9 @@ const ENDS_ABOVE: f64 = 0.8;
 /// How long a series has to be calm again, in seconds or in spans, whichever is longer.
 const CALM_S: f64 = 2.0;
 const CALM_SPANS: usize = 2;
-/// The share of the next span that a first one has to last to count as one.
-const WHOLE_SHARE: f64 = 0.75;
+/// How long a load may take to begin: in its first second at the latest, and up to here.
+const START_S: f64 = 5.0;
+const STARTS_WITHIN_S: f64 = 1.0;
 /// A series that is shorter than this has nothing ordinary.
 const SPANS_MIN: usize = 5;
 
@@ -30,9 +32,7 @@ pub fn detect(seconds: &[Second]) -> Vec<Stall> {
     };
     let mut stalls = Vec::new();
     let mut open: Option<Open> = None;
-    // A piece of a second behind the last log-in is how the load begins, not how it stops.
-    let begin = usize::from(seconds[0].span_s < WHOLE_SHARE * seconds[1].span_s);
-    for (index, second) in seconds.iter().enumerate().skip(begin) {
+    for (index, second) in seconds.iter().enumerate() {
         let rate = if ordinary_tps > 0.0 { second.tps / ordinary_tps } else { 1.0 };
         if rate < BEGINS_BELOW {
             open.get_or_insert(Open { first: index, last: index }).last = index;
@@ -45,6 +45,7 @@ pub fn detect(seconds: &[Second]) -> Vec<Stall> {
         }
     }
     stalls.extend(open.map(|stall| stall.close(seconds, ordinary_tps)));
+    stalls.retain(|stall| stall.from_s >= STARTS_WITHIN_S || stall.to_s > START_S);
     stalls
 }
 
@@ -124,11 +125,15 @@ mod tests {
     }
 
     #[test]
-    fn the_piece_of_a_second_behind_the_log_ins_is_no_stall() {
-        let mut seconds = series(&[15.0, 100.0, 101.0, 99.0, 98.0, 100.0, 100.0]);
-        assert_eq!(spans(&seconds), [(0.0, 1.0)]);
-        seconds[0].span_s = 0.4;
-        assert_eq!(spans(&seconds), []);
+    fn how_a_load_begins_is_no_stall() {
+        let rates = |slow: usize| {
+            let rate = |second: usize| if second < slow { 15.0 } else { 100.0 };
+            (0..20).map(rate).collect::<Vec<f64>>()
+        };
+        assert_eq!(spans(&series(&rates(5))), []);
+        assert_eq!(spans(&series(&rates(6))), [(0.0, 6.0)]);
+        let later = [&[100.0], &rates(1)[..]].concat();
+        assert_eq!(spans(&series(&later)), [(1.0, 2.0)]);
     }
 
     #[test]
