@@ -8,7 +8,7 @@ use super::{
     reference::Comparison,
     stalls::{causes, span},
     tables,
-    verdict::{sampler_cost, verdict},
+    verdict::{sampler_cost, understated, verdict},
 };
 use crate::result::RunResult;
 
@@ -35,12 +35,13 @@ pub fn summary(result: &RunResult) -> String {
     if let Some(comparison) = Comparison::of(&outline) {
         let _ = writeln!(text, "## {}\n\n{}\n\n{}", comparison.title, comparison.remark, comparison.table.text());
     }
-    let cost = sampler_cost(result);
-    if !result.remarks.is_empty() || cost.is_some() {
+    let (cost, understated) = (sampler_cost(result), understated(result));
+    let mut remarks = result.remarks.iter().chain(&cost).chain(&understated).peekable();
+    if remarks.peek().is_some() {
         let _ = writeln!(text, "## Remarks\n");
-        for remark in result.remarks.iter().chain(&cost) {
-            let _ = writeln!(text, "- {remark}");
-        }
+    }
+    for remark in remarks {
+        let _ = writeln!(text, "- {remark}");
     }
     text.trim_end().to_owned() + "\n"
 }

@@ -195,6 +195,33 @@ pub(super) fn sampler_cost(result: &RunResult) -> Option<String> {
     Some(format!("The samples took {} % of the machine's processor time at most.", trimmed(most, 2)))
 }
 
+/// The share of the time between two transactions of a client that its latency has to make up.
+const LATENCY_SHARE_MIN: f64 = 0.85;
+
+/// Where pgbench's latencies can't be right: without a rate, each client has a transaction under way at any time, so
+/// their mean is clients / tps (Little's law). pgbench is too low if it had to wait for a processor itself, since it
+/// does not look at the clock for each of its steps.
+pub(super) fn understated(result: &RunResult) -> Option<String> {
+    if result.conditions.contains_key("rate") {
+        return None;
+    }
+    let outline = Outline::of(result);
+    let of_case = |case: &&CaseKey| {
+        let (tps, mean_ms) = (outline.median(case, columns::TPS)?, outline.median(case, columns::MEAN)?);
+        let due_ms = 1000.0 * f64::from(case.clients) / tps;
+        (mean_ms < LATENCY_SHARE_MIN * due_ms)
+            .then(|| format!("{} ({} ms, not {})", label(case), figure(Some(due_ms)), figure(Some(mean_ms))))
+    };
+    let cases: Vec<String> = result.cases().iter().filter_map(of_case).collect();
+    (!cases.is_empty()).then(|| {
+        format!(
+            "pgbench states latencies that are too low, by its own count of transactions: it had to wait for a processor \
+             itself. The means should be at {}.",
+            cases.join(", ")
+        )
+    })
+}
+
 /// A target in a sentence.
 fn called(target: &str) -> String {
     match target {

@@ -145,3 +145,17 @@ fn the_terminal_gets_the_same_tables() {
     assert!(text.contains("## Stalls") && text.contains("with-update, 16 clients, straight, turn 1, "), "{text}");
     assert!(text.contains("## The session-log test as reported") && text.contains("other make and size"), "{text}");
 }
+
+#[test]
+fn latencies_that_can_not_be_right_are_remarked() {
+    let remarks = |mean_ms: f64, conditions: &[(&str, &str)]| {
+        let mut result = empty("tpcb", "TPC-B");
+        result.conditions = conditions.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        result.turns.push(turn(("", 64, "straight"), 1, figures(1_000.0, mean_ms)));
+        summary(&result)
+    };
+    assert!(!remarks(60.0, &[]).contains("too low"));
+    assert!(remarks(40.0, &[]).contains("64 clients, straight (64.0 ms, not 40.0)"));
+    // With a rate, clients wait for their next transaction to become due.
+    assert!(!remarks(40.0, &[("rate", "1000")]).contains("too low"));
+}

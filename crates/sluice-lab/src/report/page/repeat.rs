@@ -3,7 +3,7 @@
 use super::super::{
     html::Html,
     outline::{Outline, label},
-    verdict::sampler_cost,
+    verdict::{sampler_cost, understated},
 };
 use crate::result::RunResult;
 
@@ -31,10 +31,10 @@ fn command(html: &mut Html, line: &str) {
     html.element("pre", &[("class", &"scroll"), ("tabindex", &0)], |html| html.leaf("code", &[], line));
 }
 
-/// The run's remarks, what the sampler took, and what could not be sampled.
+/// The run's remarks, what the sampler took, which latencies can't be right, and what could not be sampled.
 pub(super) fn remarks(result: &RunResult) -> Html {
-    let cost = sampler_cost(result);
-    let mut remarks: Vec<&String> = result.remarks.iter().chain(&cost).collect();
+    let (cost, understated) = (sampler_cost(result), understated(result));
+    let mut remarks: Vec<&String> = result.remarks.iter().chain(&cost).chain(&understated).collect();
     for missing in result.measured().flat_map(|(_, measured)| &measured.samples.missing) {
         if !remarks.contains(&missing) {
             remarks.push(missing);
