@@ -3,31 +3,35 @@
 //! What breaks under a target is recorded and the rest goes on; Ctrl-C keeps what was measured; a run that was cut
 //! short goes on where it was.
 
+mod begin;
 mod confirm;
 mod facts;
 mod progress;
+mod ready;
 mod turn;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::{self, File, TryLockError},
+    collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use sluice_instance::Class;
 
-pub use self::progress::Progress;
-use self::turn::{Ground, Taken};
+pub use self::{begin::check_resumed, progress::Progress};
+use self::{
+    ready::Lock,
+    turn::{Ground, Taken},
+};
 use crate::{
-    clock,
     connect::Dsn,
     error::Error,
     machine::{self, Probe},
     pgbench::Endpoint,
     plan::{Plan, PlannedTurn},
-    process::{self, Interrupt},
-    result::{CaseKey, FORMAT, Machine, Outcome, RunResult, ScenarioSummary, Turn},
+    process::Interrupt,
+    result::{CaseKey, Machine, Outcome, RunResult, Turn},
     server::{self, Server, Settings, Tables},
     target::{Kind, Target},
 };
@@ -36,7 +40,6 @@ use crate::{
 pub const RESULT_FILE: &str = "result.json";
 /// Where a run keeps its server and its logs, in the run's directory.
 const SCRATCH: &str = ".work";
-const LOCK: &str = ".lock";
 
 /// What a run is to do besides its plan.
 pub struct Order<'a> {
@@ -80,42 +83,15 @@ pub fn run(order: &Order) -> Result<RunResult, Error> {
     done
 }
 
-/// Held for as long as a run is at work in its directory; the kernel lets go of it, however the run ends.
-struct Lock {
-    _file: File,
-    path: PathBuf,
-}
-
-impl Lock {
-    fn take(dir: &Path) -> Result<Self, Error> {
-        let path = dir.join(LOCK);
-        let file = File::create(&path).map_err(Error::file("create", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file, path }),
-            Err(TryLockError::WouldBlock) => Err(Error::Input(format!(
-                "a run is at work in {}\nwait for its end, or choose another --output",
-                dir.display()
-            ))),
-            Err(TryLockError::Error(error)) => Err(Error::file("lock", &path)(error)),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 impl<'a> Run<'a> {
     fn begin(order: &'a Order, scratch: PathBuf) -> Result<Self, Error> {
         let plan = order.plan;
-        check_disk(plan, &scratch)?;
+        ready::check_disk(plan, &scratch)?;
         let needs_server = plan.targets.iter().any(Target::is_own);
         let pg_bin = plan.choices.pg_bin.as_deref();
-        let pgbench = find_pgbench(pg_bin)?;
+        let pgbench = ready::find_pgbench(pg_bin)?;
         let has_gate = server::has_gate(pg_bin);
-        tell_what_lacks(order, has_gate)?;
+        ready::tell_what_lacks(order, has_gate)?;
         order.progress.step("looking at the machine");
         let mut machine = Machine::describe();
         let server = match needs_server {
@@ -133,8 +109,8 @@ impl<'a> Run<'a> {
         }
         machine.loopback_round_trip_us = machine::loopback_round_trip_us();
         let result = match &order.earlier {
-            Some(earlier) => resumed(order, earlier, &machine),
-            None => new_result(order, machine),
+            Some(earlier) => begin::resumed(order, earlier, &machine),
+            None => begin::new_result(order, machine),
         };
         Ok(Self { order, scratch, pgbench, server, has_gate, result, filled: BTreeMap::new() })
     }
@@ -296,137 +272,6 @@ impl<'a> Run<'a> {
 
 fn label(case: &CaseKey, round: u32) -> String {
     format!("{}, {} clients, {}, turn {round}", case.variant, case.clients, case.target)
-}
-
-fn new_result(order: &Order, machine: Machine) -> RunResult {
-    let plan = order.plan;
-    let scenario = &plan.scenario;
-    let mut remarks: Vec<String> = machine.warning().into_iter().collect();
-    if plan.choices.brief {
-        remarks.push("A run of seconds: it shows that all works, and measures nothing.".to_owned());
-    }
-    let foreign: Vec<&str> =
-        plan.targets.iter().filter(|target| !target.is_own()).map(|one| one.name.as_str()).collect();
-    if !plan.class.is_unlimited() && !foreign.is_empty() {
-        let names = foreign.join(", ");
-        remarks.push(format!("class not enforced: {} ({names}: a DSN's server is not the laboratory's)", plan.class));
-    }
-    if !plan.set_by_variants().is_empty() && !foreign.is_empty() {
-        let names = foreign.join(", ");
-        remarks.push(format!("The settings of variants were not made at {names}: a DSN's server is as it is."));
-    }
-    RunResult {
-        format: FORMAT,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        scenario: ScenarioSummary {
-            name: scenario.name.clone(),
-            title: scenario.title.clone(),
-            description: scenario.description.clone(),
-            reference: scenario.reference.clone(),
-            data: plan.data(),
-        },
-        command: order.command.clone(),
-        started_unix_s: clock::unix_s() as u64,
-        cut_short: None,
-        machine,
-        servers: BTreeMap::new(),
-        conditions: plan.conditions(),
-        variants: settings_of_variants(plan),
-        turns: Vec::new(),
-        remarks,
-    }
-}
-
-fn settings_of_variants(plan: &Plan) -> BTreeMap<String, Settings> {
-    let with = plan.variants.iter().filter(|variant| !variant.settings.is_empty());
-    with.map(|variant| (variant.name.clone(), variant.settings.clone())).collect()
-}
-
-/// What goes on: turns that broke or were skipped are tried again.
-fn resumed(order: &Order, earlier: &RunResult, machine: &Machine) -> RunResult {
-    let mut result = RunResult { cut_short: None, command: order.command.clone(), ..earlier.clone() };
-    result.turns.retain(|turn| matches!(turn.outcome, Outcome::Measured(_)));
-    result.variants.extend(settings_of_variants(order.plan));
-    if !earlier.machine.is_like(machine) {
-        result.remarks.push(format!(
-            "It was begun on another machine than it was ended on: {}, {} cores, {} MB, {}.",
-            machine.cpu, machine.cores, machine.memory_mb, machine.kernel
-        ));
-    }
-    result
-}
-
-/// Whether a run that was cut short is one of this plan's: otherwise figures of different loads would be mixed.
-pub fn check_resumed(plan: &Plan, earlier: &RunResult) -> Result<(), Error> {
-    let told = |conditions: &BTreeMap<String, String>, name: &str| {
-        conditions.get(name).map_or_else(|| "none".to_owned(), String::clone)
-    };
-    let now = plan.conditions();
-    let mut differences: Vec<String> = Vec::new();
-    let mut compare = |what: &str, then: String, now: String| {
-        if then != now {
-            differences.push(format!("{what} was {then}, and is {now}"));
-        }
-    };
-    compare("the scenario", earlier.scenario.name.clone(), plan.scenario.name.clone());
-    compare("the tables' size", earlier.scenario.data.clone(), plan.data());
-    for name in earlier.conditions.keys().chain(now.keys()).collect::<BTreeSet<_>>() {
-        compare(name, told(&earlier.conditions, name), told(&now, name));
-    }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Input(format!(
-        "the run can't be resumed as another one: {}\ngive the options that it was begun with: {}",
-        differences.join("; "),
-        earlier.command
-    )))
-}
-
-/// Says before the first turn which ones can't be taken; an error if that is all of them.
-fn tell_what_lacks(order: &Order, has_gate: bool) -> Result<(), Error> {
-    let plan = order.plan;
-    let turns = plan.turns();
-    let lacks = |turn: &PlannedTurn| plan.lacks(turn).or_else(|| plan.targets[turn.target].lacks(has_gate));
-    let lacking: Vec<(&PlannedTurn, String)> = turns.iter().filter_map(|turn| Some((turn, lacks(turn)?))).collect();
-    if lacking.len() == turns.len() {
-        let reasons: BTreeSet<&str> = lacking.iter().map(|(_, why)| why.as_str()).collect();
-        return Err(Error::Lacking(reasons.into_iter().collect::<Vec<_>>().join("\n")));
-    }
-    for (turn, why) in lacking.iter().filter(|(turn, _)| turn.round == 1) {
-        let case = plan.case(turn);
-        order
-            .progress
-            .warn(&format!("{}, {} clients, {}: will be skipped: {why}", case.variant, case.clients, case.target));
-    }
-    Ok(())
-}
-
-fn check_disk(plan: &Plan, dir: &Path) -> Result<(), Error> {
-    let free = sluice_instance::free_bytes(dir).map_err(Error::file("look at the disk of", dir))?;
-    if plan.targets.iter().all(|target| !target.is_own()) || free >= plan.disk_bytes() {
-        return Ok(());
-    }
-    Err(Error::Lacking(format!(
-        "{} has {} MB free, the scenario needs about {} MB\nchoose another disk with --output DIR, or less data with --rows N",
-        dir.display(),
-        free >> 20,
-        plan.disk_bytes() >> 20
-    )))
-}
-
-fn find_pgbench(pg_bin: Option<&Path>) -> Result<PathBuf, Error> {
-    if let Some(bin) = pg_bin {
-        let found = Some(bin.join("pgbench")).filter(|program| program.is_file());
-        return found.ok_or_else(|| Error::Lacking(format!("--pg-bin: there is no pgbench in {}", bin.display())));
-    }
-    if let Ok(binaries) = sluice_instance::Binaries::find(None)
-        && binaries.dir.join("pgbench").is_file()
-    {
-        return Ok(binaries.dir.join("pgbench"));
-    }
-    let found = process::find_in_path("pgbench");
-    found.ok_or_else(|| Error::Lacking("pgbench is not installed: apt-get install postgresql-contrib".to_owned()))
 }
 
 /// Written whole or not at all.
