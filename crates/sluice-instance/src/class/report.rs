@@ -73,6 +73,11 @@ impl ClassReport {
         self.not_enforced().next().is_none()
     }
 
+    /// The limits that are enforced.
+    pub fn enforced(&self) -> impl Iterator<Item = Limit> {
+        self.outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Enforced(_))).map(|(limit, _)| *limit)
+    }
+
     /// The limits that are not enforced, and why.
     pub fn not_enforced(&self) -> impl Iterator<Item = (Limit, &Obstacle)> {
         self.outcomes.iter().filter_map(|(limit, outcome)| match outcome {
@@ -108,9 +113,7 @@ impl ClassReport {
 
 impl fmt::Display for ClassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_enforced = |outcome: &Outcome| matches!(outcome, Outcome::Enforced(_));
-        let enforced = self.outcomes.iter().filter(|(_, outcome)| is_enforced(outcome));
-        let enforced: Vec<String> = enforced.map(|(limit, _)| limit.to_string()).collect();
+        let enforced: Vec<String> = self.enforced().map(|limit| limit.to_string()).collect();
         let not: Vec<String> = self.not_enforced().map(|(limit, why)| format!("{} ({why})", limit.name())).collect();
         let parts = [("class enforced", enforced), ("class not enforced", not)];
         let parts = parts.into_iter().filter(|(_, limits)| !limits.is_empty());

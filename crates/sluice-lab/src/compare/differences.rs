@@ -19,6 +19,13 @@ pub struct Difference {
     pub values: Vec<String>,
 }
 
+impl Difference {
+    /// None, if all runs have the same.
+    fn of(what: String, is_of_machine: bool, values: Vec<String>) -> Option<Self> {
+        values.windows(2).any(|pair| pair[0] != pair[1]).then_some(Self { what, is_of_machine, values })
+    }
+}
+
 /// By how much disks have to differ to be different ones.
 const DISKS_FACTOR: f64 = 3.0;
 /// For what a run does not have.
@@ -27,27 +34,19 @@ const NONE: &str = "–";
 /// All of them: machines first.
 pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
     let mut differences = Vec::new();
-    let mut compare = |what: String, is_of_machine: bool, values: Vec<String>| {
-        if values.windows(2).any(|pair| pair[0] != pair[1]) {
-            differences.push(Difference { what, is_of_machine, values });
-        }
-    };
     for (what, of) in OF_MACHINE {
-        compare(what.to_owned(), true, runs.iter().map(|run| of(&run.result.machine)).collect());
+        let values = runs.iter().map(|run| of(&run.result.machine)).collect();
+        differences.extend(Difference::of(what.to_owned(), true, values));
     }
     differences.extend(disks(runs));
-    let mut compare = |what: String, is_of_machine: bool, values: Vec<String>| {
-        if values.windows(2).any(|pair| pair[0] != pair[1]) {
-            differences.push(Difference { what, is_of_machine, values });
-        }
-    };
+    let mut compare = |what: String, values: Vec<String>| differences.extend(Difference::of(what, false, values));
     for (what, of) in OF_RUN {
-        compare(what.to_owned(), false, runs.iter().map(|run| of(run.result)).collect());
+        compare(what.to_owned(), runs.iter().map(|run| of(run.result)).collect());
     }
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.result.conditions.keys()).collect();
     for name in names {
         let of = |run: &Named<'_>| run.result.conditions.get(name).map_or(NONE, String::as_str).to_owned();
-        compare(name.clone(), false, runs.iter().map(of).collect());
+        compare(name.clone(), runs.iter().map(of).collect());
     }
     let shared: BTreeSet<&String> = runs.iter().flat_map(|run| run.result.servers.keys()).collect();
     for target in shared {
@@ -59,13 +58,13 @@ pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
         let values = |of: &dyn Fn(&Server) -> String| -> Vec<String> {
             servers.iter().map(|server| server.map_or_else(|| NONE.to_owned(), of)).collect()
         };
-        compare(format!("versions ({target})"), false, values(&|server| server.versions.join("; ")));
+        compare(format!("versions ({target})"), values(&|server| server.versions.join("; ")));
         let names: BTreeSet<&String> = servers.iter().flatten().flat_map(|server| server.settings.keys()).collect();
         for name in names {
             let of = |server: &Server| server.settings.get(name).map_or("default", String::as_str).to_owned();
-            compare(format!("{name} ({target})"), false, values(&of));
+            compare(format!("{name} ({target})"), values(&of));
         }
-        compare(format!("size of the database ({target})"), false, values(&rounded_size));
+        compare(format!("size of the database ({target})"), values(&rounded_size));
     }
     differences
 }

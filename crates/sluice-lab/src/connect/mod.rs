@@ -20,7 +20,9 @@ use std::{
     time::Duration,
 };
 
-use postgres::{CancelToken, Client, Config, NoTls, config::Host, config::SslMode, error::SqlState};
+use postgres::{
+    CancelToken, Client, Config, NoTls, SimpleQueryMessage, config::Host, config::SslMode, error::SqlState,
+};
 
 use self::{
     options::{Options, REFUSED_VARIABLES, is_uri, quoted},
@@ -80,6 +82,15 @@ impl Access {
         access.config.application_name(application).connect_timeout(connect_time_max);
         access
     }
+}
+
+/// The first value of a statement's first row, as text; by a simple query, which pools in transaction mode like.
+pub(crate) fn first_value(client: &mut Client, query: &str) -> Result<Option<String>, postgres::Error> {
+    let rows = client.simple_query(query)?;
+    Ok(rows.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    }))
 }
 
 /// As libpq tries again: TLS failed, or `pg_hba.conf` lets nobody in by it.

@@ -30,11 +30,11 @@ pub struct Machine {
 impl Machine {
     /// Whether it may be the same one: its disk, its network and its load are not looked at.
     pub fn is_like(&self, other: &Self) -> bool {
-        let what = |machine: &Self| {
-            let Self { cpu, cores, memory_mb, kernel, system, group, .. } = machine.clone();
-            (cpu, cores, memory_mb, kernel, system, group)
-        };
-        what(self) == what(other)
+        self.identity() == other.identity()
+    }
+
+    fn identity(&self) -> (&str, u32, u64, &str, &str, &GroupLimits) {
+        (&self.cpu, self.cores, self.memory_mb, &self.kernel, &self.system, &self.group)
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     evidence::{Archiver, Checkpoints, Databases, DeadRows, Evidence, Prepared, Replication, Wal, Wraparound, Writes},
     snapshot::{Setting, Snapshot},
 };
-use crate::error::words;
+use crate::{connect::first_value, error::words};
 
 /// The TCP settings show what holds for the connection that asks, which is nothing on a Unix socket; `reset_val` is
 /// what the server was told.
@@ -66,11 +66,7 @@ pub enum ServerError {
 
 /// The process behind a session, if it is one of this machine's: a container's server has other numbers.
 pub fn process_here(client: &mut Client) -> Option<u32> {
-    let answer = client.simple_query("SELECT pg_catalog.pg_backend_pid()").ok()?;
-    let pid: u32 = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
-        _ => None,
-    })?;
+    let pid: u32 = first_value(client, "SELECT pg_catalog.pg_backend_pid()").ok()??.parse().ok()?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     name.starts_with("postgres").then_some(pid)
 }

@@ -21,12 +21,11 @@ pub(super) fn new_result(order: &Order, machine: Machine) -> RunResult {
     }
     let foreign: Vec<&str> =
         plan.targets.iter().filter(|target| !target.is_own()).map(|one| one.name.as_str()).collect();
+    let names = foreign.join(", ");
     if !plan.class.is_unlimited() && !foreign.is_empty() {
-        let names = foreign.join(", ");
         remarks.push(format!("class not enforced: {} ({names}: a DSN's server is not the laboratory's)", plan.class));
     }
     if !plan.set_by_variants().is_empty() && !foreign.is_empty() {
-        let names = foreign.join(", ");
         remarks.push(format!("The settings of variants were not made at {names}: a DSN's server is as it is."));
     }
     RunResult {

@@ -4,7 +4,12 @@ use std::{collections::BTreeSet, time::Instant};
 
 use postgres::Client;
 
-use crate::{connect::Access, result::Server, stats, target::Kind};
+use crate::{
+    connect::{Access, first_value},
+    result::Server,
+    stats,
+    target::Kind,
+};
 
 const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
     WHERE source NOT IN ('default', 'override', 'client', 'session') \
@@ -67,9 +72,5 @@ fn round_trip_us(client: &mut Client) -> Result<f64, postgres::Error> {
 }
 
 fn warm_percent(client: &mut Client) -> Option<f64> {
-    let rows = client.simple_query(WARM).ok()?;
-    rows.iter().find_map(|message| match message {
-        postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
-        _ => None,
-    })
+    first_value(client, WARM).ok()??.parse().ok()
 }

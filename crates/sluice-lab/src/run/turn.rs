@@ -6,7 +6,7 @@ use std::{
 };
 
 use postgres::Client;
-use sluice_instance::{Limit, Outcome as Enforcement};
+use sluice_instance::Limit;
 
 use super::facts;
 use crate::{
@@ -89,9 +89,8 @@ impl Ground<'_> {
 
     /// Processors that the server may use; what a class says counts if it is enforced.
     fn cores(&self) -> Option<f64> {
-        let class = self.server?.class();
-        let of_class = class.outcomes.iter().find_map(|(limit, outcome)| match (limit, outcome) {
-            (Limit::Cpus(cpus), Enforcement::Enforced(_)) => Some(f64::from(cpus.millis()) / 1000.0),
+        let of_class = self.server?.class().enforced().find_map(|limit| match limit {
+            Limit::Cpus(cpus) => Some(f64::from(cpus.millis()) / 1000.0),
             _ => None,
         });
         let of_machine = f64::from(proc::cores());
@@ -213,8 +212,8 @@ impl Ground<'_> {
 /// What the rules of stalls may know: a limit counts if it is enforced.
 fn circumstances(server: Option<&Server>) -> stall::Circumstances {
     let class = server.map(Server::class).unwrap_or_default();
-    let iops_max = class.outcomes.iter().find_map(|(limit, outcome)| match (limit, outcome) {
-        (Limit::Iops(iops), Enforcement::Enforced(_)) => Some(f64::from(iops.per_second())),
+    let iops_max = class.enforced().find_map(|limit| match limit {
+        Limit::Iops(iops) => Some(f64::from(iops.per_second())),
         _ => None,
     });
     stall::Circumstances { iops_max, cores: f64::from(proc::cores()) }

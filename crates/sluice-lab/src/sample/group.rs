@@ -72,12 +72,14 @@ impl Group {
         let mut values = Vec::new();
         if let Some(path) = &self.cpu_stat {
             let text = read(path);
-            for (name, key) in [(PERIODS, "nr_periods "), (THROTTLED, "nr_throttled ")] {
-                let value = text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
-                values.extend(value.map(|value| (name.to_owned(), value)));
+            for (name, key, unit) in [
+                (PERIODS, "nr_periods ", 1.0),
+                (THROTTLED, "nr_throttled ", 1.0),
+                (metrics::GROUP_CPU, "usage_usec ", 1e6),
+            ] {
+                let value = text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<f64>().ok());
+                values.extend(value.map(|value| (name.to_owned(), value / unit)));
             }
-            let usage_us = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<f64>().ok());
-            values.extend(usage_us.map(|us| (metrics::GROUP_CPU.to_owned(), us / 1e6)));
         }
         let usage_ns = self.cpu_usage.as_deref().and_then(|path| read(path).trim().parse::<f64>().ok());
         values.extend(usage_ns.map(|ns| (metrics::GROUP_CPU.to_owned(), ns / 1e9)));

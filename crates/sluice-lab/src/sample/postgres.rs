@@ -8,7 +8,11 @@ use std::time::Instant;
 use ::postgres::{Client, SimpleQueryMessage};
 
 use super::{Rates, Value, metrics};
-use crate::{connect::Access, error::Error, pgbench};
+use crate::{
+    connect::{Access, first_value},
+    error::Error,
+    pgbench,
+};
 
 /// A look that takes longer is given up; the next one may do better.
 const STATEMENT_MAX: &str = "SET statement_timeout = '4s'";
@@ -40,7 +44,7 @@ impl Server {
         let look = "look at the server for the sampler";
         client.batch_execute(STATEMENT_MAX).map_err(Error::sql(look))?;
         let abilities = abilities(&mut client).map_err(Error::sql(look))?;
-        let pid = first(&mut client, "SELECT pg_backend_pid()").map_err(Error::sql(look))?;
+        let pid = first_value(&mut client, "SELECT pg_backend_pid()").map_err(Error::sql(look))?;
         Ok(Self {
             client,
             pid: pid.and_then(|pid| pid.parse().ok()),
@@ -116,7 +120,7 @@ impl Abilities {
 }
 
 fn abilities(client: &mut Client) -> Result<Abilities, ::postgres::Error> {
-    let mut ask = |query: &str| first(client, query).map(Option::unwrap_or_default);
+    let mut ask = |query: &str| first_value(client, query).map(Option::unwrap_or_default);
     Ok(Abilities {
         version_num: ask("SHOW server_version_num")?.parse().unwrap_or(0),
         is_standby: ask("SELECT pg_is_in_recovery()")? == "t",
@@ -226,12 +230,4 @@ fn values(client: &mut Client, query: &str) -> Result<Vec<Value>, ::postgres::Er
             _ => None,
         })
         .collect())
-}
-
-fn first(client: &mut Client, query: &str) -> Result<Option<String>, ::postgres::Error> {
-    let rows = client.simple_query(query)?;
-    Ok(rows.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    }))
 }

@@ -319,10 +319,15 @@ enum Allowed {
     Processors(f64),
 }
 
+/// The control groups of a run's server.
+fn groups(client: &mut Client) -> Hierarchies {
+    let row = client.query_one("SELECT pg_backend_pid()", &[]).unwrap();
+    Hierarchies::of(row.get::<_, i32>(0).try_into().unwrap())
+}
+
 /// Somebody else in the server's control group, who writes as fast as its limit lets him: requests of all queue up.
 fn writer(turn: &Turn, client: &mut Client) -> Ending {
-    let row = client.query_one("SELECT pg_backend_pid()", &[]).unwrap();
-    let groups = Hierarchies::of(row.get::<_, i32>(0).try_into().unwrap());
+    let groups = groups(client);
     let Some(GroupDir::V1(group) | GroupDir::V2(group)) = groups.own(Controller::Io) else { panic!("{groups:?}") };
     let file = tempfile::NamedTempFile::new_in(turn.place.path()).unwrap().into_temp_path().keep().unwrap();
     let script = "echo $$ > \"$0/cgroup.procs\" && exec dd if=/dev/zero of=\"$1\" bs=4096 count=4096 oflag=direct";
@@ -333,10 +338,9 @@ fn writer(turn: &Turn, client: &mut Client) -> Ending {
 
 /// Makes the disk or the processors of a run's server slower, or fast again, by the control group of its class.
 fn allow(client: &mut Client, what: Allowed) {
-    let row = client.query_one("SELECT pg_backend_pid(), current_setting('data_directory')", &[]).unwrap();
-    let (pid, data): (i32, String) = (row.get(0), row.get(1));
-    let disk = Disk::below(Path::new(&data)).unwrap();
-    let groups = Hierarchies::of(pid.try_into().unwrap());
+    let row = client.query_one("SELECT current_setting('data_directory')", &[]).unwrap();
+    let disk = Disk::below(Path::new(row.get::<_, &str>(0))).unwrap();
+    let groups = groups(client);
     let (controller, v1, v2) = match what {
         Allowed::Requests(count) => {
             let v1 = ("blkio.throttle.write_iops_device", format!("{disk} {count}"));

@@ -162,8 +162,7 @@ fn latency(measured: &Measured, colour: &str, bands: &[Band]) -> Html {
     lines(&Lines { caption, end_s: end_s(measured), is_log: true, lines: series, bands: bands.to_vec() })
 }
 
-/// Active sessions by what they wait for, against the processors.
-/// `cores` are those that the server may use, if that is known.
+/// Active sessions by what they wait for, against the processors that the server may use, if they are known.
 fn sessions(measured: &Measured, cores: Option<f64>, bands: &[Band]) -> Html {
     let class_of = |column: &str| {
         let name = column.strip_prefix(metrics::WAIT)?;
@@ -183,33 +182,29 @@ fn sessions(measured: &Measured, cores: Option<f64>, bands: &[Band]) -> Html {
                        of processors."
             .to_owned();
     // A class has no value at moments at which it counted nobody.
-    let values = |column: &str| -> Option<Vec<f64>> {
-        let values = measured.samples.columns.get(column)?;
-        Some(values.iter().map(|value| value.unwrap_or(0.0)).collect())
-    };
+    let filled = |values: &[Option<f64>]| values.iter().map(|value| value.unwrap_or(0.0)).collect();
     let caption = ("Active sessions by what they wait for", "sessions", description);
-    stacked(measured, &known, values, caption, limit, bands)
+    stacked(measured, &known, filled, caption, limit, bands)
 }
 
 fn processors(measured: &Measured, cores: u32, bands: &[Band]) -> Html {
     let limit = (cores > 0).then(|| (f64::from(cores), format!("{cores} cores")));
     let description = "Processors in use over time, stacked by who has them.".to_owned();
     // Large trees of processes are looked at less often.
-    let values = |column: &str| -> Option<Vec<f64>> {
-        let values = measured.samples.columns.get(column)?;
+    let held = |values: &[Option<f64>]| {
         let held = values.iter().scan(0.0, |last, value| {
             *last = value.unwrap_or(*last);
             Some(*last)
         });
-        Some(held.collect())
+        held.collect()
     };
-    stacked(measured, &PROCESSES, values, ("Processors by who has them", "processors", description), limit, bands)
+    stacked(measured, &PROCESSES, held, ("Processors by who has them", "processors", description), limit, bands)
 }
 
 fn stacked(
     measured: &Measured,
     columns: &[(&str, &'static str)],
-    values: impl Fn(&str) -> Option<Vec<f64>>,
+    fill: impl Fn(&[Option<f64>]) -> Vec<f64>,
     (title, unit, description): (&str, &str, String),
     limit: Option<(f64, String)>,
     bands: &[Band],
@@ -217,7 +212,8 @@ fn stacked(
     let samples = &measured.samples;
     let (mut layers, mut keys) = (Vec::new(), Vec::new());
     for (column, class) in columns {
-        let Some(values) = values(column) else { continue };
+        let Some(values) = samples.columns.get(*column) else { continue };
+        let values = fill(values);
         if values.iter().any(|value| *value > 0.0) {
             keys.push(Key { name: metrics::describe(column).title, class: format!("area {class}") });
             layers.push(Layer { class, values });
