@@ -12,6 +12,19 @@ pub fn cores() -> u32 {
     thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }
 
+/// Processors of the machine, whatever part of them this process may use: those that `/proc/stat` sums up.
+pub fn machine_cores() -> u32 {
+    count_processors(&fs::read_to_string("/proc/stat").unwrap_or_default()).max(1)
+}
+
+/// Lines `cpu0 …`, `cpu1 …`.
+fn count_processors(stat: &str) -> u32 {
+    let is_one = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    u32::try_from(stat.lines().filter(is_one).count()).unwrap_or(u32::MAX)
+}
+
 /// User and system time in clock ticks: a process's own, and that of its children that have ended.
 #[derive(Debug, PartialEq)]
 struct Ticks {
@@ -120,6 +133,12 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn processors_of_the_machine() {
+        assert_eq!(count_processors("cpu  1 2\ncpu0 1 1\ncpu1 1 1\nintr 1\ncpufreq 3\n"), 2);
+        assert!(machine_cores() >= cores());
+    }
 
     #[test]
     fn stat_survives_any_command_name() {

@@ -216,7 +216,7 @@ fn circumstances(server: Option<&Server>) -> stall::Circumstances {
         Limit::Iops(iops) => Some(f64::from(iops.per_second())),
         _ => None,
     });
-    stall::Circumstances { iops_max, cores: f64::from(proc::cores()) }
+    stall::Circumstances { iops_max, cores: f64::from(proc::machine_cores()) }
 }
 
 /// Reads relations into shared buffers; those that can't be are read as queries find them.

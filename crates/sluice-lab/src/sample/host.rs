@@ -49,7 +49,7 @@ impl Host {
             missing.push("pressure: this kernel has no /proc/pressure (CONFIG_PSI)".to_owned());
         }
         Self {
-            cores: processors(&read("/proc/stat")),
+            cores: f64::from(proc::machine_cores()),
             postmaster: subject.postmaster,
             pool: subject.pool,
             backend: backend.filter(|_| subject.postmaster.is_some()),
@@ -173,14 +173,6 @@ const CPU_COLUMNS: [(&str, &[usize]); 5] = [
     (metrics::CPU_STEAL, &[7]),
 ];
 
-/// Those of the machine, whatever part of them this process may use: that is what the first line sums up.
-fn processors(stat: &str) -> f64 {
-    let is_one = |line: &&str| {
-        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-    };
-    stat.lines().filter(is_one).count().max(1) as f64
-}
-
 fn cpu_counters(stat: &str) -> Vec<Value> {
     let Some(line) = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")) else { return Vec::new() };
     let fields: Vec<f64> = line.split_ascii_whitespace().filter_map(|field| field.parse().ok()).collect();
@@ -222,7 +214,6 @@ mod tests {
         assert_eq!(of(metrics::CPU_SYSTEM), Some(25.0));
         assert_eq!((of(metrics::CPU_IDLE), of(metrics::CPU_STEAL)), (Some(300.0), Some(40.0)));
         assert!(cpu_counters("").is_empty());
-        assert_eq!(processors("cpu  1 2\ncpu0 1 1\ncpu1 1 1\nintr 1\ncpufreq 3\n"), 2.0);
     }
 
     #[test]
