@@ -7,13 +7,16 @@
 #define SLUICE_COMPAT_H
 
 #include "funcapi.h"
+#include "lib/ilist.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 140000
@@ -73,6 +76,97 @@ typedef void (*shmem_request_hook_type) (void);
 #define MarkGUCPrefixReserved(prefix)	EmitWarningsOnPlaceholders(prefix)
 #endif
 
+/*
+ * All settings that are not as they were built, as a list.
+ *
+ * From 16 on they form a ring with the head of guc.c's own list, which can't be
+ * asked for: it is found once, as that part of the ring that is no setting.
+ * get_guc_variables() sorts all by name, which takes longer than many a query.
+ */
+static inline List *
+sluice_changed_settings(void)
+{
+	List	   *changed = NIL;
+#if PG_VERSION_NUM >= 160000
+	static dlist_head *head = NULL;
+	dlist_iter	iter;
+
+	if (head == NULL)
+	{
+		int			count;
+		struct config_generic **all = get_guc_variables(&count);
+		dlist_node *first = NULL;
+		dlist_node *node;
+
+		for (int i = 0; first == NULL && i < count; i++)
+		{
+			if (all[i]->source != PGC_S_DEFAULT)
+				first = &all[i]->nondef_link;
+		}
+		for (node = first; node != NULL && head == NULL; node = node->next)
+		{
+			bool		is_setting = false;
+
+			for (int i = 0; !is_setting && i < count; i++)
+				is_setting = node == &all[i]->nondef_link;
+			if (!is_setting)
+				head = (dlist_head *) node;
+		}
+		pfree(all);
+	}
+	dlist_foreach(iter, head)
+		changed = lappend(changed, dlist_container(struct config_generic, nondef_link, iter.cur));
+#else
+	struct config_generic **all = get_guc_variables();
+	int			count = GetNumConfigOptions();
+
+	for (int i = 0; i < count; i++)
+	{
+		if (all[i]->source != PGC_S_DEFAULT)
+			changed = lappend(changed, all[i]);
+	}
+#endif
+	return changed;
+}
+
+/* A setting by its name, or NULL. */
+static inline struct config_generic *
+sluice_find_setting(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, true, 0);
+#else
+	struct config_generic **all = get_guc_variables();
+
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+	{
+		if (pg_strcasecmp(all[i]->name, name) == 0)
+			return all[i];
+	}
+	return NULL;
+#endif
+}
+
+/* Whether any action of a MERGE has a target list of which that is so. */
+static inline bool
+sluice_any_merge_action(const ModifyTable *modify, bool (*is_so) (const List *target_list))
+{
+#if PG_VERSION_NUM >= 150000
+	ListCell   *table;
+	ListCell   *action;
+
+	foreach(table, modify->mergeActionLists)
+	{
+		foreach(action, (List *) lfirst(table))
+		{
+			if (is_so(lfirst_node(MergeAction, action)->targetList))
+				return true;
+		}
+	}
+#endif
+	return false;
+}
+
 /* Whether a lock that is held keeps any of those who wait for it from it. */
 static inline bool
 sluice_conflicts(const PROCLOCK *held)
@@ -90,7 +184,7 @@ sluice_conflicts(const PROCLOCK *held)
 }
 
 /*
- * Whether anybody waits for a lock that this process holds.
+ * Whether this process has any lock, held or waited for, of which that is so.
  *
  * Each list of our locks may be looked at under its partition's lock; whether
  * it is empty may be asked without, since only we add to it, but for a
@@ -98,7 +192,7 @@ sluice_conflicts(const PROCLOCK *held)
  * to wait for it: the next look sees that one.
  */
 static inline bool
-sluice_holds_up_others(void)
+sluice_any_lock(bool (*is_so) (const PROCLOCK *))
 {
 	for (int i = 0; i < NUM_LOCK_PARTITIONS; i++)
 	{
@@ -111,11 +205,7 @@ sluice_holds_up_others(void)
 			continue;
 		LWLockAcquire(LockHashPartitionLockByIndex(i), LW_SHARED);
 		dlist_foreach(iter, mine)
-		{
-			PROCLOCK   *held = dlist_container(PROCLOCK, procLink, iter.cur);
-
-			found |= sluice_conflicts(held);
-		}
+			found |= is_so(dlist_container(PROCLOCK, procLink, iter.cur));
 #else
 		SHM_QUEUE  *mine = &MyProc->myProcLocks[i];
 		PROCLOCK   *held;
@@ -126,7 +216,7 @@ sluice_holds_up_others(void)
 		held = (PROCLOCK *) SHMQueueNext(mine, mine, offsetof(PROCLOCK, procLink));
 		while (held)
 		{
-			found |= sluice_conflicts(held);
+			found |= is_so(held);
 			held = (PROCLOCK *) SHMQueueNext(mine, &held->procLink,
 											 offsetof(PROCLOCK, procLink));
 		}
@@ -136,6 +226,13 @@ sluice_holds_up_others(void)
 			return true;
 	}
 	return false;
+}
+
+/* Whether anybody waits for a lock that this process holds. */
+static inline bool
+sluice_holds_up_others(void)
+{
+	return sluice_any_lock(sluice_conflicts);
 }
 
 /* A set-returning function that puts all its rows into a tuplestore. */

@@ -9,12 +9,17 @@
  * shared.c makes their shared memory.  hooks.c says when a session has to pass
  * which.  settings.c reads what they are limited
  * to, keeper.c puts that into force and finds the limit where it is "auto",
- * views.c shows it all.  client_address.c is no part of the gate: it lets a pool
- * say whom it works for.
+ * views.c shows it all.
+ *
+ * What serves a pool is no part of the gate: client_address.c lets it say whom it
+ * works for, session.c tells it what a session holds, catalog.c when the
+ * catalog has changed, and start.c lets it say what a session started with.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
 
+#include "access/xact.h"
+#include "nodes/plannodes.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
@@ -47,6 +52,9 @@ typedef enum GateClass
 
 /* Waits from under 2^1 us, 2^2 us, ... ; the last one has all that are longer. */
 #define WAIT_BUCKETS	28
+
+/* Counts of the catalog's changes; databases share them by a hash. */
+#define CATALOG_COUNTS	64
 
 typedef enum GateKind
 {
@@ -123,6 +131,7 @@ typedef struct SluiceShared
 	int			seats;
 	char		secret[SECRET_MAX];
 	int			secret_length;	/* 0: there is none */
+	pg_atomic_uint64 catalog[CATALOG_COUNTS];	/* changes of the catalog */
 	Gate		gates[GATES];
 	Seat		seat[FLEXIBLE_ARRAY_MEMBER];
 } SluiceShared;
@@ -221,6 +230,31 @@ extern bool sluice_is_exempt(const char *role, const char *database);
 
 /* client_address.c */
 extern void sluice_publish_secret(void);
+
+/* session.c */
+
+/* What is known of a utility command before it runs, for after it. */
+typedef struct UtilityNote
+{
+	Size		libraries;		/* of LOAD: what was loaded before, or 0 */
+	bool		forgets_sequences;	/* of DISCARD */
+} UtilityNote;
+
+extern void sluice_flag_for_report(const char *setting);
+extern void session_before_executor(const PlannedStmt *statement);
+extern void session_before_utility(const Node *command, UtilityNote *note);
+extern void session_after_utility(const UtilityNote *note);
+extern void session_at_end(XactEvent event);
+struct config_generic;
+extern const char *sluice_setting_text(struct config_generic *setting, bool at_reset);
+extern void session_define_setting(void);
+extern void session_init(void);
+
+/* catalog.c */
+extern bool catalog_before_utility(Node *command);
+extern void catalog_after_change(void);
+extern void catalog_at_end(XactEvent event);
+extern void catalog_define_setting(void);
 
 /* keeper.c */
 extern void sluice_register_keeper(void);

@@ -25,6 +25,8 @@
  *
  * Superusers wait as all others do, with some places in reserve
  * ("sluice.superuser_reserved").
+ *
+ * The same hooks show to session.c and catalog.c what a pool is to be told.
  */
 #include "postgres.h"
 
@@ -105,6 +107,7 @@ static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
 	gate_note_progress();
+	session_before_executor(query->plannedstmt);
 	if (is_outside() && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		enter(class_of(query));
 	previous_ExecutorStart(query, eflags);
@@ -188,9 +191,13 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 {
 	Node	   *command = plan->utilityStmt;
 	NodeTag		tag = nodeTag(command);
+	UtilityNote note;
+	bool		changes_catalog;
 
 	gate_note_progress();
 	before_utility(command);
+	session_before_utility(command, &note);
+	changes_catalog = catalog_before_utility(command);
 	if (tag == T_TransactionStmt)
 	{
 		/* The tree may be gone afterwards. */
@@ -208,11 +215,16 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	else
 		run_quietly(plan, text, read_only_tree, context, params,
 					environment, dest, completion);
+	session_after_utility(&note);
+	if (changes_catalog)
+		catalog_after_change();
 }
 
 static void
 at_end_of_transaction(XactEvent event, void *arg)
 {
+	session_at_end(event);
+	catalog_at_end(event);
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
@@ -276,5 +288,6 @@ _PG_init(void)
 	ProcessUtility_hook = sluice_ProcessUtility;
 	previous_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = sluice_ExecutorStart;
+	session_init();
 	RegisterXactCallback(at_end_of_transaction, NULL);
 }

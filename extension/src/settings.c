@@ -262,5 +262,7 @@ sluice_define_settings(void)
 							   "Empty: no pool is believed.",
 							   &sluice_pool_secret_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
 							   NULL, NULL, NULL);
+	session_define_setting();
+	catalog_define_setting();
 	MarkGUCPrefixReserved("sluice");
 }

@@ -5,11 +5,15 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod catalog;
 mod crashes;
 mod deadlocks;
 mod limits;
 mod regression;
 mod server;
+mod session;
+mod session_random;
+mod start;
 mod surface;
 mod turns;
 mod waits;

@@ -1,0 +1,126 @@
+//! The count of the catalog's changes, as sessions are told of it.
+
+use sluice_testkit::{Version, raw::Script, versions};
+
+use crate::{
+    server::{Gate, run},
+    session::Session,
+};
+
+versions!(
+    others_are_told_of_changes,
+    what_changes_nothing_for_others_is_not_counted,
+    a_block_is_told_at_its_begin,
+    changes_in_several_transactions_are_counted_to_the_end,
+    a_prepared_transaction_changes_when_it_is_committed,
+);
+
+/// Whether the statements are counted: another session is told with its next transaction.
+fn is_counted(gate: &Gate, session: &mut Session, sql: &str) -> bool {
+    let mut other = Session::new(gate);
+    session.run("SELECT 1");
+    let (mine, before) = (session.catalog, other.catalog);
+    let said = session.run(sql);
+    assert!(!said.contains("E("), "{sql}: {said}");
+    other.run("SELECT 1");
+    assert_eq!(session.catalog > mine, other.catalog > before, "{sql}");
+    // Who has changed it is told with that transaction.
+    assert!(session.catalog <= other.catalog, "{sql}");
+    other.catalog > before
+}
+
+fn others_are_told_of_changes(version: Version) {
+    let gate = Gate::new(version, &[]);
+    run(&mut gate.session(), "CREATE TABLE t (a int); CREATE SEQUENCE s");
+    let mut session = Session::new(&gate);
+    for sql in [
+        "CREATE TABLE u (a int)",
+        "ALTER TABLE u ADD COLUMN b text",
+        "CREATE INDEX ON u (a)",
+        "CREATE INDEX CONCURRENTLY ON u (b)",
+        "DROP TABLE u",
+        "SELECT 1 AS a INTO u",
+        "CREATE TABLE v AS SELECT 1 AS a",
+        "EXPLAIN (ANALYZE, COSTS OFF) CREATE TABLE w AS SELECT 1 AS a",
+        "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "CREATE TYPE e AS ENUM ('a')",
+        "ALTER TYPE e ADD VALUE 'b'",
+        "GRANT SELECT ON t TO PUBLIC",
+        "COMMENT ON TABLE t IS 'one'",
+        "BEGIN; DROP TABLE u; COMMIT",
+        "DO 'BEGIN DROP TABLE v; END'",
+        "ALTER SEQUENCE s INCREMENT 2",
+        "BEGIN; CREATE TEMP TABLE x (a int); CREATE TABLE y (a int); COMMIT",
+        "CREATE TEMP TABLE child () INHERITS (t)",
+        "DROP TABLE x, y",
+        "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    ] {
+        assert!(is_counted(&gate, &mut session, sql), "{sql}");
+    }
+    session.talk(&Script::new().unnamed("CREATE TABLE z (a int)", &[]).sync());
+    let mut other = Session::new(&gate);
+    assert_eq!(session.catalog, other.catalog);
+    session.talk(&Script::new().unnamed("DROP TABLE z", &[]).sync());
+    other.talk(&Script::new().unnamed("SELECT 1", &[]).sync());
+    assert_eq!(session.catalog, other.catalog);
+}
+
+fn what_changes_nothing_for_others_is_not_counted(version: Version) {
+    let gate = Gate::new(version, &[]);
+    run(&mut gate.session(), "CREATE TABLE t (a int); CREATE SEQUENCE s");
+    let mut session = Session::new(&gate);
+    for sql in [
+        "INSERT INTO t VALUES (1)",
+        "TRUNCATE t",
+        "SELECT nextval('s')",
+        "BEGIN; DROP TABLE t; ROLLBACK",
+        "VACUUM t",
+        "ANALYZE t",
+        "SET app.a = '1'",
+        "LISTEN a",
+        "PREPARE p AS SELECT 1",
+        "EXPLAIN CREATE TABLE u AS SELECT 1",
+        "DISCARD ALL",
+        "CREATE TEMP TABLE x (a serial PRIMARY KEY, b text)",
+        "CREATE INDEX ON x (b)",
+        "ALTER TABLE x ADD COLUMN c int",
+        "SELECT 1 AS a INTO TEMP y",
+        "CREATE TEMP VIEW v AS SELECT 1",
+        "CREATE TEMP SEQUENCE s2; ALTER SEQUENCE s2 INCREMENT 2",
+        "DROP VIEW v; DROP TABLE x, y",
+        "BEGIN; CREATE TEMP TABLE x (a int) ON COMMIT DROP; INSERT INTO x VALUES (1); COMMIT",
+        "DISCARD TEMP",
+    ] {
+        assert!(!is_counted(&gate, &mut session, sql), "{sql}");
+    }
+}
+
+fn a_block_is_told_at_its_begin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let (mut session, mut other) = (Session::new(&gate), Session::new(&gate));
+    session.run("CREATE TABLE t (a int)");
+    other.run("BEGIN");
+    assert_eq!(session.catalog, other.catalog);
+    session.run("DROP TABLE t");
+    other.run("SELECT 1");
+    assert!(other.catalog < session.catalog, "it is told at the ends of transactions");
+    other.run("COMMIT");
+    assert_eq!(session.catalog, other.catalog);
+}
+
+fn changes_in_several_transactions_are_counted_to_the_end(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    let before = session.catalog;
+    session.run("DO $$ BEGIN CREATE TABLE t (a int); COMMIT; CREATE TABLE u (a int); COMMIT; PERFORM 1/0; END $$");
+    let other = Session::new(&gate);
+    assert!(other.catalog > before + 2, "{} {before}", other.catalog);
+    assert_eq!(session.catalog, other.catalog);
+}
+
+fn a_prepared_transaction_changes_when_it_is_committed(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    assert!(!is_counted(&gate, &mut session, "BEGIN; CREATE TABLE t (a int); PREPARE TRANSACTION 'one'"));
+    assert!(is_counted(&gate, &mut session, "COMMIT PREPARED 'one'"));
+}

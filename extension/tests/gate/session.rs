@@ -1,0 +1,718 @@
+//! What the server tells its client of the session: what it holds, and that the catalog has changed.
+
+use sluice_testkit::{
+    Version,
+    raw::{Message, Raw, Script, transcript},
+    versions,
+};
+use sluice_wire::message::{backend, read_parameter_status};
+
+use crate::server::{Gate, run};
+
+versions!(
+    a_new_session_holds_nothing,
+    settings_are_told_with_their_values,
+    values_come_back_by_set_config,
+    settings_follow_their_transaction,
+    every_way_to_set_is_seen,
+    functions_by_other_names_are_seen,
+    roles_are_settings,
+    temporary_objects_pin,
+    what_goes_at_commit_does_not_pin,
+    locks_pin,
+    listening_pins,
+    cursors_pin,
+    prepared_statements_pin,
+    sequences_pin,
+    identity_columns_are_sequences,
+    seeds_and_libraries_pin,
+    discard_all_lets_go,
+    procedures_may_commit,
+    strings_of_several_statements,
+    errors_are_told_as_well,
+    prepared_transactions_leave_settings,
+    other_processes_are_left_alone,
+);
+
+/// A session, and what its server has told of it.
+pub(crate) struct Session {
+    pub(crate) raw: Raw,
+    /// The last report, with names and values in plain text.
+    pub(crate) held: String,
+    /// The same, as it came.
+    pub(crate) report: String,
+    pub(crate) catalog: u64,
+    /// How many reports have come, of both.
+    pub(crate) reports: usize,
+}
+
+impl Session {
+    pub(crate) fn new(gate: &Gate) -> Self {
+        Self::of(gate, "app")
+    }
+
+    pub(crate) fn of(gate: &Gate, user: &str) -> Self {
+        let raw = gate.server.raw().login(user, &gate.database.name);
+        let report = raw.parameter("sluice.session").to_owned();
+        let catalog = raw.parameter("sluice.catalog").parse().unwrap();
+        Self { held: plain(&report), report, catalog, raw, reports: 0 }
+    }
+
+    /// Sends a script; all that comes up to one ReadyForQuery.
+    pub(crate) fn talk(&mut self, script: &Script) -> Vec<Message> {
+        self.raw.send(script);
+        let messages = self.raw.until_ready(1);
+        for message in messages.iter().filter(|message| message.tag == backend::PARAMETER_STATUS) {
+            match read_parameter_status(&message.body).unwrap() {
+                ("sluice.session", value) => (self.report, self.held) = (value.to_owned(), plain(value)),
+                ("sluice.catalog", value) => self.catalog = value.parse().unwrap(),
+                _ => continue,
+            }
+            self.reports += 1;
+        }
+        messages
+    }
+
+    /// Runs statements, whatever comes of them.
+    pub(crate) fn run(&mut self, sql: &str) -> String {
+        transcript(&self.talk(&Script::new().query(sql)))
+    }
+
+    /// Runs statements, after which the session holds this.
+    #[track_caller]
+    pub(crate) fn holds(&mut self, sql: &str, held: &str) {
+        let said = self.run(sql);
+        assert!(!said.contains("E("), "{sql}: {said}");
+        assert_eq!(self.held, held, "{sql}");
+    }
+
+    /// Runs statements of which one must fail, after which the session holds this.
+    #[track_caller]
+    fn holds_after_error(&mut self, sql: &str, held: &str) {
+        let said = self.run(sql);
+        assert!(said.contains("E("), "{sql}: {said}");
+        assert_eq!(self.held, held, "{sql}");
+    }
+
+    /// The first value of a query.
+    pub(crate) fn value(&mut self, sql: &str) -> String {
+        let messages = self.talk(&Script::new().query(sql));
+        let row = messages.iter().find(|message| message.tag == backend::DATA_ROW);
+        let row = row.unwrap_or_else(|| panic!("{sql}: {}", transcript(&messages)));
+        String::from_utf8(row.values()[0].clone().unwrap_or_default()).unwrap()
+    }
+}
+
+/// A report with its names and values in plain text: `pins=temp set=app.tenant:7`.
+fn plain(report: &str) -> String {
+    let mut fields = report.split(' ').filter(|field| !field.is_empty());
+    let plain: Vec<String> = fields
+        .by_ref()
+        .map(|field| match field.strip_prefix("set=") {
+            Some(set) => format!("set={}", set.split(',').map(setting).collect::<Vec<_>>().join(",")),
+            None => field.to_owned(),
+        })
+        .collect();
+    plain.join(" ")
+}
+
+fn setting(setting: &str) -> String {
+    let (name, value) = setting.split_once(':').unwrap();
+    format!("{}:{}", unhex(name), unhex(value))
+}
+
+fn unhex(hex: &str) -> String {
+    let digit = |digit: u8| char::from(digit).to_digit(16).unwrap() as u8;
+    let bytes = hex.as_bytes().chunks(2).map(|pair| digit(pair[0]) * 16 + digit(pair[1])).collect();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The settings of a report, as they come.
+fn settings_of(held: &str) -> Vec<(String, String)> {
+    let set = held.split(' ').find_map(|field| field.strip_prefix("set="));
+    let settings = set.into_iter().flat_map(|set| set.split(','));
+    settings.map(|setting| setting.split_once(':').unwrap()).map(|(n, v)| (unhex(n), unhex(v))).collect()
+}
+
+fn a_new_session_holds_nothing(version: Version) {
+    let gate = Gate::new(version, &[]);
+    gate.server.execute(&format!("ALTER DATABASE {} SET work_mem = '5MB'", gate.database.name));
+    let mut session = Session::new(&gate);
+    assert_eq!(session.report, "");
+    run(&mut gate.session(), "CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    session.run("BEGIN");
+    session.run("COMMIT");
+    let catalog = session.catalog;
+    session.reports = 0;
+    for sql in [
+        "SELECT 1",
+        "SELECT count(*) FROM pg_class",
+        "INSERT INTO t VALUES (2)",
+        "BEGIN",
+        "SELECT * FROM t",
+        "UPDATE t SET a = a + 10",
+        "SAVEPOINT s",
+        "DELETE FROM t",
+        "ROLLBACK TO s",
+        "COMMIT",
+        "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY",
+        "SET TRANSACTION READ WRITE",
+        "ROLLBACK",
+        "BEGIN; SET LOCAL work_mem = '6MB'; SELECT 1; COMMIT",
+        "SELECT 1/0",
+        "SELEC",
+        "COPY t TO STDOUT",
+        "SHOW work_mem",
+        "DECLARE c CURSOR WITH HOLD FOR SELEC",
+        "SELECT pg_advisory_xact_lock(1)",
+        "VACUUM t",
+        "ANALYZE t",
+        "NOTIFY c",
+        "SET LOCAL work_mem = '6MB'",
+        "SELECT set_config('work_mem', '7MB', true)",
+        "SELECT set_config('app.tenant', '7', true)",
+        "BEGIN; DECLARE c CURSOR FOR SELECT 1; FETCH c; COMMIT",
+        "DO $$ BEGIN PERFORM 1; EXCEPTION WHEN OTHERS THEN NULL; END $$",
+        "EXPLAIN ANALYZE SELECT * FROM t",
+    ] {
+        session.run(sql);
+        assert_eq!(session.reports, 0, "{sql}: {} {}", session.report, session.catalog);
+    }
+    session.talk(&Script::new().parse("named", "SELECT 1").bind("named", &[]).execute().sync());
+    assert_eq!((session.report.as_str(), session.catalog), ("", catalog));
+    assert_eq!(session.reports, 0);
+}
+
+fn settings_are_told_with_their_values(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("SET app.tenant = '7'", "set=app.tenant:7");
+    assert_eq!(session.report, "set=6170702e74656e616e74:37");
+    session.holds("SET work_mem = '5MB'", "set=app.tenant:7,work_mem:5120");
+    session.holds("SET app.tenant = ''", "set=app.tenant:,work_mem:5120");
+    session.holds("RESET work_mem", "set=app.tenant:");
+    session.holds("RESET app.tenant", "");
+    session.holds("SET search_path = \"$user\", public, \"a,b\"", "set=search_path:\"$user\", public, \"a,b\"");
+    session.holds("RESET ALL", "");
+    session.holds("SET TIME ZONE 'Europe/Berlin'", "set=TimeZone:Europe/Berlin");
+    session.holds(
+        "SET DateStyle = 'German'; SET enable_seqscan = false",
+        "set=DateStyle:German, DMY,TimeZone:Europe/Berlin,enable_seqscan:off",
+    );
+    session.holds("RESET ALL", "");
+    session.holds(
+        "SET random_page_cost = 1.1; SET statement_timeout = '1min'",
+        "set=random_page_cost:1.1,statement_timeout:60000",
+    );
+    session.holds("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ; RESET random_page_cost; RESET statement_timeout", "set=default_transaction_isolation:repeatable read");
+    session.holds(
+        "SET app.name = 'Zoë, \"the\" one: =x'; RESET default_transaction_isolation",
+        "set=app.name:Zoë, \"the\" one: =x",
+    );
+    // What is too large to tell.
+    session.holds("SELECT set_config('app.name', repeat('x', 1100000), false)", "pins=load");
+    session.holds("RESET app.name", "");
+    // One that is as it was is set, nevertheless.
+    session.holds("RESET ALL; SET work_mem = '4MB'", "set=work_mem:4096");
+}
+
+fn values_come_back_by_set_config(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::of(&gate, "postgres");
+    for (name, value) in [
+        ("app.tenant", "it's \\ one"),
+        ("search_path", "\"$user\", \"a b\", c"),
+        ("TimeZone", "INTERVAL '-08:00' HOUR TO MINUTE"),
+        ("TimeZone", "5.5"),
+        ("TimeZone", "<+03>-3"),
+        ("DateStyle", "SQL, DMY"),
+        ("IntervalStyle", "iso_8601"),
+        ("client_encoding", "LATIN1"),
+        ("bytea_output", "escape"),
+        ("random_page_cost", "0.1"),
+        ("cursor_tuple_fraction", "1e-7"),
+        ("work_mem", "77kB"),
+        ("statement_timeout", "1.5min"),
+        ("vacuum_cost_delay", "1.7"),
+        ("enable_sort", "false"),
+        ("synchronous_commit", "remote_apply"),
+        ("default_transaction_isolation", "serializable"),
+        ("temp_tablespaces", "pg_default"),
+        ("xmlbinary", "hex"),
+        ("log_min_duration_statement", "-1"),
+        ("session_replication_role", "replica"),
+        ("local_preload_libraries", "'a b', c"),
+    ] {
+        session.holds("RESET ALL", "");
+        let said = session.run(&format!(
+            "SET {name} = {}",
+            match value {
+                _ if name == "search_path" || name == "local_preload_libraries" => value.to_owned(),
+                _ if name == "TimeZone" && value.starts_with('I') => format!("'{}'", value.replace('\'', "''")),
+                _ => format!("'{}'", value.replace('\'', "''")),
+            }
+        ));
+        if said.contains("E(") && name == "TimeZone" {
+            continue;
+        }
+        assert!(!said.contains("E("), "{name}: {said}");
+        let (report, shown) = (session.report.clone(), session.value(&format!("SHOW {name}")));
+        let settings = settings_of(&report);
+        assert_eq!(settings.len(), 1, "{name}: {}", session.held);
+        session.holds("RESET ALL", "");
+        let (name, value) = &settings[0];
+        session.run(&format!("SELECT set_config('{name}', '{}', false)", value.replace('\'', "''")));
+        assert_eq!(session.report, report, "{name}");
+        assert_eq!(session.value(&format!("SHOW {name}")), shown, "{name}");
+    }
+}
+
+fn settings_follow_their_transaction(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("BEGIN", "");
+    session.holds("SET app.a = '1'", "");
+    session.holds("COMMIT", "set=app.a:1");
+    session.holds("BEGIN", "set=app.a:1");
+    session.holds("SET app.a = '2'", "set=app.a:1");
+    session.holds("ROLLBACK", "set=app.a:1");
+    session.holds(
+        "BEGIN; SET app.b = '1'; SAVEPOINT s; SET app.b = '2'; SET app.c = '3'; ROLLBACK TO s; COMMIT",
+        "set=app.a:1,app.b:1",
+    );
+    session.holds("BEGIN; SAVEPOINT s; SET app.b = '2'; RELEASE s; COMMIT", "set=app.a:1,app.b:2");
+    session.holds("BEGIN; SET app.b = '4'; SET LOCAL app.b = '5'; COMMIT", "set=app.a:1,app.b:4");
+    session.holds("BEGIN; RESET app.b; ROLLBACK", "set=app.a:1,app.b:4");
+    session.holds("BEGIN; RESET app.b; COMMIT", "set=app.a:1");
+    session.holds("BEGIN; DISCARD PLANS; RESET ALL; COMMIT", "");
+    session.holds("BEGIN; SET app.a = '3'; COMMIT AND CHAIN", "set=app.a:3");
+    session.holds("SET app.a = '4'; ROLLBACK AND CHAIN", "set=app.a:3");
+    session.holds("RESET app.a", "set=app.a:3");
+    session.holds("COMMIT", "");
+    // Reported in a transaction that sets it, too.
+    session.holds("BEGIN; SET app.a = '5'; COMMIT; BEGIN; SET app.b = '6'", "set=app.a:5,app.b:6");
+    session.holds("ROLLBACK", "set=app.a:5");
+}
+
+fn every_way_to_set_is_seen(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.run("CREATE FUNCTION set_it(text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SET app.f = %L', $1); END $$");
+    session.run("CREATE FUNCTION set_it_inside(text) RETURNS void LANGUAGE plpgsql SET work_mem = '8MB' AS $$ BEGIN PERFORM set_config('app.g', $1, false); END $$");
+    session.run("CREATE FUNCTION set_its_own() RETURNS void LANGUAGE plpgsql SET work_mem = '8MB' AS $$ BEGIN SET work_mem = '9MB'; END $$");
+    session.run(
+        "CREATE FUNCTION set_by_sql(text) RETURNS text LANGUAGE sql AS $$ SELECT set_config('app.h', $1, false) $$",
+    );
+    session.run("CREATE FUNCTION assigns() RETURNS void LANGUAGE plpgsql AS $$ DECLARE x text; BEGIN x := set_config('app.i', '1', false); END $$");
+    session.run("CREATE TABLE t (a text)");
+    session.run("CREATE FUNCTION tr() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('app.t', NEW.a, false); RETURN NEW; END $$");
+    session.run("CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION tr()");
+    session.holds("SELECT set_config('app.a', '1', false)", "set=app.a:1");
+    session.holds("SELECT set_config('app.a', '2', true)", "set=app.a:1");
+    session.holds("RESET app.a", "");
+    session.holds("UPDATE pg_settings SET setting = '6MB' WHERE name = 'work_mem'", "set=work_mem:6144");
+    session.holds("RESET ALL; SELECT set_it('1')", "set=app.f:1");
+    session.holds("RESET ALL; SELECT set_it_inside('2')", "set=app.g:2");
+    session.holds("RESET ALL; SELECT set_its_own()", "set=work_mem:9216");
+    session.holds("RESET ALL; SELECT set_by_sql(x) FROM (VALUES ('3')) v (x)", "set=app.h:3");
+    session.holds("RESET ALL; SELECT assigns(); SELECT 1", "set=app.i:1");
+    session.holds("RESET ALL; INSERT INTO t VALUES ('4')", "set=app.t:4");
+    session.holds("RESET ALL; DO $$ BEGIN SET app.d = '5'; END $$", "set=app.d:5");
+    session.holds(
+        "RESET ALL; PREPARE p AS SELECT set_config('app.p', $1, false); EXECUTE p('6'); DEALLOCATE p",
+        "set=app.p:6",
+    );
+    session.holds(
+        "RESET ALL; BEGIN; DECLARE c CURSOR FOR SELECT set_config('app.c', '7', false); FETCH c; COMMIT",
+        "set=app.c:7",
+    );
+    session.holds("RESET ALL; COPY (SELECT set_config('app.y', '8', false)) TO STDOUT", "set=app.y:8");
+    session.holds("RESET ALL; CREATE TABLE made AS SELECT set_config('app.z', '9', false)", "set=app.z:9");
+    session.holds("RESET ALL", "");
+
+    let script = Script::new().unnamed("SELECT set_config($1, $2, false)", &[Some("app.e"), Some("1")]).sync();
+    session.talk(&script);
+    assert_eq!(session.held, "set=app.e:1");
+    session.talk(&Script::new().unnamed("SET app.e = '2'", &[]).sync());
+    assert_eq!(session.held, "set=app.e:2");
+    session.talk(&Script::new().unnamed("RESET ALL", &[]).sync());
+    assert_eq!(session.held, "");
+    let set_config: u32 = session.value("SELECT 'set_config'::regproc::oid").parse().unwrap();
+    session.talk(&Script::new().call(set_config, &[b"app.q", b"1", &[0]]));
+    assert_eq!(session.held, "set=app.q:1");
+    session.talk(&Script::new().call(set_config, &[b"app.q", b"2", &[1]]));
+    assert_eq!(session.held, "set=app.q:1");
+}
+
+fn functions_by_other_names_are_seen(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut superuser = Session::of(&gate, "postgres");
+    superuser
+        .run("CREATE SEQUENCE s; CREATE FUNCTION next(regclass) RETURNS bigint LANGUAGE internal AS 'nextval_oid'");
+    superuser.run("CREATE FUNCTION lock_it(bigint) RETURNS void LANGUAGE internal AS 'pg_advisory_lock_int8'");
+    superuser.run("CREATE FUNCTION nothing() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+    superuser.holds("SELECT nothing()", "");
+    superuser.holds("SELECT next('s')", "pins=sequence");
+    superuser.holds("SELECT lock_it(1)", "pins=lock,sequence");
+    superuser.holds("DISCARD ALL", "");
+    // A function that is replaced is looked at anew.
+    superuser.run("CREATE OR REPLACE FUNCTION next(regclass) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'");
+    superuser.holds("SELECT next('s')", "");
+    // The only server that comes with a library that changes a setting by itself.
+    if version == Version::V15 {
+        superuser.run("CREATE EXTENSION pg_trgm");
+        superuser.holds("SELECT set_limit(0.5)", "set=pg_trgm.similarity_threshold:0.5");
+        superuser.holds("BEGIN; SELECT set_limit(0.75); ROLLBACK", "set=pg_trgm.similarity_threshold:0.5");
+        superuser.holds("RESET ALL", "");
+    }
+}
+
+fn roles_are_settings(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut superuser = Session::of(&gate, "postgres");
+    superuser.holds("SET ROLE app", "set=role:app");
+    superuser.holds("BEGIN; RESET ROLE; ROLLBACK", "set=role:app");
+    superuser.holds("SET ROLE NONE", "set=role:none");
+    superuser.holds("RESET ROLE", "");
+    superuser.run("SET SESSION AUTHORIZATION app");
+    assert!(superuser.held.contains("session_authorization:app"), "{}", superuser.held);
+    assert!(!superuser.held.contains("is_superuser"));
+    superuser.holds("RESET SESSION AUTHORIZATION", "");
+    superuser.holds("BEGIN; SET LOCAL ROLE app; COMMIT", "");
+}
+
+fn temporary_objects_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    gate.server.execute(&format!("GRANT TEMPORARY ON DATABASE {} TO app", gate.database.name));
+    let mut session = Session::new(&gate);
+    session.holds("CREATE TEMP TABLE t (a int)", "pins=temp");
+    session.holds("DROP TABLE t", "");
+    session.holds("CREATE TEMP TABLE t (a int); CREATE TEMP TABLE u (a int)", "pins=temp");
+    session.holds("DROP TABLE u", "pins=temp");
+    session.holds("DISCARD TEMP", "");
+    session.holds("BEGIN; CREATE TEMP TABLE t (a int); ROLLBACK", "");
+    session.holds("BEGIN; CREATE TEMP TABLE t (a int); DROP TABLE t; COMMIT", "");
+    session.holds("BEGIN", "");
+    session.holds("SELECT 1 AS a INTO TEMP t", "");
+    session.holds("COMMIT", "pins=temp");
+    session.holds("BEGIN; DROP TABLE t; ROLLBACK", "pins=temp");
+    session.holds("BEGIN; SAVEPOINT s; DROP TABLE t; ROLLBACK TO s; COMMIT", "pins=temp");
+    session.holds("DROP TABLE t", "");
+    for (create, drop) in [
+        ("CREATE TEMP VIEW v AS SELECT 1", "DROP VIEW v"),
+        ("CREATE TEMP SEQUENCE s", "DROP SEQUENCE s"),
+        ("CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "DROP FUNCTION pg_temp.f"),
+        ("CREATE TYPE pg_temp.e AS ENUM ('a')", "DROP TYPE pg_temp.e"),
+        ("CREATE TYPE pg_temp.c AS (a int)", "DROP TYPE pg_temp.c"),
+        ("CREATE DOMAIN pg_temp.d AS int", "DROP DOMAIN pg_temp.d"),
+        (
+            "CREATE OPERATOR pg_temp.=== (leftarg = int, rightarg = int, function = int4eq)",
+            "DROP OPERATOR pg_temp.=== (int, int)",
+        ),
+        ("CREATE COLLATION pg_temp.c FROM \"C\"", "DROP COLLATION pg_temp.c"),
+        ("CREATE TEXT SEARCH CONFIGURATION pg_temp.c (COPY = simple)", "DROP TEXT SEARCH CONFIGURATION pg_temp.c"),
+        ("CREATE TABLE pg_temp.t (a serial)", "DROP TABLE pg_temp.t"),
+        ("CREATE TEMP TABLE t AS SELECT 1", "DROP TABLE t"),
+        ("DO 'BEGIN CREATE TEMP TABLE t (); END'", "DO 'BEGIN DROP TABLE t; END'"),
+        ("PREPARE p AS SELECT 1; CREATE TEMP TABLE t AS EXECUTE p; DEALLOCATE p", "DROP TABLE t"),
+    ] {
+        session.holds(create, "pins=temp");
+        session.holds(drop, "");
+    }
+    // What is permanent pins nothing.
+    session.holds("CREATE TABLE kept (a int)", "");
+    session.holds_after_error("CREATE TEMP TABLE kept AS SELECT 1/0 AS a", "");
+}
+
+fn what_goes_at_commit_does_not_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.reports = 0;
+    session.holds("BEGIN; CREATE TEMP TABLE t (a serial PRIMARY KEY, b text) ON COMMIT DROP; COMMIT", "");
+    session.holds(
+        "BEGIN; CREATE TEMP TABLE t ON COMMIT DROP AS SELECT 1 AS a; CREATE TEMP VIEW v AS SELECT * FROM t; COMMIT",
+        "",
+    );
+    session.holds("CREATE TEMP TABLE t (a int) ON COMMIT DROP", "");
+    assert_eq!(session.reports, 0, "{}", session.report);
+    session
+        .holds("BEGIN; CREATE TEMP TABLE t (a int) ON COMMIT DROP; CREATE TEMP TABLE u (a int); COMMIT", "pins=temp");
+    session.holds("BEGIN; CREATE TEMP TABLE t (a int) ON COMMIT DROP; COMMIT", "pins=temp");
+    session.holds("DROP TABLE u", "");
+    session.holds("BEGIN; CREATE TEMP TABLE t (a int) ON COMMIT DROP; ROLLBACK", "");
+    session.holds("CREATE TEMP TABLE u (a int) ON COMMIT DELETE ROWS", "pins=temp");
+    session.holds("BEGIN; CREATE TEMP TABLE t (a int) ON COMMIT DROP; DROP TABLE u; COMMIT", "");
+}
+
+fn locks_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("SELECT pg_advisory_lock(1)", "pins=lock");
+    session.holds("SELECT pg_advisory_lock(1)", "pins=lock");
+    session.holds("SELECT pg_advisory_unlock(1)", "pins=lock");
+    session.holds("SELECT pg_advisory_unlock(1)", "");
+    session.holds("SELECT pg_try_advisory_lock_shared(1, 2)", "pins=lock");
+    session.holds("SELECT pg_advisory_unlock_all()", "");
+    session.holds("SELECT pg_advisory_xact_lock(1)", "");
+    session.holds("BEGIN; SELECT pg_advisory_lock(3); ROLLBACK", "pins=lock");
+    session.holds("BEGIN; SELECT pg_advisory_xact_lock(4); SELECT pg_advisory_unlock(3); COMMIT", "");
+    session.holds_after_error("SELECT 1/length(pg_advisory_lock(5)::text)", "pins=lock");
+    session.holds("SELECT pg_advisory_unlock_all()", "");
+    let mut other = Session::new(&gate);
+    other.holds("SELECT pg_advisory_lock(7)", "pins=lock");
+    session.holds("SELECT pg_try_advisory_lock(7)", "");
+}
+
+fn listening_pins(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("LISTEN a", "pins=listen");
+    session.holds("LISTEN b", "pins=listen");
+    session.holds("UNLISTEN a", "pins=listen");
+    session.holds("UNLISTEN b", "");
+    session.holds("BEGIN; LISTEN a; ROLLBACK", "");
+    session.holds("BEGIN; LISTEN a; COMMIT", "pins=listen");
+    session.holds("BEGIN; UNLISTEN *; ROLLBACK", "pins=listen");
+    session.holds("DO 'BEGIN UNLISTEN *; END'", "");
+    session.holds("BEGIN; LISTEN a; UNLISTEN a; COMMIT", "");
+}
+
+fn cursors_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "pins=cursor");
+    session.holds("FETCH c", "pins=cursor");
+    session.holds("DECLARE d CURSOR WITH HOLD FOR SELECT 1", "pins=cursor");
+    session.holds("CLOSE c", "pins=cursor");
+    session.holds("CLOSE ALL", "");
+    session.holds("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; ROLLBACK", "");
+    session.holds("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; CLOSE c; COMMIT", "");
+    session.holds("BEGIN; DECLARE c CURSOR FOR SELECT 1; COMMIT", "");
+    session.holds("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT", "pins=cursor");
+    // A cursor that the protocol closes is seen to be gone at the next transaction's end.
+    session.talk(&Script::new().close_portal("c").sync());
+    session.holds("SELECT 1", "");
+    session.holds_after_error("DECLARE c CURSOR WITH HOLD FOR SELECT 1/0", "");
+}
+
+fn prepared_statements_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.talk(&Script::new().parse("mine", "SELECT 1").sync());
+    assert_eq!(session.held, "");
+    session.holds("PREPARE p AS SELECT 1", "pins=prepare");
+    session.holds("PREPARE q AS SELECT 1", "pins=prepare");
+    session.holds("DEALLOCATE p", "pins=prepare");
+    session.holds("DEALLOCATE q", "");
+    session.holds("BEGIN; PREPARE p AS SELECT 1; ROLLBACK", "pins=prepare");
+    session.holds_after_error("PREPARE p AS SELECT 1", "pins=prepare");
+    session.holds("DEALLOCATE ALL", "");
+    session.holds_after_error("PREPARE p AS SELECT nothing", "");
+    session.holds("PREPARE p AS SELECT 1", "pins=prepare");
+    session.talk(&Script::new().close("p").sync());
+    session.holds("SELECT 1", "");
+    let long = "p".repeat(100);
+    session.run(&format!("PREPARE {long} AS SELECT 1"));
+    assert_eq!(session.held, "pins=prepare");
+    session.holds("DEALLOCATE ALL", "");
+}
+
+fn sequences_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    run(&mut gate.session(), "CREATE SEQUENCE s; CREATE TABLE t (id serial, a int)");
+    let mut session = Session::new(&gate);
+    session.holds("SELECT last_value FROM s", "");
+    session.holds("SELECT nextval('s')", "pins=sequence");
+    session.holds("DISCARD SEQUENCES", "");
+    session.holds("SELECT setval('s', 1)", "pins=sequence");
+    session.holds_after_error("BEGIN; DISCARD ALL", "pins=sequence");
+    session.holds("ROLLBACK", "pins=sequence");
+    session.holds("DISCARD SEQUENCES", "");
+    session.holds("BEGIN; INSERT INTO t (a) VALUES (1); ROLLBACK", "pins=sequence");
+    session.holds("DISCARD SEQUENCES", "");
+    session.holds("INSERT INTO t VALUES (1, 1)", "");
+    session.holds("DO $$ BEGIN PERFORM setval('s', 1, false); END $$", "pins=sequence");
+    // A cursor may still use it.
+    session
+        .holds("BEGIN; DECLARE c CURSOR FOR SELECT nextval('s'); DISCARD SEQUENCES; FETCH c; COMMIT", "pins=sequence");
+}
+
+fn identity_columns_are_sequences(version: Version) {
+    let gate = Gate::new(version, &[]);
+    run(
+        &mut gate.session(),
+        "CREATE TABLE t (id int GENERATED BY DEFAULT AS IDENTITY, a int UNIQUE); CREATE TABLE u (a int);
+         INSERT INTO u VALUES (1), (2); CREATE VIEW v AS SELECT * FROM t;
+         CREATE TABLE parts (id int GENERATED BY DEFAULT AS IDENTITY, a int) PARTITION BY LIST (a);
+         CREATE TABLE part PARTITION OF parts FOR VALUES IN (100)",
+    );
+    let mut session = Session::new(&gate);
+    for using in [
+        "INSERT INTO t (a) VALUES (10)",
+        "INSERT INTO t (a) VALUES (20), (21)",
+        "INSERT INTO t (a) SELECT a + 30 FROM u",
+        "INSERT INTO t (a) SELECT a + 40 FROM u ORDER BY a LIMIT 1",
+        "INSERT INTO t (a) SELECT a + 50 FROM u UNION ALL SELECT a + 60 FROM u",
+        "INSERT INTO t (a) SELECT count(*) + 70 FROM u",
+        "INSERT INTO t (a) SELECT generate_series(80, 82)",
+        "INSERT INTO v (a) VALUES (90)",
+        "WITH i AS (INSERT INTO t (a) VALUES (91) RETURNING id) SELECT * FROM i",
+        "INSERT INTO parts (a) VALUES (100)",
+        "INSERT INTO t VALUES (DEFAULT, 92)",
+        "INSERT INTO t (id, a) VALUES (1, 10) ON CONFLICT (a) DO UPDATE SET id = DEFAULT",
+        "UPDATE t SET id = DEFAULT WHERE a = 10",
+        "INSERT INTO t (a) VALUES (generate_series(110, 111) + 1)",
+        "ALTER TABLE u ADD COLUMN id int GENERATED ALWAYS AS IDENTITY",
+    ] {
+        session.holds(using, "pins=sequence");
+        // It is so, too.
+        session.holds("SELECT lastval()", "pins=sequence");
+        session.holds("DISCARD SEQUENCES", "");
+    }
+    let copy = |session: &mut Session, sql: &str, data: &str| {
+        session.talk(&Script::new().query(sql).copy_data(data.as_bytes()).copy_done());
+        session.held.clone()
+    };
+    assert_eq!(copy(&mut session, "COPY t (a) FROM STDIN", "1000\n"), "pins=sequence");
+    session.holds("SELECT lastval()", "pins=sequence");
+    session.holds("DISCARD SEQUENCES", "");
+    assert_eq!(copy(&mut session, "COPY t (a) FROM STDIN", "1500\nx\n"), "pins=sequence");
+    session.holds("SELECT lastval()", "pins=sequence");
+    session.holds("DISCARD SEQUENCES", "");
+    assert_eq!(copy(&mut session, "COPY t FROM STDIN", "1\t1001\n"), "");
+    assert_eq!(copy(&mut session, "COPY t (id) FROM STDIN", "1\n"), "");
+    for other in [
+        "INSERT INTO t VALUES (1, 1002)",
+        "UPDATE t SET a = a + 10000",
+        "DELETE FROM t",
+        "INSERT INTO parts VALUES (1, 100)",
+        "ALTER TABLE u ADD COLUMN b int DEFAULT 1",
+        "CREATE TABLE w (LIKE t INCLUDING ALL)",
+    ] {
+        session.holds(other, "");
+    }
+    if version != Version::V15 {
+        assert_eq!(copy(&mut session, "COPY t FROM STDIN (DEFAULT 'd')", "d\t1003\n"), "pins=sequence");
+        session.holds("DISCARD SEQUENCES", "");
+    }
+    session.holds(
+        "MERGE INTO t USING u ON t.a = u.a WHEN NOT MATCHED THEN INSERT (a) VALUES (u.a + 2000)",
+        "pins=sequence",
+    );
+}
+
+fn seeds_and_libraries_pin(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("BEGIN; SELECT setseed(0.5); ROLLBACK", "pins=seed");
+    session.holds("DISCARD ALL", "pins=seed");
+    for seeding in [
+        "SET seed = 0.5",
+        "BEGIN; SET LOCAL seed = 0.5; ROLLBACK",
+        "SELECT set_config('seed', '0.5', false)",
+        "BEGIN; SELECT set_config('seed', '0.5', true); ROLLBACK",
+        "BEGIN; SAVEPOINT s; SELECT set_config('seed', '0.5', false); ROLLBACK TO s; COMMIT",
+    ] {
+        let mut session = Session::new(&gate);
+        session.holds(seeding, "pins=seed");
+    }
+    let mut superuser = Session::of(&gate, "postgres");
+    superuser.holds("LOAD 'sluice'", "");
+    superuser.holds_after_error("LOAD 'no such library'", "");
+    superuser.holds("BEGIN; LOAD 'pgoutput'; ROLLBACK", "pins=load");
+    superuser.holds("DISCARD ALL", "pins=load");
+}
+
+fn discard_all_lets_go(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds(
+        "SET app.a = '1'; LISTEN a; SELECT pg_advisory_lock(1); PREPARE p AS SELECT 1; CREATE TEMP SEQUENCE s;
+         SELECT nextval('s'); DECLARE c CURSOR WITH HOLD FOR SELECT 1",
+        "pins=temp,lock,listen,cursor,prepare,sequence set=app.a:1",
+    );
+    session.holds("DISCARD ALL", "");
+}
+
+fn procedures_may_commit(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.run(
+        "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$
+         DECLARE x text;
+         BEGIN
+           SET app.a = '1'; COMMIT;
+           SET app.b = '2'; ROLLBACK;
+           x := set_config('app.c', '3', false); COMMIT;
+           x := set_config('app.c', '4', false); ROLLBACK;
+           FOR i IN 1..2 LOOP x := set_config('app.d', i::text, false); COMMIT; END LOOP;
+           PERFORM pg_advisory_lock(1); ROLLBACK;
+           CREATE TEMP TABLE t (a int); COMMIT;
+           SET LOCAL app.e = '5';
+         END $$",
+    );
+    session.holds("CALL p()", "pins=temp,lock set=app.a:1,app.c:3,app.d:2");
+    session.holds("DISCARD ALL", "");
+    session.holds("DO $$ BEGIN SET app.a = '1'; COMMIT; RESET app.a; END $$", "");
+    session
+        .holds_after_error("DO $$ BEGIN SET app.a = '1'; COMMIT; SET app.a = '2'; PERFORM 1/0; END $$", "set=app.a:1");
+}
+
+fn strings_of_several_statements(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("SET app.a = '1'; SELECT 1", "set=app.a:1");
+    session.holds_after_error("SET app.a = '2'; SELECT 1/0", "set=app.a:1");
+    session.holds_after_error("BEGIN; SET app.a = '3'; COMMIT; SELECT 1/0", "set=app.a:3");
+    session.holds_after_error("SET app.a = '4'; COMMIT; SET app.b = '5'; SELECT 1/0", "set=app.a:4");
+    // A pipeline is a transaction.
+    session.raw.send(
+        &Script::new()
+            .unnamed("SET app.a = '6'", &[])
+            .unnamed("SELECT 1/0", &[])
+            .sync()
+            .unnamed("SET app.a = '7'", &[])
+            .sync(),
+    );
+    session.talk(&Script::new());
+    assert_eq!(session.held, "set=app.a:4");
+    session.talk(&Script::new());
+    assert_eq!(session.held, "set=app.a:7");
+}
+
+fn errors_are_told_as_well(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds_after_error("SET app.a = '1'; SET work_mem = 'much'", "");
+    session.holds("BEGIN", "");
+    session.holds("SET app.a = '1'; SELECT pg_advisory_lock(1)", "");
+    session.holds_after_error("SELECT 1/0", "pins=lock");
+    session.holds_after_error("SET app.b = '1'", "pins=lock");
+    session.holds("ROLLBACK", "pins=lock");
+    session.holds("SELECT pg_advisory_unlock_all()", "");
+    session.holds(
+        "DO $$ BEGIN SET app.a = '1'; BEGIN SET app.a = '2'; PERFORM 1/0; EXCEPTION WHEN OTHERS THEN NULL; END; END $$",
+        "set=app.a:1",
+    );
+}
+
+fn prepared_transactions_leave_settings(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds("BEGIN; SET app.a = '1'; PREPARE TRANSACTION 'one'", "set=app.a:1");
+    session.holds("ROLLBACK PREPARED 'one'", "set=app.a:1");
+}
+
+fn other_processes_are_left_alone(version: Version) {
+    let gate = Gate::new(version, &[("max_parallel_workers_per_gather", "2")]);
+    let mut superuser = Session::of(&gate, "postgres");
+    superuser.run("CREATE TABLE t AS SELECT g AS a FROM generate_series(1, 50000) g; ANALYZE t");
+    let parallel = "parallel_setup_cost=0 parallel_tuple_cost=0 min_parallel_table_scan_size=0";
+    for setting in parallel.split(' ') {
+        superuser.run(&format!("SET {setting}"));
+    }
+    let held = superuser.held.clone();
+    assert!(superuser.run("EXPLAIN SELECT count(*) FROM t").contains("Gather"));
+    superuser.holds("SET app.a = '1'; SELECT count(*) FROM t", &held.replace("set=", "set=app.a:1,"));
+    superuser.holds("BEGIN; SET app.a = '2'; SELECT count(*) FROM t; ROLLBACK", &held.replace("set=", "set=app.a:1,"));
+}
