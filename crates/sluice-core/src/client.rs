@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use sluice_wire::{Framer, message::TransactionStatus, scram, startup::SessionRequest};
+use sluice_wire::{Framer, message::TransactionStatus, scram, secret::Secret, startup::SessionRequest};
 
 use crate::{
+    customs::Customs,
+    engine::Watch,
     hub::Pool,
-    io::{Conn, PeerAddress},
+    io::{Conn, Io, PeerAddress},
+    pauses::{Pauses, Reason},
     profile::Profile,
     queue::Ticket,
     replies::{Given, Tell},
@@ -37,8 +40,12 @@ pub struct Client {
     pub framer: Framer,
     /// Whether the message that is passing is kept from the server.
     pub discarding: bool,
-    /// Whether reading stopped.
-    pub paused: bool,
+    /// Why it is not read from.
+    pub pauses: Pauses,
+    /// Whether part of a message has come, and nothing but its rest is missing.
+    pub unfinished: bool,
+    /// What it has left undone while it has a server.
+    pub watch: Watch,
     /// What has come and can't be handled yet: part of a message, or all while it waits.
     pub pending: Vec<u8>,
     /// Bytes that have to be there before another look at them is worth it.
@@ -69,10 +76,21 @@ pub struct LoginRequest {
     pub request: SessionRequest,
     /// Its user.
     pub user: String,
+    /// Its database.
+    pub database: String,
     /// The settings it starts with.
     pub profile: Profile,
-    /// Its pool.
-    pub pool: Arc<Pool>,
+    /// What its pool may log in with, once it has proven who it is.
+    pub credentials: Credentials,
+}
+
+/// What a client's login shows that is enough to log in to the server as the same user.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    /// Its secret, where that is a plain password or an MD5 hash.
+    pub secret: Option<Secret>,
+    /// The keys that its proof has shown.
+    pub keys: Option<scram::Keys>,
 }
 
 /// What a client was asked for.
@@ -104,7 +122,7 @@ pub struct Session {
     /// The turn of the last one it had.
     unnamed_turn: u32,
     /// The statement behind the unnamed portal, if its shape should be noted when that portal is described.
-    pub bound: Option<(StatementId, Tell)>,
+    pub bound: Option<(Arc<Statement>, Tell)>,
     /// Whether all is dropped up to the client's next Sync, because of an error.
     pub skipping: bool,
     /// Whether the shape that a Bind was held for has come.
@@ -113,6 +131,12 @@ pub struct Session {
     pub deallocate: Option<Box<Deallocate>>,
     /// What the unnamed portal is, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
+    /// The custom settings that it has made.
+    pub made: Customs,
+    /// Whether one of its named statements may be tied to the server where it was parsed.
+    may_be_tied: bool,
+    /// Whether it may have used a sequence since it got its server.
+    pub has_advanced: bool,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
 }
@@ -147,6 +171,8 @@ pub enum Link {
 pub struct Begun {
     /// How.
     pub begin: Begin,
+    /// Whether by a Query, which leaves no portal.
+    pub by_query: bool,
     /// Whether it has failed since: its first statement was cancelled while it waited for a server.
     pub failed: bool,
 }
@@ -191,10 +217,26 @@ impl Client {
             phase: Phase::Startup,
             framer: Framer::default(),
             discarding: false,
-            paused: false,
+            pauses: Pauses::default(),
+            unfinished: false,
+            watch: Watch::default(),
             pending: Vec::new(),
             needed: 0,
             key: Box::default(),
+        }
+    }
+
+    /// Does not read from it, for one reason more.
+    pub fn pause(&mut self, reason: Reason, io: &mut impl Io) {
+        if self.pauses.add(reason) {
+            io.pause(self.conn);
+        }
+    }
+
+    /// Reads from it again, unless another reason is left.
+    pub fn resume(&mut self, reason: Reason, io: &mut impl Io) {
+        if self.pauses.remove(reason) {
+            io.resume(self.conn);
         }
     }
 
@@ -239,6 +281,9 @@ impl Session {
             learnt: false,
             deallocate: None,
             portal: None,
+            made: Customs::default(),
+            may_be_tied: false,
+            has_advanced: false,
             begun: None,
         }
     }
@@ -255,6 +300,34 @@ impl Session {
     /// The statement behind one of its names.
     pub fn named(&self, name: &[u8]) -> Option<&Prepared> {
         self.names.as_ref()?.get(name)
+    }
+
+    /// One of its named statements, by its number.
+    pub fn statement(&self, id: StatementId) -> Option<&Statement> {
+        let mut prepared = self.names.iter().flat_map(|names| names.values());
+        prepared.find(|prepared| prepared.statement.id == id).map(|prepared| &*prepared.statement)
+    }
+
+    /// Whether one of its named statements is tied to the server where it was parsed.
+    pub fn has_tied(&mut self) -> bool {
+        let is_tied = |names: &Names| names.values().any(|prepared| prepared.statement.is_tied);
+        self.may_be_tied = self.may_be_tied && self.names.as_deref().is_some_and(is_tied);
+        self.may_be_tied
+    }
+
+    /// Notes that the client has got a statement by name.
+    pub fn note_tied(&mut self, statement: &Statement) {
+        self.may_be_tied |= statement.is_tied;
+    }
+
+    /// The client's name of what its server knows by that one.
+    pub fn name_of(&self, on_server: &[u8]) -> Option<&[u8]> {
+        let mut named = self.names.iter().flat_map(|names| names.iter());
+        let unnamed = self.unnamed.as_ref().filter(|unnamed| *unnamed.prepared.statement.name == *on_server);
+        match named.find(|(_, prepared)| *prepared.statement.name == *on_server) {
+            Some((name, _)) => Some(name),
+            None => unnamed.map(|_| &b""[..]),
+        }
     }
 
     /// The client was told, or will be, what a statement's result looks like.
@@ -278,18 +351,20 @@ impl Session {
         }
     }
 
-    /// Gives the client an unnamed statement in place of the one it had; returns its turn.
-    pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> u32 {
+    /// Gives the client an unnamed statement in place of the one it had.
+    pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> Given {
+        let before = self.unnamed.take();
         let turn = self.next_turn();
         self.unnamed = Some(Unnamed { prepared: Prepared { statement, told: None }, raw, turn });
-        turn
+        Given::Unnamed(turn, before)
     }
 
-    /// Gives the client a DEALLOCATE as its unnamed statement; returns its turn.
-    pub fn set_deallocate(&mut self, name: Option<Box<[u8]>>) -> u32 {
+    /// Gives the client a DEALLOCATE as its unnamed statement.
+    pub fn set_deallocate(&mut self, name: Option<Box<[u8]>>) -> Given {
+        let before = self.unnamed.take();
         let turn = self.next_turn();
         self.deallocate = Some(Box::new(Deallocate { name, turn }));
-        turn
+        Given::Unnamed(turn, before)
     }
 
     fn next_turn(&mut self) -> u32 {
@@ -310,16 +385,20 @@ impl Session {
         self.portal = None;
     }
 
-    /// Takes back what a Parse gave that has failed or was skipped. What an unnamed statement was before is not kept:
-    /// better none than another one.
-    pub fn take_back(&mut self, given: &Given) {
+    /// Takes back what a Parse gave that has failed or was skipped. One that has failed has taken the unnamed statement
+    /// away that was there before (`drop_unnamed_stmt`).
+    pub fn take_back(&mut self, given: Given, was_skipped: bool) {
         match given {
             Given::Name(name) => {
-                self.forget(name);
+                self.forget(&name);
             }
-            Given::Unnamed(turn) => {
-                self.unnamed = self.unnamed.take().filter(|unnamed| unnamed.turn != *turn);
-                self.deallocate = self.deallocate.take().filter(|deallocate| deallocate.turn != *turn);
+            Given::Unnamed(turn, before) => {
+                let is_it = self.unnamed.as_ref().is_some_and(|unnamed| unnamed.turn == turn)
+                    || self.deallocate.as_ref().is_some_and(|deallocate| deallocate.turn == turn);
+                if is_it {
+                    self.drop_unnamed_statement();
+                    self.unnamed = before.filter(|_| was_skipped);
+                }
             }
         }
     }

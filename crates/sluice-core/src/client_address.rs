@@ -75,12 +75,17 @@ pub fn put_call(out: &mut Vec<u8>, function: u32, secret: &[u8], peer: PeerAddre
     });
 }
 
-/// What a DataRow's first column says, as text.
-pub(crate) fn read_oid(row: &[u8]) -> Option<u32> {
+/// The text of a DataRow's only column.
+pub(crate) fn read_text(row: &[u8]) -> Option<&str> {
     let (columns, rest) = row.split_first_chunk::<2>()?;
     let (bytes, rest) = rest.split_first_chunk::<4>()?;
     let text = rest.get(..usize::try_from(u32::from_be_bytes(*bytes)).ok()?)?;
-    (u16::from_be_bytes(*columns) == 1).then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+    (u16::from_be_bytes(*columns) == 1).then(|| std::str::from_utf8(text).ok())?
+}
+
+/// The OID that a DataRow's only column says.
+pub(crate) fn read_oid(row: &[u8]) -> Option<u32> {
+    read_text(row)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -3,15 +3,21 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
+use foldhash::fast::RandomState;
+use lru::LruCache;
 use sluice_wire::{ErrorResponse, scram, secret::Secret};
 
 use crate::{
+    catalog::Catalog,
+    client::Credentials,
     io::Address,
     pool::PoolState,
     profile::Profile,
@@ -57,6 +63,8 @@ pub enum Mail {
     Refuse(ClientRef, Arc<ErrorResponse>),
     /// An idle server of yours is no longer part of its pool.
     CloseIdle(ServerRef),
+    /// Others need a server that its client keeps between transactions.
+    Recall(ServerRef),
     /// A CancelRequest for a client of yours.
     Cancel {
         /// The client's number.
@@ -96,24 +104,38 @@ pub struct Pool {
     pub settings: PoolSettings,
     /// Where its servers come from.
     pub upstream: Upstream,
+    /// The catalogs of its database.
+    pub catalog: Arc<Catalog>,
+    /// Whether a client has ever asked what a sequence gave it (`currval`, `lastval`).
+    pub reads_sequences: AtomicBool,
     state: Mutex<PoolState>,
     statements: Mutex<Registry>,
     login: Mutex<Login>,
+    /// When it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
+    unused_since: AtomicU64,
 }
 
+/// A pool that somebody uses.
+const IN_USE: u64 = u64::MAX;
+
+/// How long a pool that nobody uses is kept: what it knows of its statements and its server spares the next client a
+/// moment.
+const UNUSED_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// What a pool knows for logging in, to its server and of its clients.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Login {
     /// Keys seen at a client's login.
     pub keys: Option<scram::Keys>,
     /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
     pub secret: Option<Secret>,
     /// What the server reports to clients that start with these settings.
-    welcomes: HashMap<Profile, Welcome>,
+    welcomes: LruCache<Profile, Welcome, RandomState>,
 }
 
-/// Profiles for which a pool remembers what the server reports, at most.
-const WELCOMES_MAX: usize = 256;
+/// Profiles for which a pool remembers what the server reports, at most; the one that nobody has started with longest
+/// goes first.
+const WELCOMES_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
 
 /// What the server reports at login.
 #[derive(Debug, Clone)]
@@ -124,18 +146,31 @@ pub struct Welcome {
     pub parameters: Arc<[u8]>,
 }
 
+impl Default for Login {
+    fn default() -> Self {
+        // Grows as it is used: most pools know a few.
+        let mut welcomes = LruCache::unbounded_with_hasher(RandomState::default());
+        welcomes.resize(WELCOMES_MAX);
+        Self { keys: None, secret: None, welcomes }
+    }
+}
+
 impl Login {
+    /// Takes what a client's login has shown, in place of what was known before.
+    pub fn learn(&mut self, credentials: Credentials) {
+        let Credentials { secret, keys } = credentials;
+        self.secret = secret.or(self.secret.take());
+        self.keys = keys.or(self.keys.take());
+    }
+
     /// What clients with these settings are told, if it is known.
-    pub fn welcome(&self, profile: &Profile) -> Option<Welcome> {
+    pub fn welcome(&mut self, profile: &Profile) -> Option<Welcome> {
         self.welcomes.get(profile).cloned()
     }
 
     /// Remembers what the server reports.
-    pub fn remember(&mut self, welcome: Welcome) {
-        if self.welcomes.len() >= WELCOMES_MAX {
-            self.welcomes.clear();
-        }
-        self.welcomes.insert(welcome.profile.clone(), welcome);
+    pub fn remember(&mut self, asked: Profile, welcome: Welcome) {
+        self.welcomes.put(asked, welcome);
     }
 
     /// The server may report something else from now on.
@@ -145,16 +180,43 @@ impl Login {
 }
 
 impl Pool {
-    fn new(database: &str, user: &str, settings: PoolSettings, upstream: Upstream) -> Self {
+    fn new(
+        database: &str,
+        user: &str,
+        settings: PoolSettings,
+        upstream: Upstream,
+        catalog: Arc<Catalog>,
+        nonce: u32,
+    ) -> Self {
         Self {
             database: database.to_owned(),
             user: user.to_owned(),
             state: Mutex::new(PoolState::new(settings.clone())),
             settings,
             upstream,
-            statements: Mutex::default(),
+            catalog,
+            reads_sequences: AtomicBool::new(false),
+            statements: Mutex::new(Registry::new(nonce)),
             login: Mutex::default(),
+            unused_since: AtomicU64::new(IN_USE),
         }
+    }
+
+    /// Whether it has a client or a server, or one of either is on its way: each holds a reference besides the hub's.
+    fn is_used(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1
+    }
+
+    /// How long nobody has used it, as far as has been seen.
+    fn unused_for(self: &Arc<Self>, now: Time) -> Duration {
+        if self.is_used() {
+            self.unused_since.store(IN_USE, Ordering::Relaxed);
+            return Duration::ZERO;
+        }
+        // Equal unless this is the first look at it.
+        let since = self.unused_since.load(Ordering::Relaxed).min(now.0);
+        self.unused_since.store(since, Ordering::Relaxed);
+        now.since(Time(since))
     }
 
     /// Its servers and waiters.
@@ -170,6 +232,31 @@ impl Pool {
     /// What it logs in with.
     pub fn login(&self) -> MutexGuard<'_, Login> {
         lock(&self.login)
+    }
+}
+
+/// A client's leave to keep its server between transactions; given back when this is dropped.
+#[derive(Debug)]
+pub struct Pinned {
+    pool: Arc<Pool>,
+    server: ServerRef,
+}
+
+impl Pinned {
+    /// `None` where as many clients keep their servers as may.
+    pub fn take(pool: &Arc<Pool>, server: ServerRef) -> Option<Self> {
+        pool.state().pin().then(|| Self { pool: pool.clone(), server })
+    }
+
+    /// Whether the client may lose its server to others.
+    pub fn set_soft(&self, soft: bool) {
+        self.pool.state().set_recallable(self.server, soft);
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.pool.state().unpin(self.server);
     }
 }
 
@@ -198,6 +285,15 @@ pub struct Route {
     pub pool: PoolSettings,
 }
 
+/// Why there is no pool for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoPool {
+    /// There is no database of that name.
+    NoDatabase,
+    /// There are as many pools as may be, and all are in use.
+    TooMany,
+}
+
 /// Everything the workers share.
 #[derive(Debug)]
 pub struct Hub {
@@ -210,6 +306,7 @@ pub struct Hub {
     routes: Vec<Route>,
     /// In an order of their own, so that what goes over all of them does so the same way each time.
     pools: RwLock<BTreeMap<(String, String), Arc<Pool>>>,
+    catalogs: Mutex<HashMap<(Address, String), Arc<Catalog>>>,
     clients: AtomicU32,
     servers: AtomicU32,
 }
@@ -223,19 +320,26 @@ impl Hub {
             workers,
             routes,
             pools: RwLock::default(),
+            catalogs: Mutex::default(),
             clients: AtomicU32::new(0),
             servers: AtomicU32::new(0),
         }
     }
 
-    /// The pool of a database and a user, made on first use; `None` if there is no such database.
-    pub fn pool(&self, database: &str, user: &str) -> Option<Arc<Pool>> {
+    /// Where a database is that a client names; `None` if there is no such database.
+    pub fn route(&self, database: &str) -> Option<&Route> {
+        let named = self.routes.iter().find(|r| r.name.as_deref() == Some(database));
+        named.or_else(|| self.routes.iter().find(|r| r.name.is_none()))
+    }
+
+    /// The pool of a database and a user who is known to be one, made on first use.
+    pub fn pool(&self, database: &str, user: &str) -> Result<Arc<Pool>, NoPool> {
         let key = (database.to_owned(), user.to_owned());
         if let Some(pool) = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Some(pool.clone());
+            pool.unused_since.store(IN_USE, Ordering::Relaxed);
+            return Ok(pool.clone());
         }
-        let named = self.routes.iter().find(|r| r.name.as_deref() == Some(database));
-        let route = named.or_else(|| self.routes.iter().find(|r| r.name.is_none()))?;
+        let route = self.route(database).ok_or(NoPool::NoDatabase)?;
         let upstream = Upstream {
             address: route.address.clone(),
             dbname: route.dbname.clone().unwrap_or_else(|| database.to_owned()),
@@ -244,8 +348,38 @@ impl Hub {
             client_address_secret: route.client_address_secret.clone(),
         };
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream));
-        Some(pools.entry(key).or_insert_with(made).clone())
+        if !pools.contains_key(&key) && pools.len() >= self.limits.pools as usize && !give_up_unused(&mut pools) {
+            return Err(NoPool::TooMany);
+        }
+        let catalog = self.catalog(&upstream);
+        let nonce = self.limits.statement_nonce;
+        let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream, catalog, nonce));
+        Ok(pools.entry(key).or_insert_with(made).clone())
+    }
+
+    /// The catalogs of a database, which all of its pools share.
+    fn catalog(&self, upstream: &Upstream) -> Arc<Catalog> {
+        let mut catalogs = lock(&self.catalogs);
+        if catalogs.len() > self.limits.pools as usize {
+            catalogs.retain(|_, catalog| Arc::strong_count(catalog) > 1);
+        }
+        catalogs.entry((upstream.address.clone(), upstream.dbname.clone())).or_default().clone()
+    }
+
+    /// The pools that somebody uses.
+    pub fn pools_in_use(&self) -> Vec<Arc<Pool>> {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        pools.values().filter(|pool| pool.is_used()).cloned().collect()
+    }
+
+    /// Forgets the pools that nobody has used for a while. To be called now and then.
+    pub fn forget_unused_pools(&self, now: Time) {
+        let is_old = |pool: &Arc<Pool>| pool.unused_for(now) >= UNUSED_TIME_MAX;
+        let old = self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter(|p| is_old(p)).count();
+        if old > 0 {
+            // Nobody gets a reference while this lock is held, so what is unused now stays so.
+            self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|_, pool| !is_old(pool));
+        }
     }
 
     /// All pools there are.
@@ -287,6 +421,15 @@ impl Hub {
     pub fn servers(&self) -> u32 {
         self.servers.load(Ordering::Relaxed)
     }
+}
+
+/// Makes room for a pool, by the one that has not been used for longest; `false` if all are in use.
+fn give_up_unused(pools: &mut BTreeMap<(String, String), Arc<Pool>>) -> bool {
+    let unused = pools.iter().filter(|(_, pool)| !pool.is_used());
+    let oldest = unused.min_by_key(|(_, pool)| pool.unused_since.load(Ordering::Relaxed));
+    let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };
+    pools.remove(&key);
+    true
 }
 
 fn take(count: &AtomicU32, limit: u32) -> bool {

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
+    customs::Customs,
     hub::{ClientRef, ServerRef},
     queue::{Queue, Ticket},
     settings::PoolSettings,
@@ -26,6 +27,10 @@ pub struct PoolState {
     /// What went wrong last, while nothing has gone right since.
     trouble: Option<Trouble>,
     used: bool,
+    /// Servers that clients keep between transactions.
+    pinned: u32,
+    /// Of these, the ones that may be taken from their clients; the longest kept first.
+    recallable: Vec<ServerRef>,
     served: u64,
     waited: Duration,
 }
@@ -35,6 +40,7 @@ struct Idle {
     server: ServerRef,
     since: Time,
     opened: Time,
+    made: Customs,
 }
 
 #[derive(Debug)]
@@ -84,23 +90,39 @@ impl PoolState {
             connecting: 0,
             trouble: None,
             used: false,
+            pinned: 0,
+            recallable: Vec::new(),
             served: 0,
             waited: Duration::ZERO,
         }
     }
 
-    /// Gives a server to `client`, or a place in the queue.
-    pub fn acquire(&mut self, now: Time, client: ClientRef) -> Acquired {
-        self.used = true;
-        // One on the client's own worker spares a hand-over; the idle ones are few.
-        let own = self.idle.iter().rposition(|idle| idle.server.worker == client.worker);
-        match own.or(self.idle.len().checked_sub(1)) {
-            Some(place) => {
-                self.served += 1;
-                Acquired::Server(self.idle.remove(place).server)
-            }
+    /// Gives a server to `client`, or a place in the queue. `made` are the custom settings that it may find there.
+    pub fn acquire(&mut self, now: Time, client: ClientRef, made: &Customs) -> Acquired {
+        match self.take_idle(client, made) {
+            Some(server) => Acquired::Server(server),
             None => Acquired::Queued(self.waiters.push(Waiter { client, since: now })),
         }
+    }
+
+    /// The same for a client that was given one which it can't use: it comes before those who wait.
+    pub fn acquire_again(&mut self, now: Time, client: ClientRef, made: &Customs) -> Acquired {
+        match self.take_idle(client, made) {
+            Some(server) => Acquired::Server(server),
+            None => Acquired::Queued(self.waiters.push_front(Waiter { client, since: now })),
+        }
+    }
+
+    fn take_idle(&mut self, client: ClientRef, made: &Customs) -> Option<ServerRef> {
+        self.used = true;
+        // One on the client's own worker spares a hand-over; the idle ones are few.
+        let own = |idle: &Idle| idle.server.worker == client.worker && made.cover(&idle.made);
+        let fits = self.idle.iter().rposition(own).or_else(|| self.idle.iter().rposition(|i| made.cover(&i.made)));
+        // One that does not fit is closed for another, if there can be none besides.
+        let other = || self.idle.len().checked_sub(1).filter(|_| self.open >= self.settings.size);
+        let place = fits.or_else(other)?;
+        self.served += 1;
+        Some(self.idle.remove(place).server)
     }
 
     /// A waiter leaves the queue; `false` if it has just been given a server or an error.
@@ -146,6 +168,35 @@ impl PoolState {
         if lasting && self.open == 0 { self.refuse_while(|_| true, error) } else { self.expire(now) }
     }
 
+    /// Lets a client keep its server between transactions; `false` where as many do as may.
+    pub fn pin(&mut self) -> bool {
+        let limit = self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1));
+        let admitted = self.pinned < limit;
+        self.pinned += u32::from(admitted);
+        admitted
+    }
+
+    /// A client keeps its server no longer.
+    pub fn unpin(&mut self, server: ServerRef) {
+        self.set_recallable(server, false);
+        debug_assert!(self.pinned > 0, "only what was pinned is unpinned");
+        self.pinned = self.pinned.saturating_sub(1);
+    }
+
+    /// A server that its client keeps may be taken from it, or not.
+    pub fn set_recallable(&mut self, server: ServerRef, recallable: bool) {
+        self.recallable.retain(|known| *known != server);
+        if recallable {
+            self.recallable.push(server);
+        }
+    }
+
+    /// A server to be taken from the client that keeps it, since others wait and no more can be opened.
+    pub fn recall(&mut self) -> Option<ServerRef> {
+        let needed = !self.waiters.is_empty() && self.open >= self.settings.size && !self.recallable.is_empty();
+        needed.then(|| self.recallable.remove(0))
+    }
+
     /// A server that was in use or being reset is gone.
     pub fn lost(&mut self) {
         self.open -= 1;
@@ -160,7 +211,7 @@ impl PoolState {
     }
 
     /// A server is free.
-    pub fn release(&mut self, now: Time, server: ServerRef, opened: Time) -> Released {
+    pub fn release(&mut self, now: Time, server: ServerRef, opened: Time, made: &Customs) -> Released {
         if now.since(opened) >= self.settings.server_lifetime {
             self.open -= 1;
             return Released::Close;
@@ -172,7 +223,7 @@ impl PoolState {
                 Released::To(waiter.client)
             }
             None => {
-                self.idle.push(Idle { server, since: now, opened });
+                self.idle.push(Idle { server, since: now, opened, made: made.clone() });
                 Released::Idle
             }
         }
@@ -254,6 +305,7 @@ impl PoolState {
             idle: self.idle.len() as u32,
             connecting: self.connecting,
             waiting: self.waiters.len() as u32,
+            pinned: self.pinned,
             served: self.served,
             waited: self.waited,
         }
@@ -276,6 +328,8 @@ pub struct Counts {
     pub connecting: u32,
     /// Clients that wait.
     pub waiting: u32,
+    /// Servers that clients keep between transactions, because of what their sessions hold.
+    pub pinned: u32,
     /// Times that a client was given a server: transactions, where they share servers.
     pub served: u64,
     /// How long those clients had waited, together.
@@ -303,12 +357,12 @@ mod tests {
     /// A pool with one server in use and `waiting` clients.
     fn busy(waiting: u32) -> PoolState {
         let mut pool = pool(1);
-        assert!(matches!(pool.acquire(NOW, client(0)), Acquired::Queued(_)));
+        assert!(matches!(pool.acquire(NOW, client(0), &Customs::default()), Acquired::Queued(_)));
         assert!(pool.may_connect(NOW));
         pool.connected();
-        assert_eq!(pool.release(NOW, server(0), NOW), Released::To(client(0)));
+        assert_eq!(pool.release(NOW, server(0), NOW, &Customs::default()), Released::To(client(0)));
         for i in 1..=waiting {
-            assert!(matches!(pool.acquire(NOW, client(i)), Acquired::Queued(_)));
+            assert!(matches!(pool.acquire(NOW, client(i), &Customs::default()), Acquired::Queued(_)));
         }
         pool
     }
@@ -317,10 +371,10 @@ mod tests {
     fn waiters_are_served_in_order() {
         let mut pool = busy(3);
         for i in 1..=3 {
-            assert_eq!(pool.release(NOW, server(0), NOW), Released::To(client(i)));
+            assert_eq!(pool.release(NOW, server(0), NOW, &Customs::default()), Released::To(client(i)));
         }
-        assert_eq!(pool.release(NOW, server(0), NOW), Released::Idle);
-        assert_eq!(pool.acquire(NOW, client(9)), Acquired::Server(server(0)));
+        assert_eq!(pool.release(NOW, server(0), NOW, &Customs::default()), Released::Idle);
+        assert_eq!(pool.acquire(NOW, client(9), &Customs::default()), Acquired::Server(server(0)));
     }
 
     #[test]
@@ -329,9 +383,9 @@ mod tests {
         let later = NOW + Duration::from_millis(30);
         assert_eq!(pool.longest_wait(later), Duration::from_millis(30));
         for _ in 0..3 {
-            pool.release(later, server(0), NOW);
+            pool.release(later, server(0), NOW, &Customs::default());
         }
-        pool.acquire(later, client(9));
+        pool.acquire(later, client(9), &Customs::default());
         let Counts { served, waited, .. } = pool.counts();
         assert_eq!((served, waited), (4, Duration::from_millis(60)));
         assert_eq!(pool.longest_wait(later), Duration::ZERO);
@@ -341,11 +395,11 @@ mod tests {
     fn no_more_connections_than_the_size_and_than_are_needed() {
         let mut pool = pool(3);
         for i in 0..2 {
-            pool.acquire(NOW, client(i));
+            pool.acquire(NOW, client(i), &Customs::default());
         }
         assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW), pool.may_connect(NOW)], [true, true, false]);
         for i in 2..9 {
-            pool.acquire(NOW, client(i));
+            pool.acquire(NOW, client(i), &Customs::default());
         }
         assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW)], [true, false]);
     }
@@ -365,14 +419,14 @@ mod tests {
     fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
         let mut pool = pool(2);
         let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
-        pool.acquire(NOW, client(1));
+        pool.acquire(NOW, client(1), &Customs::default());
         assert!(pool.may_connect(NOW));
         assert!(pool.connect_failed(NOW, &error, false).is_empty());
         assert!(!pool.may_connect(NOW));
         let later = NOW + PoolSettings::default().backoff_min;
         assert!(pool.may_connect(later));
         assert_eq!(pool.connect_failed(later, &error, true), [(client(1), error.clone())]);
-        pool.acquire(later, client(2));
+        pool.acquire(later, client(2), &Customs::default());
         let limit = later + PoolSettings::default().connect_timeout;
         assert_eq!(pool.expire(limit), [(client(2), error)]);
     }
@@ -381,15 +435,15 @@ mod tests {
     fn idle_servers_above_the_minimum_go_after_a_while() {
         let mut pool = PoolState::new(PoolSettings { size: 3, min: 1, ..PoolSettings::default() });
         for i in 0..3 {
-            pool.acquire(NOW, client(i));
+            pool.acquire(NOW, client(i), &Customs::default());
             assert!(pool.may_connect(NOW));
         }
         for i in 0..3 {
             pool.connected();
-            pool.release(NOW, server(i), NOW);
+            pool.release(NOW, server(i), NOW, &Customs::default());
         }
         for i in 0..3 {
-            assert_eq!(pool.release(NOW, server(i), NOW), Released::Idle);
+            assert_eq!(pool.release(NOW, server(i), NOW, &Customs::default()), Released::Idle);
         }
         let later = NOW + PoolSettings::default().server_idle_timeout;
         assert_eq!(pool.surplus(later).len(), 2);

@@ -1,42 +1,195 @@
-//! The settings a client starts its session with, and how to bring a server to them.
+//! The settings of a client's session that differ from its server's own defaults, and how to bring a server to them.
 
-use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+use std::{collections::BTreeMap, hash::Hash, sync::Arc};
 
+use sha2::{Digest, Sha256};
 use sluice_wire::startup::SessionRequest;
 
-/// Settings that differ from the server's own defaults, by lower-case name.
-pub type Profile = Arc<BTreeMap<String, String>>;
+/// Settings by their lower-case names. Values are bytes in the encoding of the server's database.
+pub type Settings = BTreeMap<String, Box<[u8]>>;
 
-/// Reported parameters that no client can set by `SET`, or that say who is asking rather than how.
-const NOT_SETTABLE: [&str; 7] = [
-    "in_hot_standby",
-    "integer_datetimes",
-    "is_superuser",
-    "scram_iterations",
-    "server_encoding",
-    "server_version",
-    "session_authorization",
+/// Settings that differ from the server's own defaults. Shared and immutable; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Profile(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    context: Context,
+}
+
+/// A fingerprint of the settings that parsing, planning or literals read: the same text and types parsed in the same
+/// context mean the same.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Context(u128);
+
+/// Settings that matter only while a statement runs, or to nobody but an observer (PostgreSQL documentation, chapter
+/// 20). All others are part of the [`Context`].
+const EXECUTION_ONLY: [&str; 36] = [
+    "application_name",
+    "backend_flush_after",
+    "client_connection_check_interval",
+    "client_min_messages",
+    "commit_delay",
+    "commit_siblings",
+    "deadlock_timeout",
+    "debug_pretty_print",
+    "debug_print_parse",
+    "debug_print_plan",
+    "debug_print_rewritten",
+    "default_transaction_deferrable",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "lock_timeout",
+    "log_duration",
+    "log_error_verbosity",
+    "log_executor_stats",
+    "log_lock_waits",
+    "log_min_duration_sample",
+    "log_min_duration_statement",
+    "log_min_error_statement",
+    "log_min_messages",
+    "log_parser_stats",
+    "log_planner_stats",
+    "log_statement",
+    "log_statement_stats",
+    "maintenance_work_mem",
+    "statement_timeout",
+    "synchronous_commit",
+    "temp_file_limit",
+    "tcp_user_timeout",
+    "transaction_timeout",
+    "vacuum_cost_delay",
 ];
 
-/// The settings of a StartupMessage: its parameters that are settings, and those in `options`.
-pub fn from_startup(request: &SessionRequest) -> Result<Profile, String> {
-    let mut settings = BTreeMap::new();
-    for (name, value) in &request.parameters {
-        match name.as_str() {
-            "user" | "database" | "replication" => {}
-            "options" => read_options(value, &mut settings)?,
-            name if name.starts_with("_pq_.") => {}
-            name => {
-                settings.insert(name.to_ascii_lowercase(), value.clone());
+/// Whether parsing, planning or a literal may read a setting, by its lower-case name. Custom settings are read by
+/// functions, and those of plans that are kept run each time anew.
+pub(crate) fn is_context(name: &str) -> bool {
+    !name.contains('.') && !EXECUTION_ONLY.contains(&name)
+}
+
+/// Settings under which a query of Sluice's own might fail or wait: they are taken back before all others.
+const TAKEN_BACK_FIRST: [&str; 5] = [
+    "default_transaction_deferrable",
+    "default_transaction_isolation",
+    "lock_timeout",
+    "statement_timeout",
+    "transaction_timeout",
+];
+
+/// Under which the others may not be set any more: put in place last, taken back before all others.
+const SESSION_AUTHORIZATION: &str = "session_authorization";
+const ROLE: &str = "role";
+
+impl Profile {
+    /// Of these settings.
+    pub fn new(settings: Settings) -> Self {
+        let context = Context::of(&settings);
+        Self(Arc::new(Inner { settings, context }))
+    }
+
+    /// The settings of a StartupMessage: its parameters that are settings, and those in `options`.
+    pub fn from_startup(request: &SessionRequest) -> Result<Self, String> {
+        let mut settings = BTreeMap::new();
+        // What stands in `options` is read first, and gives way to the rest.
+        if let Some(options) = request.get("options") {
+            read_options(options, &mut settings)?;
+        }
+        for (name, value) in &request.parameters {
+            match name.as_str() {
+                "user" | "database" | "replication" | "options" => {}
+                name if name.starts_with("_pq_.") => {}
+                name => {
+                    settings.insert(name.to_ascii_lowercase(), value.as_bytes().into());
+                }
             }
         }
+        Ok(Self::new(settings))
     }
-    Ok(Arc::new(settings))
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The names of the custom settings among them.
+    pub fn customs(&self) -> impl Iterator<Item = &str> {
+        self.0.settings.keys().map(String::as_str).filter(|name| name.contains('.'))
+    }
+
+    /// The value of a setting, by its lower-case name, if it is not the server's own default.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.settings.get(name).map(|value| &**value)
+    }
+
+    /// See [`Context`].
+    pub fn context(&self) -> Context {
+        self.0.context
+    }
+
+    /// The same, its settings of these names with these values.
+    pub fn with_reported(&self, parameters: &BTreeMap<String, String>) -> Self {
+        let mut settings = self.0.settings.clone();
+        for (name, value) in parameters {
+            if let Some(known) = settings.get_mut(&name.to_ascii_lowercase()) {
+                *known = value.as_bytes().into();
+            }
+        }
+        Self::new(settings)
+    }
+
+    /// The same, without a setting under which a server can't be left in its pool.
+    pub fn at_rest(&self) -> Option<Self> {
+        self.get("idle_session_timeout")?;
+        let mut settings = self.0.settings.clone();
+        settings.remove("idle_session_timeout");
+        Some(Self::new(settings))
+    }
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self::new(Settings::new())
+    }
+}
+
+impl PartialEq for Profile {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.settings == other.0.settings
+    }
+}
+
+impl Eq for Profile {}
+
+impl Hash for Profile {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.settings.hash(state);
+    }
+}
+
+impl Context {
+    /// Of the server's own defaults.
+    pub const NONE: Self = Self(0);
+
+    fn of(settings: &Settings) -> Self {
+        let mut hash = None;
+        for (name, value) in settings.iter().filter(|(name, _)| is_context(name)) {
+            let hash = hash.get_or_insert_with(Sha256::new);
+            for part in [name.as_bytes(), value] {
+                hash.update((part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+        }
+        let digest = hash.map(Sha256::finalize);
+        Self(digest.and_then(|digest| digest.first_chunk().copied()).map_or(0, u128::from_le_bytes))
+    }
 }
 
 /// Reads `-c name=value` and `--name=value`, with `\` before a space that is part of a value (PostgreSQL
 /// documentation, 20.1.3 and `PGOPTIONS`).
-fn read_options(options: &str, settings: &mut BTreeMap<String, String>) -> Result<(), String> {
+fn read_options(options: &str, settings: &mut Settings) -> Result<(), String> {
     let mut words = split_words(options).into_iter();
     while let Some(word) = words.next() {
         let assignment = match word.strip_prefix("--").or_else(|| word.strip_prefix("-c").filter(|w| !w.is_empty())) {
@@ -48,7 +201,7 @@ fn read_options(options: &str, settings: &mut BTreeMap<String, String>) -> Resul
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
             .ok_or_else(|| format!("startup option \"{assignment}\" is not of the form name=value"))?;
-        settings.insert(name.trim().to_ascii_lowercase().replace('-', "_"), value.to_owned());
+        settings.insert(name.trim().to_ascii_lowercase().replace('-', "_"), value.as_bytes().into());
     }
     Ok(())
 }
@@ -68,40 +221,112 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
-/// `profile` with a reported parameter as the server now has it; the same profile if that changes nothing.
-pub fn with_reported(profile: &Profile, name: &str, value: &str) -> Profile {
-    let name = name.to_ascii_lowercase();
-    if NOT_SETTABLE.contains(&name.as_str()) || profile.get(&name).is_some_and(|v| v == value) {
-        return profile.clone();
-    }
-    let mut settings = BTreeMap::clone(profile);
-    settings.insert(name, value.to_owned());
-    Arc::new(settings)
-}
-
-/// The SQL that takes a server from one profile to another; `None` where they are the same.
+/// The SQL that takes a server from one profile to another; `None` where they are the same. It is ASCII, so that it
+/// means the same in every `client_encoding`.
 ///
 /// `set_config` reads a value as the StartupMessage does, lists included, where `SET` would need each setting's syntax.
 pub fn transition(from: &Profile, to: &Profile) -> Option<String> {
-    if Arc::ptr_eq(from, to) || from == to {
+    if from == to {
         return None;
     }
+    let differs = |name: &str| from.get(name) != to.get(name);
     let mut sql = String::new();
-    for name in from.keys().filter(|name| !to.contains_key(*name)) {
-        let _ = write!(sql, "RESET \"{}\";", name.replace('"', "\"\""));
+    // Whoever the server works as now may not be allowed the rest.
+    let changes_user = differs(SESSION_AUTHORIZATION);
+    if changes_user && from.get(SESSION_AUTHORIZATION).is_some() {
+        sql.push_str("RESET SESSION AUTHORIZATION;");
     }
-    let mut separator = "SELECT ";
-    for (name, value) in to.iter().filter(|(name, value)| from.get(*name) != Some(*value)) {
-        let _ = write!(sql, "{separator}pg_catalog.set_config({}, {}, false)", literal(name), literal(value));
-        separator = ", ";
+    let changes_role = changes_user || differs(ROLE);
+    if from.get(ROLE).is_some() && (changes_role || from.settings() != to.settings()) {
+        sql.push_str("RESET ROLE;");
     }
+    for name in TAKEN_BACK_FIRST.iter().filter(|name| from.get(name).is_some()) {
+        reset(&mut sql, name);
+    }
+    let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
+    let gone = from.settings().keys().filter(|name| to.get(name).is_none() && !is_user(name));
+    for name in gone.filter(|name| !TAKEN_BACK_FIRST.contains(&name.as_str())) {
+        reset(&mut sql, name);
+    }
+    let was_taken_back = |name: &str| TAKEN_BACK_FIRST.contains(&name) && from.get(name).is_some();
+    let set = to.settings().iter().filter(|(name, _)| (differs(name) || was_taken_back(name)) && !is_user(name));
+    set_all(&mut sql, set);
+    let user = to.settings().get_key_value(SESSION_AUTHORIZATION).filter(|_| changes_user);
+    set_all(&mut sql, user.into_iter());
+    set_all(&mut sql, to.settings().get_key_value(ROLE).into_iter());
     Some(sql)
 }
 
-/// An SQL string that means the same whatever `standard_conforming_strings` says.
-fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+/// Appends the SQL that makes custom settings without a value.
+pub fn make<'a>(sql: &mut String, names: impl Iterator<Item = &'a str>) {
+    for name in names {
+        sql.push_str("SELECT pg_catalog.set_config(");
+        put_literal(sql, name.as_bytes());
+        sql.push_str(",'',false);");
+    }
+}
+
+/// The query that takes a server from what is read by one profile when a text is parsed to what is read by the other;
+/// `None` where that is the same. Who the server works as stays.
+pub fn switch(from: &Profile, to: &Profile) -> Option<String> {
+    let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
+    let names = from.settings().keys().chain(to.settings().keys().filter(|name| from.get(name).is_none()));
+    let mut sql = String::new();
+    for name in names.filter(|name| is_context(name) && !is_user(name) && from.get(name) != to.get(name)) {
+        sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ",pg_catalog.set_config(" });
+        put_literal(&mut sql, name.as_bytes());
+        sql.push(',');
+        match to.get(name) {
+            Some(value) => put_literal(&mut sql, value),
+            // Back to the server's own default.
+            None => sql.push_str("NULL"),
+        }
+        sql.push_str(",false)");
+    }
+    (!sql.is_empty()).then_some(sql)
+}
+
+fn reset(sql: &mut String, name: &str) {
+    sql.push_str("RESET ");
+    for (place, part) in name.split('.').enumerate() {
+        if place > 0 {
+            sql.push('.');
+        }
+        sql.push('"');
+        sql.push_str(&part.replace('"', "\"\""));
+        sql.push('"');
+    }
+    sql.push(';');
+}
+
+fn set_all<'a>(sql: &mut String, settings: impl Iterator<Item = (&'a String, &'a Box<[u8]>)>) {
+    let mut separator = "SELECT ";
+    for (name, value) in settings {
+        sql.push_str(separator);
+        sql.push_str("pg_catalog.set_config(");
+        put_literal(sql, name.as_bytes());
+        sql.push(',');
+        put_literal(sql, value);
+        sql.push_str(",false)");
+        separator = ",";
+    }
+    if separator == "," {
+        sql.push(';');
+    }
+}
+
+/// An SQL string that means the same whatever `standard_conforming_strings` and `client_encoding` say.
+fn put_literal(sql: &mut String, bytes: &[u8]) {
+    let is_plain = |b: &u8| matches!(b, b' '..=b'~') && *b != b'\\';
+    sql.push_str(if bytes.iter().all(is_plain) { "'" } else { "E'" });
+    for byte in bytes {
+        match byte {
+            b'\'' => sql.push_str("''"),
+            b if is_plain(b) => sql.push(char::from(*b)),
+            b => sql.push_str(&format!("\\x{b:02x}")),
+        }
+    }
+    sql.push('\'');
 }
 
 #[cfg(test)]
@@ -109,15 +334,15 @@ mod tests {
     use super::*;
 
     fn profile(pairs: &[(&str, &str)]) -> Profile {
-        Arc::new(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect())
+        Profile::new(pairs.iter().map(|(n, v)| (n.to_string(), v.as_bytes().into())).collect())
     }
 
     #[test]
     fn options_are_read_as_postgresql_reads_them() {
         let mut settings = BTreeMap::new();
         read_options(r"-c geqo=off --work-mem=64MB -cDateStyle=ISO,\ DMY", &mut settings).expect("they are valid");
-        let expected = [("datestyle", "ISO, DMY"), ("geqo", "off"), ("work_mem", "64MB")];
-        assert_eq!(settings.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect::<Vec<_>>(), expected);
+        let expected = profile(&[("datestyle", "ISO, DMY"), ("geqo", "off"), ("work_mem", "64MB")]);
+        assert_eq!(&settings, expected.settings());
         for bad in ["-x", "-c", "-c geqo", "--=1"] {
             assert!(read_options(bad, &mut settings).is_err(), "{bad}");
         }
@@ -125,14 +350,46 @@ mod tests {
 
     #[test]
     fn a_transition_sets_what_differs_and_resets_what_is_gone() {
-        let a = profile(&[("application_name", "a"), ("timezone", "UTC")]);
-        let b = profile(&[("application_name", r"it's \o"), ("datestyle", "ISO")]);
+        let a = profile(&[("application_name", "a"), ("app.x", "1"), ("geqo", "off")]);
+        let b = profile(&[("application_name", "it's \\ó"), ("datestyle", "ISO"), ("geqo", "off")]);
         let sql = transition(&a, &b).expect("they differ");
         assert_eq!(
             sql,
-            "RESET \"timezone\";SELECT pg_catalog.set_config('application_name', E'it''s \\\\o', false), \
-             pg_catalog.set_config('datestyle', 'ISO', false)"
+            "RESET \"app\".\"x\";SELECT pg_catalog.set_config('application_name',E'it''s \\x5c\\xc3\\xb3',false),\
+             pg_catalog.set_config('datestyle','ISO',false);"
         );
-        assert_eq!(transition(&a, &profile(&[("application_name", "a"), ("timezone", "UTC")])), None);
+        assert_eq!(transition(&a, &profile(&[("application_name", "a"), ("app.x", "1"), ("geqo", "off")])), None);
+    }
+
+    #[test]
+    fn a_switch_is_one_query_of_what_parsing_reads() {
+        let a = profile(&[("application_name", "a"), ("geqo", "off"), ("timezone", "UTC")]);
+        let b = profile(&[("app.x", "1"), ("datestyle", "it's"), ("timezone", "UTC")]);
+        assert_eq!(
+            switch(&a, &b).expect("they differ"),
+            "SELECT pg_catalog.set_config('geqo',NULL,false),pg_catalog.set_config('datestyle','it''s',false)"
+        );
+        assert_eq!(switch(&a, &profile(&[("geqo", "off"), ("timezone", "UTC")])), None);
+    }
+
+    #[test]
+    fn roles_and_time_outs_do_not_rule_over_a_transition() {
+        let a = profile(&[("role", "a"), ("statement_timeout", "1"), ("work_mem", "64")]);
+        let b = profile(&[("role", "a"), ("statement_timeout", "1"), ("work_mem", "65")]);
+        assert_eq!(
+            transition(&a, &b).expect("they differ"),
+            "RESET ROLE;RESET \"statement_timeout\";SELECT pg_catalog.set_config('statement_timeout','1',false),\
+             pg_catalog.set_config('work_mem','65',false);SELECT pg_catalog.set_config('role','a',false);"
+        );
+        let c = profile(&[("session_authorization", "c")]);
+        assert_eq!(transition(&c, &a).expect("they differ").split(';').next(), Some("RESET SESSION AUTHORIZATION"));
+    }
+
+    #[test]
+    fn contexts_leave_out_what_only_execution_reads() {
+        let context = |pairs: &[(&str, &str)]| profile(pairs).context();
+        assert_eq!(context(&[("application_name", "a"), ("app.tenant", "b")]), Context::default());
+        assert_ne!(context(&[("timezone", "UTC")]), context(&[("timezone", "CET")]));
+        assert_ne!(context(&[("timezone", "UTC")]), Context::default());
     }
 }

@@ -19,7 +19,8 @@ pub struct Queue<T> {
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { places: VecDeque::new(), first: 0, waiting: 0 }
+        // In the middle, so that there are places before the first one, too.
+        Self { places: VecDeque::new(), first: u64::MAX / 2, waiting: 0 }
     }
 }
 
@@ -39,6 +40,14 @@ impl<T> Queue<T> {
         self.places.push_back(Some(value));
         self.waiting += 1;
         Ticket(self.first + self.places.len() as u64 - 1)
+    }
+
+    /// Joins before all others: it was served before them, and not well.
+    pub fn push_front(&mut self, value: T) -> Ticket {
+        self.places.push_front(Some(value));
+        self.first -= 1;
+        self.waiting += 1;
+        Ticket(self.first)
     }
 
     /// Leaves; `None` if that waiter has been served or has left.

@@ -6,9 +6,9 @@ use std::{collections::VecDeque, sync::Arc};
 use sluice_wire::ErrorResponse;
 
 use crate::{
-    client::Prepared,
+    client::{Prepared, Unnamed},
     sql::Begin,
-    statement::{Statement, StatementId},
+    statement::{OnServer, Statement, StatementId},
 };
 
 /// An answer that is still to come.
@@ -28,15 +28,19 @@ pub enum Expected {
     /// To a Bind, of a shared statement or of one the server alone knows.
     Bind(Option<StatementId>),
     /// To a Describe of a statement or portal.
-    Describe(Option<StatementId>, Option<Tell>),
+    Describe(Option<Arc<Statement>>, Option<Tell>),
     /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer.
-    Learn(StatementId),
+    Learn(Arc<Statement>),
     /// To an Execute.
     Execute,
     /// To a client's Close.
     Close,
     /// To a Close of a shared statement that had to make room: the client never sees the answer.
-    Evict(StatementId),
+    Evict(OnServer),
+    /// To a Close of Sluice's own, of an unnamed portal or statement: the client never sees the answer.
+    OwnClose,
+    /// To a Parse, Bind or Execute of Sluice's own, which switches settings within a batch: the client sees nothing of it.
+    Switch,
     /// Nothing comes from the server: when its turn comes, the client gets this.
     Local(Local),
     /// Nothing comes: here the client ended a COPY.
@@ -66,6 +70,8 @@ pub struct ParseSent {
     pub asked: bool,
     /// What the client has by it, unless it fails.
     pub given: Option<Given>,
+    /// The name in the client's Parse, where it was sent by another one that is not its own.
+    pub again: Option<Box<[u8]>>,
 }
 
 /// What a Parse gives the client, and its failure takes back.
@@ -73,8 +79,9 @@ pub struct ParseSent {
 pub enum Given {
     /// A name.
     Name(Box<[u8]>),
-    /// The unnamed statement, by its [turn](crate::client::Unnamed::turn): a later one stays.
-    Unnamed(u32),
+    /// The unnamed statement, by its [turn](crate::client::Unnamed::turn): a later one stays. And the one that was there
+    /// before, which is there again if the Parse was skipped.
+    Unnamed(u32, Option<Unnamed>),
 }
 
 /// An answer that Sluice gives by itself, in its place among the server's.
@@ -96,6 +103,12 @@ pub type Taken = (Box<[u8]>, Prepared);
 pub enum Own {
     /// Brings the server to a client's settings.
     Settings,
+    /// Asks what the session holds.
+    Look,
+    /// Stands for the Sync behind a statement that is prepared apart from what the client sends.
+    Prepare,
+    /// Takes away what sequences gave to others.
+    Sequences,
     /// Ends a transaction that a client left open.
     Rollback,
     /// Removes what a client left behind in the session.
@@ -139,6 +152,11 @@ impl Replies {
         self.queue.iter().all(|expected| matches!(expected, Expected::Own(_)))
     }
 
+    /// Whether the next one is to Sluice itself, and holds the client.
+    pub fn is_own_next(&self) -> bool {
+        matches!(self.queue.front(), Some(Expected::Own(Own::Settings | Own::Look | Own::Sequences | Own::Prepare)))
+    }
+
     /// Whether any of them is to something that runs, and so may open or end a transaction.
     pub fn runs(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute))
@@ -156,7 +174,7 @@ impl Replies {
 
     /// Whether a Close of that shared statement is among them.
     pub fn closes(&self, id: StatementId) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Evict(evicted) if *evicted == id))
+        self.queue.iter().any(|expected| matches!(expected, Expected::Evict(evicted) if evicted.id == id))
     }
 
     /// One more, behind the others.

@@ -2,20 +2,28 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+use foldhash::fast::RandomState;
+use lru::LruCache;
 
 use sluice_wire::{
     ErrorResponse,
     scram::{ITERATIONS_DEFAULT, Verifier},
     secret::Secret,
+    sqlstate,
 };
 
 use crate::{hub::ClientRef, time::Time};
 
-/// Users whose looked-up secrets are remembered, at most.
-const REMEMBERED_MAX: usize = 10_000;
+/// Users whose secrets are remembered, at most; the one that nobody has asked for longest goes first.
+const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");
+
+/// Users whose secrets are being looked up at once, at most.
+pub const ASKED_MAX: usize = 1024;
 
 /// How clients prove who they are.
 #[derive(Debug)]
@@ -26,7 +34,7 @@ pub struct Secrets {
     pub mock_seed: [u8; 32],
     source: Source,
     /// Verifiers of passwords that are known in clear, each with the password it was made of.
-    derived: Mutex<HashMap<String, (String, Verifier)>>,
+    derived: Mutex<LruCache<String, (String, Verifier), RandomState>>,
 }
 
 /// The method every client must use.
@@ -53,18 +61,23 @@ pub enum Source {
 #[derive(Debug)]
 pub struct LookUp {
     ttl: Duration,
-    users: Mutex<HashMap<String, Entry>>,
+    answers: Mutex<Answers>,
 }
 
-#[derive(Debug, Default)]
-struct Entry {
-    /// The answer and when it came; `None` before the first one.
-    known: Option<(Found, Time)>,
+#[derive(Debug)]
+struct Answers {
+    known: LruCache<String, Answer, RandomState>,
+    /// The look-ups under way, and who waits for them.
+    asking: HashMap<String, Vec<ClientRef>>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    found: Found,
+    /// When it came.
+    at: Time,
     /// Whether it is asked for again by the next one who needs it. Those whom it was found for still get it.
     doubted: bool,
-    /// Whether a look-up is under way, and who waits for it.
-    asking: bool,
-    waiting: Vec<ClientRef>,
 }
 
 /// What a look-up found.
@@ -85,7 +98,7 @@ pub enum Known {
 impl Secrets {
     /// With that method and source.
     pub fn new(method: Method, source: Source, mock_seed: [u8; 32]) -> Self {
-        Self { method, mock_seed, source, derived: Mutex::default() }
+        Self { method, mock_seed, source, derived: Mutex::new(remembered()) }
     }
 
     /// The secret of `user`.
@@ -106,10 +119,7 @@ impl Secrets {
         }
         let salt = Verifier::mock(&self.mock_seed, user).salt;
         let verifier = Verifier::derive(password, &salt, ITERATIONS_DEFAULT);
-        if derived.len() >= REMEMBERED_MAX {
-            derived.clear();
-        }
-        derived.insert(user.to_owned(), (password.to_owned(), verifier.clone()));
+        derived.put(user.to_owned(), (password.to_owned(), verifier.clone()));
         verifier
     }
 
@@ -125,16 +135,16 @@ impl Secrets {
     pub fn last(&self, user: &str) -> Option<Found> {
         match &self.source {
             Source::File(users) => Some(Ok(users.get(user).cloned())),
-            Source::LookUp(look_up) => look_up.users().get(user)?.known.as_ref().map(|(found, _)| found.clone()),
+            Source::LookUp(look_up) => look_up.answers().known.peek(user).map(|answer| answer.found.clone()),
         }
     }
 
     /// A login with this user's secret failed: the secret may have been changed on the server.
     pub fn doubt(&self, user: &str) {
         if let Source::LookUp(look_up) = &self.source
-            && let Some(entry) = look_up.users().get_mut(user)
+            && let Some(answer) = look_up.answers().known.peek_mut(user)
         {
-            entry.doubted = true;
+            answer.doubted = true;
         }
     }
 }
@@ -142,36 +152,122 @@ impl Secrets {
 impl LookUp {
     /// With answers believed for `ttl`.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, users: Mutex::default() }
+        Self { ttl, answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }) }
     }
 
-    fn users(&self) -> std::sync::MutexGuard<'_, HashMap<String, Entry>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A user that does not exist takes the same way as one that does, so that the time it takes tells nothing. Only a
+    /// look-up that has failed is not believed: what was wrong may be put right at any moment.
     fn get(&self, now: Time, user: &str, client: ClientRef) -> Known {
-        let mut users = self.users();
-        if users.len() >= REMEMBERED_MAX && !users.contains_key(user) {
-            users.retain(|_, entry| entry.asking);
-        }
-        let entry = users.entry(user.to_owned()).or_default();
-        // A failed look-up or a missing user is asked for again: both may be put right at any moment.
-        if let Some((Ok(Some(secret)), at)) = &entry.known
+        let mut answers = self.answers();
+        if let Some(Answer { found: Ok(secret), at, doubted: false }) = answers.known.get(user)
             && now.since(*at) < self.ttl
-            && !entry.doubted
         {
-            return Known::Now(Ok(Some(secret.clone())));
+            return Known::Now(Ok(secret.clone()));
         }
-        entry.waiting.push(client);
-        Known::Later { ask: !std::mem::replace(&mut entry.asking, true) }
+        if let Some(waiting) = answers.asking.get_mut(user) {
+            waiting.push(client);
+            return Known::Later { ask: false };
+        }
+        if answers.asking.len() >= ASKED_MAX {
+            return Known::Now(Err(Arc::new(too_many())));
+        }
+        answers.asking.insert(user.to_owned(), vec![client]);
+        Known::Later { ask: true }
     }
 
     fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
-        let mut users = self.users();
-        let entry = users.entry(user.to_owned()).or_default();
-        entry.known = Some((found, now));
-        entry.doubted = false;
-        entry.asking = false;
-        std::mem::take(&mut entry.waiting)
+        let mut answers = self.answers();
+        answers.known.put(user.to_owned(), Answer { found, at: now, doubted: false });
+        answers.asking.remove(user).unwrap_or_default()
+    }
+}
+
+fn remembered<V>() -> LruCache<String, V, RandomState> {
+    // Grows as it is used.
+    let mut remembered = LruCache::unbounded_with_hasher(RandomState::default());
+    remembered.resize(REMEMBERED_MAX);
+    remembered
+}
+
+fn too_many() -> ErrorResponse {
+    ErrorResponse::fatal(
+        sqlstate::CANNOT_CONNECT_NOW,
+        format!("the secrets of {ASKED_MAX} other users are being looked up"),
+    )
+    .hint("Try again. If it lasts, the server answers too slowly, or somebody tries names.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+    const NOW: Time = Time(1_000_000);
+    const CLIENT: ClientRef = ClientRef { worker: 0, index: 0, serial: 0 };
+
+    fn secrets() -> Secrets {
+        Secrets::new(Method::ScramSha256, Source::LookUp(LookUp::new(TTL)), [3; 32])
+    }
+
+    fn is_asked_for(secrets: &Secrets, now: Time, user: &str) -> bool {
+        matches!(secrets.get(now, user, CLIENT), Known::Later { ask: true })
+    }
+
+    #[test]
+    fn users_that_do_not_exist_are_answered_as_those_that_do() {
+        for found in [Some(Secret::Plain("secret".to_owned())), None] {
+            let secrets = secrets();
+            let is_known =
+                |now| matches!(secrets.get(now, "a", CLIENT), Known::Now(Ok(it)) if it.is_some() == found.is_some());
+            assert!(is_asked_for(&secrets, NOW, "a"));
+            assert!(matches!(secrets.get(NOW, "a", CLIENT), Known::Later { ask: false }));
+            assert_eq!(secrets.found(NOW, "a", Ok(found.clone())), [CLIENT; 2]);
+            assert!(is_known(NOW) && is_known(NOW + TTL / 2));
+            // Its login fails.
+            secrets.doubt("a");
+            assert!(is_asked_for(&secrets, NOW, "a"));
+            secrets.found(NOW, "a", Ok(found.clone()));
+            assert!(is_known(NOW));
+            assert!(is_asked_for(&secrets, NOW + TTL, "a"));
+        }
+    }
+
+    #[test]
+    fn a_look_up_that_fails_is_not_believed() {
+        let secrets = secrets();
+        assert!(is_asked_for(&secrets, NOW, "a"));
+        let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"));
+        assert_eq!(secrets.found(NOW, "a", Err(error.clone())), [CLIENT]);
+        assert!(matches!(secrets.last("a"), Some(Err(it)) if it == error));
+        assert!(is_asked_for(&secrets, NOW, "a"));
+    }
+
+    #[test]
+    fn no_more_is_asked_for_at_once_than_may_be() {
+        let secrets = secrets();
+        assert!((0..ASKED_MAX).all(|number| is_asked_for(&secrets, NOW, &number.to_string())));
+        assert!(
+            matches!(secrets.get(NOW, "one more", CLIENT), Known::Now(Err(e)) if e.code == "57P03" && e.hint.is_some())
+        );
+        // Who waits with others needs no place.
+        assert!(matches!(secrets.get(NOW, "0", CLIENT), Known::Later { ask: false }));
+        assert_eq!(secrets.found(NOW, "0", Ok(None)).len(), 2);
+        assert!(is_asked_for(&secrets, NOW, "one more"));
+    }
+
+    #[test]
+    fn the_one_that_nobody_has_asked_for_longest_is_forgotten() {
+        let secrets = secrets();
+        for number in 0..REMEMBERED_MAX.get() {
+            secrets.found(NOW, &number.to_string(), Ok(None));
+        }
+        let is_known = |user: &str| matches!(secrets.get(NOW, user, CLIENT), Known::Now(_));
+        assert!(is_known("0"));
+        secrets.found(NOW, "one more", Ok(None));
+        assert!(is_known("0") && !is_known("1") && is_known("2") && is_known("one more"));
     }
 }

@@ -1,6 +1,9 @@
 //! A server connection: where it stands in the protocol, and what is in place there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sluice_wire::{
     ErrorResponse, Framer, md5,
@@ -11,15 +14,17 @@ use sluice_wire::{
 };
 
 use crate::{
+    catalog::Change,
     client_address::Teller,
-    hub::Pool,
+    customs::Customs,
+    holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
+    hub::{ClientRef, Pinned, Pool},
     io::Conn,
     profile::Profile,
     replies::Replies,
-    residue::Residue,
     settings::PoolMode,
-    sql::Begin,
-    statement::{ServerStatements, Statement, StatementId},
+    sql::{Begin, Effects, Reset},
+    statement::{OnServer, ServerStatements, Statement, StatementId},
     time::Time,
 };
 
@@ -62,6 +67,8 @@ pub struct Server {
     /// Whether a Sync of Sluice's own stands in for a Flush: behind an error, what the client sends next would run
     /// instead of being skipped, so it waits for the answer.
     pub flushing: bool,
+    /// Whether a Sync of Sluice's own stands behind the client's message that is passing, and has not been sent yet.
+    pub sync_follows: bool,
     /// Whether a client's DEALLOCATE waits until nothing is owed any more.
     pub awaited: bool,
     /// Whether it reads a COPY whose end has not been sent yet.
@@ -69,21 +76,45 @@ pub struct Server {
     /// The shared statements it has.
     pub statements: ServerStatements,
     /// Shared statements that it has and that must be closed before they are prepared again.
-    pub stale: Vec<StatementId>,
+    pub stale: Vec<OnServer>,
     /// What its unnamed statement is.
     pub unnamed: Option<StatementId>,
     /// The settings in place.
     pub profile: Profile,
     /// What it has reported.
     pub parameters: BTreeMap<String, String>,
-    /// What a client has left behind.
-    pub residue: Residue,
+    /// What may have been done to the session since it was last known what it holds.
+    pub effects: Effects,
+    /// What it holds that ties its client to it.
+    pub pins: Pins,
+    /// Its client's leave to keep it for that.
+    pub pinned: Option<Pinned>,
+    /// Whether it says by itself what its session holds: it has Sluice's extension.
+    pub reports: bool,
+    /// What it has said last that its session holds, until that is acted on.
+    pub news: Option<Holding>,
+    /// Whose uses of sequences `currval` and `lastval` would tell of there.
+    pub sequences: Sequences,
+    /// The custom settings that it has.
+    pub made: Customs,
+    /// Custom settings that may have been made since it was last known what it holds.
+    pub customs: BTreeSet<String>,
+    /// Whether `statement_timeout` may have changed since it was last known what the session holds.
+    pub sets_timeout: bool,
+    /// The `statement_timeout` that the look which is under way can't see.
+    pub known_timeout: Option<Box<[u8]>>,
+    /// What Sluice itself does there before its client's next message goes to it.
+    pub preparation: Preparation,
+    /// What its client is doing to the catalogs.
+    pub change: Option<Change>,
+    /// Shared statements that were used while nobody knew the settings.
+    pub tainted: Vec<StatementId>,
     /// How a query of Sluice's own has failed.
     pub own_error: Option<Box<ErrorResponse>>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
-    /// Whether its client's `DISCARD ALL` has been carried out, and what it reports now are its own defaults.
-    pub discarded: bool,
+    /// The settings that its client takes back, to what it began with: what the server reports then are its own defaults.
+    pub resets: Option<Reset>,
     /// CancelRequests on their way to it.
     pub cancels: u32,
     /// When it gets another one, if it is still busy for a client that is gone.
@@ -100,6 +131,30 @@ pub struct Server {
     pub key: Option<(u32, Box<[u8]>)>,
     /// What can be sent again if a shared statement proves stale.
     pub replay: Replay,
+}
+
+/// Whose uses of sequences a session remembers.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Sequences {
+    /// Nobody's.
+    #[default]
+    Untouched,
+    /// This client's alone.
+    Of(ClientRef),
+    /// Several clients'.
+    Mixed,
+}
+
+/// What Sluice itself does on a server that belongs to a client, while that client's messages wait.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Preparation {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is under way.
+    UnderWay,
+    /// It is done, and the client's message that waited for it comes next.
+    Done,
 }
 
 /// How far a BEGIN of that kind has come.
@@ -172,6 +227,14 @@ pub struct Replay {
     pub shape_free: bool,
 }
 
+impl Replay {
+    /// Whether nothing may follow before the server has shown that an unnamed statement is not stale: the client's own
+    /// Parse would not have been.
+    pub fn awaits_answer(&self) -> bool {
+        self.state == ReplayState::Whole && self.statement.as_ref().is_some_and(|statement| statement.is_unnamed())
+    }
+}
+
 /// Whether a [`Replay`] can be used.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayState {
@@ -211,6 +274,7 @@ impl Server {
             learning: false,
             awaited: false,
             flushing: false,
+            sync_follows: false,
             skipping: false,
             copy_in: false,
             statements,
@@ -218,10 +282,22 @@ impl Server {
             unnamed: None,
             profile: Profile::default(),
             parameters: BTreeMap::new(),
-            residue: Residue::None,
+            effects: Effects::NONE,
+            pins: Pins::NONE,
+            pinned: None,
+            reports: false,
+            news: None,
+            sequences: Sequences::Untouched,
+            made: Customs::default(),
+            customs: BTreeSet::new(),
+            sets_timeout: false,
+            known_timeout: None,
+            preparation: Preparation::None,
+            change: None,
+            tainted: Vec::new(),
             own_error: None,
             said_why: false,
-            discarded: false,
+            resets: None,
             cancels: 0,
             cancel_again: now,
             cancel_held: false,
@@ -235,7 +311,7 @@ impl Server {
 
     /// Whether its transaction has ended and nothing is owed or half sent.
     pub fn is_at_rest(&self) -> bool {
-        self.status == TransactionStatus::Idle && self.is_settled()
+        self.status == TransactionStatus::Idle && self.is_settled() && self.preparation != Preparation::Done
     }
 
     /// Whether nothing is owed or half sent, in either direction; a transaction may be open.
@@ -246,6 +322,51 @@ impl Server {
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
     pub fn is_fresh(&self) -> bool {
         self.status == TransactionStatus::Idle && self.has_whole_messages() && self.replies.are_own()
+    }
+
+    /// Whether it is known under which settings and by which catalogs the next statement is parsed.
+    pub fn is_plain(&self) -> bool {
+        !self.effects.any(Effects::STATE.and(Effects::CONTEXT).and(Effects::CATALOG)) && !self.pins.any(Pins::TEMPORARY)
+    }
+
+    /// Notes what a statement may do that is being sent to it.
+    pub fn expect_effects(&mut self, effects: Effects) {
+        if effects.any(Effects::CATALOG) && self.change.is_none() {
+            self.change = Some(self.pool.catalog.begin_change());
+        }
+        self.effects.add(effects);
+    }
+
+    /// Takes a reported parameter; `true` if it is the pool's own concern.
+    pub fn take_parameter(&mut self, name: &str, value: &str) -> bool {
+        match name {
+            SESSION_PARAMETER => {
+                self.news = Holding::read(value);
+                self.reports = self.news.is_some();
+            }
+            CATALOG_PARAMETER => {
+                if let Ok(count) = value.parse() {
+                    self.pool.catalog.count(count);
+                }
+            }
+            _ if is_own_parameter(name) => {}
+            _ => {
+                self.parameters.insert(name.to_owned(), value.to_owned());
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether it holds what only its end takes away.
+    pub fn is_spent(&self) -> bool {
+        self.pins.any(Pins::SPENT)
+    }
+
+    /// Whether it is to be asked what its session holds.
+    pub fn needs_look(&self) -> bool {
+        let is_told = self.reports || self.news.is_some();
+        !is_told && self.follows_statements() && self.effects.any(Effects::STATE)
     }
 
     fn has_whole_messages(&self) -> bool {

@@ -11,6 +11,15 @@ pub enum PoolMode {
     Session,
 }
 
+/// What becomes of a client whose session holds what can't follow it: a temporary table, a lock, a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PinPolicy {
+    /// It keeps its server until that is gone.
+    Pin,
+    /// It is sent away with an error that names what it is.
+    Refuse,
+}
+
 /// The settings of one pool, that is of one (database, user) pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
@@ -38,6 +47,10 @@ pub struct PoolSettings {
     pub auto_prepare: bool,
     /// Whether a BEGIN on its own is answered without a server, and sent with the statement behind it.
     pub lazy_begin: bool,
+    /// What becomes of a client whose session holds something that can't follow it to another server.
+    pub pins: PinPolicy,
+    /// Servers that clients may keep for that between transactions; `None`: all of the pool's but one.
+    pub pinned_max: Option<u32>,
     /// Prepared statements kept on each server, at most; the least recently used goes first.
     pub prepared_per_server: u32,
 }
@@ -57,6 +70,8 @@ impl Default for PoolSettings {
             parallel_connects: 4,
             auto_prepare: true,
             lazy_begin: true,
+            pins: PinPolicy::Pin,
+            pinned_max: None,
             prepared_per_server: 500,
         }
     }
@@ -69,11 +84,19 @@ pub struct Limits {
     pub clients: u32,
     /// Server connections at once, over all pools.
     pub servers: u32,
+    /// Pools at once, that is pairs of database and user; one more gets SQLSTATE 53300.
+    pub pools: u32,
     /// How long a client may take from connecting to being logged in.
     pub login_timeout: Duration,
+    /// How long a client that has a server may leave a message unfinished.
+    pub client_message_timeout: Duration,
+    /// How long a client may leave its server waiting inside a transaction, batch or COPY; `None`: for ever.
+    pub idle_transaction_timeout: Option<Duration>,
     /// The largest client message that is collected whole (Parse, startup, passwords), in bytes. Messages that only
     /// pass through have no limit but PostgreSQL's own (1 GiB).
     pub rewritten_message_bytes: u32,
+    /// Part of the names of shared statements on the servers, so that no client names one by accident; 0: no part.
+    pub statement_nonce: u32,
 }
 
 impl Default for Limits {
@@ -81,8 +104,13 @@ impl Default for Limits {
         Self {
             clients: 10_000,
             servers: 500,
+            pools: 1000,
             login_timeout: Duration::from_secs(30),
+            // Less than `wait_timeout`: who waits for that server gets it.
+            client_message_timeout: Duration::from_secs(20),
+            idle_transaction_timeout: None,
             rewritten_message_bytes: 16 << 20,
+            statement_nonce: 0,
         }
     }
 }

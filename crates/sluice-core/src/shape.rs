@@ -5,12 +5,14 @@ use std::{hash::Hasher, num::NonZeroU64};
 
 use foldhash::fast::FixedState;
 
-/// The shape of a statement's result: its columns' names, types and origins, whatever format they are sent in.
+/// The shape of a statement's result: its columns' names and types, whatever table they come from and whatever format
+/// they are sent in. PostgreSQL compares no more (`RevalidateCachedQuery`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape(NonZeroU64);
 
-/// Of a column's fixed part (PostgreSQL documentation, 55.7, RowDescription): table, attribute, type, its size and
-/// modifier. The format code behind them is the portal's, not the statement's.
+/// Of a column's fixed part (PostgreSQL documentation, 55.7, RowDescription): table and attribute, then type, its size
+/// and modifier. The format code behind them is the portal's, not the statement's.
+const ORIGIN_BYTES: usize = 6;
 const COLUMN_BYTES: usize = 16;
 const FORMAT_BYTES: usize = 2;
 
@@ -29,7 +31,7 @@ impl Shape {
             hasher.write(name);
             hasher.write_u8(0);
             let (fixed, tail) = tail.split_at(tail.len().min(COLUMN_BYTES));
-            hasher.write(fixed);
+            hasher.write(fixed.get(ORIGIN_BYTES..).unwrap_or_default());
             rest = tail.get(FORMAT_BYTES..).unwrap_or_default();
         }
         Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN))
@@ -47,10 +49,13 @@ mod tests {
     }
 
     #[test]
-    fn formats_do_not_matter_and_all_else_does() {
+    fn formats_and_origins_do_not_matter_and_all_else_does() {
         let body = |columns: &[Vec<u8>]| [&(columns.len() as u16).to_be_bytes()[..], &columns.concat()].concat();
         let one = Shape::of(&body(&[column("a", 23, 0), column("b", 25, 0)]));
         assert_eq!(one, Shape::of(&body(&[column("a", 23, 1), column("b", 25, 1)])));
+        let mut elsewhere = column("a", 23, 0);
+        elsewhere[3] = 7;
+        assert_eq!(one, Shape::of(&body(&[elsewhere, column("b", 25, 0)])));
         assert_ne!(one, Shape::of(&body(&[column("a", 20, 0), column("b", 25, 0)])));
         assert_ne!(one, Shape::of(&body(&[column("a", 23, 0)])));
         assert_ne!(one, Shape::of(&body(&[column("a", 23, 0), column("c", 25, 0)])));

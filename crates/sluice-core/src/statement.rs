@@ -1,11 +1,12 @@
-//! Prepared statements that clients share: one for each text and parameter types, known to a pool by a number, to a
-//! server by a name made of it.
+//! Prepared statements that clients share. Two clients share one only where PostgreSQL would have made the same of it
+//! for both: the same text and parameter types, parsed and run under the same settings, by the same catalogs
+//! (docs/decisions/0014). A pool knows it by a number, a server by a name made of that.
 
 use std::{
     collections::VecDeque,
     hash::BuildHasher,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
@@ -15,9 +16,10 @@ use lru::LruCache;
 use sluice_wire::message::split_cstr;
 
 use crate::{
-    residue::Residue,
+    profile::{Context, Profile},
     shape::Shape,
-    sql::{self, Begin},
+    sql::{self, Begin, Effects, Reset, effects},
+    time::Time,
 };
 
 /// What the names of shared statements begin with, on the servers.
@@ -26,26 +28,54 @@ pub const NAME_PREFIX: &[u8] = b"sluice_";
 /// Definitions larger than this are not kept once no client has them, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Statements a pool keeps, at most, beyond those that clients hold.
+/// Statements a pool keeps beyond those that clients hold.
 const KEPT_MAX: usize = 8192;
+
+/// How many statements one that is new may look at to find one that may go: the pool is locked meanwhile.
+const LOOKS_MAX: usize = 16;
 
 /// A shared statement's number within its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StatementId(pub u32);
 
-/// A statement, by its text and parameter types.
+/// What besides its definition decides what PostgreSQL makes of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// The settings under which it was parsed.
+    pub parsed: Context,
+    /// The settings under which it runs: PostgreSQL parses it anew when the catalogs have changed.
+    pub run: Context,
+    /// The version of the catalogs by which it was parsed.
+    pub catalog: u64,
+    /// Whether it serves clients' unnamed statements, which mean what they do when they are sent.
+    pub is_unnamed: bool,
+}
+
+/// A statement.
 #[derive(Debug)]
 pub struct Statement {
     /// Its number; never given twice.
     pub id: StatementId,
-    /// Its name on the servers, see [`server_name`].
+    /// Its name on the servers.
     pub name: Box<[u8]>,
     /// The text and the types, as they stand in Parse.
     pub definition: Box<[u8]>,
-    /// What running it may leave behind in a session.
-    pub residue: Residue,
+    /// `None`: it is one client's own.
+    pub terms: Option<Terms>,
+    /// The settings under which it was parsed.
+    pub profile: Profile,
+    /// What running it may do.
+    pub effects: Effects,
+    /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something else.
+    pub is_tied: bool,
     /// Whether it is a BEGIN that may be answered without a server.
     pub begins: Option<Begin>,
+    /// The settings that it takes back.
+    pub resets: Option<Reset>,
+    /// The name that it forgets, if it is a DEALLOCATE.
+    pub deallocates: Option<Box<[u8]>>,
+    /// The parameter types that clients were told, as they stand in Parse: it has these wherever it is prepared again.
+    types: OnceLock<Box<[u8]>>,
     /// Whether a server of this pool has accepted it.
     accepted: AtomicBool,
     /// How often it came, until it does not matter any more.
@@ -55,16 +85,22 @@ pub struct Statement {
 }
 
 impl Statement {
-    fn new(id: StatementId, definition: &[u8]) -> Self {
-        let name = server_name(id);
+    fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
         let text = split_cstr(definition).map_or(definition, |(text, _)| text);
         let begins = begin_of(definition);
+        let effects = effects(text);
         Self {
             id,
             name,
             definition: definition.into(),
-            residue: Residue::of_text(text),
+            terms,
+            profile,
+            resets: effects.any(Effects::STATE).then(|| sql::reset(text)).flatten(),
+            effects,
+            is_tied: false,
             begins,
+            deallocates: sql::deallocated(text),
+            types: OnceLock::new(),
             accepted: AtomicBool::new(begins.is_some()),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
@@ -74,6 +110,36 @@ impl Statement {
     /// The text alone.
     pub fn query(&self) -> &[u8] {
         self.definition.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    /// What is sent to prepare it: its definition, with the parameter types that clients were told.
+    pub fn to_parse(&self) -> Vec<u8> {
+        match self.types.get() {
+            Some(types) => [self.query(), &[0], &**types].concat(),
+            None => self.definition.to_vec(),
+        }
+    }
+
+    /// A client has been told these parameter types; `body` is that of the ParameterDescription.
+    pub fn tell_types(&self, body: &[u8]) {
+        if self.types.get().is_none() {
+            let _ = self.types.set(body.into());
+        }
+    }
+
+    /// Whether clients know its parameter types, and there are any.
+    pub fn has_types(&self) -> bool {
+        self.types.get().is_some_and(|types| types.len() > 2)
+    }
+
+    /// Whether it serves unnamed statements.
+    pub fn is_unnamed(&self) -> bool {
+        self.terms.is_some_and(|terms| terms.is_unnamed)
+    }
+
+    /// Whether its literals mean what they do by other settings than those it runs under.
+    pub fn is_parsed_apart(&self) -> bool {
+        self.effects.any(Effects::LITERAL) && self.terms.is_some_and(|terms| terms.parsed != terms.run)
     }
 
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
@@ -86,6 +152,11 @@ impl Statement {
         if !self.is_accepted() {
             self.accepted.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// A server has refused it: the next one who wants it shall hear that from a server.
+    pub fn refuse(&self) {
+        self.accepted.store(self.begins.is_some(), Ordering::Relaxed);
     }
 
     /// Whether it has come before the time that is being handled.
@@ -117,60 +188,112 @@ pub struct Registry {
     clock: VecDeque<Arc<Statement>>,
     hasher: foldhash::quality::RandomState,
     next: u32,
+    /// Part of every name, so that no client names one by accident; 0: no part.
+    nonce: u32,
 }
 
 impl Registry {
-    /// The statement of that definition, counted as seen once more.
-    pub fn intern(&mut self, definition: &[u8]) -> Arc<Statement> {
-        let hash = self.hasher.hash_one(definition);
-        if let Some(known) = self.table.find(hash, |s| *s.definition == *definition) {
+    /// An empty one; `nonce` becomes part of the statements' names on the servers.
+    pub fn new(nonce: u32) -> Self {
+        Self { nonce, ..Self::default() }
+    }
+
+    /// The statement of that definition under those terms, counted as seen once more. `profile` is what
+    /// `terms.parsed` is the fingerprint of.
+    pub fn intern(&mut self, definition: &[u8], terms: Terms, profile: &Profile) -> Arc<Statement> {
+        let hash = self.hasher.hash_one((definition, terms));
+        if let Some(known) = self.table.find(hash, |s| s.terms == Some(terms) && *s.definition == *definition) {
             known.see();
             return known.clone();
         }
-        let statement = Arc::new(Statement::new(StatementId(self.next), definition));
-        self.next = self.next.wrapping_add(1);
+        let statement = Arc::new(self.make(definition, Some(terms), profile));
         statement.see();
-        if definition.len() <= KEPT_BYTES_MAX {
-            self.make_room();
+        if definition.len() <= KEPT_BYTES_MAX && self.make_room() {
             let hasher = &self.hasher;
-            self.table.insert_unique(hash, statement.clone(), |s| hasher.hash_one(&*s.definition));
+            self.table.insert_unique(hash, statement.clone(), |s| hash_of(hasher, s));
             self.clock.push_back(statement.clone());
         }
         statement
     }
 
-    /// The statement of that definition, if it is known; not counted as seen.
-    pub fn find(&self, definition: &[u8]) -> Option<&Arc<Statement>> {
-        let hash = self.hasher.hash_one(definition);
-        self.table.find(hash, |s| *s.definition == *definition)
+    /// A statement that nobody shares.
+    ///
+    /// `is_bent` says that it is parsed under settings that are not those of the profile.
+    pub fn private(&mut self, definition: &[u8], profile: &Profile, is_bent: bool) -> Arc<Statement> {
+        let statement = self.make(definition, None, profile);
+        let effects = statement.effects;
+        let is_tied = effects.any(Effects::CLOCK) || (is_bent && effects.any(Effects::LITERAL));
+        Arc::new(Statement { is_tied, ..statement })
     }
 
-    fn make_room(&mut self) {
-        // Each look either drops a statement or clears its mark, so two rounds find one unless clients hold them all.
-        for _ in 0..self.clock.len().saturating_mul(2) {
+    /// The same statement, to be run under other settings than before.
+    pub fn under(&mut self, statement: &Arc<Statement>, run: Context) -> Arc<Statement> {
+        let Some(terms) = statement.terms else { return statement.clone() };
+        let other = self.intern(&statement.definition, Terms { run, ..terms }, &statement.profile);
+        if let Some(types) = statement.types.get() {
+            other.tell_types(types);
+        }
+        other
+    }
+
+    /// The statement of that definition, if it is known; not counted as seen.
+    pub fn find(&self, definition: &[u8], terms: Terms) -> Option<&Arc<Statement>> {
+        let hash = self.hasher.hash_one((definition, terms));
+        self.table.find(hash, |s| s.terms == Some(terms) && *s.definition == *definition)
+    }
+
+    fn make(&mut self, definition: &[u8], terms: Option<Terms>, profile: &Profile) -> Statement {
+        let id = StatementId(self.next);
+        self.next = self.next.wrapping_add(1);
+        let name = match self.nonce {
+            0 => format!("sluice_{:x}", id.0),
+            nonce => format!("sluice_{nonce:08x}_{:x}", id.0),
+        };
+        Statement::new(id, name.into_bytes().into(), definition, terms, profile.clone())
+    }
+
+    /// Whether there is room for one more. Where clients hold them all, there are twice as many at most.
+    fn make_room(&mut self) -> bool {
+        for _ in 0..LOOKS_MAX {
             if self.clock.len() < KEPT_MAX {
-                return;
+                return true;
             }
-            let Some(oldest) = self.clock.pop_front() else { return };
+            let Some(oldest) = self.clock.pop_front() else { return true };
             let held = Arc::strong_count(&oldest) > 2;
             if held || oldest.recent.swap(false, Ordering::Relaxed) {
                 self.clock.push_back(oldest);
                 continue;
             }
-            let hash = self.hasher.hash_one(&*oldest.definition);
+            let hash = hash_of(&self.hasher, &oldest);
             if let Ok(entry) = self.table.find_entry(hash, |s| s.id == oldest.id) {
                 entry.remove();
             }
-            return;
         }
+        self.clock.len() < 2 * KEPT_MAX
     }
+}
+
+fn hash_of(hasher: &foldhash::quality::RandomState, statement: &Statement) -> u64 {
+    // Only those that are shared are in the table.
+    statement.terms.map_or(0, |terms| hasher.hash_one((&*statement.definition, terms)))
 }
 
 /// The shared statements that one server has, the most recently used first.
 #[derive(Debug)]
 pub struct ServerStatements {
-    known: LruCache<StatementId, Option<Shape>, foldhash::fast::RandomState>,
+    known: LruCache<StatementId, Known, foldhash::fast::RandomState>,
     limit: usize,
+}
+
+/// A statement on a server.
+#[derive(Debug)]
+struct Known {
+    name: Box<[u8]>,
+    shape: Option<Shape>,
+    /// When it was prepared.
+    since: Time,
+    /// Whether its parameter types are those that clients were told.
+    is_typed: bool,
 }
 
 impl ServerStatements {
@@ -184,36 +307,55 @@ impl ServerStatements {
         self.known.get(&id).is_some()
     }
 
+    /// Since when the server has it.
+    pub fn since(&self, id: StatementId) -> Option<Time> {
+        Some(self.known.peek(&id)?.since)
+    }
+
+    /// Whether the server has it with the parameter types that clients were told.
+    pub fn is_typed(&self, id: StatementId) -> bool {
+        self.known.peek(&id).is_some_and(|known| known.is_typed)
+    }
+
+    /// The parameter types that it has on the server are those that clients were told.
+    pub fn set_typed(&mut self, id: StatementId) {
+        if let Some(known) = self.known.peek_mut(&id) {
+            known.is_typed = true;
+        }
+    }
+
     /// The shape of its result, if the server has it and has described it.
     pub fn shape(&self, id: StatementId) -> Option<Shape> {
-        *self.known.peek(&id)?
+        self.known.peek(&id)?.shape
     }
 
     /// The server has described it.
     pub fn set_shape(&mut self, id: StatementId, shape: Shape) {
         if let Some(known) = self.known.peek_mut(&id) {
-            *known = Some(shape);
+            known.shape = Some(shape);
         }
     }
 
     /// It is prepared anew, and may look different.
     pub fn forget_shape(&mut self, id: StatementId) {
         if let Some(known) = self.known.peek_mut(&id) {
-            *known = None;
+            known.shape = None;
         }
     }
 
     /// Takes it as prepared on the server; gives the one to close for it, if the server has too many.
-    pub fn insert(&mut self, id: StatementId) -> Option<StatementId> {
-        let full = self.known.len() >= self.limit && !self.known.contains(&id);
-        let evicted = if full { self.known.pop_lru().map(|(id, _)| id) } else { None };
-        self.known.put(id, None);
-        evicted
+    pub fn insert(&mut self, statement: &Statement, now: Time) -> Option<OnServer> {
+        let full = self.known.len() >= self.limit && !self.known.contains(&statement.id);
+        let evicted = if full { self.known.pop_lru() } else { None };
+        let known =
+            Known { name: statement.name.clone(), shape: None, since: now, is_typed: statement.types.get().is_some() };
+        self.known.put(statement.id, known);
+        evicted.map(|(id, known)| OnServer { id, name: known.name })
     }
 
-    /// The server does not have it after all; returns whether that is news.
-    pub fn remove(&mut self, id: StatementId) -> bool {
-        self.known.pop(&id).is_some()
+    /// The server does not have it, or is not to use it any more; gives what is to be closed there.
+    pub fn remove(&mut self, id: StatementId) -> Option<OnServer> {
+        self.known.pop(&id).map(|known| OnServer { id, name: known.name })
     }
 
     /// The server has none any more.
@@ -232,43 +374,72 @@ impl ServerStatements {
     }
 }
 
-/// The name of a statement on the servers.
-pub fn server_name(id: StatementId) -> Box<[u8]> {
-    format!("sluice_{:x}", id.0).into_bytes().into()
+/// A statement that a server has under that name, whatever the pool still knows of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnServer {
+    /// Its number.
+    pub id: StatementId,
+    /// Its name there.
+    pub name: Box<[u8]>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TERMS: Terms = Terms { parsed: Context::NONE, run: Context::NONE, catalog: 0, is_unnamed: false };
+
+    fn intern(registry: &mut Registry, definition: &[u8]) -> Arc<Statement> {
+        registry.intern(definition, TERMS, &Profile::default())
+    }
+
     #[test]
-    fn the_same_definition_is_the_same_statement() {
+    fn the_same_definition_under_the_same_terms_is_the_same_statement() {
         let mut registry = Registry::default();
-        let a = registry.intern(b"select 1\0\0\0");
+        let a = intern(&mut registry, b"select 1\0\0\0");
         assert!(!a.came_again());
-        let b = registry.intern(b"select 1\0\0\0");
+        let b = intern(&mut registry, b"select 1\0\0\0");
         assert!(Arc::ptr_eq(&a, &b) && a.came_again());
-        assert_ne!(registry.intern(b"select 2\0\0\0").id, a.id);
+        assert_ne!(intern(&mut registry, b"select 2\0\0\0").id, a.id);
+        let later = Terms { catalog: 1, ..TERMS };
+        assert_ne!(registry.intern(b"select 1\0\0\0", later, &Profile::default()).id, a.id);
+        assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), false).id, a.id);
+    }
+
+    #[test]
+    fn types_that_were_told_stay() {
+        let mut registry = Registry::default();
+        let statement = intern(&mut registry, b"select $1\0\0\0");
+        assert_eq!(statement.to_parse(), b"select $1\0\0\0");
+        statement.tell_types(&[0, 1, 0, 0, 0, 20]);
+        statement.tell_types(&[0, 1, 0, 0, 0, 21]);
+        assert_eq!(statement.to_parse(), b"select $1\0\0\x01\0\0\0\x14");
     }
 
     #[test]
     fn a_registry_stays_bounded_and_keeps_what_clients_hold() {
         let mut registry = Registry::default();
-        let held = registry.intern(b"held");
+        let held = intern(&mut registry, b"held");
         for i in 0..3 * KEPT_MAX {
-            registry.intern(format!("statement {i}").as_bytes());
+            intern(&mut registry, format!("statement {i}").as_bytes());
         }
-        assert!(registry.table.len() <= KEPT_MAX + 1 && registry.table.len() == registry.clock.len());
-        assert_eq!(registry.intern(b"held").id, held.id);
+        // A new one looks at a few only, so the first round through all marks takes a few hundred of them.
+        assert!(registry.table.len() <= KEPT_MAX + KEPT_MAX / LOOKS_MAX + 1);
+        assert_eq!(registry.table.len(), registry.clock.len());
+        assert_eq!(intern(&mut registry, b"held").id, held.id);
+        let all: Vec<_> = (0..5 * KEPT_MAX).map(|i| intern(&mut registry, format!("{i}").as_bytes())).collect();
+        assert!(registry.table.len() <= 2 * KEPT_MAX && all.len() == 5 * KEPT_MAX);
     }
 
     #[test]
     fn a_server_closes_the_least_recently_used() {
+        let mut registry = Registry::default();
+        let statements = [1, 2, 3].map(|i| intern(&mut registry, format!("{i}").as_bytes()));
         let mut server = ServerStatements::new(2);
-        assert_eq!(server.insert(StatementId(1)), None);
-        assert_eq!(server.insert(StatementId(2)), None);
-        assert!(server.touch(StatementId(1)));
-        assert_eq!(server.insert(StatementId(3)), Some(StatementId(2)));
-        assert!(!server.touch(StatementId(2)));
+        assert_eq!(server.insert(&statements[0], Time(0)), None);
+        assert_eq!(server.insert(&statements[1], Time(0)), None);
+        assert!(server.touch(statements[0].id));
+        assert_eq!(server.insert(&statements[2], Time(0)).map(|gone| gone.id), Some(statements[1].id));
+        assert!(!server.touch(statements[1].id));
     }
 }

@@ -192,6 +192,10 @@ const COPY_DONE: u8 = 27;
 const FUNCTION_CALL: u8 = 29;
 const TERMINATE: u8 = 30;
 const BATCH: u8 = 31;
+const TEMP: u8 = 32;
+const FUNCTION: u8 = 33;
+const SET_LOCAL: u8 = 34;
+const SEQUENCES: u8 = 35;
 
 fn engine_seeds() -> Seeds {
     let one = |method| Script::new(method, ROOMY).client(0, 0, 0).server(0);
@@ -227,6 +231,30 @@ fn engine_seeds() -> Seeds {
         }),
         ("copy", one(0).says(0, 0, &[COPY]).answers(0).says(0, 1, &[COPY_DATA, COPY_DONE]).answers(0)),
         ("residue", one(0).says(0, 0, &[SET, LISTEN]).answers(0).answers(0).says(0, 0, &[DISCARD_ALL]).answers(0)),
+        ("settings-follow", {
+            let script = one(0).says(0, 0, &[SET]).answers(0).answers(0).client(0, 1, 0).says(1, 0, &[SELECT]);
+            script.answers(0).answers(0).says(0, 0, &[FUNCTION, SELECT]).answers(0).answers(0).answers(0)
+        }),
+        ("pinned", {
+            let script = one(0).says(0, 0, &[TEMP]).answers(0).answers(0).says(0, 0, &[SELECT, BEGIN, SET_LOCAL]);
+            script
+                .answers(0)
+                .says(0, 0, &[COMMIT])
+                .answers(0)
+                .answers(0)
+                .says(0, 0, &[DISCARD_ALL])
+                .answers(0)
+                .answers(0)
+        }),
+        ("pins-refused", one(32).says(0, 0, &[TEMP]).answers(0).answers(0).answers(0)),
+        ("reporting", {
+            let script = Script::new(0, ROOMY).client(0, 0, 0).op(Connected, &[0, 4]).answers(0);
+            script.says(0, 0, &[SET, TEMP]).answers(0).says(0, 0, &[SELECT]).answers(0).op(Closed, &[0]).answers(0)
+        }),
+        ("sequences", {
+            let script = one(0).says(0, 0, &[SEQUENCES]).answers(0).answers(0).client(0, 1, 0);
+            script.says(1, 0, &[SEQUENCES]).answers(0).answers(0).answers(0)
+        }),
         ("function-call", one(0).says(0, 0, &[FUNCTION_CALL]).answers(0)),
         ("session-mode", {
             let script = Script::new(0, ROOMY).client(0, 0, 4).server(0);

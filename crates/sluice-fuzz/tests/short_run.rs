@@ -93,6 +93,8 @@ fn the_corpus_reaches_the_depths_of_the_engine() {
     let count = |reached: fn(&Reached) -> bool| all.iter().filter(|(_, r)| reached(r)).count();
     assert!(count(|r| r.servers > 0) >= 15, "{all:#?}");
     assert!(count(|r| r.client_bytes > 90) >= 18, "{all:#?}");
+    assert!(count(|r| r.looks > 0) >= 5, "{all:#?}");
+    assert!(count(|r| r.pinned > 0) >= 2, "{all:#?}");
     assert!(count(|r| r.cancels > 0) >= 1, "{all:#?}");
     assert!(count(|r| r.handed_over > 0) >= 1, "{all:#?}");
 }
@@ -125,7 +127,7 @@ fn a_client_with_too_many_names_meets_an_error() {
         script.extend([ClientBytes as u8, 0, 0, bytes.len() as u8]);
         script.extend(bytes);
     }
-    script.extend([ServerAnswers as u8, 0, 0]);
+    (0..3).for_each(|_| script.extend([ServerAnswers as u8, 0, 0]));
     let reached = sluice_fuzz::engine::run(&script);
     // A ParseComplete has five bytes.
     assert!(reached.client_bytes > 65_536 * 5 + 100, "{reached:?}");

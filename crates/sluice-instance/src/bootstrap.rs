@@ -40,7 +40,9 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// The function that the pool looks secrets up by. It returns what PostgreSQL itself would check a password against,
 /// for every role that may log in now, superusers included: a superuser with a password may log in to PostgreSQL by
 /// it, so also through the pool, and the one that Sluice makes has none. No row: no such role, or none that may log
-/// in by a password. `rolname = $1` compares without cutting `$1` to 63 bytes, as a cast to `name` would.
+/// in by a password. The moment until which a password is valid is the last one that it is (`get_role_password` in
+/// `crypt.c` rejects `vuntil < now`). `rolname = $1` compares without cutting `$1` to 63 bytes, as a cast to `name`
+/// would.
 const LOOKUP_FUNCTION: &str = "
 CREATE SCHEMA IF NOT EXISTS sluice;
 CREATE OR REPLACE FUNCTION sluice.get_secret(role_name text) RETURNS SETOF text
@@ -48,7 +50,7 @@ CREATE OR REPLACE FUNCTION sluice.get_secret(role_name text) RETURNS SETOF text
   AS $$
     SELECT rolpassword FROM pg_catalog.pg_authid
     WHERE rolname = $1 AND rolcanlogin AND rolpassword IS NOT NULL
-      AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.now())
+      AND (rolvaliduntil IS NULL OR rolvaliduntil >= pg_catalog.now())
   $$;
 COMMENT ON FUNCTION sluice.get_secret(text) IS 'The secret of a role that may log in; for sluice''s pool only';
 REVOKE ALL ON FUNCTION sluice.get_secret(text) FROM PUBLIC;

@@ -99,6 +99,11 @@ fn secrets_are_looked_up_by_one_role_only() {
             assert!(row.get::<_, String>(0).starts_with("SCRAM-SHA-256$4096:"), "{role}");
         }
     }
+    // PostgreSQL takes a password up to and with the moment until which it is valid. In a transaction time stands still.
+    let mut boss = superuser(&server);
+    let mut moment = boss.transaction().unwrap();
+    moment.batch_execute("DO $$ BEGIN EXECUTE format('ALTER ROLE later VALID UNTIL %L', now()); END $$").unwrap();
+    assert!(moment.query_opt(&lookup.query, &[&"later"]).unwrap().is_some());
     let password = fs::read_to_string(&made.password_file).unwrap();
     let mut user = login(&server, "sluice", "postgres", Some(password.trim())).unwrap();
     let refused = user.query_opt(&lookup.query, &[&"sluice"]).unwrap_err();

@@ -1,17 +1,22 @@
-//! Looking up clients' secrets on the server, over a connection of the control thread's own.
+//! Looking up clients' secrets on the server, over connections of the control thread's own: several at once, so that
+//! one that takes long keeps nobody waiting.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use sluice_core::{
     hub::{Hub, Mail},
-    secrets::Found,
+    secrets::{ASKED_MAX, Found},
     time::Time,
 };
 use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
-use tokio::{net::UnixStream, sync::mpsc, time::timeout};
+use tokio::{
+    net::UnixStream,
+    sync::{Semaphore, mpsc},
+    time::timeout_at,
+};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
@@ -21,8 +26,11 @@ use crate::{
     resolver::Resolver,
 };
 
-/// How long a look-up may take, the connect included.
+/// How long a look-up may take from when it was asked for: the wait for its turn and the connect included.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Look-ups under way at once, each over a connection of its own; as many connections are kept.
+const AT_ONCE: usize = 4;
 
 /// How often host names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(10);
@@ -35,56 +43,116 @@ pub(crate) struct LookUp {
     pub(crate) dbname: String,
 }
 
+/// A look-up that is wanted.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) user: String,
+    pub(crate) asked: Instant,
+}
+
+/// The way to the control thread. As many requests fit as the core asks for at once.
+pub(crate) fn requests() -> (mpsc::Sender<Request>, mpsc::Receiver<Request>) {
+    mpsc::channel(ASKED_MAX)
+}
+
+/// What asks.
+struct Asker {
+    look_up: LookUp,
+    resolver: Arc<Resolver>,
+    hub: Arc<Hub>,
+    mailboxes: Arc<Mailboxes>,
+    epoch: Instant,
+    /// Connections that nobody uses now, the last used last: a few look-ups need only one.
+    idle: Mutex<Vec<Client>>,
+}
+
 /// The control thread's work: look-ups until the workers are gone, and host names.
 pub(crate) async fn control(
     look_up: Option<LookUp>,
-    mut requests: mpsc::UnboundedReceiver<String>,
+    requests: mpsc::Receiver<Request>,
     hub: Arc<Hub>,
     mailboxes: Arc<Mailboxes>,
     resolver: Arc<Resolver>,
     epoch: Instant,
     mut stop: mpsc::Receiver<()>,
 ) {
-    let mut connection = None;
-    let mut resolve = tokio::time::interval(RESOLVE_EVERY);
+    let names = keep_names(resolver.clone());
+    let answers = async {
+        let Some(look_up) = look_up else { return std::future::pending().await };
+        let asker = Asker { look_up, resolver, hub, mailboxes, epoch, idle: Mutex::default() };
+        answer(Arc::new(asker), requests).await;
+    };
+    tokio::select! {
+        _ = stop.recv() => {}
+        () = names => {}
+        () = answers => {}
+    }
+}
+
+/// Resolves host names again and again, and keeps nothing else waiting, however slow that is.
+async fn keep_names(resolver: Arc<Resolver>) {
+    if !resolver.has_names() {
+        return std::future::pending().await;
+    }
     loop {
-        tokio::select! {
-            _ = stop.recv() => return,
-            _ = resolve.tick(), if resolver.has_names() => {
-                let resolver = resolver.clone();
-                let _ = tokio::task::spawn_blocking(move || resolver.refresh()).await;
-            }
-            Some(user) = requests.recv() => {
-                let Some(look_up) = &look_up else { continue };
-                let found = find(look_up, &user, &mut connection, &resolver).await;
-                if let Err(error) = &found {
-                    tracing::warn!("the secret of a user could not be looked up: {}", error.message);
-                }
-                let now = Time(epoch.elapsed().as_micros() as u64);
-                for client in hub.secrets.found(now, &user, found) {
-                    mailboxes.send(client.worker, Parcel::Mail(Mail::Secret(client)));
-                }
-            }
+        tokio::time::sleep(RESOLVE_EVERY).await;
+        let resolver = resolver.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || resolver.refresh()).await {
+            tracing::error!("resolving host names: {error}");
         }
     }
 }
 
-async fn find(look_up: &LookUp, user: &str, connection: &mut Option<Client>, resolver: &Resolver) -> Found {
-    let attempt = async {
-        // A connection that has broken since shows it on its first use; a second attempt has a fresh one.
-        if let Some(client) = connection.as_ref().filter(|c| !c.is_closed())
-            && let Ok(found) = ask(client, look_up, user).await
+/// Answers requests in the order in which they come, some at once.
+async fn answer(asker: Arc<Asker>, mut requests: mpsc::Receiver<Request>) {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    while let Some(request) = requests.recv().await {
+        let Ok(turn) = turns.clone().acquire_owned().await else { return };
+        let asker = asker.clone();
+        tokio::spawn(async move {
+            asker.answer(request).await;
+            drop(turn);
+        });
+    }
+}
+
+impl Asker {
+    async fn answer(&self, request: Request) {
+        let found = self.find(&request).await;
+        if let Err(error) = &found {
+            tracing::warn!("the secret of a user could not be looked up: {}", error.message);
+        }
+        let now = Time(self.epoch.elapsed().as_micros() as u64);
+        for client in self.hub.secrets.found(now, &request.user, found) {
+            self.mailboxes.send(client.worker, Parcel::Mail(Mail::Secret(client)));
+        }
+    }
+
+    async fn find(&self, request: &Request) -> Found {
+        let answer = timeout_at((request.asked + TIMEOUT).into(), self.attempt(&request.user)).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
+        answer.map_err(|error| Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)))
+    }
+
+    /// A connection that is in the middle of something when its time is over is not used again.
+    async fn attempt(&self, user: &str) -> Result<Option<Secret>, String> {
+        let kept = self.idle().pop();
+        // One that has broken since shows it on its first use; a second attempt has a fresh one.
+        if let Some(client) = kept.filter(|client| !client.is_closed())
+            && let Ok(found) = ask(&client, &self.look_up, user).await
         {
+            self.idle().push(client);
             return Ok(found);
         }
-        let client = connect(look_up, resolver).await?;
-        let found = ask(&client, look_up, user).await.map_err(|e| describe(&e))?;
-        *connection = Some(client);
+        let client = connect(&self.look_up, &self.resolver).await?;
+        let found = ask(&client, &self.look_up, user).await.map_err(|e| describe(&e))?;
+        self.idle().push(client);
         Ok(found)
-    };
-    let answer = timeout(TIMEOUT, attempt).await;
-    let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
-    answer.map_err(|error| Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)))
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Option<Secret>, tokio_postgres::Error> {
@@ -104,21 +172,25 @@ async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String
     }
     let target = resolver.target(&look_up.address).map_err(|e| e.to_string())?;
     let failed = |error: tokio_postgres::Error| format!("at {}: {}", look_up.address, describe(&error));
-    match target {
+    let client = match target {
         Target::Unix(path) => {
             let stream = UnixStream::connect(&path).await.map_err(|e| format!("at {}: {e}", path.display()))?;
             let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(failed)?;
             tokio::spawn(connection);
-            Ok(client)
+            client
         }
         Target::Tcp(address) => {
             let stream =
                 tokio::net::TcpStream::connect(address).await.map_err(|e| format!("at {}: {e}", look_up.address))?;
             let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(failed)?;
             tokio::spawn(connection);
-            Ok(client)
+            client
         }
-    }
+    };
+    // A look-up that is given up here must not go on there: such sessions would become more and more.
+    let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
+    client.batch_execute(&limit).await.map_err(failed)?;
+    Ok(client)
 }
 
 fn describe(error: &tokio_postgres::Error) -> String {

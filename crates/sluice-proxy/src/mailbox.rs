@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{Mutex, PoisonError},
+    time::Instant,
 };
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,6 +14,8 @@ use sluice_core::{
     server::Server,
 };
 use tokio::sync::mpsc;
+
+use crate::lookup::Request;
 
 /// What a worker gets.
 #[derive(Debug)]
@@ -39,12 +42,12 @@ struct Mailbox {
 #[derive(Debug)]
 pub(crate) struct Mailboxes {
     boxes: Vec<Mailbox>,
-    look_ups: mpsc::UnboundedSender<String>,
+    look_ups: mpsc::Sender<Request>,
 }
 
 impl Mailboxes {
     /// For that many workers.
-    pub(crate) fn new(workers: u16, look_ups: mpsc::UnboundedSender<String>) -> io::Result<Self> {
+    pub(crate) fn new(workers: u16, look_ups: mpsc::Sender<Request>) -> io::Result<Self> {
         let mailbox = || {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Mailbox { parcels: Mutex::default(), bell })
@@ -85,7 +88,7 @@ impl Mailboxes {
 
     /// Asks the control thread for a user's secret.
     pub(crate) fn look_up(&self, user: &str) {
-        // The control thread outlives the workers.
-        let _ = self.look_ups.send(user.to_owned());
+        // The control thread outlives the workers, and there is room for as many as may be asked for.
+        let _ = self.look_ups.try_send(Request { user: user.to_owned(), asked: Instant::now() });
     }
 }

@@ -13,6 +13,7 @@ use std::{
 use sluice_core::{
     hub::{Hub, Mail, Route},
     secrets::{LookUp, Method, Secrets, Source},
+    settings::Limits,
     time::Time,
 };
 use sluice_wire::secret::Secret;
@@ -111,7 +112,7 @@ impl Service {
         let workers = config.workers.unwrap_or_else(default_workers);
         let hub = Arc::new(make_hub(&config, workers)?);
         let (listeners, addresses, unix_socket) = listen(&config)?;
-        let (look_ups, requests) = mpsc::unbounded_channel();
+        let (look_ups, requests) = lookup::requests();
         let mailboxes = Arc::new(Mailboxes::new(workers, look_ups).map_err(system("make the workers' mailboxes"))?);
         let resolver =
             Arc::new(Resolver::new(&config.databases.iter().map(|d| sockets::address(&d.server)).collect::<Vec<_>>()));
@@ -231,8 +232,11 @@ fn make_hub(config: &Config, workers: u16) -> Result<Hub, StartError> {
         Some(SecretSource::Lookup(look_up)) => Source::LookUp(LookUp::new(look_up.cache)),
         None => Source::File(std::collections::HashMap::new()),
     };
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
+    let (mut seed, mut nonce) = ([0; 32], [0; 4]);
+    for bytes in [&mut seed[..], &mut nonce[..]] {
+        getrandom::fill(bytes).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
+    }
+    let limits = Limits { statement_nonce: u32::from_be_bytes(nonce), ..config.limits.clone() };
     let routes = config.databases.iter().map(|database| Route {
         name: database.name.clone(),
         address: sockets::address(&database.server),
@@ -242,7 +246,7 @@ fn make_hub(config: &Config, workers: u16) -> Result<Hub, StartError> {
         client_address_secret: database.client_address_secret.as_ref().map(|secret| secret.0.as_bytes().into()),
         pool: database.pool.clone(),
     });
-    Ok(Hub::new(config.limits.clone(), Secrets::new(method, source, seed), routes.collect(), workers))
+    Ok(Hub::new(limits, Secrets::new(method, source, seed), routes.collect(), workers))
 }
 
 fn make_look_up(config: &Config) -> Option<lookup::LookUp> {
@@ -324,5 +328,9 @@ fn spawn_all<D: Driver>(setups: Vec<Setup>) -> Result<(&'static str, Workers), S
 
 fn spawn_control(work: impl Future<Output = ()> + Send + 'static) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("control".to_owned()).spawn(move || runtime.block_on(work))
+    std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+        runtime.block_on(work);
+        // A name that is being resolved is not waited for.
+        runtime.shutdown_background();
+    })
 }

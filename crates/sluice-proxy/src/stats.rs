@@ -30,7 +30,7 @@ pub(crate) async fn log(hub: Arc<Hub>, period: Option<Duration>, epoch: Instant)
 }
 
 fn line(pool: &Pool, up: Duration) {
-    let (Counts { open, idle, connecting, waiting, served, waited }, longest) = {
+    let (Counts { open, idle, connecting, waiting, pinned, served, waited }, longest) = {
         let state = pool.state();
         (state.counts(), state.longest_wait(Time(up.as_micros() as u64)))
     };
@@ -44,6 +44,7 @@ fn line(pool: &Pool, up: Duration) {
         active = open - idle - connecting,
         idle,
         connecting,
+        pinned,
         served,
         waited_s = waited.as_secs_f64(),
         "pool"

@@ -113,7 +113,7 @@ impl<D: Driver> Worker<D> {
             }
             Notice::Drained(key) => {
                 if let Some(owner) = net.owner(key) {
-                    engine.drained(owner, net);
+                    engine.drained(now, owner, net);
                 }
             }
             Notice::Mail => self.read_mail(now),

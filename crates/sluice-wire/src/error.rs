@@ -14,6 +14,8 @@ pub mod sqlstate {
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     /// The transaction has failed, and only its end is taken.
     pub const IN_FAILED_TRANSACTION: &str = "25P02";
+    /// A client has left a transaction open for too long.
+    pub const IDLE_IN_TRANSACTION_TIMEOUT: &str = "25P03";
     /// A prepared statement of that name does not exist.
     pub const INVALID_STATEMENT_NAME: &str = "26000";
     /// No such user, or a login without its password.

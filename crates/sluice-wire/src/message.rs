@@ -219,6 +219,14 @@ pub fn put_statement_message(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
     });
 }
 
+/// Appends a Describe or Close of a portal.
+pub fn put_portal_message(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
+    framed(out, tag, |out| {
+        out.push(b'P');
+        put_cstr(out, name);
+    });
+}
+
 /// Appends a Query.
 pub fn put_query(out: &mut Vec<u8>, text: &str) {
     framed(out, frontend::QUERY, |out| put_cstr(out, text.as_bytes()));

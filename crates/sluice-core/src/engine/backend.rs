@@ -1,8 +1,6 @@
 //! What a server says, on its way to a client. Rows pass by reference, as many as a chunk holds; what is read is what
 //! tells where a transaction ends and what is in place on the server.
 
-use std::sync::Arc;
-
 use sluice_wire::{
     ErrorFields, ErrorResponse, Frame,
     message::{self, TransactionStatus, backend},
@@ -11,18 +9,21 @@ use sluice_wire::{
 use crate::{
     client::{Phase, Session},
     io::{Conn, Io},
-    profile,
+    profile::Profile,
     replies::{Expected, Local, Own, ParseSent},
-    residue::Residue,
-    server::{BeginState, ReplayState, Role, Server},
+    server::{BeginState, Preparation, ReplayState, Role, Server},
     shape::Shape,
+    sql::{Effects, Reset},
+    statement::{NAME_PREFIX, StatementId},
     time::Time,
 };
 
 use super::{
     BACKLOG_HIGH_BYTES, Engine, Todo,
     frontend::send_local,
-    healing::{is_missing, is_stale},
+    healing::{is_of_other_columns, is_stale},
+    keeping::restore,
+    statements::changed_result,
 };
 
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
@@ -37,6 +38,8 @@ pub(super) struct Relay<'a, I> {
     pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
     pub(super) client: Option<(Conn, &'a mut Session)>,
+    /// Whether a message of the client's has been sent in part.
+    pub(super) is_client_inside: bool,
     bytes: &'a [u8],
     shared: bool,
     pos: usize,
@@ -84,14 +87,27 @@ impl Engine {
             Role::Serving(client) => Some(client),
             _ => None,
         };
+        let mut is_client_inside = false;
         let client = owner.and_then(|c| self.clients.get_mut(c as usize)).and_then(|client| {
             let conn = client.conn;
+            is_client_inside = client.framer.is_inside() && !client.discarding;
             match &mut client.phase {
                 Phase::Open(session) => Some((conn, &mut **session)),
                 _ => None,
             }
         });
-        let mut relay = Relay { io, server, client, bytes, shared, pos, run: pos, resumes: false, cancels: false };
+        let mut relay = Relay {
+            io,
+            server,
+            client,
+            is_client_inside,
+            bytes,
+            shared,
+            pos,
+            run: pos,
+            resumes: false,
+            cancels: false,
+        };
         let outcome = relay.run();
         let (pos, resumes, cancels) = (relay.pos, relay.resumes, relay.cancels);
         if let Some((conn, _)) = relay.client
@@ -200,7 +216,7 @@ impl<I: Io> Relay<'_, I> {
     }
 
     fn is_own(&self) -> bool {
-        matches!(self.server.replies.front(), Some(Expected::Own(_)))
+        matches!(self.server.replies.front(), Some(Expected::Own(_) | Expected::Switch))
     }
 
     /// What a message means, and whether the client sees it. `body` is whole if [`is_read_whole`].
@@ -216,26 +232,21 @@ impl<I: Io> Relay<'_, I> {
             backend::ERROR_RESPONSE => self.error(body),
             backend::PARSE_COMPLETE => self.parse_complete(),
             backend::BIND_COMPLETE => {
+                self.resumes |= self.server.replay.awaits_answer();
                 self.server.replay.state = ReplayState::Off;
                 match self.server.replies.pop() {
                     Some(Expected::Bind(_)) => Ok(Verdict::Pass),
-                    Some(Expected::Begin(_)) => Ok(Verdict::Swallow),
+                    Some(Expected::Begin(_) | Expected::Switch) => Ok(Verdict::Swallow),
                     _ => Err(OutOfStep("it sent BindComplete out of turn")),
                 }
             }
             backend::CLOSE_COMPLETE => match self.server.replies.pop() {
                 Some(Expected::Close) => Ok(Verdict::Pass),
-                Some(Expected::Evict(_)) => Ok(Verdict::Swallow),
+                Some(Expected::Evict(_) | Expected::OwnClose) => Ok(Verdict::Swallow),
                 _ => Err(OutOfStep("it sent CloseComplete out of turn")),
             },
             backend::ROW_DESCRIPTION | backend::NO_DATA => Ok(self.described(tag, body)),
-            backend::PARAMETER_DESCRIPTION => {
-                self.server.replay.state = ReplayState::Off;
-                Ok(match self.server.replies.front() {
-                    Some(Expected::Learn(_)) => Verdict::Swallow,
-                    _ => Verdict::Pass,
-                })
-            }
+            backend::PARAMETER_DESCRIPTION => Ok(self.parameters_described(body)),
             backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED => {
                 self.executed();
                 Ok(self.unless_own())
@@ -259,25 +270,43 @@ impl<I: Io> Relay<'_, I> {
             backend::ROW_DESCRIPTION => {
                 matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(_)))
             }
+            backend::PARAMETER_DESCRIPTION => {
+                matches!(self.server.replies.front(), Some(Expected::Describe(Some(_), _) | Expected::Learn(_)))
+            }
             backend::DATA_ROW | backend::FUNCTION_CALL_RESPONSE => self.is_own(),
             _ => false,
         }
+    }
+
+    /// What the parameters of a statement are taken for, by the first server that says so, they are from then on.
+    fn parameters_described(&mut self, body: &[u8]) -> Verdict {
+        self.resumes |= self.server.replay.awaits_answer();
+        self.server.replay.state = ReplayState::Off;
+        let verdict = match self.server.replies.front() {
+            Some(Expected::Learn(_)) => Verdict::Swallow,
+            _ => Verdict::Pass,
+        };
+        if let Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement)) = self.server.replies.front() {
+            statement.tell_types(body);
+            self.server.statements.set_typed(statement.id);
+        }
+        verdict
     }
 
     fn described(&mut self, tag: u8, body: &[u8]) -> Verdict {
         let shape = || if tag == backend::NO_DATA { Shape::none() } else { Shape::of(body) };
         match self.server.replies.front() {
             Some(Expected::Describe(..)) => {
-                if let Some(Expected::Describe(Some(id), Some(tell))) = self.server.replies.pop() {
-                    self.server.statements.set_shape(id, shape());
+                if let Some(Expected::Describe(Some(statement), Some(tell))) = self.server.replies.pop() {
+                    self.server.statements.set_shape(statement.id, shape());
                     if let Some((_, session)) = &mut self.client {
-                        session.tell(&tell.0, id, Some(shape()));
+                        session.tell(&tell.0, statement.id, Some(shape()));
                     }
                 }
                 Verdict::Pass
             }
-            Some(Expected::Learn(id)) => {
-                self.server.statements.set_shape(*id, shape());
+            Some(Expected::Learn(statement)) => {
+                self.server.statements.set_shape(statement.id, shape());
                 self.server.replies.pop();
                 self.stop_learning();
                 if let Some((_, session)) = &mut self.client {
@@ -317,6 +346,10 @@ impl<I: Io> Relay<'_, I> {
     fn command_complete(&mut self, body: &[u8]) -> Verdict {
         match self.server.replies.front() {
             Some(Expected::Own(_)) => return Verdict::Swallow,
+            Some(Expected::Switch) => {
+                self.server.replies.pop();
+                return Verdict::Swallow;
+            }
             Some(Expected::Begin(_)) => {
                 self.has_begun();
                 return Verdict::Swallow;
@@ -328,7 +361,10 @@ impl<I: Io> Relay<'_, I> {
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
             return Verdict::Pass;
         }
-        self.server.residue = self.server.residue.max(Residue::of_command(tag));
+        if matches!(tag, b"RESET" | b"DISCARD ALL") {
+            // Where the text did not show which: in session mode, and among other statements.
+            self.server.resets.get_or_insert(Reset::All);
+        }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
             return Verdict::Pass;
         }
@@ -336,8 +372,7 @@ impl<I: Io> Relay<'_, I> {
         self.server.stale.clear();
         self.server.unnamed = None;
         if tag == b"DISCARD ALL" {
-            self.server.profile = profile::Profile::default();
-            self.server.discarded = true;
+            self.server.profile = Profile::default();
         }
         if let Some((_, session)) = &mut self.client {
             session.names = None;
@@ -349,15 +384,30 @@ impl<I: Io> Relay<'_, I> {
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         self.server.status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
-        if std::mem::take(&mut self.server.discarded)
-            && let Some((_, session)) = &mut self.client
+        let resets = self.server.resets.take();
+        if self.server.status == TransactionStatus::InTransaction
+            && let (Some(resets), Some((_, session))) = (resets, &self.client)
         {
-            session.profile = session.start.clone();
+            restore(self.server, &session.start, &resets, self.io);
+        }
+        if self.server.status == TransactionStatus::Idle {
+            // What it did to the catalogs is done or undone.
+            self.server.change = None;
         }
         match self.server.replies.pop() {
             Some(Expected::Own(own)) => {
                 if own == Own::Reset && self.server.own_error.is_none() {
-                    self.server.residue = Residue::None;
+                    self.server.effects = Effects::NONE;
+                    self.server.news = None;
+                }
+                if own == Own::Look && self.server.news.is_none() && self.server.own_error.is_none() {
+                    return Err(OutOfStep("it did not say what its session holds"));
+                }
+                if self.server.preparation == Preparation::UnderWay && !self.server.replies.is_own_next() {
+                    // What a look has said is acted on before the client goes on.
+                    let done = own != Own::Look;
+                    self.server.preparation = if done { Preparation::Done } else { Preparation::None };
+                    self.resumes |= done;
                 }
                 self.cancels |= std::mem::take(&mut self.server.cancel_held);
                 Ok(Verdict::Swallow)
@@ -388,15 +438,15 @@ impl<I: Io> Relay<'_, I> {
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }
-            Some(Expected::Begin(_)) => Ok(Verdict::Swallow),
+            Some(Expected::Begin(_) | Expected::Switch) => Ok(Verdict::Swallow),
             _ => Err(OutOfStep("it sent ParseComplete out of turn")),
         }
     }
 
     fn parameter_status(&mut self, body: &[u8]) -> Verdict {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
-        self.server.parameters.insert(name.to_owned(), value.to_owned());
-        if self.is_own() {
+        let before = self.server.parameters.get(name).cloned();
+        if self.server.take_parameter(name, value) || self.is_own() {
             return Verdict::Swallow;
         }
         if matches!(self.server.role, Role::Idle) {
@@ -406,27 +456,23 @@ impl<I: Io> Relay<'_, I> {
         let Some((conn, session)) = &mut self.client else {
             // A setting that was made with a function leaves no other trace.
             if !matches!(self.server.role, Role::Idle) {
-                self.server.residue = self.server.residue.max(Residue::Settings);
+                self.server.effects.add(Effects::STATE);
             }
             return Verdict::Pass;
         };
-        if !self.server.discarded {
-            let is_in_place = Arc::ptr_eq(&self.server.profile, &session.profile);
-            session.profile = profile::with_reported(&session.profile, name, value);
-            self.server.profile = if is_in_place {
-                session.profile.clone()
-            } else {
-                profile::with_reported(&self.server.profile, name, value)
-            };
+        // A function or a trigger may have set it.
+        self.server.effects.add(Effects::STATE.and(Effects::CONTEXT));
+        let key = name.to_ascii_lowercase();
+        if !self.server.resets.as_ref().is_some_and(|resets| resets.covers(&key)) {
             return Verdict::Pass;
         }
         // What the client goes back to is what it began with, and not the server's own default.
-        let key = name.to_ascii_lowercase();
         let Some(start) = session.start.get(&key) else { return Verdict::Pass };
-        if session.profile.get(&key) != Some(start) {
+        let Ok(value) = std::str::from_utf8(start) else { return Verdict::Pass };
+        if before.as_deref() != Some(value) {
             let conn = *conn;
             let mut message = Vec::new();
-            message::put_parameter_status(&mut message, name, start);
+            message::put_parameter_status(&mut message, name, value);
             self.flush();
             self.io.send(conn, &message);
         }
@@ -440,14 +486,16 @@ impl<I: Io> Relay<'_, I> {
             Some(Expected::Own(own)) => Some(*own),
             _ => None,
         };
-        if own.is_some_and(|own| !is_end && self.may_fail(own)) {
+        // What was set within a transaction that has failed goes with it.
+        let undone = own == Some(Own::Settings) && self.server.status == TransactionStatus::Failed;
+        if own.is_some_and(|own| !is_end && (undone || self.may_fail(own))) {
             return Ok(Verdict::Swallow);
         }
         match self.server.replies.front() {
             Some(Expected::Own(_)) => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
                 // Which of its settings took effect is not known.
-                self.server.residue = self.server.residue.max(Residue::Settings);
+                self.server.effects.add(Effects::STATE);
                 return Ok(Verdict::Swallow);
             }
             Some(Expected::Begin(begin)) if !is_end => {
@@ -473,12 +521,17 @@ impl<I: Io> Relay<'_, I> {
         if !is_batch && !matches!(self.server.begin, BeginState::Refused { .. }) {
             return Ok(Verdict::Pass);
         }
-        if is_stale(body) && self.begin_healing(is_missing(body)) {
+        if !is_end && self.begin_healing(body) {
             return Ok(Verdict::Swallow);
         }
         self.server.replay.state = ReplayState::Off;
-        let failed = self.server.replies.pop();
+        let mut failed = self.server.replies.pop();
         let mut stale = None;
+        // Where it is not the statement's name that tells: a client may know one by several.
+        let name = match &mut failed {
+            Some(Expected::Parse(sent)) => sent.again.take(),
+            _ => None,
+        };
         let verdict = match &failed {
             Some(Expected::Refused(error)) if !is_end => {
                 self.flush();
@@ -487,10 +540,19 @@ impl<I: Io> Relay<'_, I> {
                 }
                 Verdict::Swallow
             }
-            Some(Expected::Bind(Some(id)) | Expected::Describe(Some(id), _) | Expected::Learn(id))
-                if is_stale(body) =>
-            {
+            Some(Expected::Bind(Some(id))) if !is_end && is_of_other_columns(body) && self.has_changed_since(*id) => {
+                self.flush();
+                if let Some((conn, _)) = &self.client {
+                    self.io.send(*conn, &changed_result().to_bytes());
+                }
+                Verdict::Swallow
+            }
+            Some(Expected::Bind(Some(id))) if is_stale(body) => {
                 stale = Some(*id);
+                Verdict::Pass
+            }
+            Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement)) if is_stale(body) => {
+                stale = Some(statement.id);
                 Verdict::Pass
             }
             _ => Verdict::Pass,
@@ -498,13 +560,17 @@ impl<I: Io> Relay<'_, I> {
         // Backwards, since a later one may have built on an earlier one: a name closed and given again.
         let mut undone: Vec<Expected> = failed.into_iter().collect();
         undone.extend(std::iter::from_fn(|| self.server.replies.pop_skipped()));
-        for expected in undone.into_iter().rev() {
-            self.undo(expected);
+        for (place, expected) in undone.into_iter().enumerate().rev() {
+            self.undo(expected, place > 0);
         }
         if let Some(id) = stale {
             // Only now: a message that was skipped may have been the one to prepare it again.
             self.has_become_stale(id);
         }
+        let verdict = match verdict {
+            Verdict::Pass => self.in_clients_words(body, name.as_deref()),
+            verdict => verdict,
+        };
         self.server.skipping = self.server.replies.is_empty();
         // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
         self.server.batch_open |= self.server.skipping;
@@ -523,28 +589,52 @@ impl<I: Io> Relay<'_, I> {
         Ok(verdict)
     }
 
+    /// Whether the catalogs have changed since a client prepared one of its named statements.
+    fn has_changed_since(&self, id: StatementId) -> bool {
+        let version = self.server.pool.catalog.version();
+        let statement = self.client.as_ref().and_then(|(_, session)| session.statement(id));
+        statement.and_then(|statement| statement.terms).is_some_and(|terms| terms.catalog != version)
+    }
+
+    /// An error names a statement as the server knows it: the client gets it with its own name for it, which may be
+    /// `known`.
+    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>) -> Verdict {
+        let quoted = [b"\"", NAME_PREFIX].concat();
+        let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
+        let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
+        let Some((conn, session)) = &self.client else { return Verdict::Pass };
+        let Some(own) = known.or_else(|| session.name_of(name)) else { return Verdict::Pass };
+        let words = [&body[..start + 1], own, &body[start + 1 + name.len()..]].concat();
+        let conn = *conn;
+        let mut message = Vec::with_capacity(words.len() + 5);
+        message::framed(&mut message, backend::ERROR_RESPONSE, |out| out.extend_from_slice(&words));
+        self.flush();
+        self.io.send(conn, &message);
+        Verdict::Swallow
+    }
+
     /// Takes back what was noted when a message was sent that the server has refused or skipped.
-    fn undo(&mut self, expected: Expected) {
+    fn undo(&mut self, expected: Expected, was_skipped: bool) {
         let session = self.client.as_mut().map(|(_, session)| &mut **session);
         match expected {
             Expected::Parse(ParseSent { statement: Some(statement), shared, given, .. }) => {
                 if shared {
                     self.server.statements.remove(statement.id);
+                    statement.refuse();
                 } else {
                     self.server.unnamed = None;
                 }
                 if let (Some(session), Some(given)) = (session, given) {
-                    session.take_back(&given);
+                    session.take_back(given, was_skipped);
                 }
             }
-            Expected::Evict(id) if !self.server.stale.contains(&id) => {
+            Expected::Evict(gone) if !self.server.stale.contains(&gone) => {
                 // It is still there; if the list is full again meanwhile, another one is there that it does not have.
-                let forgotten = self.server.statements.insert(id);
-                self.server.stale.extend(forgotten);
+                self.server.stale.push(gone);
             }
             Expected::Local(Local::ParseComplete(given)) => {
                 if let Some(session) = session {
-                    session.take_back(&given);
+                    session.take_back(given, true);
                 }
             }
             Expected::Local(

@@ -30,6 +30,10 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
     // No ReadyForQuery tells that the transaction is open: only a Sync or Query behind it brings one.
     server.batch_open = !begun.failed;
     (0..3).for_each(|_| server.replies.push(Expected::Begin(begun.begin)));
+    if begun.by_query {
+        message::put_portal_message(scratch, frontend::CLOSE, b"");
+        server.replies.push(Expected::OwnClose);
+    }
     if begun.failed {
         message::put_statement_message(scratch, frontend::DESCRIBE, NO_STATEMENT);
         scratch.extend_from_slice(&SYNC);
@@ -54,7 +58,7 @@ impl<I: Io> Relay<'_, I> {
     /// statement that has failed, and with it the transaction. The server skips all up to a Sync; what remains to be
     /// done is what any error takes, unless there is a verdict.
     pub(super) fn begin_refused(&mut self, begin: Begin) -> Option<Verdict> {
-        while matches!(self.server.replies.front(), Some(Expected::Begin(_))) {
+        while matches!(self.server.replies.front(), Some(Expected::Begin(_) | Expected::OwnClose)) {
             self.server.replies.pop();
         }
         self.cancels |= std::mem::take(&mut self.server.cancel_held);
@@ -76,7 +80,11 @@ impl<I: Io> Relay<'_, I> {
                 self.server.replies.push_front(Expected::OwnSync);
                 self.server.replies.push_front(Expected::Local(Local::Message(told.into(), None)));
                 self.server.flushing = true;
-                self.io.send(self.server.conn, &SYNC);
+                if self.is_client_inside {
+                    self.server.sync_follows = true;
+                } else {
+                    self.io.send(self.server.conn, &SYNC);
+                }
                 Some(Verdict::Pass)
             }
             Some(Expected::Sync | Expected::OwnSync) => Some(Verdict::Pass),
@@ -91,7 +99,7 @@ impl<I: Io> Relay<'_, I> {
         self.server.begin = BeginState::Known;
         self.resumes = true;
         if let Some((_, session)) = &mut self.client {
-            session.begun = Some(Begun { begin, failed: true });
+            session.begun = Some(Begun { begin, by_query: true, failed: true });
         }
         true
     }

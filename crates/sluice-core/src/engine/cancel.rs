@@ -116,14 +116,23 @@ impl Engine {
     }
 
     /// PostgreSQL closes the connection once it has passed the cancel on.
-    pub(super) fn cancel_closed(&mut self, index: u32, io: &mut impl Io) {
+    pub(super) fn cancel_closed(&mut self, now: Time, index: u32, io: &mut impl Io) {
         let Some(canceller) = self.cancels.try_remove(index as usize) else { return };
         io.close(canceller.conn);
         let Some(index) = canceller.server else { return };
         let Some(server) = self.servers.get_mut(index as usize) else { return };
         server.cancels -= 1;
-        if server.cancels == 0 && matches!(server.role, Role::Settling { .. }) {
-            self.todo.push_back(Todo::Settle(index));
+        if server.cancels > 0 {
+            return;
+        }
+        match server.role {
+            Role::Settling { .. } => self.todo.push_back(Todo::Settle(index)),
+            // What Sluice itself has to do there has waited for that.
+            Role::Serving(client) => {
+                self.check_rest(now, index, io);
+                self.todo.push_back(Todo::Input(client));
+            }
+            Role::Opening { .. } | Role::Idle => {}
         }
     }
 

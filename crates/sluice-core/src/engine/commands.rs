@@ -1,16 +1,13 @@
 //! Commands that Sluice carries out by itself, in transaction mode: a `DEALLOCATE` of what only it knows, and a `BEGIN`
 //! that no server has to see before there is something to do (docs/decisions/0008).
 
-use std::sync::Arc;
-
 use sluice_wire::message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus};
 
 use crate::{
     client::{Begun, OwnPortal},
     io::Io,
     replies::{Expected, Local, Taken},
-    residue::Residue,
-    sql::{self, Command},
+    sql::{self, Command, Effects, effects, effects_of_beginning},
     statement,
 };
 
@@ -18,6 +15,9 @@ use super::{
     begin::send_begin,
     frontend::{Relay, Seen, Step, Stop},
 };
+
+/// A larger Query passes as it comes, and is taken for one that may do anything, in bytes.
+pub(super) const WHOLE_QUERY_BYTES_MAX: usize = 32 << 10;
 
 /// ParameterDescription of a statement without parameters.
 const NO_PARAMETERS: [u8; 7] = [message::backend::PARAMETER_DESCRIPTION, 0, 0, 0, 6, 0, 0];
@@ -44,9 +44,15 @@ impl<'a, I: Io> Relay<'a, I> {
         }
         self.session.drop_unnamed();
         let clears = matches!(command, Some(Command::DeallocateAll | Command::DiscardAll));
+        let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
+        let effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
+        if let Some(step) = self.prepare_for(effects, text) {
+            return step;
+        }
+        let resets = effects.any(Effects::STATE).then(|| sql::reset(text)).flatten();
         let server = self.server();
+        server.resets = resets;
         server.unnamed = None;
-        server.residue = server.residue.max(Residue::of_text(seen.body));
         server.names_open |= clears;
         self.pass_query(seen, clears)
     }
@@ -93,13 +99,13 @@ impl<'a, I: Io> Relay<'a, I> {
                 "DEALLOCATE ALL"
             }
             Some(Command::DiscardAll)
-                if alone && self.session.begun.is_none() && Arc::ptr_eq(&self.session.profile, &self.session.start) =>
+                if alone && self.session.begun.is_none() && self.session.profile == self.session.start =>
             {
                 self.session.names = None;
                 "DISCARD ALL"
             }
             Some(Command::Begin(begin)) if alone && self.may_begin() => {
-                self.session.begun = Some(Begun { begin: *begin, failed: false });
+                self.session.begun = Some(Begun { begin: *begin, by_query: true, failed: false });
                 begin.tag
             }
             _ => return false,
@@ -154,7 +160,6 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.session.named(&name)?;
                 Some(Some(name))
             }
-            Command::DeallocateAll if self.server.is_none() => Some(None),
             _ => None,
         }
     }
@@ -164,13 +169,17 @@ impl<'a, I: Io> Relay<'a, I> {
         if let (b"", Some(deallocate)) = (statement, &self.session.deallocate) {
             return Some(OwnPortal::Deallocate(deallocate.name.clone()));
         }
-        if !self.may_begin() {
-            return None;
-        }
         let prepared = match statement {
             b"" => self.session.unnamed.as_ref().map(|unnamed| &unnamed.prepared),
             name => self.session.named(name),
         };
+        if let Some(name) = prepared.and_then(|prepared| prepared.statement.deallocates.as_deref()) {
+            let is_known = self.session.named(name).is_some() && !self.is_in_failed_transaction();
+            return is_known.then(|| OwnPortal::Deallocate(Some(name.into())));
+        }
+        if !self.may_begin() {
+            return None;
+        }
         Some(OwnPortal::Begin(prepared?.statement.begins?))
     }
 
@@ -210,7 +219,7 @@ impl<'a, I: Io> Relay<'a, I> {
         let Some(portal) = self.session.portal.take() else { return false };
         let (tag, taken) = match portal {
             OwnPortal::Begin(begin) => {
-                self.begin(Begun { begin, failed: false });
+                self.begin(Begun { begin, by_query: false, failed: false });
                 (begin.tag, None)
             }
             OwnPortal::Deallocate(None) => {
@@ -270,7 +279,8 @@ fn text_of(seen: Seen<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Whether this may become a command about prepared statements when all of it has come.
+/// Whether more of this Query should come first: it may become a command about prepared statements, and its effects are
+/// only known when all of it is.
 fn may_become_own(seen: Seen<'_>) -> bool {
-    !seen.is_whole() && seen.total <= sql::TEXT_BYTES_MAX
+    !seen.is_whole() && seen.total <= WHOLE_QUERY_BYTES_MAX
 }

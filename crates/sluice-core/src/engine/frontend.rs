@@ -2,19 +2,26 @@
 
 use sluice_wire::{
     ErrorResponse, Frame, FrameError,
-    message::{Malformed, TransactionStatus, frontend},
+    message::{FLUSH, TransactionStatus, frontend},
     sqlstate,
 };
 
 use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase, Session},
+    hub::ClientRef,
     io::{Conn, Io},
-    replies::{Expected, Local},
-    server::{REPLAY_BYTES_MAX, ReplayState, Server},
+    pauses::Reason,
+    replies::{Expected, Local, ParseSent},
+    server::{Preparation, REPLAY_BYTES_MAX, ReplayState, Server},
+    sql::Effects,
     time::Time,
 };
 
 use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
+
+/// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
+/// hundred kilobytes.
+const OWED_MAX: usize = 10_000;
 
 /// Why the handling of a client's bytes stopped.
 pub(super) enum Stop {
@@ -24,6 +31,8 @@ pub(super) enum Stop {
     NeedServer,
     /// The server is busy with something that must end first.
     Hold,
+    /// The server has what this client must not find there: it needs another one.
+    Exchange,
     /// The client says goodbye.
     Terminate,
     /// The client broke the protocol, or a limit.
@@ -34,6 +43,8 @@ pub(super) enum Stop {
 pub(super) struct Relay<'a, I> {
     pub(super) io: &'a mut I,
     pub(super) client: Conn,
+    /// Who that is.
+    pub(super) this: ClientRef,
     pub(super) session: &'a mut Session,
     pub(super) server: Option<&'a mut Server>,
     pub(super) scratch: &'a mut Vec<u8>,
@@ -78,13 +89,14 @@ impl Seen<'_> {
 impl Engine {
     pub(super) fn client_bytes(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) {
         let Some(client) = self.clients.get_mut(index as usize) else { return };
+        client.watch.heard(bytes.len());
         let waits = matches!(client.phase, Phase::Secret(_) | Phase::Welcome(_))
-            || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming));
+            || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
+            || client.pauses.has(Reason::Unread);
         if waits {
             client.pending.extend_from_slice(bytes);
-            if client.pending.len() > PENDING_BYTES_MAX && !client.paused {
-                client.paused = true;
-                io.pause(client.conn);
+            if client.pending.len() > PENDING_BYTES_MAX {
+                client.pause(Reason::Pending, io);
             }
         } else if client.pending.is_empty() {
             self.client_input(now, index, bytes, true, io);
@@ -105,7 +117,11 @@ impl Engine {
     pub(super) fn client_input(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
         let mut pos = 0;
         while pos < bytes.len() {
-            let Some(client) = self.clients.get(index as usize) else { return };
+            let Some(client) = self.clients.get_mut(index as usize) else { return };
+            if io.backlog(client.conn) > BACKLOG_HIGH_BYTES {
+                client.pause(Reason::Unread, io);
+                break;
+            }
             let used = match client.phase {
                 Phase::Startup => self.startup_input(now, index, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, index, &bytes[pos..], io),
@@ -143,7 +159,8 @@ impl Engine {
     ) -> Option<usize> {
         loop {
             let message_bytes_max = self.hub.limits.rewritten_message_bytes as usize;
-            let Client { conn, framer, discarding, phase, paused, needed, .. } =
+            let worker = self.worker;
+            let Client { conn, serial, framer, discarding, phase, needed, .. } =
                 self.clients.get_mut(index as usize)?;
             *needed = 0;
             let Phase::Open(session) = phase else { return Some(pos) };
@@ -154,6 +171,7 @@ impl Engine {
             let mut relay = Relay {
                 io,
                 client: *conn,
+                this: ClientRef { worker, index, serial: *serial },
                 session,
                 server,
                 scratch: &mut self.scratch,
@@ -169,24 +187,25 @@ impl Engine {
             };
             let stop = relay.run();
             pos = relay.pos;
-            if let Some(server) = &relay.server
-                && relay.io.backlog(server.conn) > BACKLOG_HIGH_BYTES
-                && !*paused
-            {
-                *paused = true;
-                relay.io.pause(*conn);
+            let server = relay.server.as_ref().map(|server| server.conn);
+            if server.is_some_and(|conn| io.backlog(conn) > BACKLOG_HIGH_BYTES) {
+                self.clients[index as usize].pause(Reason::Server, io);
             }
+            let client = &mut self.clients[index as usize];
+            client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.framer.is_inside());
             match stop {
                 Stop::Done => return Some(pos),
                 Stop::Hold => {
-                    if bytes.len() - pos > PENDING_BYTES_MAX && !*paused {
-                        *paused = true;
-                        relay.io.pause(*conn);
+                    if bytes.len() - pos > PENDING_BYTES_MAX {
+                        self.clients[index as usize].pause(Reason::Pending, io);
                     }
                     return Some(pos);
                 }
-                Stop::NeedServer => {
-                    self.acquire(now, index, io);
+                stop @ (Stop::NeedServer | Stop::Exchange) => {
+                    match stop {
+                        Stop::Exchange => self.exchange(now, index, io),
+                        _ => self.acquire(now, index, io),
+                    }
                     match self.clients.get(index as usize)?.session()?.link {
                         Link::Server(_) => {}
                         _ => return Some(pos),
@@ -248,6 +267,12 @@ impl<'a, I: Io> Relay<'a, I> {
         } else {
             self.pos += bytes;
         }
+        let is_whole = !self.framer.is_inside();
+        if is_whole && self.server.as_mut().is_some_and(|server| std::mem::take(&mut server.sync_follows)) {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
+            self.send_scratch();
+        }
     }
 
     fn message(&mut self, seen: Seen<'a>) -> Step {
@@ -264,10 +289,13 @@ impl<'a, I: Io> Relay<'a, I> {
             Some(server) if server.replay.state == ReplayState::Healing || server.learning || server.flushing => {
                 Step::Stop(Stop::Hold)
             }
-            Some(server) if server.begin.holds() => Step::Stop(Stop::Hold),
+            Some(server) if server.begin.holds() || server.preparation != Preparation::None => Step::Stop(Stop::Hold),
+            Some(server) if server.replay.awaits_answer() => Step::Stop(Stop::Hold),
             Some(server) if server.names_open && names_statements(seen.tag) => Step::Stop(Stop::Hold),
             // Something unasked is passing: an answer of Sluice's own would land in the midst of it.
             Some(server) if server.replies.is_empty() && server.framer.is_inside() => Step::Stop(Stop::Hold),
+            Some(server) if server.replies.len() >= OWED_MAX && !is_of_copy(seen.tag) => self.wait_for_answers(),
+            Some(_) if !self.fits(seen) => Step::Stop(Stop::Exchange),
             Some(_) => self.attached(seen),
         }
     }
@@ -309,7 +337,12 @@ impl<'a, I: Io> Relay<'a, I> {
                 if self.is_transaction_mode() { self.statement(seen) } else { self.statement_as_it_is(seen) }
             }
             frontend::QUERY => self.query(seen),
-            frontend::FUNCTION_CALL => self.pass_query(seen, false),
+            frontend::FUNCTION_CALL => {
+                if self.is_transaction_mode() {
+                    self.server().expect_effects(Effects::ANYTHING);
+                }
+                self.pass_query(seen, false)
+            }
             frontend::SYNC => self.sync(seen),
             frontend::FLUSH => self.flush_message(seen),
             frontend::COPY_DATA => {
@@ -327,6 +360,17 @@ impl<'a, I: Io> Relay<'a, I> {
             }
             tag => Step::Stop(Stop::Broken(unknown_message(tag))),
         }
+    }
+
+    /// The server owes as much as may be noted. It may keep its answers to itself until it is asked for them.
+    fn wait_for_answers(&mut self) -> Step {
+        self.flush();
+        let server = self.server();
+        if !std::mem::replace(&mut server.awaited, true) {
+            let conn = server.conn;
+            self.io.send(conn, &FLUSH);
+        }
+        Step::Stop(Stop::Hold)
     }
 
     /// A Flush behind a batch that only prepares and describes becomes a Sync of Sluice's own: the client may leave
@@ -400,7 +444,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
         let expected = match seen.tag {
             frontend::PARSE => {
-                Expected::Parse(crate::replies::ParseSent { statement: None, shared: false, asked: true, given: None })
+                Expected::Parse(ParseSent { statement: None, shared: false, asked: true, given: None, again: None })
             }
             frontend::BIND => Expected::Bind(None),
             frontend::DESCRIBE => Expected::Describe(None, None),
@@ -424,6 +468,28 @@ impl<'a, I: Io> Relay<'a, I> {
         self.server().replies.push(expected);
         self.pass(seen);
         Step::Next
+    }
+
+    /// Lets a message through that makes no sense: the server says so.
+    pub(super) fn pass_malformed(&mut self, seen: Seen<'a>) -> Step {
+        self.server().batch_open = true;
+        self.pass_expecting(seen, Expected::Close)
+    }
+
+    /// Whether all has come up to the next Sync.
+    pub(super) fn has_whole_batch(&self) -> bool {
+        let mut at = self.pos;
+        while let Some(&[tag, a, b, c, d]) = self.bytes.get(at..at + 5).and_then(|header| header.first_chunk::<5>()) {
+            let next = at.saturating_add(1 + u32::from_be_bytes([a, b, c, d]) as usize);
+            if next > self.bytes.len() {
+                return false;
+            }
+            if matches!(tag, frontend::SYNC | frontend::FLUSH) {
+                return tag == frontend::SYNC;
+            }
+            at = next;
+        }
+        false
     }
 
     /// Whether the message behind this one describes a portal, so that the client will read its rows by that.
@@ -518,6 +584,11 @@ fn names_statements(tag: u8) -> bool {
     matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE | frontend::QUERY)
 }
 
+/// Whether a message is part of a COPY: a server that reads one gives no answer before it has it.
+fn is_of_copy(tag: u8) -> bool {
+    matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL)
+}
+
 fn keep_for_replay(server: &mut Server, bytes: &[u8]) {
     let replay = &mut server.replay;
     if replay.state == ReplayState::Whole {
@@ -542,10 +613,6 @@ pub(super) fn send_local(io: &mut impl Io, client: Conn, local: &Local) {
         Local::CloseComplete(_) => io.send(client, &sluice_wire::message::CLOSE_COMPLETE),
         Local::Message(bytes, _) => io.send(client, bytes),
     }
-}
-
-pub(super) fn malformed(error: Malformed) -> Step {
-    Step::Stop(Stop::Broken(ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())))
 }
 
 fn broken_frame(error: FrameError) -> ErrorResponse {

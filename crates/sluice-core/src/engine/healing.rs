@@ -17,23 +17,29 @@ use crate::{
     io::Io,
     replies::{Expected, ParseSent},
     server::ReplayState,
-    statement::{StatementId, server_name},
+    statement::{OnServer, StatementId},
 };
 
 use super::backend::{OutOfStep, Relay, Verdict};
 
 impl<I: Io> Relay<'_, I> {
     /// The first statement of a transaction was stale, and all that was sent can be sent again.
-    pub(super) fn begin_healing(&mut self, is_missing: bool) -> bool {
+    pub(super) fn begin_healing(&mut self, error: &[u8]) -> bool {
         let replay = &mut self.server.replay;
         let Some(statement) = &replay.statement else { return false };
+        let can_be_healed = match is_stale(error) {
+            true => replay.shape_free || is_missing(error),
+            // The client's own Parse, now, might succeed.
+            false => statement.is_unnamed(),
+        };
         let first = match self.server.replies.front() {
-            Some(Expected::Bind(Some(id)) | Expected::Describe(Some(id), _)) => *id == statement.id,
+            Some(Expected::Bind(Some(id))) => *id == statement.id,
+            Some(Expected::Describe(Some(described), _)) => described.id == statement.id,
             _ => false,
         };
         let possible = first
             && replay.state == ReplayState::Whole
-            && (replay.shape_free || is_missing)
+            && can_be_healed
             && self.server.status == TransactionStatus::Idle;
         if possible {
             replay.state = ReplayState::Healing;
@@ -51,12 +57,14 @@ impl<I: Io> Relay<'_, I> {
             return Err(OutOfStep("a stale statement left it inside a transaction"));
         };
         let mut out = Vec::with_capacity(replay.bytes.len() + statement.definition.len() + 64);
-        message::put_statement_message(&mut out, frontend::CLOSE, &server_name(statement.id));
-        Parse::write(&mut out, &statement.name, &statement.definition);
+        message::put_statement_message(&mut out, frontend::CLOSE, &statement.name);
+        Parse::write(&mut out, &statement.name, &statement.to_parse());
         out.extend_from_slice(&replay.bytes);
-        let parse = ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None };
+        let parse =
+            ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None, again: None };
         self.server.replies.push_front(Expected::Parse(parse));
-        self.server.replies.push_front(Expected::Evict(statement.id));
+        let gone = OnServer { id: statement.id, name: statement.name.clone() };
+        self.server.replies.push_front(Expected::Evict(gone));
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.
         self.server.statements.forget_shape(statement.id);
         if let Some((_, session)) = &mut self.client {
@@ -69,8 +77,8 @@ impl<I: Io> Relay<'_, I> {
 
     /// A shared statement on the server is of no use any more, unless a message behind this batch closes it anyway.
     pub(super) fn has_become_stale(&mut self, id: StatementId) {
-        if !self.server.replies.closes(id) && self.server.statements.remove(id) {
-            self.server.stale.push(id);
+        if !self.server.replies.closes(id) {
+            self.server.stale.extend(self.server.statements.remove(id));
         }
     }
 }
@@ -84,6 +92,15 @@ pub(super) fn is_stale(body: &[u8]) -> bool {
         Some(b"26000") => true,
         _ => false,
     }
+}
+
+/// Whether an error says that a Bind asks for another number of columns than there are: the statement is new on that
+/// server, and its result has changed since the client prepared it. On its own server PostgreSQL would have said that.
+pub(super) fn is_of_other_columns(body: &[u8]) -> bool {
+    let fields = ErrorFields(body);
+    let is_bind = fields.get(b'C') == Some(b"08P01") && fields.get(b'R') == Some(b"exec_bind_message");
+    let says = |message: &[u8]| message.windows(14).any(|window| window == b"result formats");
+    is_bind && fields.get(b'M').is_some_and(says)
 }
 
 /// Whether an error says that the statement is gone.

@@ -10,21 +10,22 @@ use sluice_wire::{
 
 use crate::{
     client::{Client, Link, Phase},
+    customs::Customs,
     hub::{ClientRef, Mail, Pool, ServerRef},
     io::{HandOver, Io, LogEvent},
-    pool::{Acquired, Released},
-    profile::{self, Profile},
+    pauses::Reason,
+    pool::{Acquired, PoolState, Released},
     replies::{Expected, Own},
-    residue::Residue,
-    server::{BeginState, Replay, Role, Server},
-    settings::PoolMode,
+    server::{BeginState, Preparation, Replay, Role, Server},
+    sql::Effects,
     time::Time,
 };
 
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
-    resume_client, resume_server, shutting_down,
+    keeping::{begin_session, forget_sequences, put_in_order, put_in_place},
+    resume_server, shutting_down,
     statements::NO_STATEMENT,
     telling::{find_teller, tell},
 };
@@ -48,14 +49,28 @@ pub(super) enum Parting {
 impl Engine {
     /// A client needs a server: it gets one, or waits for it.
     pub(super) fn acquire(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        self.acquire_by(now, index, PoolState::acquire, io);
+    }
+
+    fn acquire_by(
+        &mut self,
+        now: Time,
+        index: u32,
+        how: fn(&mut PoolState, Time, ClientRef, &Customs) -> Acquired,
+        io: &mut impl Io,
+    ) {
         if self.stopping.is_some() {
             self.refuse_client(now, index, &shutting_down(), io);
             return;
         }
         let Some(client) = self.client_ref(index) else { return };
         let Some(session) = self.clients[index as usize].session_mut() else { return };
+        debug_assert!(!matches!(session.link, Link::Server(_)), "a client has one server at most");
+        if session.link != Link::None {
+            return;
+        }
         let pool = session.pool.clone();
-        let acquired = pool.state().acquire(now, client);
+        let acquired = how(&mut pool.state(), now, client, &session.made);
         match acquired {
             Acquired::Server(server) if server.worker == self.worker => {
                 session.link = Link::Coming;
@@ -68,8 +83,24 @@ impl Engine {
             Acquired::Queued(ticket) => {
                 session.link = Link::Waiting(ticket);
                 self.connect_for(now, &pool, io);
+                let recalled = pool.state().recall();
+                if let Some(server) = recalled {
+                    io.mail(server.worker, Mail::Recall(server));
+                }
             }
         }
+    }
+
+    /// Closes a client's server, which no other client is to have made, and gets it another one.
+    pub(super) fn exchange(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        let Some(session) = self.clients.get_mut(index as usize).and_then(Client::session_mut) else { return };
+        if let Link::Server(server) = std::mem::replace(&mut session.link, Link::None) {
+            if let Some(server) = self.servers.get_mut(server as usize) {
+                server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+            }
+            self.close_server(server, io);
+        }
+        self.acquire_by(now, index, PoolState::acquire_again, io);
     }
 
     /// Gives a server of this worker to a client of this worker. A client that has gone leaves it to the next one.
@@ -87,18 +118,34 @@ impl Engine {
         };
         session.link = Link::Server(index);
         server.role = Role::Serving(client.index);
-        if let Some(sql) = profile::transition(&server.profile, &session.profile) {
-            send_own(server, &mut self.scratch, Own::Settings, &sql, io);
+        if session.begun.is_some() && !session.made.cover(&server.made) {
+            self.exchange(now, client.index, io);
+            return;
         }
-        server.profile = session.profile.clone();
+        if peer.is_none() {
+            begin_session(server, &session.profile, &mut self.scratch, io);
+        } else {
+            put_in_place(server, &session.profile, &session.made, &mut self.scratch, io);
+            forget_sequences(server, session, client, &mut self.scratch, io);
+        }
         if let Some(peer) = peer {
             tell(server, peer, &mut self.scratch, io);
         }
-        if let Some(begun) = session.begun.take() {
+        self.begin_begun(now, client.index, index, io);
+        self.todo.push_back(Todo::Input(client.index));
+    }
+
+    /// Begins on a client's server what the client was told has begun: not before its messages may follow, since
+    /// should the server refuse, they are what that is an answer to.
+    pub(super) fn begin_begun(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+        let Some(session) = self.clients.get_mut(client as usize).and_then(Client::session_mut) else { return };
+        let Some(server) = self.servers.get_mut(server as usize) else { return };
+        if server.preparation == Preparation::None
+            && let Some(begun) = session.begun.take()
+        {
             server.begin = BeginState::Sent;
             send_begin(now, server, &mut self.scratch, begun, io);
         }
-        self.todo.push_back(Todo::Input(client.index));
     }
 
     /// An idle server of this worker was given to a client of another.
@@ -127,17 +174,19 @@ impl Engine {
 
     /// The server that a client was to get is gone: it asks again.
     pub(super) fn fetch_failed(&mut self, now: Time, client: ClientRef, io: &mut impl Io) {
-        if self.is_current(client) && matches!(self.link(client.index), Some(Link::Coming | Link::Waiting(_))) {
+        let Some(session) = self.clients.get_mut(client.index as usize).filter(|c| c.serial == client.serial) else {
+            return;
+        };
+        let Some(session) = session.session_mut() else { return };
+        if matches!(session.link, Link::Coming | Link::Waiting(_)) {
+            session.link = Link::None;
             self.acquire(now, client.index, io);
         }
     }
 
-    fn link(&self, index: u32) -> Option<Link> {
-        Some(self.clients.get(index as usize)?.session()?.link)
-    }
-
     /// Called when a server's bytes have been handled: if its client's transaction has ended, it is the next one's.
     pub(super) fn check_rest(&mut self, now: Time, index: u32, io: &mut impl Io) {
+        self.watch(now, index);
         let Some(server) = self.servers.get(index as usize) else { return };
         if !server.is_at_rest() {
             if matches!(server.role, Role::Settling { .. }) && server.is_settled() {
@@ -152,48 +201,17 @@ impl Engine {
         }
     }
 
-    fn client_at_rest(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
-        if let Some(error) = self.servers[server as usize].own_error.take() {
-            self.refuse_client(now, client, &error, io);
-            return;
-        }
-        let Some(Client { phase, framer, discarding, .. }) = self.clients.get(client as usize) else { return };
-        match phase {
-            Phase::Welcome(_) => {
-                self.welcome_from(client, server, io);
-                self.detach(now, client, server, io);
-            }
-            // A client that is still in the middle of what a COPY had no use for must send it to its end.
-            Phase::Open(_) if framer.is_inside() && !discarding => {}
-            Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
-                self.detach(now, client, server, io);
-                if self.stopping.is_some() {
-                    self.refuse_client(now, client, &shutting_down(), io);
-                }
-            }
-            _ if self.stopping.is_some() => self.refuse_client(now, client, &shutting_down(), io),
-            Phase::Open(session) => {
-                let server = &mut self.servers[server as usize];
-                if let Some(sql) = profile::transition(&server.profile, &session.profile) {
-                    // It has discarded all, also what it began with.
-                    send_own(server, &mut self.scratch, Own::Settings, &sql, io);
-                }
-                server.profile = session.profile.clone();
-            }
-            _ => {}
-        }
-    }
-
-    fn detach(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+    pub(super) fn detach(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
         if let Some(client) = self.clients.get_mut(client as usize) {
             // The server has taken all it was sent.
-            resume_client(client, io);
+            client.resume(Reason::Server, io);
             if let Some(session) = client.session_mut() {
                 session.link = Link::None;
             }
         }
         if let Some(server) = self.servers.get_mut(server as usize) {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
+            server.pinned = None;
         }
         self.todo.push_back(Todo::Settle(server));
     }
@@ -228,8 +246,10 @@ impl Engine {
         server.learning = false;
         server.awaited = false;
         server.batch_runs = false;
+        server.preparation = Preparation::None;
+        server.pinned = None;
         if !server.follows_statements() {
-            server.residue = Residue::Anything;
+            server.effects.add(Effects::ANYTHING);
         }
         resume_server(server, io);
         self.scratch.clear();
@@ -290,15 +310,11 @@ impl Engine {
             send_own(server, &mut self.scratch, Own::Rollback, "ROLLBACK", io);
             return;
         }
-        if let Some(sql) = server.residue.cleanup() {
-            if server.residue == Residue::Anything {
-                server.statements.clear();
-                server.stale.clear();
-                server.unnamed = None;
-            }
-            server.residue = Residue::None;
-            server.profile = Profile::default();
-            send_own(server, &mut self.scratch, Own::Reset, sql, io);
+        if put_in_order(server, &mut self.scratch, io) {
+            return;
+        }
+        if server.is_spent() {
+            self.close_server(index, io);
             return;
         }
         if find_teller(server, &mut self.scratch, io) {
@@ -316,7 +332,7 @@ impl Engine {
         let Some(reference) = self.server_ref(index) else { return };
         let server = &mut self.servers[index as usize];
         server.role = Role::Idle;
-        let released = server.pool.state().release(now, reference, server.opened);
+        let released = server.pool.state().release(now, reference, server.opened, &server.made);
         match released {
             Released::Idle => {}
             Released::To(client) if client.worker == self.worker => self.attach(now, index, client, io),
@@ -439,7 +455,7 @@ impl Engine {
 
     /// What a pool needs as time goes by: waits that end, servers no longer needed, connects after a pause.
     pub(super) fn tend_pools(&mut self, now: Time, io: &mut impl Io) {
-        let mut pools = self.hub.pools();
+        let mut pools = self.hub.pools_in_use();
         for pool in &pools {
             let (refused, surplus) = {
                 let mut state = pool.state();
@@ -462,9 +478,21 @@ impl Engine {
     /// Handles what a client has sent while it had to wait.
     pub(super) fn resume_input(&mut self, now: Time, index: u32, io: &mut impl Io) {
         let Some(client) = self.clients.get_mut(index as usize) else { return };
-        resume_client(client, io);
+        if client.session().is_some_and(|session| matches!(session.link, Link::Waiting(_) | Link::Coming)) {
+            // It goes on when it has its server.
+            return;
+        }
+        client.resume(Reason::Pending, io);
         let server = client.server();
-        if !client.pending.is_empty() {
+        if let Some(at) = server
+            && let Some(server) = self.servers.get_mut(at as usize)
+            && server.preparation == Preparation::Done
+        {
+            server.preparation = Preparation::None;
+            self.begin_begun(now, index, at, io);
+        }
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        if !client.pending.is_empty() && !client.pauses.has(Reason::Unread) {
             let bytes = std::mem::take(&mut client.pending);
             self.client_input(now, index, &bytes, false, io);
         }
@@ -475,7 +503,7 @@ impl Engine {
 }
 
 /// Sends a query of Sluice's own; the client will see nothing of it.
-fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
+pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
     scratch.clear();
     message::put_query(scratch, sql);
     server.replies.push(Expected::Own(own));

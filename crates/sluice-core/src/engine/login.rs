@@ -10,11 +10,12 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Challenge, Client, LoginRequest, Phase, Session},
-    hub::{ClientRef, Welcome},
+    client::{Challenge, Client, Credentials, LoginRequest, Phase, Session},
+    hub::{ClientRef, NoPool, Welcome},
     io::Io,
-    profile,
+    profile::Profile,
     secrets::{Found, Known, Method},
+    settings::PoolMode,
     time::Time,
 };
 
@@ -89,11 +90,10 @@ impl Engine {
             )
             .hint("Connect to the PostgreSQL server itself."));
         }
-        let pool = self.hub.pool(&database, &user).ok_or_else(|| {
-            ErrorResponse::fatal(sqlstate::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist"))
-                .hint("The pool's configuration has no [[database]] of that name, and none named \"*\".")
-        })?;
-        let profile = profile::from_startup(&request)
+        if self.hub.route(&database).is_none() {
+            return Err(no_pool(NoPool::NoDatabase, &database));
+        }
+        let profile = Profile::from_startup(&request)
             .map_err(|error| ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error))?;
         let client = &mut self.clients[index as usize];
         let (version, unknown) = request.negotiate();
@@ -102,9 +102,10 @@ impl Engine {
             startup::put_negotiate(&mut self.scratch, version, &unknown);
             io.send(client.conn, &self.scratch);
         }
-        let login = Box::new(LoginRequest { request, user, profile, pool });
+        let credentials = Credentials::default();
+        let login = Box::new(LoginRequest { request, user, database, profile, credentials });
         match self.hub.secrets.method {
-            Method::Trust => self.authenticated(now, index, *login, io),
+            Method::Trust => self.authenticated(now, index, *login, io)?,
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, index, login, io)?,
         }
         Ok(())
@@ -138,9 +139,14 @@ impl Engine {
         let index = client.index;
         let Some(client) = self.clients.get_mut(index as usize) else { return };
         let Phase::Secret(login) = &client.phase else { return };
-        let Some(found) = self.hub.secrets.last(&login.user) else { return };
+        let found = self.hub.secrets.last(&login.user);
         let Phase::Secret(login) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
-        if let Err(error) = self.challenge(index, login, found, io) {
+        let asked = match found {
+            Some(found) => self.challenge(index, login, found, io),
+            // So many others came meanwhile that it has been forgotten.
+            None => self.ask_secret(now, index, login, io),
+        };
+        if let Err(error) = asked {
             self.refuse_client(now, index, &error, io);
         }
         self.todo.push_back(super::Todo::Input(index));
@@ -150,13 +156,14 @@ impl Engine {
     fn challenge(
         &mut self,
         index: u32,
-        login: Box<LoginRequest>,
+        mut login: Box<LoginRequest>,
         found: Found,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
-        let secret = found.map_err(|error| {
-            ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
-                .detail(error.message.clone())
+        let secret = found.map_err(|error| ErrorResponse {
+            detail: Some(error.message.clone()),
+            hint: error.hint.clone(),
+            ..ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
         })?;
         let method = self.hub.secrets.method;
         let scram_verifier = match (&secret, method) {
@@ -187,11 +194,7 @@ impl Engine {
                 Challenge::Md5(salt, stored)
             }
         };
-        if let Some(secret @ (Secret::Plain(_) | Secret::Md5(_))) = secret
-            && login.pool.upstream.user == login.user
-        {
-            login.pool.login().secret = Some(secret);
-        }
+        login.credentials.secret = secret.filter(|secret| matches!(secret, Secret::Plain(_) | Secret::Md5(_)));
         let client = &mut self.clients[index as usize];
         client.phase = Phase::Password(login, challenge);
         io.send(client.conn, &self.scratch);
@@ -234,7 +237,7 @@ impl Engine {
         &mut self,
         now: Time,
         index: u32,
-        login: Box<LoginRequest>,
+        mut login: Box<LoginRequest>,
         challenge: Challenge,
         body: &[u8],
         io: &mut impl Io,
@@ -245,7 +248,7 @@ impl Engine {
                 if !stored.is_some_and(|stored| md5::verify(&stored, salt, given)) {
                     return Err(self.wrong_password(&login.user));
                 }
-                self.authenticated(now, index, *login, io);
+                self.authenticated(now, index, *login, io)?;
             }
             Challenge::ScramFirst(verifier) => {
                 let (mechanism, first) = message::read_sasl_initial(body).map_err(malformed)?;
@@ -266,13 +269,11 @@ impl Engine {
             Challenge::ScramProof(exchange) => {
                 let finished = exchange.finish(body);
                 let (signature, keys) = finished.map_err(|error| self.scram_error(error, &login.user))?;
-                if login.pool.upstream.user == login.user {
-                    login.pool.login().keys = Some(keys);
-                }
+                login.credentials.keys = Some(keys);
                 self.scratch.clear();
                 AuthenticationRequest::SaslFinal(signature.as_bytes()).write(&mut self.scratch);
                 io.send(self.clients[index as usize].conn, &self.scratch);
-                self.authenticated(now, index, *login, io);
+                self.authenticated(now, index, *login, io)?;
             }
         }
         Ok(())
@@ -290,9 +291,20 @@ impl Engine {
         ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
     }
 
-    /// The client is who it says. It is let in at once if it is known what the server would report.
-    fn authenticated(&mut self, now: Time, index: u32, login: LoginRequest, io: &mut impl Io) {
-        let LoginRequest { request, profile, pool, .. } = login;
+    /// The client is who it says: only now does it get a pool, so that made-up names leave nothing behind. It is let in
+    /// at once if it is known what the server would report.
+    fn authenticated(
+        &mut self,
+        now: Time,
+        index: u32,
+        login: LoginRequest,
+        io: &mut impl Io,
+    ) -> Result<(), ErrorResponse> {
+        let LoginRequest { request, user, database, profile, credentials } = login;
+        let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
+        if pool.upstream.user == user {
+            pool.login().learn(credentials);
+        }
         let length =
             if request.negotiate().0 >= ProtocolVersion::V3_2 { CANCEL_KEY_BYTES } else { CANCEL_KEY_BYTES_3_0 };
         let mut key = vec![0; length];
@@ -309,6 +321,7 @@ impl Engine {
                 self.acquire(now, index, io);
             }
         }
+        Ok(())
     }
 
     /// A server has come to a client that waits for what it reports.
@@ -318,8 +331,13 @@ impl Engine {
             return;
         };
         let Phase::Welcome(session) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
-        let welcome = Welcome { profile: session.profile.clone(), parameters: server.reported().into() };
-        session.pool.login().remember(welcome.clone());
+        // Where nobody looks, what is reported is known as PostgreSQL states it.
+        let profile = match session.pool.settings.mode {
+            PoolMode::Transaction => server.profile.clone(),
+            PoolMode::Session => server.profile.with_reported(&server.parameters),
+        };
+        let welcome = Welcome { profile, parameters: server.reported().into() };
+        session.pool.login().remember(session.profile.clone(), welcome.clone());
         self.admit(index, session, &welcome, io);
         self.todo.push_back(super::Todo::Input(index));
     }
@@ -327,6 +345,7 @@ impl Engine {
     fn admit(&mut self, index: u32, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
         session.start = welcome.profile.clone();
+        session.made.add(welcome.profile.customs());
         let process_id = cancel::process_id(self.worker, index);
         let client = &mut self.clients[index as usize];
         client.phase = Phase::Open(session);
@@ -335,6 +354,20 @@ impl Engine {
         message::put_backend_key_data(&mut self.scratch, process_id, &client.key);
         self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
         io.send(client.conn, &self.scratch);
+    }
+}
+
+fn no_pool(why: NoPool, database: &str) -> ErrorResponse {
+    match why {
+        NoPool::NoDatabase => {
+            ErrorResponse::fatal(sqlstate::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist"))
+                .hint("The pool's configuration has no [[database]] of that name, and none named \"*\".")
+        }
+        NoPool::TooMany => {
+            let error = "sorry, too many pairs of database and user already";
+            ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, error)
+                .hint("Raise \"pools\" under [limits] in the pool's configuration.")
+        }
     }
 }
 

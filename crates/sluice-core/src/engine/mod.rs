@@ -8,12 +8,15 @@
 //! | `login` | a client from its first byte to its first ReadyForQuery |
 //! | `frontend` | what a client says, on its way to a server |
 //! | `statements` | prepared statements among what a client says |
+//! | `terms` | on what terms a statement is shared, and what has to be done before it may go to a server |
 //! | `commands` | what Sluice carries out by itself of what a client says |
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `telling` | telling servers where their clients are |
 //! | `backend` | what a server says, on its way to a client |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
+//! | `keeping` | what a session holds: settings that follow its client, and what keeps it on its server |
+//! | `idling` | clients that hold a server and leave it waiting |
 //! | `lease` | who has which server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
 
@@ -23,11 +26,14 @@ mod cancel;
 mod commands;
 mod frontend;
 mod healing;
+mod idling;
+mod keeping;
 mod lease;
 mod login;
 mod opening;
 mod statements;
 mod telling;
+mod terms;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -38,12 +44,16 @@ use crate::{
     client::Client,
     hub::{ClientRef, Hub, Mail, ServerRef},
     io::{Conn, Io, LogEvent, Owner, PeerAddress},
+    pauses::Reason,
     server::{Role, Server},
     time::Time,
 };
 
 use cancel::Canceller;
+use idling::Deadlines;
 use lease::Parting;
+
+pub use idling::Watch;
 
 /// Above this many bytes that the kernel has not taken, the sender of them is not read from.
 pub const BACKLOG_HIGH_BYTES: usize = 256 << 10;
@@ -62,6 +72,8 @@ pub struct Engine {
     serial: u32,
     /// Clients in the order they came, until they are logged in or too late.
     logins: VecDeque<(Time, ClientRef)>,
+    /// When to look at clients that hold a server.
+    deadlines: Deadlines,
     /// Work that an event has left to do: done before the event's call returns.
     todo: VecDeque<Todo>,
     /// When the last client is sent away, once the service is stopping.
@@ -91,6 +103,7 @@ impl Engine {
             cancels: Slab::new(),
             serial: 0,
             logins: VecDeque::new(),
+            deadlines: Deadlines::default(),
             todo: VecDeque::new(),
             stopping: None,
             scratch: Vec::new(),
@@ -146,28 +159,36 @@ impl Engine {
         match owner {
             Owner::Client(index) => self.drop_client(now, index, io),
             Owner::Server(index) => self.server_closed(now, index, reason, io),
-            Owner::Cancel(index) => self.cancel_closed(index, io),
+            Owner::Cancel(index) => self.cancel_closed(now, index, io),
         }
         self.work(now, io);
     }
 
     /// A connection whose backlog was high has been read from.
-    pub fn drained(&mut self, owner: Owner, io: &mut impl Io) {
+    pub fn drained(&mut self, now: Time, owner: Owner, io: &mut impl Io) {
         match owner {
-            Owner::Client(index) => {
-                let server = self.clients.get(index as usize).and_then(Client::server);
-                if let Some(server) = server.and_then(|s| self.servers.get_mut(s as usize)) {
-                    resume_server(server, io);
-                }
-            }
+            Owner::Client(index) => self.client_drained(index, io),
             Owner::Server(index) => {
                 if let Some(Server { role: Role::Serving(client), .. }) = self.servers.get(index as usize)
                     && let Some(client) = self.clients.get_mut(*client as usize)
                 {
-                    resume_client(client, io);
+                    client.resume(Reason::Server, io);
                 }
             }
             Owner::Cancel(_) => {}
+        }
+        self.work(now, io);
+    }
+
+    /// A client has read what it was sent: its server is heard again, and so is what it has sent itself.
+    fn client_drained(&mut self, index: u32, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        if client.pauses.has(Reason::Unread) {
+            client.resume(Reason::Unread, io);
+            self.todo.push_back(Todo::Input(index));
+        }
+        if let Some(server) = client.server().and_then(|s| self.servers.get_mut(s as usize)) {
+            resume_server(server, io);
         }
     }
 
@@ -185,6 +206,7 @@ impl Engine {
                 }
             }
             Mail::CloseIdle(server) => self.close_idle(server, io),
+            Mail::Recall(server) => self.recall(now, server, io),
             Mail::Cancel { index, key } => self.cancel_client(now, index, &key, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
@@ -223,11 +245,13 @@ impl Engine {
     /// Time has passed; to be called about ten times a second.
     pub fn tick(&mut self, now: Time, io: &mut impl Io) {
         self.expire_logins(now, io);
+        self.expire_holders(now, io);
         self.expire_servers(now, io);
         self.send_held_cancels(now, io);
         self.expire_cancels(now, io);
         if self.worker == 0 {
             self.tend_pools(now, io);
+            self.hub.forget_unused_pools(now);
         }
         if self.stopping.is_some_and(|deadline| now >= deadline) {
             self.send_all_away(now, |_| true, io);
@@ -247,6 +271,11 @@ impl Engine {
     /// How many servers of this worker are in use; counted up to `limit`.
     pub fn serving(&self, limit: usize) -> usize {
         self.servers.iter().filter(|(_, server)| matches!(server.role, Role::Serving(_))).take(limit).count()
+    }
+
+    /// The servers of this worker that are free, for tests.
+    pub fn idle(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter().map(|(_, server)| server).filter(|server| matches!(server.role, Role::Idle))
     }
 
     /// Clients and servers of this worker, for tests and figures.
@@ -366,11 +395,5 @@ fn shutting_down() -> ErrorResponse {
 fn resume_server(server: &mut Server, io: &mut impl Io) {
     if std::mem::take(&mut server.paused) {
         io.resume(server.conn);
-    }
-}
-
-fn resume_client(client: &mut Client, io: &mut impl Io) {
-    if std::mem::take(&mut client.paused) {
-        io.resume(client.conn);
     }
 }

@@ -128,7 +128,7 @@ impl Engine {
             }
             backend::PARAMETER_STATUS => {
                 if let Ok((name, value)) = message::read_parameter_status(body) {
-                    server.parameters.insert(name.to_owned(), value.to_owned());
+                    server.take_parameter(name, value);
                 }
             }
             backend::BACKEND_KEY_DATA => {

@@ -13,14 +13,13 @@ use crate::{
     client::{NAMES_MAX, Prepared, Unnamed},
     io::Io,
     replies::{Expected, Given, Local, ParseSent, Tell},
-    residue::Residue,
     server::ReplayState,
     shape::Shape,
-    sql,
-    statement::{NAME_PREFIX, Statement, StatementId, server_name},
+    sql::{self, Effects},
+    statement::{NAME_PREFIX, Statement, StatementId},
 };
 
-use super::frontend::{Relay, Seen, Step, Stop, malformed};
+use super::frontend::{Relay, Seen, Step, Stop};
 
 /// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
 /// one, so that the server skips and rolls back just as PostgreSQL does.
@@ -35,7 +34,7 @@ enum Meaning {
     /// Nothing that Sluice knows; the server may (SQL's PREPARE).
     Unknown,
     /// Nothing at all.
-    Missing(ErrorResponse),
+    Missing,
 }
 
 impl<'a, I: Io> Relay<'a, I> {
@@ -55,7 +54,9 @@ impl<'a, I: Io> Relay<'a, I> {
                     return self.parse(seen, parse);
                 }
                 // Held until it is used, so that no other worker makes room in its place.
-                let known = self.session.pool.statements().find(parse.definition).filter(|s| s.is_accepted()).cloned();
+                let terms = self.terms(parse.name.is_empty());
+                let find = |terms| self.session.pool.statements().find(parse.definition, terms).cloned();
+                let known = terms.and_then(find).filter(|statement| statement.is_accepted());
                 let servable = (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
                         self.session.pool.settings.auto_prepare
@@ -104,7 +105,7 @@ impl<'a, I: Io> Relay<'a, I> {
             _ if !seen.is_whole() => self.incomplete(seen),
             frontend::PARSE => match Parse::read(seen.body) {
                 Ok(parse) => self.parse(seen, parse),
-                Err(error) => malformed(error),
+                Err(_) => self.pass_malformed(seen),
             },
             frontend::DESCRIBE => self.describe(seen),
             _ => self.close(seen),
@@ -113,7 +114,7 @@ impl<'a, I: Io> Relay<'a, I> {
 
     fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
         if let Some(deallocated) = self.deallocate_of(&parse) {
-            let given = Given::Unnamed(self.session.set_deallocate(deallocated));
+            let given = self.session.set_deallocate(deallocated);
             self.drop_message(seen);
             self.answer(Local::ParseComplete(given));
             return Step::Next;
@@ -122,31 +123,69 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn parse_named(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        self.drop_message(seen);
-        if self.session.named(parse.name).is_some() {
-            if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
-                return self.refuse(in_failed_transaction());
-            }
-            let name = String::from_utf8_lossy(parse.name);
-            let message = format!("prepared statement \"{name}\" already exists");
-            return self.refuse(ErrorResponse::error(sqlstate::DUPLICATE_STATEMENT, message));
+        if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
+            return self.pass_parse(seen);
         }
-        let statement = self.session.pool.statements().intern(parse.definition);
+        self.follow_settings(parse.name);
+        if let Some(prepared) = self.session.named(parse.name) {
+            let statement = prepared.statement.clone();
+            return self.parse_again(seen, parse, statement);
+        }
+        let statement = self.statement_of(parse.definition, false);
+        if self.server.is_none() && !statement.is_accepted() {
+            return Step::Stop(Stop::NeedServer);
+        }
+        self.drop_message(seen);
         let names = self.session.names.get_or_insert_default();
         if names.len() >= NAMES_MAX {
             let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
             return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
         }
         names.insert(parse.name.into(), Prepared { statement: statement.clone(), told: None });
+        self.session.note_tied(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
     }
 
+    /// A Parse that the server refuses, whatever the pool knows of its text.
+    fn pass_parse(&mut self, seen: Seen<'a>) -> Step {
+        self.server().batch_open = true;
+        let sent = ParseSent { statement: None, shared: false, asked: true, given: None, again: None };
+        self.pass_expecting(seen, Expected::Parse(sent))
+    }
+
+    /// A Parse by a name that the client has given already. PostgreSQL finds that out last of all, and says so: it gets
+    /// the text by the name that it knows the other one by.
+    fn parse_again(&mut self, seen: Seen<'a>, parse: Parse<'a>, statement: Arc<Statement>) -> Step {
+        self.drop_message(seen);
+        if !self.server().statements.touch(statement.id) {
+            self.send_parse(statement.clone(), None);
+        }
+        self.scratch.clear();
+        Parse::write(self.scratch, &statement.name, parse.definition);
+        let server = self.server();
+        server.batch_open = true;
+        let sent =
+            ParseSent { statement: None, shared: false, asked: true, given: None, again: Some(parse.name.into()) };
+        server.replies.push(Expected::Parse(sent));
+        self.send_scratch();
+        Step::Next
+    }
+
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        let statement = self.session.pool.statements().intern(parse.definition);
-        let is_worth_it = statement.begins.is_some() || (statement.came_again() && statement.is_accepted());
-        let raw = !self.session.pool.settings.auto_prepare || !is_worth_it;
-        let given = Given::Unnamed(self.session.set_unnamed(statement.clone(), raw));
+        if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
+            self.session.drop_unnamed_statement();
+            self.server().unnamed = None;
+            return self.pass_parse(seen);
+        }
+        let statement = self.statement_of(parse.definition, true);
+        let is_worth_it =
+            statement.begins.is_some() || (statement.came_again() && statement.is_accepted() && self.can_be_healed());
+        let raw = !self.session.pool.settings.auto_prepare || statement.terms.is_none() || !is_worth_it;
+        if raw && self.server.is_none() {
+            return Step::Stop(Stop::NeedServer);
+        }
+        let given = self.session.set_unnamed(statement.clone(), raw);
         if !raw {
             self.drop_message(seen);
             self.parse_shared(statement, given);
@@ -155,16 +194,26 @@ impl<'a, I: Io> Relay<'a, I> {
         let server = self.server();
         server.unnamed = Some(statement.id);
         server.batch_open = true;
-        let sent = ParseSent { statement: Some(statement), shared: false, asked: true, given: Some(given) };
+        let sent =
+            ParseSent { statement: Some(statement), shared: false, asked: true, given: Some(given), again: None };
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 
     /// Answers a Parse of a shared statement: by the server if none of its kind has accepted it yet.
     fn parse_shared(&mut self, statement: Arc<Statement>, given: Given) {
-        let known = statement.is_accepted() || self.server.as_mut().is_some_and(|s| s.statements.touch(statement.id));
-        if known && self.is_in_failed_transaction() && !sql::ends_transaction(statement.query()) {
-            self.session.take_back(&given);
-            self.refuse(in_failed_transaction());
+        self.drop_old(&statement);
+        // Where there is a server, an error comes at the Parse, as it should.
+        let known = match &mut self.server {
+            Some(server) => server.statements.touch(statement.id) || statement.begins.is_some(),
+            None => statement.is_accepted(),
+        };
+        let is_open = self.server.as_ref().is_some_and(|server| server.replies.runs());
+        if known && is_open && statement.begins.is_none() {
+            // What runs may fail, and the transaction with it: then PostgreSQL parses nothing.
+            let server = self.server();
+            let gone = server.statements.remove(statement.id);
+            server.stale.extend(gone);
+            self.send_parse(statement, Some(given));
         } else if known {
             self.answer(Local::ParseComplete(given));
         } else {
@@ -180,20 +229,22 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Prepares a shared statement on the server, and makes room for it there.
     /// `given`: what the client has by it, if it asked for it and gets the answer.
-    fn send_parse(&mut self, statement: Arc<Statement>, given: Option<Given>) {
+    pub(super) fn send_parse(&mut self, statement: Arc<Statement>, given: Option<Given>) {
         self.scratch.clear();
         let server = self.server.as_deref_mut().expect("the caller has seen that there is a server");
         // All that are stale go along, or those that nobody asks for again would stay for good.
-        for gone in server.statements.insert(statement.id).into_iter().chain(server.stale.drain(..)) {
-            message::put_statement_message(self.scratch, frontend::CLOSE, &server_name(gone));
+        let now = self.now;
+        for gone in server.statements.insert(&statement, now).into_iter().chain(server.stale.drain(..)) {
+            message::put_statement_message(self.scratch, frontend::CLOSE, &gone.name);
             server.replies.push(Expected::Evict(gone));
         }
-        Parse::write(self.scratch, &statement.name, &statement.definition);
+        Parse::write(self.scratch, &statement.name, &statement.to_parse());
         server.replies.push(Expected::Parse(ParseSent {
             statement: Some(statement),
             shared: true,
             asked: given.is_some(),
             given,
+            again: None,
         }));
         server.batch_open = true;
         self.send_scratch();
@@ -202,7 +253,12 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Sees that the server has a shared statement before it is used, and that the use can be repeated if the
     /// statement proves stale. `shape_free`: the client would not mind another shape of the result.
     fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool) {
+        self.drop_old(statement);
         let server = self.server();
+        if !server.is_plain() && statement.terms.is_some() {
+            // PostgreSQL may parse it anew now, under settings that nobody knows.
+            server.tainted.push(statement.id);
+        }
         if !server.statements.touch(statement.id) {
             self.send_parse(statement.clone(), None);
         } else if server.is_fresh() {
@@ -227,8 +283,8 @@ impl<'a, I: Io> Relay<'a, I> {
             _ if server.status == TransactionStatus::Failed => return Some(true),
             Some(_) => {
                 // It may be the server's statement that is old: it is prepared again.
-                server.statements.remove(statement.id);
-                server.stale.push(statement.id);
+                let gone = server.statements.remove(statement.id);
+                server.stale.extend(gone);
             }
             None => {}
         }
@@ -239,7 +295,7 @@ impl<'a, I: Io> Relay<'a, I> {
         message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);
         let server = self.server();
-        server.replies.push(Expected::Learn(statement.id));
+        server.replies.push(Expected::Learn(statement.clone()));
         server.batch_open = true;
         server.learning = true;
         self.send_scratch();
@@ -248,14 +304,15 @@ impl<'a, I: Io> Relay<'a, I> {
 
     fn meaning(&mut self, name: &[u8]) -> Meaning {
         if !name.is_empty() {
+            self.follow_settings(name);
             return match self.session.named(name) {
                 Some(prepared) => Meaning::Shared(prepared.clone()),
-                None if name.starts_with(NAME_PREFIX) => Meaning::Missing(no_such_statement(name)),
+                None if name.starts_with(NAME_PREFIX) => Meaning::Missing,
                 None => Meaning::Unknown,
             };
         }
         let Some(Unnamed { prepared, raw, .. }) = &self.session.unnamed else {
-            return Meaning::Missing(no_such_statement(name));
+            return Meaning::Missing;
         };
         let here = self.server.as_ref().is_some_and(|s| s.unnamed == Some(prepared.statement.id));
         if *raw && here { Meaning::Raw } else { Meaning::Shared(prepared.clone()) }
@@ -264,7 +321,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn bind(&mut self, seen: Seen<'a>) -> Step {
         let Some(names) = BindNames::read(seen.body) else {
             return match seen.is_whole() {
-                true => malformed(message::Malformed("Bind")),
+                true => self.pass_malformed(seen),
                 // Only the names have to be seen, however much follows them.
                 false if seen.body.len() < self.message_bytes_max => Step::Incomplete(0),
                 false => self.incomplete(seen),
@@ -281,23 +338,66 @@ impl<'a, I: Io> Relay<'a, I> {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
             Meaning::Raw | Meaning::Unknown => {
                 let unnamed = self.session.unnamed.as_ref().filter(|_| names.statement.is_empty());
-                let residue = unnamed.map_or(Residue::None, |unnamed| unnamed.prepared.statement.residue);
+                let statement = unnamed.map(|unnamed| unnamed.prepared.statement.clone());
+                let effects = statement.as_ref().map_or(Effects::ANYTHING, |statement| statement.effects);
+                if self.may_name_custom(effects, seen) {
+                    return Step::Incomplete(seen.total);
+                }
+                let text = statement.as_ref().map_or(&[][..], |statement| statement.query());
+                if let Some(step) = self.prepare_for(effects, text) {
+                    return step;
+                }
+                self.note_customs(effects, seen.body);
                 let server = self.server();
-                server.residue = server.residue.max(residue);
+                server.resets = statement.and_then(|statement| statement.resets.clone()).or(server.resets.take());
                 server.batch_open = true;
                 server.batch_runs = true;
                 self.pass_expecting(seen, Expected::Bind(None))
             }
-            Meaning::Missing(error) => {
-                self.drop_message(seen);
-                self.refuse(error)
-            }
+            Meaning::Missing => self.pass_missing(seen, names.statement, Expected::Bind(None)),
         }
+    }
+
+    /// Lets a message through that speaks of a statement which is not there: the server says so.
+    fn pass_missing(&mut self, seen: Seen<'a>, name: &[u8], expected: Expected) -> Step {
+        if name.starts_with(NAME_PREFIX) {
+            self.drop_message(seen);
+            return self.refuse(no_such_statement(name));
+        }
+        self.flush();
+        self.scratch.clear();
+        // Another client may have left its unnamed statement there.
+        message::put_statement_message(self.scratch, frontend::CLOSE, b"");
+        let server = self.server();
+        server.unnamed = None;
+        server.batch_open = true;
+        server.replies.push(Expected::OwnClose);
+        self.send_scratch();
+        self.pass_expecting(seen, expected)
     }
 
     fn bind_shared(&mut self, seen: Seen<'a>, names: BindNames<'a>, prepared: Prepared) -> Step {
         let Prepared { statement, told } = prepared;
+        if self.may_name_custom(statement.effects, seen) {
+            return Step::Incomplete(seen.total);
+        }
         self.flush();
+        if self.prepare_apart(&statement) {
+            return Step::Stop(Stop::Hold);
+        }
+        if let Some(step) = self.prepare_for(statement.effects, statement.query()) {
+            return step;
+        }
+        if statement.is_unnamed() && !self.session.learnt && !self.can_be_healed() {
+            // What the client's own Parse would have been.
+            let server = self.server();
+            let gone = server.statements.remove(statement.id);
+            server.stale.extend(gone);
+        }
+        self.note_customs(statement.effects, seen.body);
+        if statement.resets.is_some() {
+            self.server().resets.clone_from(&statement.resets);
+        }
         let described = self.describes_portal_next(seen);
         if let Some(told) = told.filter(|_| !described) {
             match self.is_as_told(&statement, told) {
@@ -312,14 +412,13 @@ impl<'a, I: Io> Relay<'a, I> {
         self.ensure(&statement, described || told.is_none());
         let known = self.server().statements.shape(statement.id);
         if names.portal.is_empty() && (told.is_none() || told != known) {
-            self.session.bound = Some((statement.id, Tell(names.statement.into())));
+            self.session.bound = Some((statement.clone(), Tell(names.statement.into())));
         }
         let rest = seen.total - 5 - names.bytes;
         self.scratch.clear();
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
-        server.residue = server.residue.max(statement.residue);
         server.replies.push(Expected::Bind(Some(statement.id)));
         server.batch_open = true;
         server.batch_runs = true;
@@ -332,18 +431,21 @@ impl<'a, I: Io> Relay<'a, I> {
             Ok(named) if self.describe_own(seen, &named) => return Step::Next,
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
-            Err(error) => return malformed(error),
+            Err(_) => return self.pass_malformed(seen),
         };
         match self.meaning(name) {
             Meaning::Shared(Prepared { statement, .. }) => {
                 self.flush();
+                if self.prepare_apart(&statement) {
+                    return Step::Stop(Stop::Hold);
+                }
                 self.ensure(&statement, true);
                 self.drop_message(seen);
                 self.scratch.clear();
                 message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
                 let tell = self.told_by(Some((statement.id, Tell(name.into()))));
                 let server = self.server();
-                server.replies.push(Expected::Describe(Some(statement.id), tell));
+                server.replies.push(Expected::Describe(Some(statement), tell));
                 server.batch_open = true;
                 self.send_scratch();
                 Step::Next
@@ -352,20 +454,17 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.server().batch_open = true;
                 self.pass_expecting(seen, Expected::Describe(None, None))
             }
-            Meaning::Missing(error) => {
-                self.drop_message(seen);
-                self.refuse(error)
-            }
+            Meaning::Missing => self.pass_missing(seen, name, Expected::Describe(None, None)),
         }
     }
 
     fn describe_portal(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
         let bound = self.session.bound.take().filter(|_| name.is_empty());
-        let id = bound.as_ref().map(|(id, _)| *id);
-        let tell = self.told_by(bound);
+        let statement = bound.as_ref().map(|(statement, _)| statement.clone());
+        let tell = self.told_by(bound.map(|(statement, tell)| (statement.id, tell)));
         self.server().batch_open = true;
-        let id = id.filter(|_| tell.is_some());
-        self.pass_expecting(seen, Expected::Describe(id, tell))
+        let statement = statement.filter(|_| tell.is_some());
+        self.pass_expecting(seen, Expected::Describe(statement, tell))
     }
 
     /// Notes the shape that a Describe tells the client: now if it is known, otherwise when the answer comes.
@@ -390,7 +489,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.server().batch_open = true;
                 return self.pass_expecting(seen, Expected::Close);
             }
-            Err(error) => return malformed(error),
+            Err(_) => return self.pass_malformed(seen),
         };
         let mut undo = None;
         if name.is_empty() {
@@ -425,21 +524,12 @@ impl<'a, I: Io> Relay<'a, I> {
 
 /// What PostgreSQL says to a client whose statement's result has changed (`RevalidateCachedQuery`); drivers know it, and
 /// prepare again.
-fn changed_result() -> ErrorResponse {
+pub(super) fn changed_result() -> ErrorResponse {
     ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         .routine("RevalidateCachedQuery")
 }
 
-fn in_failed_transaction() -> ErrorResponse {
-    let message = "current transaction is aborted, commands ignored until end of transaction block";
-    ErrorResponse::error(sqlstate::IN_FAILED_TRANSACTION, message)
-}
-
 fn no_such_statement(name: &[u8]) -> ErrorResponse {
-    let message = if name.is_empty() {
-        "unnamed prepared statement does not exist".to_owned()
-    } else {
-        format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
-    };
+    let message = format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name));
     ErrorResponse::error(sqlstate::INVALID_STATEMENT_NAME, message)
 }

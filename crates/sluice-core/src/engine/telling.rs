@@ -5,6 +5,7 @@ use sluice_wire::message;
 
 use crate::{
     client_address::{self, Teller},
+    holding::Holding,
     io::{Io, LogEvent, PeerAddress},
     replies::{Expected, Own},
     server::Server,
@@ -47,6 +48,9 @@ impl<I: Io> Relay<'_, I> {
                     self.server.teller = Teller::Function(oid, None);
                 }
             }
+            Some(Expected::Own(Own::Look)) => {
+                self.server.news = client_address::read_text(body).and_then(Holding::read);
+            }
             // True, in one byte.
             Some(Expected::Own(Own::Tell)) if body != [0, 0, 0, 1, 1] => {
                 self.server.teller = Teller::Off;
@@ -66,7 +70,7 @@ impl<I: Io> Relay<'_, I> {
                 self.server.teller = Teller::Unknown;
                 true
             }
-            Own::Settings | Own::Rollback | Own::Reset => false,
+            Own::Settings | Own::Look | Own::Sequences | Own::Prepare | Own::Rollback | Own::Reset => false,
         }
     }
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
+mod bounds;
+mod sessions;
 mod table;
 
 use std::time::Duration;
@@ -58,18 +60,18 @@ fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
     let (mut table, client, server) = prepared("SELECT 1");
     // The second Parse of that name is refused, so the rest of the batch is skipped.
     table.says(client, &[parse("a", "SELECT 2"), parse("", "DEALLOCATE a"), bind("", 0)].concat());
-    table.says(server, &answers("E(26000)"));
+    table.says(server, &answers("E(42P05: prepared statement \"sluice_0\" already exists)"));
     table.says(client, &[execute(), sync()].concat());
     table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(client), "E(42P05) Z(I)");
-    table.hears(server);
+    assert_eq!(table.hears(client), "E(42P05: prepared statement \"a\" already exists) Z(I)");
+    assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S");
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S");
     table.says(server, &answers("2 C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(client), "2 C(SELECT 1) Z(I)");
     // Nor is it the unnamed statement.
     table.says(client, &run(""));
-    assert_eq!(table.hears(server), "D(sluice_refused) E S");
+    assert_eq!(table.hears(server), "C() B() E S", "the server says that there is none");
 }
 
 #[test]
@@ -107,10 +109,16 @@ fn a_large_bind_may_be_cut_anywhere() {
 
 #[test]
 fn a_begin_goes_along_with_the_first_statement() {
-    for (begin, told) in [
-        (query("begin"), "C(BEGIN) Z(T)"),
-        ([parse("", "BEGIN"), run("")].concat(), "1 2 C(BEGIN) Z(T)"),
-        ([parse("b", "START TRANSACTION"), run("b")].concat(), "1 2 C(START TRANSACTION) Z(T)"),
+    for (begin, told, sent, done) in [
+        // A Query leaves no portal.
+        (query("begin"), "C(BEGIN) Z(T)", "P(: BEGIN) B() E C[]", "1 2 C(BEGIN) 3"),
+        ([parse("", "BEGIN"), run("")].concat(), "1 2 C(BEGIN) Z(T)", "P(: BEGIN) B() E", "1 2 C(BEGIN)"),
+        (
+            [parse("b", "START TRANSACTION"), run("b")].concat(),
+            "1 2 C(START TRANSACTION) Z(T)",
+            "P(: BEGIN) B() E",
+            "1 2 C(BEGIN)",
+        ),
     ] {
         let (mut table, client, server) = seated(one());
         let other = table.client();
@@ -121,8 +129,8 @@ fn a_begin_goes_along_with_the_first_statement() {
         assert_eq!(table.hears(server), "Q(SELECT 1)");
         table.says(client, &query("SELECT 2"));
         table.says(server, &answers("C(SELECT 1) Z(I)"));
-        assert_eq!(table.hears(server), "P(: BEGIN) B() E Q(SELECT 2)");
-        table.says(server, &answers("1 2 C(BEGIN) C(SELECT 1) Z(T)"));
+        assert_eq!(table.hears(server), format!("{sent} Q(SELECT 2)"));
+        table.says(server, &answers(&format!("{done} C(SELECT 1) Z(T)")));
         assert_eq!(table.hears(client), "C(SELECT 1) Z(T)");
         table.says(other, &query("SELECT 1"));
         assert_eq!(table.hears(server), "", "the server is the transaction's");
@@ -167,18 +175,18 @@ fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
         let (mut table, client, server) = seated(one());
         table.says(client, &[query("BEGIN"), first, second].concat());
         // What is behind waits until the BEGIN is answered.
-        assert_eq!(table.hears(server), format!("P(: BEGIN) B() E {sent}"));
+        assert_eq!(table.hears(server), format!("P(: BEGIN) B() E C[] {sent}"));
         // The server skips up to a Sync; a Query has none.
         table.says(server, &answers("1 E(53S01)"));
         assert_eq!(table.hears(server), skipped);
         table.says(server, &answers("Z(I)"));
         assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)", "to the client its statement has failed");
         // It gets a transaction that has failed as well, before anything else.
-        assert_eq!(table.hears(server), "P(: BEGIN) B() E D(sluice_refused) S");
+        assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] D(sluice_refused) S");
         // Which may be refused again.
         table.says(server, &answers("1 E(53S01) Z(I)"));
-        assert_eq!(table.hears(server), "P(: BEGIN) B() E D(sluice_refused) S");
-        table.says(server, &answers("1 2 C(BEGIN) E(26000) Z(E)"));
+        assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] D(sluice_refused) S");
+        table.says(server, &answers("1 2 C(BEGIN) 3 E(26000) Z(E)"));
         assert!(table.hears(server).ends_with(if skipped.is_empty() { "S" } else { "Q(DELETE FROM u)" }));
         table.says(server, &answers("E(25P02) Z(E)"));
         assert_eq!(table.hears(client), "E(25P02) Z(E)");
@@ -193,7 +201,7 @@ fn a_batch_of_a_transaction_that_did_not_begin_is_skipped_to_its_end() {
     table.says(client, &[bind("", 0), execute()].concat());
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014)");
     table.says(client, &sync());
-    assert_eq!(table.hears(server), "P(: BEGIN) B() E P(: DELETE) B() E S");
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] P(: DELETE) B() E S");
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(client), "Z(E)");
     // No server knows of the transaction, so none is needed to end it.
@@ -225,7 +233,7 @@ fn a_cancel_does_not_hit_a_begin() {
     assert_eq!(table.cancels(), 1, "it is done");
     table.connects();
     // Where the server has said so, nothing is waited for.
-    table.says(server, &answers("1 2 C(BEGIN) E(57014) Z(E)"));
+    table.says(server, &answers("1 2 C(BEGIN) 3 E(57014) Z(E)"));
     table.says(client, &query("SELECT pg_sleep(9)"));
     table.cancel(client);
     assert_eq!(table.cancels(), 2);
@@ -264,6 +272,8 @@ fn names_given_behind_a_deallocate_all_outlive_it() {
     table.says(client, &[query("SELECT 1"), query("DEALLOCATE ALL"), parse("a", "SELECT 2"), sync()].concat());
     assert_eq!(table.hears(server), "Q(SELECT 1) Q(DEALLOCATE ALL)");
     table.says(server, &answers("C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I)"));
+    assert_eq!(table.hears(server), "Q(look)", "it may have taken SQL's own statements away");
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S");
     table.says(server, &answers("1 Z(I)"));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I) 1 Z(I)");
@@ -344,10 +354,12 @@ fn a_deallocate_that_is_bound_goes_with_its_transaction() {
     let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[query("BEGIN"), parse("", "DEALLOCATE a"), bind("", 0), run("nowhere")].concat());
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) 1 2");
-    table.says(server, &answers("1 2 C(BEGIN) E(26000) Z(E)"));
+    table.says(server, &answers("1 2 C(BEGIN) 3 E(26000) Z(E)"));
     table.says(client, &[execute(), sync(), query("ROLLBACK")].concat());
-    assert_eq!(table.hears(server), "P(: BEGIN) B() E B(nowhere) E S E S Q(ROLLBACK)");
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] B(nowhere) E S E S Q(ROLLBACK)");
     table.says(server, &answers("E(34000) Z(E) C(ROLLBACK) Z(I)"));
+    assert_eq!(table.hears(server), "Q(look)", "nobody knows what that statement would have done");
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S", "it is still there");
 }
@@ -396,8 +408,8 @@ fn a_server_hears_where_its_client_is_before_anything_else() {
     let client = table.client();
     let server = table.servers()[0];
     table.says(client, &[query("BEGIN"), query("SELECT 1")].concat());
-    assert_eq!(table.hears(server), "F(77) P(: BEGIN) B() E Q(SELECT 1)");
-    table.says(server, &answers("V(t) Z(I) 1 2 C(BEGIN) C(SELECT 1) Z(T)"));
+    assert_eq!(table.hears(server), "F(77) P(: BEGIN) B() E C[] Q(SELECT 1)");
+    table.says(server, &answers("V(t) Z(I) 1 2 C(BEGIN) 3 C(SELECT 1) Z(T)"));
     table.says(client, &query("COMMIT"));
     table.says(server, &answers("C(COMMIT) Z(I)"));
     table.says(client, &query("SELECT 2"));

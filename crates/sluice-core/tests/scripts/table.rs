@@ -6,6 +6,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use sluice_core::{
     Engine,
+    engine::BACKLOG_HIGH_BYTES,
     hub::{Hub, Mail, Route},
     io::{Address, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
     secrets::{Method, Secrets, Source},
@@ -16,6 +17,7 @@ use sluice_core::{
 use sluice_wire::{
     ErrorFields, Frame, Framer,
     message::{self, AUTHENTICATION_OK, BindNames, Named, Parse, TransactionStatus, framed, put_cstr},
+    startup::{self, ProtocolVersion},
 };
 
 /// One side of the engine: a client's connection, or a server's.
@@ -27,6 +29,9 @@ struct Link {
     owner: Option<Owner>,
     /// What the engine has sent and nobody has read.
     sent: Vec<u8>,
+    /// Whether that was above the limit.
+    high: bool,
+    paused: bool,
     closed: bool,
 }
 
@@ -37,6 +42,8 @@ struct Links {
     chunk: Vec<u8>,
     /// Connects that were asked for and not made.
     asked: Vec<usize>,
+    /// What the worker has written to itself.
+    letters: Vec<Mail>,
 }
 
 impl Links {
@@ -57,16 +64,22 @@ impl Io for Links {
     }
 
     fn send(&mut self, to: Conn, bytes: &[u8]) {
-        self.all[to.0 as usize].sent.extend_from_slice(bytes);
+        let link = &mut self.all[to.0 as usize];
+        link.sent.extend_from_slice(bytes);
+        link.high |= link.sent.len() > BACKLOG_HIGH_BYTES;
     }
 
-    fn backlog(&self, _conn: Conn) -> usize {
-        0
+    fn backlog(&self, conn: Conn) -> usize {
+        self.all[conn.0 as usize].sent.len()
     }
 
-    fn pause(&mut self, _conn: Conn) {}
+    fn pause(&mut self, conn: Conn) {
+        self.all[conn.0 as usize].paused = true;
+    }
 
-    fn resume(&mut self, _conn: Conn) {}
+    fn resume(&mut self, conn: Conn) {
+        self.all[conn.0 as usize].paused = false;
+    }
 
     fn close(&mut self, conn: Conn) {
         self.all[conn.0 as usize].closed = true;
@@ -83,7 +96,7 @@ impl Io for Links {
     }
 
     fn mail(&mut self, _worker: u16, mail: Mail) {
-        panic!("a script has no use for {mail:?}");
+        self.letters.push(mail);
     }
 
     fn look_up(&mut self, _user: &str) {}
@@ -98,8 +111,11 @@ impl Io for Links {
 /// The engine, and where everybody sits.
 pub(crate) struct Table {
     engine: Engine,
+    hub: Arc<Hub>,
     links: Links,
     now: Time,
+    /// Whether servers say by themselves what their sessions hold.
+    reports: bool,
 }
 
 impl Table {
@@ -112,9 +128,27 @@ impl Table {
         Self::with_secret(settings, Some((*b"a secret between them").into()))
     }
 
+    /// One whose servers say by themselves what their sessions hold.
+    pub(crate) fn reporting(settings: PoolSettings) -> Self {
+        Self { reports: true, ..Self::new(settings) }
+    }
+
     fn with_secret(settings: PoolSettings, client_address_secret: Option<Arc<[u8]>>) -> Self {
-        let limits = Limits { rewritten_message_bytes: 4096, ..Limits::default() };
-        let secrets = Secrets::new(Method::Trust, Source::File(HashMap::new()), [3; 32]);
+        Self::with_all(settings, client_address_secret, limits(), Method::Trust)
+    }
+
+    /// One with other limits, where clients prove who they are by that method, and nobody is known.
+    pub(crate) fn limited(settings: PoolSettings, limits: Limits, method: Method) -> Self {
+        Self::with_all(settings, None, limits, method)
+    }
+
+    fn with_all(
+        settings: PoolSettings,
+        client_address_secret: Option<Arc<[u8]>>,
+        limits: Limits,
+        method: Method,
+    ) -> Self {
+        let secrets = Secrets::new(method, Source::File(HashMap::new()), [3; 32]);
         let address = Address::Unix("/scripted".into());
         let route = Route {
             name: None,
@@ -126,19 +160,30 @@ impl Table {
             pool: settings,
         };
         let hub = Arc::new(Hub::new(limits, secrets, vec![route], 1));
-        Self { engine: Engine::new(0, hub), links: Links::default(), now: Time(0) }
+        Self { engine: Engine::new(0, hub.clone()), hub, links: Links::default(), now: Time(0), reports: false }
+    }
+
+    /// How many pools there are.
+    pub(crate) fn pools(&self) -> usize {
+        self.hub.pools().len()
     }
 
     /// A client that is logged in, as is the server that it needed for that.
     pub(crate) fn client(&mut self) -> Conn {
+        let conn = self.stranger("app");
+        self.connects();
+        assert!(self.hears(conn).ends_with("Z(I)"), "a client is not let in");
+        conn
+    }
+
+    /// A client that has said who it is, and nothing else.
+    pub(crate) fn stranger(&mut self, user: &str) -> Conn {
         let conn = self.links.open(None);
         let owner = self.engine.accepted(self.now, conn, PeerAddress::Local, &mut self.links);
         self.links.all[conn.0 as usize].owner = owner;
-        let parameters = b"\0\x03\0\0user\0app\0database\0app\0\0";
-        let packet = [&(parameters.len() as u32 + 4).to_be_bytes()[..], parameters].concat();
+        let mut packet = Vec::new();
+        startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", user), ("database", "app")]);
         self.says(conn, &packet);
-        self.connects();
-        assert!(self.hears(conn).ends_with("Z(I)"), "a client is not let in");
         conn
     }
 
@@ -153,6 +198,10 @@ impl Table {
             self.links.take(conn);
             let mut welcome = AUTHENTICATION_OK.to_vec();
             message::put_parameter_status(&mut welcome, "server_version", "15.0");
+            if self.reports {
+                message::put_parameter_status(&mut welcome, "sluice.session", "");
+                message::put_parameter_status(&mut welcome, "sluice.catalog", "1");
+            }
             message::put_backend_key_data(&mut welcome, 1000 + conn.0, b"abcd");
             welcome.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
             self.says(conn, &welcome);
@@ -175,18 +224,55 @@ impl Table {
         self.links.all.iter().filter(|link| matches!(link.owner, Some(Owner::Cancel(_)))).count()
     }
 
+    /// The CancelRequests that were sent have been passed on: the server closes their connections.
+    pub(crate) fn cancels_arrive(&mut self) {
+        let open: Vec<Owner> =
+            self.links.all.iter().filter(|link| !link.closed).filter_map(|link| link.owner).collect();
+        for owner in open.into_iter().filter(|owner| matches!(owner, Owner::Cancel(_))) {
+            self.engine.closed(self.now, owner, "it was passed on", &mut self.links);
+        }
+    }
+
     /// Bytes come from that side, in one piece.
     pub(crate) fn says(&mut self, conn: Conn, bytes: &[u8]) {
         let owner = self.links.all[conn.0 as usize].owner.expect("only who is known speaks");
         self.links.chunk = bytes.to_vec();
         self.engine.received(self.now, owner, bytes, &mut self.links);
+        self.post();
+    }
+
+    /// That side hangs up.
+    pub(crate) fn hangs_up(&mut self, conn: Conn) {
+        let owner = self.links.all[conn.0 as usize].owner.expect("only who is known hangs up");
+        self.engine.closed(self.now, owner, "it hung up", &mut self.links);
+        self.post();
+    }
+
+    fn post(&mut self) {
+        for mail in std::mem::take(&mut self.links.letters) {
+            self.engine.mail(self.now, mail, &mut self.links);
+        }
     }
 
     /// What that side has been sent since it was last asked.
     pub(crate) fn hears(&mut self, conn: Conn) -> String {
-        let is_server = matches!(self.links.all[conn.0 as usize].owner, Some(Owner::Server(_)));
+        let owner = self.links.all[conn.0 as usize].owner;
+        let is_server = matches!(owner, Some(Owner::Server(_)));
         let bytes = self.links.take(conn);
+        if let (true, Some(owner)) = (std::mem::take(&mut self.links.all[conn.0 as usize].high), owner) {
+            self.engine.drained(self.now, owner, &mut self.links);
+        }
         read(&bytes, if is_server { frontend } else { backend })
+    }
+
+    /// How many bytes that side has not read.
+    pub(crate) fn unread(&self, conn: Conn) -> usize {
+        self.links.all[conn.0 as usize].sent.len()
+    }
+
+    /// Whether that side is not read from.
+    pub(crate) fn is_paused(&self, conn: Conn) -> bool {
+        self.links.all[conn.0 as usize].paused
     }
 
     pub(crate) fn is_closed(&self, conn: Conn) -> bool {
@@ -204,7 +290,13 @@ impl Table {
     pub(crate) fn passes(&mut self, time: Duration) {
         self.now = self.now + time;
         self.engine.tick(self.now, &mut self.links);
+        self.post();
     }
+}
+
+/// The limits of a table where nothing else is said.
+pub(crate) fn limits() -> Limits {
+    Limits { rewritten_message_bytes: 4096, ..Limits::default() }
 }
 
 fn read(bytes: &[u8], describe: fn(u8, &[u8]) -> String) -> String {
@@ -229,10 +321,20 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
+/// What the query begins with that asks what a session holds.
+const LOOK: &str = "SELECT pg_catalog.concat_ws(' ', 'pins=";
+
+/// What stands before it where a time-out could end it.
+const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
+
 /// What a server hears.
 fn frontend(tag: u8, body: &[u8]) -> String {
     match tag {
-        b'Q' | b'f' => format!("{}({})", tag as char, text(body)),
+        b'Q' | b'f' => match text(body).as_str() {
+            look if look.starts_with(LOOK) => "Q(look)".to_owned(),
+            look if look.starts_with(&[UNTIMED, LOOK].concat()) => "Q(untimed look)".to_owned(),
+            other => format!("{}({other})", tag as char),
+        },
         b'F' => format!("F({})", u32::from_be_bytes(*body.first_chunk().expect("an OID"))),
         b'P' => {
             let parse = Parse::read(body).expect("the engine writes whole messages");
@@ -252,7 +354,17 @@ fn backend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'C' => format!("C({})", text(body)),
         b'Z' => format!("Z({})", body[0] as char),
-        b'E' => format!("E({})", text(ErrorFields(body).get(b'C').unwrap_or_default())),
+        b'E' => {
+            let field = |name| text(ErrorFields(body).get(name).unwrap_or_default());
+            match field(b'M').as_str() {
+                message if message.contains('"') => format!("E({}: {message})", field(b'C')),
+                _ => format!("E({})", field(b'C')),
+            }
+        }
+        b'S' => {
+            let (name, value) = message::read_parameter_status(body).expect("the engine writes whole messages");
+            format!("S({name}={value})")
+        }
         _ => (tag as char).to_string(),
     }
 }
@@ -300,7 +412,8 @@ pub(crate) fn terminate() -> Vec<u8> {
     message::TERMINATE.to_vec()
 }
 
-/// A server's answers, as they are read: `1 2 C(SELECT 1) Z(I)`; `E(0A000)` comes from where stale plans are found.
+/// A server's answers, as they are read: `1 2 C(SELECT 1) Z(I)`; `E(0A000)` comes from where stale plans are found, and
+/// `E(26000: text)` says that text.
 pub(crate) fn answers(script: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for (tag, argument) in split(script) {
@@ -308,10 +421,12 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
             b'C' => message::put_command_complete(&mut out, argument),
             b'Z' => framed(&mut out, b'Z', |out| out.extend_from_slice(argument.as_bytes())),
             b'E' => framed(&mut out, b'E', |out| {
+                let (code, message) = argument.split_once(": ").unwrap_or((argument, "no"));
                 // Class 57P is an operator's: with it a session ends.
-                let severity = if argument.starts_with("57P") { "FATAL" } else { "ERROR" };
+                let severity = if code.starts_with("57P") { "FATAL" } else { "ERROR" };
                 let [shown, told] = ["S", "V"].map(|field| format!("{field}{severity}"));
-                for field in [&shown, &told, &format!("C{argument}"), "Mno", "RRevalidateCachedQuery"] {
+                let (code, message) = (format!("C{code}"), format!("M{message}"));
+                for field in [&shown, &told, &code, &message, "RRevalidateCachedQuery"] {
                     put_cstr(out, field.as_bytes());
                 }
                 out.push(0);
@@ -321,6 +436,10 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
                 out.extend_from_slice(&(argument.len() as u32).to_be_bytes());
                 out.extend_from_slice(argument.as_bytes());
             }),
+            b'S' => {
+                let (name, value) = argument.split_once('=').expect("a parameter has a value");
+                message::put_parameter_status(&mut out, name, value);
+            }
             // A boolean, in binary.
             b'V' => framed(&mut out, b'V', |out| out.extend_from_slice(&[0, 0, 0, 1, u8::from(argument == "t")])),
             tag => framed(&mut out, tag, |_| {}),

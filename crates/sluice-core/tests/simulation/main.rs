@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `session` | one session of PostgreSQL: a server's, and beside each client what it must see |
 //! | `postgres` | the server: logins, processes, cancels, crashes |
+//! | `language` | what clients say, and the pool |
 //! | `client`, `script` | clients: what they do, and how they check what they get |
 //! | `net` | the connections between them, and the engines' actions |
 //! | `plan` | what a seed decides about a run |
@@ -13,6 +14,7 @@
 //! `SLUICE_SIM_SEED=N` replays one seed with a trace; `SLUICE_SIM_SEEDS=N` tries that many, for a soak.
 
 mod client;
+mod language;
 mod net;
 mod plan;
 mod postgres;

@@ -212,6 +212,11 @@ impl SimIo {
         *self.conns[usize::from(self.worker)].get(conn.0 as usize).expect("the engine uses a connection that is gone")
     }
 
+    /// Who is at the other end of a worker's connection.
+    pub(crate) fn peer_of(&self, worker: usize, conn: Conn) -> Option<Peer> {
+        Some(self.pipes[*self.conns[worker].get(conn.0 as usize)?].peer)
+    }
+
     fn free(&mut self, pipe: PipeId) {
         let Pipe { worker, conn, life, .. } = &mut self.pipes[pipe];
         if *life != Life::Gone {

@@ -7,7 +7,7 @@ use sluice_core::{
     hub::{Hub, Route},
     io::Address,
     secrets::{LookUp, Method, Secrets, Source},
-    settings::{Limits, PoolMode, PoolSettings},
+    settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     time::Time,
 };
 use sluice_wire::{scram::Verifier, secret::Secret};
@@ -22,7 +22,7 @@ pub(crate) const USERS: [&str; 2] = ["alice", "bob"];
 pub(crate) const PARSE_BYTES_MAX: u32 = 100 << 10;
 
 /// How many kinds of runs there are.
-pub(crate) const KINDS: u64 = 14;
+pub(crate) const KINDS: u64 = 15;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) pool: PoolSettings,
     /// Whether servers are told where their clients are.
     tells: bool,
+    /// Whether servers say by themselves what their sessions hold.
+    pub(crate) reports: bool,
     pub(crate) servers: u32,
     pub(crate) client_limit: u32,
     /// Of deliveries that are cut short.
@@ -143,6 +145,15 @@ impl Plan {
                 plan.big_percent = 20;
                 plan.cut_percent = 90;
             }
+            13 => {
+                plan.kind = "what can't follow";
+                plan.settings_percent = 70;
+                plan.pool.size = rng.range(1, 3) as u32;
+                plan.pool.pins = rng.pick(&[PinPolicy::Pin, PinPolicy::Pin, PinPolicy::Refuse]);
+                plan.pool.pinned_max = rng.pick(&[None, Some(0), Some(1), Some(2)]);
+                plan.vanish_percent = rng.pick(&[0, 5]);
+                plan.cancel_percent = rng.pick(&[0, 20]);
+            }
             _ => {
                 plan.kind = "everything";
                 plan.cancel_percent = rng.pick(&[0, 10]);
@@ -186,6 +197,7 @@ impl Plan {
             look_up: rng.percent(50),
             pool,
             tells: rng.percent(30),
+            reports: rng.percent(30),
             servers: 100,
             client_limit: 1000,
             cut_percent: rng.pick(&[5, 40, 90]),
@@ -241,8 +253,12 @@ impl Plan {
         let limits = Limits {
             clients: self.client_limit,
             servers: self.servers,
+            pools: 1000,
             login_timeout: Duration::from_secs(20),
+            client_message_timeout: Duration::from_secs(20),
+            idle_transaction_timeout: None,
             rewritten_message_bytes: PARSE_BYTES_MAX,
+            statement_nonce: 0,
         };
         let route = Route {
             name: None,

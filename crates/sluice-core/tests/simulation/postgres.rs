@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluice_core::{client_address, io::PeerAddress};
+use sluice_core::{client_address, io::PeerAddress, profile::Profile};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
     scram::{ServerExchange, Verifier},
@@ -10,6 +10,7 @@ use sluice_wire::{
 };
 
 use crate::{
+    language::{is_own, sleeps},
     net::{Event, PipeId, SimIo},
     session::{Ends, Session, put_error},
 };
@@ -267,7 +268,7 @@ impl Postgres {
     }
 
     fn accepted(&mut self, index: usize, io: &mut SimIo) {
-        let session = Session::new(&[]);
+        let session = if io.plan.reports { Session::reporting(self.schema) } else { Session::new(&[]) };
         let backend = &mut self.backends[index];
         let mut out = AUTHENTICATION_OK.to_vec();
         out.extend(session.welcome());
@@ -293,7 +294,16 @@ impl Postgres {
             return;
         }
         io.trace(|| format!("server {index} handles {}", describe(tag, body)));
+        if tag == frontend::QUERY && is_own(session.text_of(tag, body)) {
+            assert!(session.is_between_messages(), "the pool asks server {index} in the midst of a client's messages");
+            assert!(!cancelled, "a cancel has hit what the pool itself asked of server {index}");
+        }
         if let Some(tagged) = client_tag(body) {
+            let maker = session.temp.as_deref().and_then(|text| client_tag(text.as_bytes()));
+            assert!(
+                maker.as_ref().is_none_or(|maker| *maker == tagged),
+                "server {index} gets work of client {tagged}, and has a temporary table of client {maker:?}"
+            );
             let is_elsewhere = |told| told != place_of(tagged.parse().expect("digits"));
             assert!(
                 !backend.told.is_some_and(is_elsewhere),
@@ -312,7 +322,7 @@ impl Postgres {
         let begins = session.text_of(tag, body).to_ascii_lowercase().starts_with("begin") && session.is_at_gate();
         let refused = begins && io.rng.percent(io.plan.refused_percent);
         let fail = cancelled.then_some("57014").or(refused.then_some("53S01"));
-        session.handle(tag, body, Ends { schema, fail, lenient: false }, &mut backend.output);
+        session.handle(tag, body, Ends { schema, fail }, &mut backend.output);
         if session.is_at_rest() {
             backend.holder = None;
         }
@@ -327,6 +337,17 @@ impl Postgres {
         }
     }
 
+    /// A server is free in its pool, which thinks that these settings are in place there.
+    pub(crate) fn check_idle(&self, index: usize, noted: &Profile) {
+        let backend = &self.backends[index];
+        let State::Running(session) = &backend.state else { return };
+        assert!(session.is_at_rest(), "server {index} is free in the middle of something");
+        assert_eq!(session.temp, None, "server {index} is free, and has a client's temporary table");
+        let made: Vec<_> = session.made().map(|(name, value)| (name, value.as_bytes())).collect();
+        let noted: Vec<_> = noted.settings().iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+        assert_eq!(made, noted, "server {index} has other settings than its pool thinks");
+    }
+
     /// What must hold of every process when all is quiet.
     pub(crate) fn check_rest(&self) {
         for (index, backend) in self.live() {
@@ -336,11 +357,6 @@ impl Postgres {
             assert!(backend.input.is_empty(), "server {index} has half a message: {:?}", backend.input);
             assert!(backend.output.is_empty(), "server {index} has output that nobody asked for");
             assert!(session.is_at_rest(), "server {index} is idle in the pool in the middle of something");
-            // What a client began with may be in place still, as the pool's note of it is; what it has set may not.
-            let set = |left: &String| left.contains("=v") && ["geqo", "work_mem"].iter().any(|n| left.starts_with(n));
-            let left: Vec<String> =
-                session.leftovers().into_iter().filter(|l| set(l) || l.starts_with("temp")).collect();
-            assert!(left.is_empty(), "server {index} keeps what a client left behind: {left:?}");
         }
     }
 
@@ -403,8 +419,7 @@ impl Backend {
             return 0;
         }
         let text = session.text_of(tag, &self.input[5..total]);
-        match text.strip_prefix("sleep ").and_then(|rest| rest.split(' ').next()).and_then(|ms| ms.parse::<u64>().ok())
-        {
+        match sleeps(text) {
             Some(ms) => ms * 1000,
             None if io.rng.percent(40) => io.moment(),
             None => 0,

@@ -11,16 +11,22 @@ use crate::{
 
 const NAMES: [&str; 4] = ["p0", "p1", "P 2", "p3"];
 
+/// Settings that clients make.
+const SETTINGS: [&str; 7] =
+    ["application_name", "timezone", "datestyle", "geqo", "work_mem", "statement_timeout", "app.tenant"];
+
 /// Texts that clients share: whoever prepares one may be served from another's.
-const SHARED: [&str; 8] = [
-    "echo $1 S0",
-    "echo $1 S1",
-    "echo $1 S2",
-    "rows 3 20 $1 S3",
+const SHARED: [&str; 10] = [
+    "select echo $1 S0",
+    "select echo $1 S1",
+    "select f(echo $1) S2",
+    "select rows 3 20 $1 S3",
     "show timezone",
-    "echo $1 S4",
-    "rows 7 300 $1 S5",
-    "echo $1 S6",
+    "select echo $1 S4",
+    "select rows 7 300 $1 S5",
+    "select echo $1 S6",
+    "select temporary",
+    "select literal 'S7'",
 ];
 
 /// The messages of a step.
@@ -101,7 +107,7 @@ impl Client {
             self.end_block(&mut step, io);
         } else if io.rng.percent(io.plan.long_percent) {
             let mark = self.mark();
-            step.query(&format!("sleep {} {mark}", io.rng.range(1_000, 20_000)));
+            step.query(&format!("select sleep {} {mark}", io.rng.range(1_000, 20_000)));
         } else if io.rng.percent(io.plan.copy_percent) {
             self.copy(&mut step, io);
         } else if io.rng.percent(io.plan.big_percent) {
@@ -134,13 +140,14 @@ impl Client {
     fn simple(&mut self, step: &mut Step, io: &mut SimIo) {
         let mark = self.mark();
         match io.rng.below(14) {
-            0..4 => step.query(&format!("echo {mark}")),
-            4 => step.query(&format!("echo {mark}; rows 2 9 {mark};echo three {mark}")),
+            0..3 => step.query(&format!("select echo {mark}")),
+            3 => step.query(&format!("select f(echo {mark})")),
+            4 => step.query(&format!("select echo {mark}; select rows 2 9 {mark};select echo three {mark}")),
             5 if self.reference.block == Block::None => step.query("begin"),
-            5 | 6 if self.reference.block == Block::None => step.query(&format!("begin; echo {mark}")),
-            7 => step.query(&format!("error {mark}")),
-            8 => step.query(&format!("echo {mark}; error {mark}; echo never")),
-            9 => step.query(&format!("sleep {} {mark}", io.rng.below(300))),
+            5 | 6 if self.reference.block == Block::None => step.query(&format!("begin; select echo {mark}")),
+            7 => step.query(&format!("select error {mark}")),
+            8 => step.query(&format!("select echo {mark}; select error {mark}; select echo never")),
+            9 => step.query(&format!("select sleep {} {mark}", io.rng.below(300))),
             10 => step.query(" ; "),
             11 => {
                 let name = io.rng.pick(&NAMES[..2]);
@@ -157,7 +164,7 @@ impl Client {
                     match io.rng.below(8) {
                         0 if self.reference.has(name) => step.query(&format!("deallocate {name}")),
                         1 => step.query("deallocate all"),
-                        _ => step.query(&format!("echo {mark}")),
+                        _ => step.query(&format!("select echo {mark}")),
                     }
                     if self.careful {
                         break;
@@ -167,20 +174,35 @@ impl Client {
         }
     }
 
+    /// What the session holds: settings, and a temporary table.
     fn settings(&mut self, step: &mut Step, io: &mut SimIo) {
         let mark = self.mark();
         let value = format!("v{}x{}", self.id, self.sequence);
-        let name = io.rng.pick(&["application_name", "timezone", "datestyle", "geqo", "work_mem"]);
-        let text = match io.rng.below(10) {
+        let name = io.rng.pick(&SETTINGS);
+        let is_quiet = self.reference.block == Block::None;
+        let text = match io.rng.below(14) {
             0..2 => format!("set {name} = '{value}'"),
-            3..7 => format!("show {name}"),
-            2 if !["geqo", "work_mem"].contains(&name) => {
-                format!("select pg_catalog.set_config('{name}', '{value}', false)")
-            }
-            7 => format!("temp {mark}"),
-            8 => "showtemp".to_owned(),
+            2 => format!("select pg_catalog.set_config('{name}', '{value}', false)"),
+            3 => format!("select f(set {name} {value})"),
+            4..7 => format!("show {name}"),
+            // What RESET goes back to is put in place when the transaction has ended.
+            7 if is_quiet && io.plan.is_transaction_mode() => format!("reset {name}"),
+            8 if !is_quiet => format!("set local {name} = '{value}'"),
+            8 => format!("begin; set local {name} = '{value}'; show {name}"),
+            9 => format!("create temp table {mark}"),
+            10 if io.rng.percent(30) => format!("select f(temp {mark})"),
+            10 | 11 => "select temporary".to_owned(),
+            12 if io.rng.percent(30) => "discard all".to_owned(),
             _ => format!("begin; set {name} = '{value}'; show {name}"),
         };
+        if io.rng.percent(20) {
+            // What a function does that is told by a parameter.
+            step.parse("", "select f(set $1)");
+            step.bind("", Some(&format!("{name} {value}")));
+            step.execute(0);
+            step.empty(frontend::SYNC);
+            return;
+        }
         if io.rng.percent(30) && !text.contains(';') {
             step.parse("", &text);
             step.bind("", None);
@@ -194,12 +216,12 @@ impl Client {
     fn big(&mut self, step: &mut Step, io: &mut SimIo) {
         let mark = self.mark();
         match io.rng.below(4) {
-            0 => step.query(&format!("rows {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
+            0 => step.query(&format!("select rows {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
             1 => step.query(&format!("copy out {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
-            2 => step.query(&format!("echo {mark}{}", "x".repeat(io.rng.below(200_000) as usize))),
+            2 => step.query(&format!("select echo {mark}{}", "x".repeat(io.rng.below(200_000) as usize))),
             _ => {
                 let long = "y".repeat(io.rng.below(u64::from(PARSE_BYTES_MAX) - 100) as usize);
-                step.parse("", &format!("echo $1 {mark} {long}"));
+                step.parse("", &format!("select echo $1 {mark} {long}"));
                 step.named(frontend::DESCRIBE, b'S', "");
                 let mark = format!("{mark}{}", "z".repeat(io.rng.below(200_000) as usize));
                 step.bind("", Some(&mark));
@@ -303,7 +325,11 @@ impl Client {
         }
         let mark = self.mark();
         let name = io.rng.pick(&NAMES);
-        let shared = io.rng.pick(&SHARED);
+        // A change of the catalogs has literals read anew. Behind what may have changed the settings, nobody but that
+        // server knows what they mean.
+        let knows_literals = self.reference.block == Block::None && step.messages.is_empty();
+        let literals = usize::from(io.plan.schema_changes > 0 || !knows_literals);
+        let shared = io.rng.pick(&SHARED[..SHARED.len() - literals]);
         let untouched = alone || !step.touched.iter().any(|t| t == name);
         match io.rng.below(20) {
             0..4 => {
@@ -313,7 +339,12 @@ impl Client {
                 }
                 self.use_statement(step, "", shared, &mark, io);
             }
-            4..9 if self.reference.has(name) && untouched => {
+            // A limit: where a block has set something, a server that does not have the statement yet reads its literals by
+            // that.
+            4..9 if self.reference.has(name)
+                && untouched
+                && (self.reference.block == Block::None || !self.reference.has_literal(name)) =>
+            {
                 // What the text was is the session's to know: "echo" without a parameter is as good.
                 self.use_statement(step, name, "$1", &mark, io);
             }
@@ -336,7 +367,7 @@ impl Client {
             13 if alone && io.rng.percent(50) => step.parse(io.rng.pick(&["", "bad"]), "syntax error"),
             14 => self.use_statement(step, "missing", "", &mark, io),
             15 => {
-                step.parse("", &format!("error {mark}"));
+                step.parse("", &format!("select error {mark}"));
                 self.use_statement(step, "", "", &mark, io);
             }
             16 if alone => {
@@ -354,7 +385,7 @@ impl Client {
                 step.parse(name, shared);
             }
             _ => {
-                step.parse("", &format!("echo $1 {mark}"));
+                step.parse("", &format!("select echo $1 {mark}"));
                 self.use_statement(step, "", "$1", &mark, io);
             }
         }

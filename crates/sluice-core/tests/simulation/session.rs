@@ -5,14 +5,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use sluice_core::holding::{CATALOG_PARAMETER, SESSION_PARAMETER};
 use sluice_wire::message::{self, BindNames, Named, Parse, TransactionStatus, backend, framed, frontend, put_cstr};
+
+use crate::language::{has_rows, holding, selected};
 
 /// Settings that are reported: as they are set, as they are reported, and their default.
 pub(crate) const REPORTED: [(&str, &str, &str); 3] =
     [("application_name", "application_name", ""), ("datestyle", "DateStyle", "ISO"), ("timezone", "TimeZone", "UTC")];
 
-/// Settings that are not.
-pub(crate) const QUIET: [(&str, &str); 2] = [("geqo", "on"), ("work_mem", "4MB")];
+/// Settings that are not. The last one is a custom one: it is there once it has been made, and nothing lists it.
+pub(crate) const QUIET: [(&str, &str); 4] =
+    [("geqo", "on"), ("work_mem", "4MB"), ("statement_timeout", "0"), ("app.tenant", "")];
+
+/// The setting by which literals are read.
+const LITERALS_BY: &str = "datestyle";
 
 type Settings = BTreeMap<String, String>;
 
@@ -26,8 +33,6 @@ pub(crate) struct Ends {
     pub(crate) schema: u32,
     /// With this error, whatever it is.
     pub(crate) fail: Option<&'static str>,
-    /// A Parse in a failed transaction succeeds, as where the pool answers it without the server.
-    pub(crate) lenient: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,11 +46,14 @@ pub(crate) enum Block {
 struct Prepared {
     sql: String,
     schema: u32,
+    /// What its literals mean.
+    literal: String,
 }
 
 #[derive(Clone, Debug)]
 struct Portal {
     sql: String,
+    literal: String,
     parameter: Option<String>,
     /// What is left after an Execute with a limit.
     left: Option<(VecDeque<Vec<u8>>, String)>,
@@ -60,14 +68,23 @@ pub(crate) struct CopyIn {
 /// A session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    pub(crate) settings: Settings,
-    pub(crate) start: Settings,
+    /// What RESET goes back to.
+    start: Settings,
+    /// What was set since.
+    set: Settings,
+    /// What was set until the transaction ends.
+    local: Settings,
     reported: Settings,
     pub(crate) temp: Option<String>,
     pub(crate) block: Block,
+    /// What was set, and the temporary table, when the transaction began.
     undo: Option<(Settings, Option<String>)>,
+    /// Whether it says by itself what it holds; what it has said last.
+    reports: bool,
+    told: (String, u32),
+    schema: u32,
     names: BTreeMap<Vec<u8>, Prepared>,
-    portal: Option<Portal>,
+    portals: BTreeMap<Vec<u8>, Portal>,
     pub(crate) skipping: bool,
     pub(crate) copy: Option<CopyIn>,
     /// Whether messages of the extended protocol came since the last Sync.
@@ -88,20 +105,51 @@ impl Session {
     pub(crate) fn new(startup: &[(String, String)]) -> Self {
         let mut start: Settings = QUIET.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         start.extend(REPORTED.iter().map(|(n, _, v)| (n.to_string(), v.to_string())));
-        start.extend(startup.iter().cloned());
+        start.extend(startup.iter().map(|(name, value)| (name.clone(), canonical(name, value))));
         Self {
-            settings: start.clone(),
+            set: Settings::new(),
+            local: Settings::new(),
             reported: start.clone(),
             start,
             temp: None,
             block: Block::None,
             undo: None,
+            reports: false,
+            told: (String::new(), 0),
+            schema: 0,
             names: BTreeMap::new(),
-            portal: None,
+            portals: BTreeMap::new(),
             skipping: false,
             copy: None,
             batch: false,
         }
+    }
+
+    /// A server's, which says by itself what it holds.
+    pub(crate) fn reporting(schema: u32) -> Self {
+        Self { reports: true, told: (String::new(), schema), schema, ..Self::new(&[]) }
+    }
+
+    /// The value of a setting now.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        &[&self.local, &self.set, &self.start].into_iter().find_map(|settings| settings.get(name)).expect("it is known")
+            [..]
+    }
+
+    /// What was set in it, as the pool is to know it between transactions.
+    pub(crate) fn made(&self) -> impl Iterator<Item = (&str, &str)> {
+        let made = self.set.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        made.filter(|(name, value)| !name.contains('.') || !value.is_empty())
+    }
+
+    /// What it says that it holds: by itself, or asked for settings of which `named` are the custom ones.
+    fn holding(&self, named: Option<&str>) -> String {
+        let is_listed =
+            |name: &str| !name.contains('.') || named.is_none_or(|text| text.contains(&format!("'{name}'")));
+        let made = self.set.keys().chain(self.local.keys()).map(String::as_str).filter(|name| is_listed(name));
+        let made: BTreeMap<&str, &str> = made.map(|name| (name, self.value(name))).collect();
+        let is_there = |(name, value): &(&str, &str)| !name.contains('.') || !value.is_empty();
+        holding(self.temp.is_some(), made.into_iter().filter(is_there))
     }
 
     /// The ParameterStatus messages of the login.
@@ -109,13 +157,22 @@ impl Session {
         let mut out = Vec::new();
         message::put_parameter_status(&mut out, "server_version", "15.0");
         for (name, reported_as, _) in REPORTED {
-            message::put_parameter_status(&mut out, reported_as, &self.settings[name]);
+            message::put_parameter_status(&mut out, reported_as, self.value(name));
+        }
+        if self.reports {
+            message::put_parameter_status(&mut out, SESSION_PARAMETER, &self.told.0);
+            message::put_parameter_status(&mut out, CATALOG_PARAMETER, &self.told.1.to_string());
         }
         out
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names.contains_key(name.as_bytes())
+    }
+
+    /// Whether a statement has a literal.
+    pub(crate) fn has_literal(&self, name: &str) -> bool {
+        self.names.get(name.as_bytes()).is_some_and(|prepared| prepared.sql.contains('\''))
     }
 
     pub(crate) fn statement_count(&self) -> usize {
@@ -132,23 +189,23 @@ impl Session {
         self.block == Block::None && self.copy.is_none() && !self.skipping
     }
 
-    /// Settings that differ from the server's own, and what is temporary.
-    pub(crate) fn leftovers(&self) -> Vec<String> {
-        let changed = self.settings.iter().filter(|(n, v)| self.start.get(*n) != Some(*v));
-        changed.map(|(n, v)| format!("{n}={v}")).chain(self.temp.clone()).collect()
+    /// Whether a Query of the pool's own may come: in a transaction, but not in the midst of what a client sends.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        self.copy.is_none() && !self.batch && !self.skipping
     }
 
     /// The text that a message will run.
     pub(crate) fn text_of<'a>(&'a self, tag: u8, body: &'a [u8]) -> &'a str {
         match tag {
             frontend::QUERY => std::str::from_utf8(&body[..body.len() - 1]).expect("simulated texts are UTF-8"),
-            frontend::EXECUTE => self.portal.as_ref().map_or("", |p| &p.sql),
+            frontend::EXECUTE => self.portals.get(portal_of(body)).map_or("", |p| &p.sql),
             _ => "",
         }
     }
 
     /// Takes a whole message and appends the answer.
     pub(crate) fn handle(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) {
+        self.schema = ends.schema;
         if self.copy.is_some() {
             self.copy_message(tag, body, out);
             return;
@@ -166,7 +223,8 @@ impl Session {
             frontend::QUERY => self.query(body, ends, out),
             frontend::FUNCTION_CALL => {
                 self.names.remove(&b""[..]);
-                match self.may_run("function").and(ends.fail.map_or(Ok(()), |c| Err(failed(c)))) {
+                self.batch = false;
+                match ends.fail.map_or(Ok(()), |code| Err(failed(code))).and_then(|()| self.may_run("function")) {
                     Ok(()) => framed(out, backend::FUNCTION_CALL_RESPONSE, |out| out.extend_from_slice(body)),
                     Err(error) => self.fail(&error, out),
                 }
@@ -187,11 +245,21 @@ impl Session {
 
     fn ready(&mut self, out: &mut Vec<u8>) {
         for (name, reported_as, _) in REPORTED {
-            let value = &self.settings[name];
-            if self.reported[name] != *value {
-                message::put_parameter_status(out, reported_as, value);
-                self.reported.insert(name.to_owned(), value.clone());
+            let value = self.value(name).to_owned();
+            if self.reported[name] != value {
+                message::put_parameter_status(out, reported_as, &value);
+                self.reported.insert(name.to_owned(), value);
             }
+        }
+        if self.reports && self.block == Block::None {
+            let now = (self.holding(None), self.schema);
+            if now.0 != self.told.0 {
+                message::put_parameter_status(out, SESSION_PARAMETER, &now.0);
+            }
+            if now.1 != self.told.1 {
+                message::put_parameter_status(out, CATALOG_PARAMETER, &now.1.to_string());
+            }
+            self.told = now;
         }
         let status = match self.block {
             Block::None => TransactionStatus::Idle,
@@ -203,25 +271,27 @@ impl Session {
 
     fn fail(&mut self, (code, text): &Error, out: &mut Vec<u8>) {
         put_error(out, backend::ERROR_RESPONSE, "ERROR", code, text);
-        if let Some((settings, temp)) = self.undo.take() {
-            self.settings = settings;
+        self.local.clear();
+        if let Some((set, temp)) = self.undo.take() {
+            self.set = set;
             self.temp = temp;
         }
         if self.block == Block::Open {
             self.block = Block::Failed;
         }
-        self.portal = None;
+        self.portals.clear();
     }
 
     fn begin_transaction(&mut self) {
         if self.undo.is_none() && self.block != Block::Failed {
-            self.undo = Some((self.settings.clone(), self.temp.clone()));
+            self.undo = Some((self.set.clone(), self.temp.clone()));
         }
     }
 
     fn end_transaction(&mut self) {
+        self.local.clear();
         self.undo = None;
-        self.portal = None;
+        self.portals.clear();
     }
 
     fn may_run(&self, sql: &str) -> Result<(), Error> {
@@ -235,7 +305,7 @@ impl Session {
 
     fn query(&mut self, body: &[u8], ends: Ends, out: &mut Vec<u8>) {
         self.names.remove(&b""[..]);
-        self.portal = None;
+        self.portals.remove(&b""[..]);
         self.batch = false;
         let text = std::str::from_utf8(&body[..body.len() - 1]).expect("simulated texts are UTF-8").to_owned();
         let result = self.statements(&text, ends, out);
@@ -268,7 +338,8 @@ impl Session {
         for sql in &statements {
             self.may_run(sql)?;
             self.begin_transaction();
-            let outcome = self.run(sql, None, statements.len() > 1)?;
+            let literal = self.value(LITERALS_BY).to_owned();
+            let outcome = self.run(sql, None, &literal, statements.len() > 1)?;
             if outcome.copy_in {
                 self.begin_copy(false, out);
                 return Ok(());
@@ -305,14 +376,13 @@ impl Session {
                 if sql.starts_with("syntax") {
                     return Err(("42601", format!("syntax error at \"{sql}\"")));
                 }
-                if !ends.lenient {
-                    self.may_run(&sql)?;
-                }
+                self.may_run(&sql)?;
                 if self.names.contains_key(parse.name) {
                     return Err(("42P05", format!("prepared statement \"{}\" already exists", lossy(parse.name))));
                 }
                 self.begin_transaction();
-                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema });
+                let literal = self.value(LITERALS_BY).to_owned();
+                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema, literal });
                 out.extend_from_slice(&message::PARSE_COMPLETE);
             }
             frontend::BIND => {
@@ -322,19 +392,20 @@ impl Session {
                 check(&prepared, ends)?;
                 self.begin_transaction();
                 let parameter = bound_parameter(&body[names.bytes..]);
-                self.portal = Some(Portal { sql: prepared.sql, parameter, left: None });
+                let portal = Portal { sql: prepared.sql, literal: prepared.literal, parameter, left: None };
+                self.portals.insert(names.portal.to_vec(), portal);
                 out.extend_from_slice(&message::BIND_COMPLETE);
             }
             frontend::DESCRIBE => self.describe(body, ends, out)?,
             frontend::EXECUTE => {
                 let (_, limit) = message::split_cstr(body).expect("simulated clients send whole Execute messages");
                 let limit = u32::from_be_bytes(limit.try_into().expect("a limit has four bytes"));
-                self.execute(limit, out)?;
+                self.execute(portal_of(body), limit, out)?;
             }
             _ => {
                 match Named::read(body, "Close").expect("simulated clients send whole Close messages") {
                     Named::Statement(name) => drop(self.names.remove(name)),
-                    Named::Portal(_) => self.portal = None,
+                    Named::Portal(name) => drop(self.portals.remove(name)),
                 }
                 out.extend_from_slice(&message::CLOSE_COMPLETE);
             }
@@ -353,7 +424,10 @@ impl Session {
     }
 
     fn describe(&mut self, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
-        let sql = match Named::read(body, "Describe").expect("simulated clients send whole Describe messages") {
+        let Ok(named) = Named::read(body, "Describe") else {
+            return Err(("08P01", "invalid DESCRIBE message subtype".into()));
+        };
+        let sql = match named {
             Named::Statement(name) => {
                 let prepared = self.find(name)?.clone();
                 if has_rows(&prepared.sql) {
@@ -365,7 +439,7 @@ impl Session {
                 check(&prepared, ends)?;
                 prepared.sql
             }
-            Named::Portal(_) => match &self.portal {
+            Named::Portal(name) => match self.portals.get(name) {
                 Some(portal) => portal.sql.clone(),
                 None => return Err(("34000", "portal \"\" does not exist".into())),
             },
@@ -378,15 +452,15 @@ impl Session {
         Ok(())
     }
 
-    fn execute(&mut self, limit: u32, out: &mut Vec<u8>) -> Result<(), Error> {
-        let Some(mut portal) = self.portal.take() else {
+    fn execute(&mut self, name: &[u8], limit: u32, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(mut portal) = self.portals.remove(name) else {
             return Err(("34000", "portal \"\" does not exist".into()));
         };
         self.may_run(&portal.sql)?;
         let (mut rows, tag) = match portal.left.take() {
             Some(left) => left,
             None => {
-                let outcome = self.run(&portal.sql, portal.parameter.as_deref(), false)?;
+                let outcome = self.run(&portal.sql, portal.parameter.as_deref(), &portal.literal, false)?;
                 if outcome.copy_in {
                     self.begin_copy(true, out);
                     return Ok(());
@@ -410,12 +484,12 @@ impl Session {
             if has_rows(&portal.sql) {
                 // It may be executed again, and is at its end.
                 portal.left = Some((rows, "SELECT 0".into()));
-                self.portal = Some(portal);
+                self.portals.insert(name.to_vec(), portal);
             }
         } else {
             framed(out, backend::PORTAL_SUSPENDED, |_| {});
             portal.left = Some((rows, tag));
-            self.portal = Some(portal);
+            self.portals.insert(name.to_vec(), portal);
         }
         Ok(())
     }
@@ -457,25 +531,26 @@ impl Session {
     }
 
     /// Carries a statement out.
-    fn run(&mut self, sql: &str, parameter: Option<&str>, among_others: bool) -> Result<Outcome, Error> {
+    fn run(&mut self, sql: &str, parameter: Option<&str>, literal: &str, among_others: bool) -> Result<Outcome, Error> {
         let lower = sql.to_ascii_lowercase();
         let words: Vec<&str> = lower.split_ascii_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
-        let rows = |rows: Vec<String>| {
-            let tag = format!("SELECT {}", rows.len());
-            Outcome { rows: Some(rows.into_iter().map(String::into_bytes).collect()), tag, ..Outcome::default() }
-        };
         let tag = |tag: &str| Outcome { tag: tag.to_owned(), ..Outcome::default() };
+        if let Some((verb, _)) = selected(sql) {
+            return Ok(rows(self.select(sql, verb, parameter, literal)?));
+        }
         Ok(match words[0] {
-            "echo" | "sleep" => rows(vec![parameter.map_or_else(|| sql.to_owned(), |p| format!("{sql} {p}"))]),
-            "rows" => rows((0..number(1)).map(|i| padded(sql, parameter, i, number(2))).collect()),
+            "select" if sql.contains("concat_ws") => rows(vec![self.holding(Some(sql))]),
+            "select" => {
+                self.set_config(sql);
+                rows(vec!["configured".into()])
+            }
             "copy" if words[1] == "out" => Outcome {
                 copy_out: true,
                 tag: format!("COPY {}", number(2)),
                 ..rows((0..number(2)).map(|i| padded(sql, parameter, i, number(3))).collect())
             },
             "copy" => Outcome { copy_in: true, ..Outcome::default() },
-            "error" => return Err(("P0001", sql.to_owned())),
             "begin" => {
                 self.block = Block::Open;
                 tag("BEGIN")
@@ -485,34 +560,26 @@ impl Session {
                 self.end_transaction();
                 outcome
             }
-            "set" if words[1] == "session" => tag("SET"),
+            "set" if words[1] == "local" => {
+                let value = canonical(words[2], words[4].trim_matches('\''));
+                self.local.insert(words[2].to_owned(), value);
+                tag("SET")
+            }
             "set" => {
-                self.settings.insert(words[1].to_owned(), words[3].trim_matches('\'').to_owned());
+                self.set(words[1], words[3].trim_matches('\''));
                 tag("SET")
             }
             "reset" => {
-                match words[1].trim_matches('"') {
-                    "role" => {}
-                    "all" => self.settings = self.start.clone(),
-                    name => drop(self.settings.insert(name.to_owned(), self.start[name].clone())),
-                }
+                let name = words[1].replace('"', "");
+                self.set.remove(&name);
+                self.local.remove(&name);
                 tag("RESET")
             }
-            "select" => {
-                let calls = sql.split("set_config('").skip(1);
-                for call in calls {
-                    let mut parts = call.split('\'');
-                    let (name, value) = (parts.next().expect("a name"), parts.nth(1).expect("a value"));
-                    self.settings.insert(name.to_owned(), value.to_owned());
-                }
-                rows(vec!["configured".into()])
-            }
-            "show" => rows(vec![format!("show {}={}", words[1], self.settings[words[1]])]),
-            "temp" => {
+            "show" => rows(vec![format!("show {}={}", words[1], self.value(words[1]))]),
+            "create" => {
                 self.temp = Some(sql.to_owned());
                 tag("CREATE TABLE")
             }
-            "showtemp" => rows(vec![format!("showtemp={}", self.temp.as_deref().unwrap_or("none"))]),
             "deallocate" if words[1] == "all" => {
                 self.names.clear();
                 tag("DEALLOCATE ALL")
@@ -521,11 +588,12 @@ impl Session {
                 Some(_) => tag("DEALLOCATE"),
                 None => return Err(("26000", format!("prepared statement \"{}\" does not exist", words[1]))),
             },
+            "discard" if words[1] == "sequences" => tag("DISCARD SEQUENCES"),
             "discard" => {
                 if self.block != Block::None || among_others {
                     return Err(("25001", "DISCARD ALL cannot run inside a transaction block".into()));
                 }
-                self.settings = self.start.clone();
+                self.set.clear();
                 self.temp = None;
                 self.names.clear();
                 tag("DISCARD ALL")
@@ -534,12 +602,58 @@ impl Session {
         })
     }
 
+    /// What stands behind `select`.
+    fn select(&mut self, sql: &str, verb: &str, parameter: Option<&str>, literal: &str) -> Result<Vec<String>, Error> {
+        let with = parameter.map(|parameter| verb.replace("$1", parameter));
+        let words: Vec<&str> = with.as_deref().unwrap_or(verb).split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
+        Ok(match words[0] {
+            "echo" | "sleep" => vec![parameter.map_or_else(|| sql.to_owned(), |p| format!("{sql} {p}"))],
+            "literal" => vec![format!("{sql} by {literal}")],
+            "rows" => (0..number(1)).map(|i| padded(sql, parameter, i, number(2))).collect(),
+            "temporary" => vec![format!("temporary={}", self.temp.as_deref().unwrap_or("none"))],
+            "error" => return Err(("P0001", sql.to_owned())),
+            "set" => {
+                self.set(words[1], words[2]);
+                vec!["set".into()]
+            }
+            "temp" => {
+                self.temp = Some(sql.to_owned());
+                vec!["made".into()]
+            }
+            _ => {
+                self.set_config(sql);
+                vec!["configured".into()]
+            }
+        })
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.local.remove(name);
+        self.set.insert(name.to_owned(), canonical(name, value));
+    }
+
+    /// Calls of `set_config`.
+    fn set_config(&mut self, sql: &str) {
+        for call in sql.split("set_config('").skip(1) {
+            let (name, rest) = call.split_once('\'').expect("a name");
+            match rest.strip_prefix(",NULL") {
+                Some(_) => {
+                    self.set.remove(name);
+                    self.local.remove(name);
+                }
+                None => self.set(name, rest.split('\'').nth(1).expect("a value")),
+            }
+        }
+    }
+
     fn end_block(&mut self, commit: bool) -> Outcome {
         let commit = commit && self.block != Block::Failed;
         let notice = self.block == Block::None;
         self.block = Block::None;
-        if !commit && let Some((settings, temp)) = self.undo.take().filter(|_| !notice) {
-            self.settings = settings;
+        self.local.clear();
+        if !commit && let Some((set, temp)) = self.undo.take().filter(|_| !notice) {
+            self.set = set;
             self.temp = temp;
         }
         Outcome { tag: if commit { "COMMIT" } else { "ROLLBACK" }.into(), notice, ..Outcome::default() }
@@ -562,8 +676,14 @@ fn check(prepared: &Prepared, ends: Ends) -> Result<(), Error> {
     }
 }
 
-fn has_rows(sql: &str) -> bool {
-    ["echo", "sleep", "rows", "show"].iter().any(|word| sql.starts_with(word))
+/// A setting's value as PostgreSQL says it, which is not always how it was given.
+fn canonical(name: &str, value: &str) -> String {
+    if name == "timezone" { value.to_ascii_uppercase() } else { value.to_owned() }
+}
+
+fn rows(rows: Vec<String>) -> Outcome {
+    let tag = format!("SELECT {}", rows.len());
+    Outcome { rows: Some(rows.into_iter().map(String::into_bytes).collect()), tag, ..Outcome::default() }
 }
 
 fn padded(sql: &str, parameter: Option<&str>, row: usize, bytes: usize) -> String {
@@ -571,6 +691,11 @@ fn padded(sql: &str, parameter: Option<&str>, row: usize, bytes: usize) -> Strin
     let fill = bytes.saturating_sub(text.len());
     text.extend(std::iter::repeat_n((b'a' + (row % 26) as u8) as char, fill));
     text
+}
+
+/// The portal that an Execute names.
+fn portal_of(body: &[u8]) -> &[u8] {
+    message::split_cstr(body).map_or(&[], |(name, _)| name)
 }
 
 fn bound_parameter(rest: &[u8]) -> Option<String> {

@@ -151,7 +151,7 @@ impl World {
                 let it = &self.io.pipes[pipe];
                 if let (Life::Open, Some(owner)) = (it.life, it.owner) {
                     self.enter(it.worker, Vec::new());
-                    self.engines[usize::from(self.io.worker)].drained(owner, &mut self.io);
+                    self.engines[usize::from(self.io.worker)].drained(self.io.now, owner, &mut self.io);
                 }
             }
             Event::Connect(pipe) => self.connect(pipe),
@@ -190,6 +190,25 @@ impl World {
             Event::Nothing => {}
         }
         self.check_queues();
+        self.check_sessions();
+    }
+
+    /// What is free holds nothing of a client's, and no more servers are kept than may be.
+    fn check_sessions(&self) {
+        let settings = &self.io.plan.pool;
+        let limit = settings.pinned_max.unwrap_or(settings.size.saturating_sub(1).max(1));
+        for pool in self.hub.pools() {
+            let counts = pool.state().counts();
+            assert!(counts.pinned <= limit, "more servers are kept than may be: {counts:?}");
+        }
+        for (worker, engine) in self.engines.iter().enumerate() {
+            for server in engine.idle() {
+                assert!(server.pins.is_empty(), "a server is free that holds {}", server.pins);
+                if let Some(Peer::Backend(index)) = self.io.peer_of(worker, server.conn) {
+                    self.postgres.check_idle(index, &server.profile);
+                }
+            }
+        }
     }
 
     fn enter(&mut self, worker: u16, chunk: Vec<u8>) {
@@ -344,7 +363,15 @@ impl World {
                 let overtook = client.is_some_and(|c| c.stays() && !c.careful);
                 assert!(!overtook || self.stopping, "{gone:?} was served before {:?} of {before:?}", before[first]);
             }
-            let kept: Vec<&ClientRef> = before.iter().filter(|c| waiting.contains(c)).collect();
+            // One whose first query was cancelled while it waited comes again for its next one.
+            let comes_again = |c: &&ClientRef| {
+                let client = self.names.get(&(c.worker, c.index)).map(|id| &self.clients[*id]);
+                client.is_some_and(|client| client.careful)
+            };
+            let kept: Vec<&ClientRef> = before.iter().filter(|c| waiting.contains(c) && !comes_again(c)).collect();
+            // And one who was given a server that it can't use comes again before the others.
+            let waited = |c: &&ClientRef| before.contains(c) && !comes_again(c);
+            let waiting: Vec<ClientRef> = waiting.iter().filter(waited).copied().collect();
             assert!(waiting.iter().zip(kept).all(|(a, b)| a == b), "a queue was reordered: {before:?} {waiting:?}");
         }
     }
@@ -356,6 +383,7 @@ impl World {
         let mut open = 0;
         for pool in self.hub.pools() {
             let counts = pool.state().counts();
+            assert_eq!(counts.pinned, 0, "servers are counted as kept for clients that have gone");
             assert_eq!((counts.waiting, counts.connecting), (0, 0), "a pool is not at rest: {counts:?}");
             assert_eq!(counts.open, counts.idle, "a pool counts servers that are not idle: {counts:?}");
             open += counts.open;
@@ -388,7 +416,7 @@ impl World {
         let plan = &mut self.io.plan;
         (plan.cancel_percent, plan.vanish_percent, plan.crashes, plan.steps) = (0, 0, 0, 3);
         (plan.connect_trouble, plan.login_trouble) = (false, false);
-        (plan.strange_percent, plan.long_percent) = (0, 0);
+        (plan.strange_percent, plan.long_percent, plan.settings_percent) = (0, 0, 0);
         let first = self.clients.len();
         for id in first..first + 3 {
             let client = Client::new(id, Kind::Good, &mut self.io);

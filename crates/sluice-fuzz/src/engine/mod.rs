@@ -14,7 +14,7 @@ use sluice_core::{
     hub::{Hub, Mail, Route},
     io::{Address, Conn, Owner, PeerAddress},
     secrets::{LookUp, Method, Secrets, Source},
-    settings::{Limits, PoolMode, PoolSettings},
+    settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     time::Time,
 };
 use sluice_wire::{ErrorResponse, md5, secret::Secret, sqlstate, startup};
@@ -42,7 +42,7 @@ pub enum Op {
     ClientStarts,
     /// A client answers what it is asked for its login: which one, cut, user.
     ClientProves,
-    /// A server's connection is open: which one, how it will ask for the password.
+    /// A server's connection is open: which one, how it will ask for the password, and whether it has the extension.
     Connected,
     /// A server says any bytes: which one, cut, length, bytes.
     ServerBytes,
@@ -97,6 +97,10 @@ pub struct Reached {
     pub cancels: usize,
     /// Servers that went from one worker to another.
     pub handed_over: usize,
+    /// Times that a server was asked what its session holds.
+    pub looks: usize,
+    /// Servers that clients kept between transactions, at once.
+    pub pinned: usize,
     /// Bytes that came to clients.
     pub client_bytes: usize,
     /// Bytes that came to servers.
@@ -138,6 +142,8 @@ impl World {
             min: u32::from(sizes >> 2 & 1),
             prepared_per_server: u32::from(sizes >> 3 & 1) + 1,
             auto_prepare: sizes >> 4 & 1 == 0,
+            pins: if method >> 5 & 1 == 0 { PinPolicy::Pin } else { PinPolicy::Refuse },
+            pinned_max: (method >> 6 & 1 == 1).then_some(0),
             ..PoolSettings::default()
         };
         let route = |name: Option<&str>, mode| Route {
@@ -154,6 +160,7 @@ impl World {
             clients: 8,
             servers: u32::from(sizes >> 5) + 1,
             rewritten_message_bytes: 512,
+            statement_nonce: 0,
             ..Limits::default()
         };
         let hub = Arc::new(Hub::new(limits, secrets(method), routes, WORKERS));
@@ -199,7 +206,7 @@ impl World {
             Op::Drained => {
                 if let Some(link) = self.pick(input, |l| l.is_live() && l.slow) {
                     self.net.links[link].slow = false;
-                    self.event(link, &[], |engine, _, owner, io| engine.drained(owner, io));
+                    self.event(link, &[], |engine, now, owner, io| engine.drained(now, owner, io));
                 }
             }
             Op::Post => self.read_post(worker(input)),
@@ -207,6 +214,20 @@ impl World {
             Op::Found => self.found(input.byte()),
             Op::Tick => self.tick([1, 100, 1_000, 11_000, 61_000, 4_000_000][input.below(6)]),
             Op::Stop => self.stop(),
+        }
+        self.check_sessions();
+    }
+
+    /// What is free holds nothing that ties a client to it, and no more servers are kept than may be.
+    fn check_sessions(&mut self) {
+        for server in self.engines.iter().flat_map(Engine::idle) {
+            assert!(server.pins.is_empty() && server.pinned.is_none(), "a server is free that is kept for a client");
+        }
+        for pool in self.hub.pools() {
+            let pinned = pool.state().counts().pinned;
+            let most = pool.settings.pinned_max.unwrap_or_else(|| (pool.settings.size - 1).max(1));
+            assert!(pinned <= most, "more servers are kept for clients than may be");
+            self.reached.pinned = self.reached.pinned.max(pinned as usize);
         }
     }
 
@@ -259,7 +280,10 @@ impl World {
     fn connected(&mut self, input: &mut Input<'_>) {
         let Some(link) = self.pick(input, |l| l.life == Life::Connecting) else { return };
         self.net.links[link].life = Life::Open;
-        self.net.links[link].peer.asks = [Asks::Nothing, Asks::Cleartext, Asks::Md5, Asks::Scram][input.below(4)];
+        let how = input.byte();
+        let peer = &mut self.net.links[link].peer;
+        peer.asks = [Asks::Nothing, Asks::Cleartext, Asks::Md5, Asks::Scram][usize::from(how & 3)];
+        peer.reports = how >> 2 & 1 == 1;
         match self.net.links[link].owner {
             Some(Owner::Cancel(_)) => self.reached.cancels += 1,
             _ => self.reached.servers += 1,
@@ -365,6 +389,7 @@ impl World {
     }
 
     fn count_bytes(&mut self) {
+        self.reached.looks = self.net.links.iter().map(|link| link.peer.looks).sum();
         for link in &self.net.links {
             let count = if link.is_accepted { &mut self.reached.client_bytes } else { &mut self.reached.server_bytes };
             *count += link.total;

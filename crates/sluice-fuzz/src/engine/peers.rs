@@ -35,6 +35,13 @@ pub(super) struct Peer {
     statements: HashSet<Vec<u8>>,
     skipping: bool,
     copying: bool,
+    /// Of a server: whether a setting was made in its session, and a temporary table.
+    made: (bool, bool),
+    /// Of a server: whether it says by itself what its session holds, and what it has said last.
+    pub(super) reports: bool,
+    told: (bool, bool),
+    /// Of a server: how often it was asked for that.
+    pub(super) looks: usize,
     client: Option<ClientExchange>,
 }
 
@@ -92,6 +99,10 @@ impl Peer {
         out.extend_from_slice(&AUTHENTICATION_OK);
         message::put_parameter_status(out, "server_version", "15.0");
         message::put_parameter_status(out, "TimeZone", "UTC");
+        if self.reports {
+            message::put_parameter_status(out, "sluice.session", "");
+            message::put_parameter_status(out, "sluice.catalog", "1");
+        }
         message::put_backend_key_data(out, 7, &[1, 2, 3, 4]);
         self.ready(out);
     }
@@ -99,6 +110,10 @@ impl Peer {
     fn ready(&mut self, out: &mut Vec<u8>) {
         self.skipping = false;
         self.copying = false;
+        if self.reports && self.status.is_none() && self.told != self.made {
+            self.told = self.made;
+            message::put_parameter_status(out, "sluice.session", self.holding());
+        }
         out.extend_from_slice(&self.status.unwrap_or(TransactionStatus::Idle).ready_for_query());
     }
 
@@ -161,8 +176,31 @@ impl Peer {
         }
     }
 
+    /// What its session holds.
+    fn holding(&self) -> &'static str {
+        match self.made {
+            (false, false) => "",
+            (true, false) => "set=74696d657a6f6e65:78",
+            (false, true) => "pins=temp",
+            (true, true) => "pins=temp set=74696d657a6f6e65:78",
+        }
+    }
+
     fn query(&mut self, body: &[u8], out: &mut Vec<u8>) {
         let text = message::split_cstr(body).map_or(body, |(text, _)| text);
+        let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
+        if has(b"concat_ws") {
+            self.looks += 1;
+            let holding = self.holding();
+            framed(out, backend::DATA_ROW, |out| {
+                out.extend_from_slice(&[0, 1, 0, 0, 0, holding.len() as u8]);
+                out.extend_from_slice(holding.as_bytes());
+            });
+            return message::put_command_complete(out, "SELECT 1");
+        }
+        self.made.0 =
+            has(b"set_config") || has(b"SET timezone") || (self.made.0 && !has(b"RESET") && !has(b"DISCARD ALL"));
+        self.made.1 = has(b"CREATE TEMP") || (self.made.1 && !has(b"DISCARD ALL"));
         let word = text.split(|b| !b.is_ascii_alphanumeric()).next().unwrap_or_default();
         match word {
             b"BEGIN" => self.status = Some(TransactionStatus::InTransaction),
@@ -280,7 +318,7 @@ pub(super) fn key_in(sent: &[u8]) -> Option<(u32, Vec<u8>)> {
 }
 
 /// How many phrases there are.
-pub(super) const PHRASES: usize = 32;
+pub(super) const PHRASES: usize = 36;
 
 /// Something a client says, as a driver would.
 pub(super) fn phrase(number: usize, out: &mut Vec<u8>) {
@@ -299,6 +337,8 @@ pub(super) fn phrase(number: usize, out: &mut Vec<u8>) {
         "PREPARE p AS SELECT 1",
         "",
     ];
+    const MORE: [&str; 4] =
+        ["CREATE TEMP TABLE t (i int)", "SELECT f()", "SET LOCAL timezone TO y", "SELECT currval('s'), nextval('s')"];
     match number % PHRASES {
         n @ 0..12 => message::put_query(out, QUERIES[n]),
         12 => put_parse(out, b"", b"SELECT 1\0\0\0"),
@@ -320,7 +360,8 @@ pub(super) fn phrase(number: usize, out: &mut Vec<u8>) {
         28 => framed(out, frontend::COPY_FAIL, |out| put_cstr(out, b"enough")),
         29 => framed(out, frontend::FUNCTION_CALL, |out| out.extend_from_slice(&[0; 10])),
         30 => out.extend_from_slice(&message::TERMINATE),
-        _ => batch(out),
+        31 => batch(out),
+        n => message::put_query(out, MORE[n - 32]),
     }
 }
 

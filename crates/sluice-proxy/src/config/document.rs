@@ -90,11 +90,18 @@ fn read_limits(section: &Section<'_>) -> (Limits, Setting<u32>) {
     let limits = Limits {
         clients: section.read(&schema::CLIENTS).value().unwrap_or(default.clients),
         servers: servers.value,
+        pools: section.read(&schema::POOLS).value().unwrap_or(default.pools),
         login_timeout: section.read(&schema::LOGIN_TIMEOUT).value().unwrap_or(default.login_timeout),
+        client_message_timeout: section
+            .read(&schema::CLIENT_MESSAGE_TIMEOUT)
+            .value()
+            .unwrap_or(default.client_message_timeout),
+        idle_transaction_timeout: section.read(&schema::IDLE_TRANSACTION_TIMEOUT).value(),
         rewritten_message_bytes: section
             .read(&schema::REWRITTEN_MESSAGE)
             .value()
             .unwrap_or(default.rewritten_message_bytes),
+        statement_nonce: default.statement_nonce,
     };
     (limits, servers)
 }

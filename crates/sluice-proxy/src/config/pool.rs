@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_core::settings::{PoolMode, PoolSettings};
+use sluice_core::settings::{PinPolicy, PoolMode, PoolSettings};
 
 use super::{
     reader::{Origin, Section, Setting, Source},
@@ -36,6 +36,8 @@ pub(super) struct Pool {
     parallel_connects: Setting<u32>,
     auto_prepare: Setting<bool>,
     lazy_begin: Setting<bool>,
+    pins: Setting<PinPolicy>,
+    pinned_max: Setting<u32>,
     prepared_per_server: Setting<u32>,
 }
 
@@ -69,6 +71,8 @@ impl Pool {
             parallel_connects: default(settings.parallel_connects),
             auto_prepare: default(settings.auto_prepare),
             lazy_begin: default(settings.lazy_begin),
+            pins: default(settings.pins),
+            pinned_max: default(settings.pinned_max.unwrap_or(0)),
             prepared_per_server: default(settings.prepared_per_server),
         }
     }
@@ -89,6 +93,8 @@ impl Pool {
             parallel_connects: section.read(&schema::PARALLEL_CONNECTS).or_inherit(parent.parallel_connects),
             auto_prepare: section.read(&schema::AUTO_PREPARE).or_inherit(parent.auto_prepare),
             lazy_begin: section.read(&schema::LAZY_BEGIN).or_inherit(parent.lazy_begin),
+            pins: section.read(&schema::PINS).or_inherit(parent.pins),
+            pinned_max: section.read(&schema::PINNED_MAX).or_inherit(parent.pinned_max),
             prepared_per_server: section.read(&schema::PREPARED_PER_SERVER).or_inherit(parent.prepared_per_server),
         }
     }
@@ -177,6 +183,8 @@ impl Pool {
             // The reference says so: one default for all pools fits both modes.
             auto_prepare: self.auto_prepare.value && self.mode.value == PoolMode::Transaction,
             lazy_begin: self.lazy_begin.value && self.mode.value == PoolMode::Transaction,
+            pins: self.pins.value,
+            pinned_max: Some(self.pinned_max.value).filter(|servers| *servers > 0),
             prepared_per_server: self.prepared_per_server.value,
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use sluice_core::settings::PoolMode;
+use sluice_core::settings::{PinPolicy, PoolMode};
 
 use super::{
     AuthMethod, DriverChoice,
@@ -174,7 +174,15 @@ pub(super) static LIMITS: Table = Table {
     path: "limits",
     many: false,
     meaning: "Limits of the process as a whole.",
-    keys: &[&CLIENTS, &SERVERS, &LOGIN_TIMEOUT, &REWRITTEN_MESSAGE],
+    keys: &[
+        &CLIENTS,
+        &SERVERS,
+        &POOLS,
+        &LOGIN_TIMEOUT,
+        &CLIENT_MESSAGE_TIMEOUT,
+        &IDLE_TRANSACTION_TIMEOUT,
+        &REWRITTEN_MESSAGE,
+    ],
     tables: &[],
 };
 
@@ -192,11 +200,37 @@ pub(super) static SERVERS: Key<Integer> = Key {
     meaning: "Connections to PostgreSQL at once, over all pools. Keep it below the servers' `max_connections`.",
 };
 
+pub(super) static POOLS: Key<Integer> = Key {
+    name: "pools",
+    kind: Integer { min: 1, max: 100_000 },
+    absent: Absent::Default("1000"),
+    meaning: "Pools at once, that is pairs of database and user whose clients are logged in or whose servers are open. \
+              A client of one more is refused with SQLSTATE 53300.",
+};
+
 pub(super) static LOGIN_TIMEOUT: Key<Time> = Key {
     name: "login_timeout",
     kind: Time { min: ms(100), max: seconds(HOUR) },
     absent: Absent::Default("\"30s\""),
     meaning: "How long a client may take from connecting to being logged in.",
+};
+
+pub(super) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
+    name: "client_message_timeout",
+    kind: Time { min: ms(100), max: seconds(DAY) },
+    absent: Absent::Default("\"20s\""),
+    meaning: "How long a client that has a server may leave a message unfinished before it is sent away (SQLSTATE \
+              08P01); every 64 KiB that come begin the time anew. No network that works takes so long, and below \
+              `wait_timeout`, those who wait for that server still get it.",
+};
+
+pub(super) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
+    name: "idle_transaction_timeout",
+    kind: Time { min: ms(100), max: seconds(DAY) },
+    absent: Absent::Means("there is no limit"),
+    meaning: "How long a client may leave its server waiting inside a transaction, a batch without its Sync, or a COPY, \
+              before it is sent away with SQLSTATE 25P03. It is PostgreSQL's `idle_in_transaction_session_timeout` \
+              for the pool's clients.",
 };
 
 pub(super) static REWRITTEN_MESSAGE: Key<Size> = Key {
@@ -287,7 +321,8 @@ pub(super) static CACHE: Key<Time> = Key {
     name: "cache",
     kind: Time { min: seconds(1), max: seconds(DAY) },
     absent: Absent::Default("\"10s\""),
-    meaning: "How long an answer is believed.",
+    meaning: "How long an answer is believed, also that there is no such user. A login that fails ends it: the next one \
+              asks again.",
 };
 
 /// The keys of a pool: in `[pool]` for all, in `[database.pool]` for one.
@@ -304,6 +339,8 @@ const POOL_KEYS: &[&dyn AnyKey] = &[
     &PARALLEL_CONNECTS,
     &AUTO_PREPARE,
     &LAZY_BEGIN,
+    &PINS,
+    &PINNED_MAX,
     &PREPARED_PER_SERVER,
 ];
 
@@ -400,6 +437,24 @@ pub(super) static LAZY_BEGIN: Key<Flag> = Key {
     meaning: "Whether a BEGIN on its own is answered at once, and sent to PostgreSQL with the statement behind it. A \
               client that has begun and does nothing then holds no server; `now()` is the time of that first \
               statement. In session mode it is always off.",
+};
+
+pub(super) static PINS: Key<Words<PinPolicy>> = Key {
+    name: "pins",
+    kind: Words(&[("pin", PinPolicy::Pin), ("refuse", PinPolicy::Refuse)]),
+    absent: Absent::Default("\"pin\""),
+    meaning: "What becomes of a client in transaction mode whose session holds what can't follow it to another server: \
+              temporary tables, session-level advisory locks, LISTEN, cursors WITH HOLD, SQL's PREPARE, a seed, a \
+              library, `currval`. It keeps its server until that is gone (`\"pin\"`), or is sent away with SQLSTATE \
+              0A000 (`\"refuse\"`).",
+};
+
+pub(super) static PINNED_MAX: Key<Integer> = Key {
+    name: "pinned_max",
+    kind: Integer { min: 0, max: 100_000 },
+    absent: Absent::Default("0"),
+    meaning: "Servers that clients may keep for that between transactions, for each pool; one more client is sent away \
+              with SQLSTATE 53300. 0 stands for all but one, so that there is always one to share.",
 };
 
 pub(super) static PREPARED_PER_SERVER: Key<Integer> = Key {

@@ -1,0 +1,163 @@
+//! Clients that hold a server and leave it waiting: in the middle of a message, or of a transaction. Each has its time,
+//! and then it is sent away, so that those who wait for a server get this one.
+
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+
+use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
+
+use crate::{
+    client::{Client, Phase},
+    hub::ClientRef,
+    io::Io,
+    server::{Role, Server},
+    settings::Limits,
+    time::Time,
+};
+
+use super::Engine;
+
+/// So many bytes of a message begin its time anew: a large one may take as long as the network needs, while one that
+/// comes byte by byte does not hold a server for ever.
+const PROGRESS_BYTES: usize = 64 << 10;
+
+/// What a client has left undone while its server waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Undone {
+    /// A message has not come whole.
+    Message,
+    /// A transaction, batch or COPY is open, and it says nothing.
+    Transaction,
+}
+
+/// What is noted about that in a client.
+#[derive(Debug, Default)]
+pub struct Watch {
+    undone: Option<Undone>,
+    since: Time,
+    /// Bytes that have come since.
+    bytes: usize,
+    /// When it is looked at.
+    look_at: Option<Time>,
+}
+
+/// When to look at whom, the next one first. A deadline that moves on leaves its entry where it is until that is due: so
+/// a client has one mostly, however often it leaves something undone for a moment.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines(BinaryHeap<Reverse<(Time, u32, u32)>>);
+
+impl Deadlines {
+    fn push(&mut self, at: Time, client: ClientRef) {
+        self.0.push(Reverse((at, client.index, client.serial)));
+    }
+
+    /// The next one that is due: its time, and the client's number and serial.
+    fn pop_due(&mut self, now: Time) -> Option<(Time, u32, u32)> {
+        let Reverse(next) = *self.0.peek()?;
+        (next.0 <= now).then(|| self.0.pop())?;
+        Some(next)
+    }
+}
+
+impl Watch {
+    /// Bytes of the client have come.
+    pub(super) fn heard(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Notes what the client has left undone now; gives the time at which to look at it, if that is not noted yet.
+    fn note(&mut self, now: Time, undone: Undone, limit: Duration) -> Option<Time> {
+        let goes_on = self.undone == Some(undone) && undone == Undone::Message && self.bytes < PROGRESS_BYTES;
+        if !goes_on {
+            *self = Self { undone: Some(undone), since: now, bytes: 0, look_at: self.look_at };
+        }
+        let deadline = self.since + limit;
+        if self.look_at.is_some_and(|at| at <= deadline) {
+            return None;
+        }
+        self.look_at = Some(deadline);
+        self.look_at
+    }
+}
+
+impl Engine {
+    /// Something has happened between a server and its client.
+    pub(super) fn watch(&mut self, now: Time, server: u32) {
+        let Some(server) = self.servers.get(server as usize) else { return };
+        let Role::Serving(index) = server.role else { return };
+        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        let undone = undone(client, server);
+        let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(&self.hub.limits, undone)?)))
+        else {
+            client.watch.undone = None;
+            return;
+        };
+        let look_at = client.watch.note(now, undone, limit);
+        if let (Some(at), Some(client)) = (look_at, self.client_ref(index)) {
+            self.deadlines.push(at, client);
+        }
+    }
+
+    /// Sends those away whose time is over.
+    pub(super) fn expire_holders(&mut self, now: Time, io: &mut impl Io) {
+        while let Some((at, index, serial)) = self.deadlines.pop_due(now) {
+            let Some(client) = self.clients.get_mut(index as usize).filter(|client| client.serial == serial) else {
+                continue;
+            };
+            if client.watch.look_at != Some(at) {
+                // It is to be looked at before that, or was.
+                continue;
+            }
+            client.watch.look_at = None;
+            let (Some(undone), Some(server)) = (client.watch.undone, client.server()) else { continue };
+            if !client.pauses.is_empty() {
+                // That its message does not come is not its fault.
+                client.watch.undone = None;
+            }
+            let Some(limit) = limit_of(&self.hub.limits, undone) else { continue };
+            if client.watch.undone.is_some() && now >= client.watch.since + limit {
+                self.refuse_client(now, index, &error_of(undone), io);
+            } else if client.watch.undone.is_some() {
+                let deadline = client.watch.since + limit;
+                client.watch.look_at = Some(deadline);
+                self.deadlines.push(deadline, ClientRef { worker: self.worker, index, serial });
+            } else {
+                self.watch(now, server);
+            }
+        }
+    }
+}
+
+/// What a client has left undone while its server has nothing else to do.
+fn undone(client: &Client, server: &Server) -> Option<Undone> {
+    if !matches!(client.phase, Phase::Open(_)) {
+        return None;
+    }
+    if client.unfinished {
+        return Some(Undone::Message);
+    }
+    // One that reads a COPY owes its end, and waits all the same.
+    let owes = !server.replies.is_empty() && !server.copy_in;
+    let is_quiet = !owes && !server.framer.is_inside() && client.pending.is_empty();
+    let is_open = server.status != TransactionStatus::Idle || server.batch_open || server.copy_in || server.skipping;
+    (is_quiet && is_open).then_some(Undone::Transaction)
+}
+
+fn limit_of(limits: &Limits, undone: Undone) -> Option<Duration> {
+    match undone {
+        Undone::Message => Some(limits.client_message_timeout),
+        Undone::Transaction => limits.idle_transaction_timeout,
+    }
+}
+
+/// What PostgreSQL says of it.
+fn error_of(undone: Undone) -> ErrorResponse {
+    match undone {
+        Undone::Message => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "incomplete message from client")
+            .hint("The limit is \"client_message_timeout\" under [limits] in the pool's configuration."),
+        Undone::Transaction => ErrorResponse::fatal(
+            sqlstate::IDLE_IN_TRANSACTION_TIMEOUT,
+            "terminating connection due to idle-in-transaction timeout",
+        )
+        .hint("The limit is \"idle_transaction_timeout\" under [limits] in the pool's configuration."),
+    }
+}

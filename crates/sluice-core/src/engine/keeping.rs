@@ -1,0 +1,347 @@
+//! What a session holds follows its client: settings from server to server, and where something can't follow, the client
+//! keeps its server (docs/decisions/0014).
+//!
+//! A transaction of plain statements leaves nothing, and none of this concerns it. Otherwise what the session holds is
+//! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody
+//! else goes on with that server.
+
+use std::{collections::BTreeSet, sync::atomic::Ordering};
+
+use sluice_wire::{ErrorResponse, sqlstate};
+
+use crate::{
+    client::{Client, Phase, Session},
+    customs::Customs,
+    holding::{Holding, Pins, look},
+    hub::{ClientRef, Pinned, ServerRef},
+    io::Io,
+    profile::{self, Profile, Settings},
+    replies::Own,
+    server::{Preparation, Role, Sequences, Server},
+    settings::{PinPolicy, PoolMode},
+    sql::{Effects, Reset},
+    time::Time,
+};
+
+use super::{Engine, Todo, lease::send_own, shutting_down};
+
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+
+impl Engine {
+    /// A client's transaction has ended, and its server owes nothing.
+    pub(super) fn client_at_rest(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+        let state = &mut self.servers[server as usize];
+        if state.cancels > 0 && self.clients.get(client as usize).is_some_and(|client| needs_own(state, client)) {
+            // It could hit that. What the client sends meanwhile waits.
+            state.preparation = Preparation::UnderWay;
+            return;
+        }
+        let was_held = std::mem::take(&mut state.preparation) == Preparation::UnderWay;
+        if let Some(error) = state.own_error.take() {
+            self.refuse_client(now, client, &error, io);
+            return;
+        }
+        let Some(Client { phase, framer, discarding, .. }) = self.clients.get_mut(client as usize) else { return };
+        match phase {
+            // A client that is still in the middle of what a COPY had no use for must send it to its end.
+            Phase::Open(_) if framer.is_inside() && !*discarding => {}
+            Phase::Welcome(_) | Phase::Open(_) if state.needs_look() => {
+                send_look(state, &mut self.scratch, io);
+            }
+            Phase::Welcome(_) => {
+                if let Some(Holding { profile, made, .. }) = state.news.take() {
+                    state.made.add(made.iter().map(String::as_str));
+                    state.profile = with_timeout(state, profile);
+                    state.effects = Effects::NONE;
+                }
+                self.welcome_from(client, server, io);
+                self.detach(now, client, server, io);
+            }
+            Phase::Open(_) if self.stopping.is_some() => {
+                self.detach(now, client, server, io);
+                self.refuse_client(now, client, &shutting_down(), io);
+            }
+            Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
+                // Part of a message, which it has not sent to its end, waits for nothing here.
+                let has_waited = was_held || state.news.is_some();
+                take_news(state, session);
+                self.keep_or_detach(now, client, server, io);
+                // What it has sent meanwhile has waited for this.
+                if has_waited && self.clients.get(client as usize).is_some_and(|client| !client.pending.is_empty()) {
+                    self.todo.push_back(Todo::Input(client));
+                }
+            }
+            Phase::Open(session) => {
+                // It may have discarded all, also what it began with.
+                put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
+                if was_held {
+                    self.todo.push_back(Todo::Input(client));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Others need a server that its client could do without, if it does nothing there now; otherwise it is theirs when it
+    /// comes to rest.
+    pub(super) fn recall(&mut self, now: Time, reference: ServerRef, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(reference.index as usize) else { return };
+        let Role::Serving(client) = server.role else { return };
+        let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
+        if server.serial == reference.serial && is_free && server.pins.without(Pins::SOFT).is_empty() {
+            server.pins = Pins::NONE;
+            self.detach(now, client, reference.index, io);
+        }
+    }
+
+    /// The client keeps its server, if what its session holds can't follow it.
+    fn keep_or_detach(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+        let Some(reference) = self.server_ref(server) else { return };
+        let state = &mut self.servers[server as usize];
+        let is_soft = state.pins.without(Pins::SOFT).is_empty();
+        if state.pins.is_empty() || (is_soft && state.pool.state().counts().waiting > 0) {
+            state.pins = state.pins.without(Pins::SOFT);
+            self.detach(now, client, server, io);
+            return;
+        }
+        let Some(session) = self.clients.get(client as usize).and_then(Client::session) else { return };
+        if state.pinned.is_none() && state.pool.settings.pins == PinPolicy::Pin {
+            state.pinned = Pinned::take(&state.pool, reference);
+        }
+        if state.pinned.is_none() && is_soft {
+            // Without its server the client is told that it has used no sequence, which many never ask.
+            state.pins = Pins::NONE;
+            self.detach(now, client, server, io);
+            return;
+        }
+        if state.pinned.is_none() {
+            let error = refusal(state);
+            self.refuse_client(now, client, &error, io);
+            return;
+        }
+        if let Some(pinned) = &state.pinned {
+            pinned.set_soft(is_soft);
+        }
+        put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
+        self.begin_begun(now, client, server, io);
+    }
+}
+
+/// Whether a server needs a query of Sluice's own before its client's next transaction.
+fn needs_own(server: &Server, client: &Client) -> bool {
+    let Some(session) = client.session() else { return false };
+    match server.pool.settings.mode {
+        PoolMode::Transaction => server.needs_look() || server.news.is_some() || !server.pins.is_empty(),
+        PoolMode::Session => server.profile != session.profile,
+    }
+}
+
+/// Acts on what the server has said that the session holds.
+fn take_news(server: &mut Server, session: &mut Session) {
+    for id in std::mem::take(&mut server.tainted) {
+        server.stale.extend(server.statements.remove(id));
+    }
+    session.has_advanced |= server.effects.any(Effects::ADVANCES);
+    let mut unseen = until_its_end(server);
+    if session.has_advanced && server.pool.reads_sequences.load(Ordering::Relaxed) {
+        unseen = unseen.and(Pins::SEQUENCE);
+    }
+    if session.has_tied() {
+        unseen = unseen.and(Pins::LITERAL);
+    }
+    let before = server.pins.without(Pins::SOFT);
+    server.effects = Effects::NONE;
+    let Some(Holding { pins, profile, made, statements }) = server.news.take() else {
+        server.pins = before.and(unseen);
+        return;
+    };
+    if statements.is_some_and(|count| count < server.statements.len()) {
+        // A function has deallocated them. Which ones are left nobody knows, and their names are not given again.
+        server.statements.clear();
+        server.stale.clear();
+    }
+    // That a sequence was used matters to those alone who ask for it later.
+    server.pins = pins.without(Pins::SEQUENCE).and(unseen);
+    server.customs.clear();
+    server.made.add(made.iter().map(String::as_str));
+    session.made.add(server.made.names());
+    server.profile = with_timeout(server, profile);
+    session.profile = with_start(&server.profile, &session.start);
+}
+
+/// What the session holds until its process ends.
+fn until_its_end(server: &Server) -> Pins {
+    let mut pins = server.pins.only(Pins::SPENT);
+    if server.effects.any(Effects::SEED) {
+        pins = pins.and(Pins::SEED);
+    }
+    if server.effects.any(Effects::UNSEEN) {
+        pins = pins.and(Pins::LIBRARY);
+    }
+    pins
+}
+
+/// What a look could not see.
+fn with_timeout(server: &mut Server, profile: Profile) -> Profile {
+    server.sets_timeout = false;
+    let Some(timeout) = server.known_timeout.take() else { return profile };
+    let mut settings = profile.settings().clone();
+    settings.insert(STATEMENT_TIMEOUT.to_owned(), timeout);
+    Profile::new(settings)
+}
+
+/// What the client began with is what RESET goes back to, and the server's own default is not.
+fn with_start(profile: &Profile, start: &Profile) -> Profile {
+    let missing: Settings = start
+        .settings()
+        .iter()
+        .filter(|(name, _)| profile.get(name).is_none())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    if missing.is_empty() {
+        return if profile == start { start.clone() } else { profile.clone() };
+    }
+    let mut settings = profile.settings().clone();
+    settings.extend(missing);
+    let profile = Profile::new(settings);
+    if profile == *start { start.clone() } else { profile }
+}
+
+/// Brings a server to a client's settings, if it is not there. The client's messages wait until that is done: under
+/// other settings they might mean something else.
+pub(super) fn put_in_place(
+    server: &mut Server,
+    profile: &Profile,
+    made: &Customs,
+    scratch: &mut Vec<u8>,
+    io: &mut impl Io,
+) {
+    let mut sql = profile::transition(&server.profile, profile).unwrap_or_default();
+    if !server.made.cover(made) {
+        profile::make(&mut sql, made.names().filter(|name| !server.made.has(name) && profile.get(name).is_none()));
+        server.made.add(made.names());
+    }
+    server.made.add(profile.customs());
+    if !sql.is_empty() {
+        send_own(server, scratch, Own::Settings, &sql, io);
+        server.preparation = Preparation::UnderWay;
+    }
+    server.profile = profile.clone();
+}
+
+/// Brings back what a client began with, where it has taken settings back in the midst of its transaction.
+pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: &mut impl Io) {
+    let settings = start.settings().iter().filter(|(name, _)| resets.covers(name));
+    let back = Profile::new(settings.map(|(name, value)| (name.clone(), value.clone())).collect());
+    if let Some(sql) = profile::transition(&Profile::default(), &back) {
+        send_own(server, &mut Vec::new(), Own::Settings, &sql, io);
+        server.preparation = Preparation::UnderWay;
+    }
+}
+
+/// Has a server forget the uses of sequences by others, where clients are known to ask for them. The client's own uses of
+/// another server are lost with that: better none than others'.
+pub(super) fn forget_sequences(
+    server: &mut Server,
+    session: &mut Session,
+    client: ClientRef,
+    scratch: &mut Vec<u8>,
+    io: &mut impl Io,
+) {
+    session.has_advanced = false;
+    let others = !matches!(server.sequences, Sequences::Untouched) && server.sequences != Sequences::Of(client);
+    if others && server.pool.reads_sequences.load(Ordering::Relaxed) {
+        server.sequences = Sequences::Untouched;
+        send_own(server, scratch, Own::Sequences, "DISCARD SEQUENCES", io);
+        server.preparation = Preparation::UnderWay;
+    }
+}
+
+/// Brings a server to the settings that a client starts with, as the client wrote them: on top of the server's own
+/// defaults, since one setting may keep a part of what was there before (`DateStyle`).
+pub(super) fn begin_session(server: &mut Server, profile: &Profile, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let defaults = Profile::default();
+    let clear = profile::transition(&server.profile, &defaults).unwrap_or_default();
+    let set = profile::transition(&defaults, profile).unwrap_or_default();
+    if !clear.is_empty() || !set.is_empty() {
+        send_own(server, scratch, Own::Settings, &(clear + &set), io);
+        if server.reports {
+            // It will say nothing if that brings it to where it was.
+            let (pins, profile) = (server.pins, server.profile.clone());
+            server.news = Some(Holding { pins, profile, made: BTreeSet::new(), statements: None });
+        }
+    }
+    if !set.is_empty() {
+        // PostgreSQL has the last word on what they say.
+        server.effects.add(Effects::STATE);
+    }
+    server.made.add(profile.customs());
+    server.profile = profile.clone();
+}
+
+/// Asks a server what its session holds.
+fn send_look(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let set = server.profile.customs().chain(server.made.names());
+    // A time-out that the client has not changed since must not end this.
+    server.known_timeout = server.profile.get(STATEMENT_TIMEOUT).map(Into::into).filter(|_| !server.sets_timeout);
+    let sql = look(
+        server.known_timeout.is_some(),
+        &server.pool.upstream.user,
+        set.chain(server.customs.iter().map(String::as_str)),
+    );
+    server.news = None;
+    send_own(server, scratch, Own::Look, &sql, io);
+    server.preparation = Preparation::UnderWay;
+}
+
+/// Takes away what a client has left in the session that nobody else is to find; `false` if there is nothing.
+pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
+    for id in std::mem::take(&mut server.tainted) {
+        server.stale.extend(server.statements.remove(id));
+    }
+    let unseen = until_its_end(server);
+    if server.reports && server.follows_statements() {
+        server.effects = Effects::NONE;
+        if let Some(Holding { pins, profile, made, .. }) = server.news.take() {
+            server.made.add(made.iter().map(String::as_str));
+            server.pins = pins.without(Pins::SEQUENCE);
+            server.profile = profile;
+        }
+    }
+    server.pins = server.pins.and(unseen);
+    if server.is_spent() {
+        return false;
+    }
+    if server.effects.any(Effects::STATE) || !server.pins.is_empty() {
+        server.pins = Pins::NONE;
+        server.statements.clear();
+        server.stale.clear();
+        server.unnamed = None;
+        server.profile = Profile::default();
+        server.sequences = Sequences::Untouched;
+        send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
+        return true;
+    }
+    if let Some(profile) = server.profile.at_rest() {
+        put_in_place(server, &profile, &Customs::default(), scratch, io);
+        server.preparation = Preparation::None;
+        return true;
+    }
+    false
+}
+
+fn refusal(server: &Server) -> ErrorResponse {
+    let held = server.pins;
+    if server.pool.settings.pins == PinPolicy::Refuse {
+        return ErrorResponse::fatal(
+            sqlstate::FEATURE_NOT_SUPPORTED,
+            format!("the session holds what it can't share its server with: {held}"),
+        )
+        .hint("This pool's \"pins\" is \"refuse\". Connect to PostgreSQL itself, or by a pool in session mode.");
+    }
+    ErrorResponse::fatal(
+        sqlstate::TOO_MANY_CONNECTIONS,
+        format!("the session holds what it can't share its server with ({held}), and too many others do"),
+    )
+    .hint("Raise \"pinned_max\" or \"size\" of this pool, or connect by a pool in session mode.")
+}

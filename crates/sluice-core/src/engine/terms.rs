@@ -1,0 +1,245 @@
+//! On what terms a client's statement is shared, and what has to be done to a server before a statement may go to it.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use sluice_wire::message::{self, Parse, SYNC, TransactionStatus};
+
+use crate::{
+    io::Io,
+    profile,
+    replies::{Expected, Own, ParseSent},
+    server::{Preparation, Sequences, Server},
+    sql::{Effects, custom_settings, keep_custom},
+    statement::{Statement, Terms},
+};
+
+use super::{
+    commands::WHOLE_QUERY_BYTES_MAX,
+    frontend::{Relay, Seen, Step, Stop},
+    lease::send_own,
+};
+
+/// How old what serves unnamed statements may be on a server that does not tell of changes to its catalogs, in
+/// microseconds: those that do not pass through the pool are seen after that time at the latest.
+const UNNAMED_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The statement and the portal by which settings are switched within a batch.
+const SWITCH: &[u8] = b"sluice_switch";
+
+/// Custom settings that a client may be asked for at once.
+const CUSTOMS_MAX: usize = 64;
+
+impl<I: Io> Relay<'_, I> {
+    /// What a statement that is parsed now is known by; `None` where nobody can say what PostgreSQL makes of it.
+    pub(super) fn terms(&self, is_unnamed: bool) -> Option<Terms> {
+        let catalog = &self.session.pool.catalog;
+        let is_plain = self.server.as_ref().is_none_or(|server| server.is_plain());
+        if !is_plain || catalog.is_changing() {
+            return None;
+        }
+        let context = self.session.profile.context();
+        Some(Terms { parsed: context, run: context, catalog: catalog.version(), is_unnamed })
+    }
+
+    /// The statement of that definition: a shared one where that is exact, otherwise one of the client's own.
+    pub(super) fn statement_of(&self, definition: &[u8], is_unnamed: bool) -> Arc<Statement> {
+        let profile = &self.session.profile;
+        let mut statements = self.session.pool.statements();
+        let is_bent = self.server.as_ref().is_some_and(|server| server.effects.any(Effects::BENDS));
+        let Some(terms) = self.terms(is_unnamed) else { return statements.private(definition, profile, is_bent) };
+        let statement = statements.intern(definition, terms, profile);
+        let is_own = statement.effects.any(Effects::CLOCK.and(Effects::SESSION));
+        if is_own { statements.private(definition, profile, false) } else { statement }
+    }
+
+    /// Whether an unnamed statement that proves stale can be parsed anew without the client's knowledge: not inside of a
+    /// transaction, which it would abort. A server that tells of changes is not used with what is stale.
+    pub(super) fn can_be_healed(&self) -> bool {
+        match &self.server {
+            Some(server) => server.reports || (server.is_fresh() && self.has_whole_batch()),
+            None => self.session.begun.is_none(),
+        }
+    }
+
+    /// One of the client's named statements runs under the settings that the client has now.
+    pub(super) fn follow_settings(&mut self, name: &[u8]) {
+        let context = self.session.profile.context();
+        let Some(prepared) = self.session.names.as_mut().and_then(|names| names.get_mut(name)) else { return };
+        if prepared.statement.terms.is_some_and(|terms| terms.run != context) {
+            prepared.statement = self.session.pool.statements().under(&prepared.statement, context);
+        }
+    }
+
+    /// Has a statement closed on the server that must be prepared again before it is used.
+    pub(super) fn drop_old(&mut self, statement: &Statement) {
+        let now = self.now;
+        let Some(server) = &mut self.server else { return };
+        let is_old = statement.is_unnamed()
+            && !server.reports
+            && server.statements.since(statement.id).is_some_and(|since| now.since(since) >= UNNAMED_AGE_MAX);
+        let is_of_other_types = statement.has_types() && !server.statements.is_typed(statement.id);
+        if is_old || is_of_other_types {
+            let gone = server.statements.remove(statement.id);
+            server.stale.extend(gone);
+        }
+    }
+
+    /// Whether the client may have the server that it was given, for a message that begins with that: others may have
+    /// made custom settings there that it has not.
+    pub(super) fn fits(&self, seen: Seen<'_>) -> bool {
+        let Some(server) = &self.server else { return true };
+        if self.session.made.cover(&server.made) || !server.is_fresh() || !self.is_transaction_mode() {
+            return true;
+        }
+        // What it makes itself it may find there.
+        let makes = seen.body.trim_ascii_start();
+        let makes = makes.strip_prefix(b"\0").unwrap_or(makes);
+        let is_set = makes.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set "));
+        if !is_set || !seen.is_whole() {
+            return false;
+        }
+        let text = makes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut made = self.session.made.clone();
+        made.add(custom_settings(text).iter().map(String::as_str));
+        made.cover(&server.made)
+    }
+
+    /// Prepares a statement under the settings that it was parsed under, if those are not the client's any more and its
+    /// literals might mean something else now. Returns whether the message has to wait for that.
+    pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>) -> bool {
+        if !statement.is_parsed_apart() {
+            return false;
+        }
+        let now = self.now;
+        self.flush();
+        let scratch = &mut *self.scratch;
+        let Some(server) = self.server.as_deref_mut() else { return false };
+        let is_of_no_use = server.skipping || server.copy_in || server.status == TransactionStatus::Failed;
+        if is_of_no_use || server.statements.touch(statement.id) {
+            return false;
+        }
+        let here = server.profile.clone();
+        if server.batch_open {
+            self.prepare_within(statement, &here);
+            return false;
+        }
+        if !server.replies.is_empty() || server.cancels > 0 {
+            // A cancel of what stands before this could hit it.
+            server.awaited = !server.replies.is_empty();
+            return true;
+        }
+        switch(server, &here, &statement.profile, scratch, self.io);
+        scratch.clear();
+        for gone in server.statements.insert(statement, now).into_iter().chain(server.stale.drain(..)) {
+            message::put_statement_message(scratch, message::frontend::CLOSE, &gone.name);
+            server.replies.push(Expected::Evict(gone));
+        }
+        Parse::write(scratch, &statement.name, &statement.to_parse());
+        scratch.extend_from_slice(&SYNC);
+        let sent =
+            ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None, again: None };
+        server.replies.push(Expected::Parse(sent));
+        server.replies.push(Expected::Own(Own::Prepare));
+        self.io.send(server.conn, scratch);
+        scratch.clear();
+        switch(server, &statement.profile, &here, scratch, self.io);
+        server.preparation = Preparation::UnderWay;
+        true
+    }
+
+    /// The same in the midst of a batch, which a Query would end.
+    fn prepare_within(&mut self, statement: &Arc<Statement>, here: &profile::Profile) {
+        self.put_switch(here, &statement.profile);
+        self.send_parse(statement.clone(), None);
+        self.put_switch(&statement.profile, here);
+    }
+
+    /// Takes a server from some settings to others by the extended protocol.
+    fn put_switch(&mut self, from: &profile::Profile, to: &profile::Profile) {
+        let Some(sql) = profile::switch(from, to) else { return };
+        self.scratch.clear();
+        message::put_parse(self.scratch, SWITCH, &sql, &[]);
+        message::put_bind(self.scratch, SWITCH, SWITCH, &[]);
+        message::put_execute(self.scratch, SWITCH, 0);
+        message::put_portal_message(self.scratch, message::frontend::CLOSE, SWITCH);
+        message::put_statement_message(self.scratch, message::frontend::CLOSE, SWITCH);
+        let server = self.server();
+        (0..3).for_each(|_| server.replies.push(Expected::Switch));
+        (0..2).for_each(|_| server.replies.push(Expected::OwnClose));
+        self.send_scratch();
+    }
+
+    /// Notes what a statement may do that is about to be sent. Returns a step where something has to be done before.
+    pub(super) fn prepare_for(&mut self, effects: Effects, text: &[u8]) -> Option<Step> {
+        self.flush();
+        let server = self.server.as_deref_mut()?;
+        if effects.any(Effects::SEQUENCE) {
+            server.pool.reads_sequences.store(true, Ordering::Relaxed);
+        }
+        let others = !matches!(server.sequences, Sequences::Untouched) && server.sequences != Sequences::Of(self.this);
+        if effects.any(Effects::SEQUENCE) && others && server.is_fresh() {
+            if server.cancels > 0 {
+                return Some(Step::Stop(Stop::Hold));
+            }
+            // What sequences gave to others is nothing that this client may be told.
+            server.sequences = Sequences::Untouched;
+            send_own(server, self.scratch, Own::Sequences, "DISCARD SEQUENCES", self.io);
+            server.preparation = Preparation::UnderWay;
+            return Some(Step::Stop(Stop::Hold));
+        }
+        server.expect_effects(effects);
+        if effects.any(Effects::ADVANCES) {
+            let alone =
+                matches!(server.sequences, Sequences::Untouched) || server.sequences == Sequences::Of(self.this);
+            server.sequences = if alone { Sequences::Of(self.this) } else { Sequences::Mixed };
+        }
+        if effects.any(Effects::CUSTOM) {
+            let names = custom_settings(text);
+            server.made.add(names.iter().map(String::as_str));
+            self.session.made.add(names.iter().map(String::as_str));
+        }
+        if effects.any(Effects::STATE) && !server.reports && server.customs.len() < CUSTOMS_MAX {
+            server.customs.extend(custom_settings(text));
+            let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(b"statement_timeout");
+            server.sets_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
+        }
+        None
+    }
+
+    /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
+    pub(super) fn may_name_custom(&self, effects: Effects, seen: Seen<'_>) -> bool {
+        let looks = self.server.as_ref().is_some_and(|server| !server.reports);
+        looks && effects.any(Effects::STATE) && !seen.is_whole() && seen.total <= WHOLE_QUERY_BYTES_MAX
+    }
+
+    /// A parameter may name a custom setting that is about to be made.
+    pub(super) fn note_customs(&mut self, effects: Effects, body: &[u8]) {
+        let Some(server) = self.server.as_deref_mut() else { return };
+        if !effects.any(Effects::STATE) || server.reports || server.customs.len() >= CUSTOMS_MAX {
+            return;
+        }
+        let mut names = Vec::new();
+        for word in body.split(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$'))) {
+            keep_custom(&mut names, word);
+        }
+        server.customs.extend(names);
+    }
+}
+
+/// Whether a text shows all settings that it makes: it is a SET, and nothing else.
+fn is_set(text: &[u8]) -> bool {
+    text.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set ")) && !text.contains(&b';')
+}
+
+/// Takes a server from some settings to others, in the midst of what its client does.
+fn switch(
+    server: &mut Server,
+    from: &profile::Profile,
+    to: &profile::Profile,
+    scratch: &mut Vec<u8>,
+    io: &mut impl Io,
+) {
+    if let Some(sql) = profile::transition(from, to) {
+        send_own(server, scratch, Own::Settings, &sql, io);
+    }
+}

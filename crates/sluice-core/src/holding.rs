@@ -1,0 +1,224 @@
+//! What a session holds that a fresh one does not: settings, and what can't follow a client to another server.
+//!
+//! The server itself says it: with Sluice's extension by a reported parameter, which comes when it changes
+//! (docs/session-report.md); without it in answer to [`look`], which is asked for where the texts of statements do not
+//! show that nothing was left. Both come in the same words: `pins=temp,lock set=6162:31,...`, names and values of
+//! settings in hexadecimal, and in `made=` those of the custom settings that there are.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use crate::profile::{Profile, Settings};
+
+/// The reported parameter in which the extension says what the session holds.
+pub const SESSION_PARAMETER: &str = "sluice.session";
+
+/// The reported parameter in which it counts changes of the catalogs.
+pub const CATALOG_PARAMETER: &str = "sluice.catalog";
+
+/// Whether a reported parameter is the pool's own concern: clients do not get to see it.
+pub fn is_own_parameter(name: &str) -> bool {
+    name.starts_with("sluice.")
+}
+
+/// Things that tie a client to its server: a set.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Pins(u16);
+
+impl Pins {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// Objects in the session's temporary schema.
+    pub const TEMPORARY: Self = Self(1);
+    /// Advisory locks of the session.
+    pub const LOCK: Self = Self(1 << 1);
+    /// `LISTEN`.
+    pub const LISTEN: Self = Self(1 << 2);
+    /// Cursors `WITH HOLD`.
+    pub const CURSOR: Self = Self(1 << 3);
+    /// SQL's `PREPARE`.
+    pub const PREPARE: Self = Self(1 << 4);
+    /// The use of a sequence, which `currval` and `lastval` tell of.
+    pub const SEQUENCE: Self = Self(1 << 5);
+    /// A seed, which nothing resets.
+    pub const SEED: Self = Self(1 << 6);
+    /// A library, or something else that stays until the process ends.
+    pub const LIBRARY: Self = Self(1 << 7);
+
+    /// A statement whose literals mean what they do only where it was parsed.
+    pub const LITERAL: Self = Self(1 << 8);
+
+    /// Those that a client may lose: others need its server more.
+    pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0);
+
+    /// Those that only the end of the server's process takes away.
+    pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0);
+
+    /// What they are called, by the extension and in messages.
+    const NAMES: [(Self, &str); 9] = [
+        (Self::TEMPORARY, "temp"),
+        (Self::LOCK, "lock"),
+        (Self::LISTEN, "listen"),
+        (Self::CURSOR, "cursor"),
+        (Self::PREPARE, "prepare"),
+        (Self::SEQUENCE, "sequence"),
+        (Self::SEED, "seed"),
+        (Self::LIBRARY, "load"),
+        (Self::LITERAL, "literal"),
+    ];
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether one of `other` is among them.
+    pub fn any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those of these.
+    #[must_use]
+    pub fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// These without those.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        text.split(',').try_fold(Self::NONE, |pins, name| {
+            let (pin, _) = Self::NAMES.iter().find(|(_, known)| *known == name)?;
+            Some(pins.and(*pin))
+        })
+    }
+}
+
+impl std::fmt::Display for Pins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = Self::NAMES.iter().filter(|(pin, _)| self.any(*pin)).map(|(_, name)| *name);
+        f.write_str(&names.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What a session holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// What ties its client to it.
+    pub pins: Pins,
+    /// Its settings, as PostgreSQL itself states them.
+    pub profile: Profile,
+    /// The custom settings that there are, set or not.
+    pub made: BTreeSet<String>,
+    /// How many statements it has prepared by the protocol, where it was asked.
+    pub statements: Option<usize>,
+}
+
+impl Holding {
+    /// Reads what the server says; `None` if that makes no sense.
+    pub fn read(text: &str) -> Option<Self> {
+        let (mut pins, mut settings, mut made) = (Pins::NONE, Settings::new(), BTreeSet::new());
+        let mut statements = None;
+        for field in text.split(' ').filter(|field| !field.is_empty()) {
+            match field.split_once('=')? {
+                ("pins", names) => pins = Pins::read(names)?,
+                ("statements", count) => statements = Some(count.parse().ok()?),
+                ("made", list) => {
+                    for name in list.split(',') {
+                        made.insert(String::from_utf8(unhex(name)?).ok()?.to_ascii_lowercase());
+                    }
+                }
+                ("set", list) => {
+                    for setting in list.split(',') {
+                        let (name, value) = setting.split_once(':')?;
+                        let name = String::from_utf8(unhex(name)?).ok()?;
+                        settings.insert(name.to_ascii_lowercase(), unhex(value)?.into());
+                    }
+                }
+                _ => return None,
+            }
+        }
+        made.extend(settings.keys().filter(|name| name.contains('.')).cloned());
+        Some(Self { pins, profile: Profile::new(settings), made, statements })
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
+/// The query that asks a server without the extension. `timeout` says that it is not to fail by a `statement_timeout`:
+/// what that is has to be known from elsewhere then. `user` is whom the pool logs in as; `custom` names custom
+/// settings that may have been made, which PostgreSQL does not list.
+///
+/// Every name is qualified: `search_path` is the client's.
+pub fn look<'a>(timeout: bool, user: &str, custom: impl Iterator<Item = &'a str>) -> String {
+    let mut names = String::new();
+    for name in custom {
+        let _ = write!(names, "{}'{}'", if names.is_empty() { "" } else { "," }, name.replace('\'', "''"));
+    }
+    let user = user.replace('\'', "''");
+    // For the transaction that a Query of two statements is.
+    let begin = if timeout { "SET LOCAL statement_timeout = 0;" } else { "" };
+    begin.to_owned() + &LOOK.replace("{user}", &user).replace("{custom}", &names)
+}
+
+/// It stands in the server's own words what [`Holding::read`] reads. `source = 'session'` are the settings that were
+/// made by `SET` or `set_config`; a custom setting that was reset is left as an empty string.
+const LOOK: &str = "\
+    SELECT pg_catalog.concat_ws(' ', 'pins=' || NULLIF(pg_catalog.concat_ws(',', \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d \
+        WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass::pg_catalog.oid \
+        AND d.refobjid OPERATOR(pg_catalog.=) NULLIF(pg_catalog.pg_my_temp_schema(), 0::pg_catalog.oid)) THEN 'temp' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' \
+        AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'lock' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'listen' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable) THEN 'cursor' END, \
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_prepared_statements p WHERE p.from_sql) THEN 'prepare' END), ''), \
+    'set=' || (SELECT pg_catalog.string_agg(pg_catalog.encode(pg_catalog.convert_to(s.n, 'UTF8'), 'hex') || ':' || \
+        pg_catalog.encode(pg_catalog.convert_to(s.v, pg_catalog.getdatabaseencoding()), 'hex'), ',') FROM (\
+        SELECT pg_catalog.lower(g.name) AS n, g.setting AS v FROM pg_catalog.pg_settings g \
+            WHERE g.source OPERATOR(pg_catalog.=) 'session' AND g.name OPERATOR(pg_catalog.<>) ALL \
+            (ARRAY['transaction_isolation', 'transaction_read_only', 'transaction_deferrable', 'seed']) \
+        UNION SELECT 'role', pg_catalog.current_setting('role') \
+            WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none' \
+        UNION SELECT 'session_authorization', session_user::pg_catalog.text \
+            WHERE session_user::pg_catalog.text OPERATOR(pg_catalog.<>) '{user}' \
+        UNION SELECT pg_catalog.lower(c.n), pg_catalog.current_setting(c.n, true) \
+            FROM pg_catalog.unnest(ARRAY[{custom}]::pg_catalog.text[]) c(n) \
+            WHERE pg_catalog.current_setting(c.n, true) OPERATOR(pg_catalog.<>) '') s), \
+    'made=' || (SELECT pg_catalog.string_agg(\
+        pg_catalog.encode(pg_catalog.convert_to(pg_catalog.lower(c.n), 'UTF8'), 'hex'), ',') \
+        FROM pg_catalog.unnest(ARRAY[{custom}]::pg_catalog.text[]) c(n) \
+        WHERE pg_catalog.current_setting(c.n, true) IS NOT NULL), \
+    'statements=' || (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements p WHERE NOT p.from_sql))";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holdings_are_read() {
+        let holding =
+            Holding::read("pins=temp,seed set=54696d655a6f6e65:555443,612e62: made=632e64").expect("it is well-formed");
+        assert_eq!(holding.pins, Pins::TEMPORARY.and(Pins::SEED));
+        assert_eq!(holding.pins.to_string(), "temp, seed");
+        assert_eq!(holding.profile.get("timezone"), Some(&b"UTC"[..]));
+        assert_eq!(holding.profile.get("a.b"), Some(&b""[..]));
+        assert!(holding.made.iter().eq(["a.b", "c.d"]));
+        assert_eq!(Holding::read("").map(|holding| holding.pins), Some(Pins::NONE));
+        for bad in ["pins=frog", "set=6:31", "set=zz:31", "x", "set=61"] {
+            assert_eq!(Holding::read(bad), None, "{bad}");
+        }
+    }
+}

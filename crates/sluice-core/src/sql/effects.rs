@@ -1,0 +1,670 @@
+//! What running an SQL text may do to its session and to the catalogs, as far as the text shows. What can't be shown to
+//! do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
+
+use super::{
+    builtin::HARMLESS,
+    lexer::{Lexer, Token},
+};
+
+/// A set of effects.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Effects(u16);
+
+impl Effects {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// The session may hold something afterwards that it did not hold before: a setting, a lock, a temporary table.
+    pub const STATE: Self = Self(1);
+    /// Settings that parsing, planning or literals read may be others from here on, until the transaction ends.
+    pub const CONTEXT: Self = Self(1 << 1);
+    /// Names may mean something else to all sessions from here on.
+    pub const CATALOG: Self = Self(1 << 2);
+    /// A literal means the time at which it is read.
+    pub const CLOCK: Self = Self(1 << 3);
+    /// It reads what the session's own use of a sequence has left (`currval`, `lastval`).
+    pub const SEQUENCE: Self = Self(1 << 4);
+    /// It holds something that no query shows: a library, a backup.
+    pub const UNSEEN: Self = Self(1 << 5);
+    /// A string literal stands in it, which settings may give another meaning.
+    pub const LITERAL: Self = Self(1 << 6);
+    /// It gives the session a seed.
+    pub const SEED: Self = Self(1 << 7);
+    /// It may take a value of a sequence, which `currval` and `lastval` tell of.
+    pub const ADVANCES: Self = Self(1 << 8);
+    /// What it means depends on what its session has made: a cursor, a statement, a custom setting.
+    pub const SESSION: Self = Self(1 << 9);
+    /// It makes custom settings, which its text names.
+    pub const CUSTOM: Self = Self(1 << 10);
+    /// It says itself that settings are others from here on which parsing reads.
+    pub const BENDS: Self = Self(1 << 11);
+    /// Everything that a text can't be trusted not to do.
+    pub const ANYTHING: Self = Self(Self::STATE.0 | Self::CONTEXT.0 | Self::LITERAL.0 | Self::ADVANCES.0);
+
+    /// Whether one of `other` is among them.
+    pub fn any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Those, too.
+    pub fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Those of these.
+    #[must_use]
+    pub const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// These without those.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Keywords that a parenthesis may follow without a function being called, types with modifiers among them.
+const NO_CALLS: [&str; 68] = [
+    "all",
+    "and",
+    "any",
+    "array",
+    "as",
+    "between",
+    "bit",
+    "case",
+    "cast",
+    "char",
+    "character",
+    "check",
+    "coalesce",
+    "dec",
+    "decimal",
+    "distinct",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "extract",
+    "float",
+    "for",
+    "from",
+    "greatest",
+    "group",
+    "grouping",
+    "having",
+    "ilike",
+    "in",
+    "intersect",
+    "interval",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "least",
+    "left",
+    "like",
+    "limit",
+    "nchar",
+    "not",
+    "nullif",
+    "numeric",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "overlay",
+    "position",
+    "returning",
+    "right",
+    "row",
+    "select",
+    "some",
+    "substring",
+    "then",
+    "time",
+    "timestamp",
+    "treat",
+    "trim",
+    "union",
+    "using",
+    "values",
+    "varchar",
+    "when",
+    "where",
+];
+
+/// Words that are keywords only behind certain others, each with one of those; elsewhere they may be functions' names.
+const NO_CALLS_BEHIND: [(&str, &str); 9] = [
+    ("by", "group"),
+    ("by", "order"),
+    ("by", "partition"),
+    ("conflict", "on"),
+    ("cube", "by"),
+    ("materialized", "not"),
+    ("rollup", "by"),
+    ("sets", "grouping"),
+    ("to", "similar"),
+];
+
+/// Words in front of a name that make a parenthesis behind it a list of columns, or a query's name.
+const NAMES_RELATION: [&str; 6] = ["as", "copy", "into", "recursive", "update", "with"];
+
+/// The effects of a text, which may hold several statements.
+pub fn effects(text: &[u8]) -> Effects {
+    let mut reader = Reader { lexer: Lexer::new(text), found: Effects::NONE };
+    while reader.statement() {}
+    reader.found
+}
+
+/// The effects of a text of which only the beginning is known.
+pub fn effects_of_beginning(text: &[u8]) -> Effects {
+    let mut buffer = [0; WORD_BYTES_MAX];
+    let is_query = match Lexer::new(text).next() {
+        Some(Token::Word(verb)) => {
+            matches!(lower(verb, &mut buffer), "select" | "insert" | "update" | "delete" | "with" | "values" | "merge")
+        }
+        _ => false,
+    };
+    if is_query { Effects::ANYTHING } else { Effects::ANYTHING.and(Effects::CATALOG) }
+}
+
+/// The names of custom settings that a text may make: those with a dot, as a name or as a literal.
+pub fn custom_settings(text: &[u8]) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut chain: Vec<u8> = Vec::new();
+    let mut follows_dot = false;
+    for token in Lexer::new(text) {
+        match token {
+            Token::Word(word) | Token::Quoted(word) if follows_dot => chain.extend_from_slice(word),
+            Token::Word(word) | Token::Quoted(word) => {
+                keep_custom(&mut names, &chain);
+                chain = word.to_vec();
+            }
+            Token::Dot => chain.push(b'.'),
+            // It may be a name, and it may be a text that has one.
+            Token::Literal(literal) => {
+                let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$');
+                literal.split(|b| !is_part(b)).for_each(|word| keep_custom(&mut names, word));
+            }
+            _ => {}
+        }
+        follows_dot = token == Token::Dot;
+    }
+    keep_custom(&mut names, &chain);
+    names
+}
+
+/// Keeps what PostgreSQL would take for the name of a custom setting (`valid_custom_variable_name`).
+pub(crate) fn keep_custom(names: &mut Vec<String>, name: &[u8]) {
+    let is_part = |part: &[u8]| {
+        part.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
+            && part.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$'))
+    };
+    if name.len() < WORD_BYTES_MAX && name.contains(&b'.') && name.split(|b| *b == b'.').all(is_part) {
+        names.extend(String::from_utf8(name.to_ascii_lowercase()));
+    }
+}
+
+/// No word that is looked for is longer, in bytes: as long as PostgreSQL's names are.
+const WORD_BYTES_MAX: usize = 64;
+
+struct Reader<'a> {
+    lexer: Lexer<'a>,
+    found: Effects,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads one statement; `false` at the end of the text.
+    fn statement(&mut self) -> bool {
+        let Some(first) = self.next_token() else { return false };
+        match first {
+            Token::Semicolon => {}
+            Token::Word(verb) => self.command(verb),
+            Token::Open => self.query(Token::Open),
+            _ => self.anything(),
+        }
+        true
+    }
+
+    fn next_token(&mut self) -> Option<Token<'a>> {
+        let token = self.lexer.next()?;
+        if token == Token::Unclear {
+            self.found.add(Effects::ANYTHING.and(Effects::CATALOG).and(Effects::CLOCK));
+        }
+        Some(token)
+    }
+
+    fn command(&mut self, verb: &'a [u8]) {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        match lower(verb, &mut buffer) {
+            "select" | "values" | "table" => self.query(Token::Word(verb)),
+            // By a default, or a trigger.
+            "insert" | "update" | "delete" | "with" | "merge" | "copy" => {
+                self.found.add(Effects::ADVANCES);
+                self.query(Token::Word(verb));
+            }
+            "fetch" | "move" | "show" => {
+                self.found.add(Effects::SESSION);
+                self.skip();
+            }
+            "begin" | "start" | "commit" | "end" | "rollback" | "abort" | "savepoint" | "release" | "notify"
+            | "lock" | "vacuum" | "analyze" | "analyse" | "checkpoint" | "truncate" | "reindex" | "cluster"
+            | "comment" => {
+                self.skip();
+            }
+            "explain" => self.explain(),
+            "set" => self.set(),
+            "declare" => {
+                self.found.add(Effects::STATE);
+                self.query(Token::Word(verb));
+            }
+            "reset" | "discard" => {
+                self.found.add(Effects::STATE.and(Effects::CONTEXT).and(Effects::BENDS));
+                self.skip();
+            }
+            "close" | "listen" | "unlisten" | "deallocate" => {
+                self.found.add(Effects::STATE.and(Effects::SESSION));
+                self.skip();
+            }
+            // PREPARE TRANSACTION leaves nothing, and is looked at for the sake of the other one.
+            "prepare" => self.anything(),
+            "execute" => {
+                self.found.add(Effects::SESSION);
+                self.anything();
+            }
+            "call" | "refresh" => self.anything(),
+            "do" => {
+                self.found.add(Effects::CATALOG);
+                self.anything();
+            }
+            "load" => {
+                self.found.add(Effects::UNSEEN);
+                self.anything();
+            }
+            "create" => self.create(),
+            _ => {
+                self.found.add(Effects::CATALOG);
+                self.anything();
+            }
+        }
+    }
+
+    /// Takes a statement for one that may do anything.
+    fn anything(&mut self) {
+        self.found.add(Effects::ANYTHING);
+        self.skip();
+    }
+
+    /// Goes to the statement's end.
+    fn skip(&mut self) {
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon => return,
+                Token::Literal(_) => self.found.add(Effects::LITERAL),
+                _ => {}
+            }
+        }
+    }
+
+    /// CREATE of a temporary table is nobody else's concern; whatever is made, it may be made where `search_path` says.
+    fn create(&mut self) {
+        self.found.add(Effects::ANYTHING);
+        let mut is_temporary = false;
+        for _ in 0..4 {
+            let Some(token) = self.next_token() else { break };
+            match token {
+                Token::Semicolon => {
+                    self.found.add(Effects::CATALOG);
+                    return;
+                }
+                Token::Word(word) => {
+                    let mut buffer = [0; WORD_BYTES_MAX];
+                    match lower(word, &mut buffer) {
+                        "temp" | "temporary" => is_temporary = true,
+                        "or" | "replace" | "local" | "global" | "unique" => continue,
+                        // It changes how things are found, not what they are.
+                        "index" => return self.skip(),
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+            break;
+        }
+        if !is_temporary {
+            self.found.add(Effects::CATALOG);
+        }
+        self.skip();
+    }
+
+    fn explain(&mut self) {
+        // It plans, and with ANALYZE it runs, what stands behind its options.
+        let mut depth = 0;
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Open => depth += 1,
+                Token::Close => depth -= 1,
+                Token::Semicolon => return,
+                Token::Word(word) if depth == 0 => {
+                    let mut buffer = [0; WORD_BYTES_MAX];
+                    if !matches!(lower(word, &mut buffer), "analyze" | "analyse" | "verbose") {
+                        return self.command(word);
+                    }
+                }
+                _ if depth == 0 => return self.anything(),
+                _ => {}
+            }
+        }
+    }
+
+    fn set(&mut self) {
+        let Some(Token::Word(first)) = self.next_token() else { return self.anything() };
+        let mut buffer = [0; WORD_BYTES_MAX];
+        let mut name = lower(first, &mut buffer);
+        match name {
+            "constraints" | "transaction" => return self.skip(),
+            "local" => {
+                let Some(Token::Word(second)) = self.next_token() else { return self.anything() };
+                let is_read = match self.next_token() {
+                    // Custom settings are nothing that PostgreSQL's parser reads.
+                    Some(Token::Dot) => {
+                        self.found.add(Effects::CUSTOM);
+                        false
+                    }
+                    _ => {
+                        let mut buffer = [0; WORD_BYTES_MAX];
+                        crate::profile::is_context(lower(second, &mut buffer))
+                    }
+                };
+                if is_read {
+                    self.found.add(Effects::CONTEXT.and(Effects::BENDS));
+                }
+                // It ends with the transaction, and takes a session's earlier SET with it where there was one.
+                return self.skip();
+            }
+            "session" => name = "",
+            _ => {}
+        }
+        self.found.add(Effects::STATE);
+        if crate::profile::is_context(name) {
+            self.found.add(Effects::CONTEXT.and(Effects::BENDS));
+        }
+        self.skip();
+    }
+
+    /// A query, or what may hold one: the functions that it calls by name are looked at.
+    fn query(&mut self, first: Token<'a>) {
+        let mut last = first;
+        // Of the name that is being read: its first part, and what stands before that.
+        let (mut head, mut lead) = (first, first);
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon | Token::Unclear => return,
+                Token::Literal(text) => self.literal(text),
+                Token::Open => self.parenthesis(last, head, lead),
+                Token::Word(word) if self.names_state(word, last) => self.found.add(Effects::ANYTHING),
+                Token::Quoted(name) if is_temporary_schema(name) || name.eq_ignore_ascii_case(b"pg_settings") => {
+                    self.found.add(Effects::ANYTHING);
+                }
+                _ => {}
+            }
+            if matches!(token, Token::Word(_) | Token::Quoted(_)) && last != Token::Dot {
+                (head, lead) = (token, last);
+            }
+            last = token;
+        }
+    }
+
+    /// Whether a word shows that a query leaves more than its result: SELECT INTO makes a table, and pg_settings can be
+    /// updated.
+    fn names_state(&mut self, word: &[u8], before: Token<'_>) -> bool {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        match lower(word, &mut buffer) {
+            "into" => {
+                let Token::Word(before) = before else {
+                    self.found.add(Effects::CATALOG);
+                    return true;
+                };
+                let is_insert = before.eq_ignore_ascii_case(b"insert") || before.eq_ignore_ascii_case(b"merge");
+                if !is_insert {
+                    self.found.add(Effects::CATALOG);
+                }
+                !is_insert
+            }
+            "pg_settings" | "hold" => true,
+            name => is_temporary_schema(name.as_bytes()),
+        }
+    }
+
+    /// A parenthesis behind a name calls a function, mostly.
+    fn parenthesis(&mut self, name: Token<'a>, head: Token<'a>, lead: Token<'a>) {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        if let Token::Word(lead) = lead
+            && NAMES_RELATION.contains(&lower(lead, &mut buffer))
+        {
+            return;
+        }
+        let is_qualified = head != name;
+        if let (Token::Word(word), false) = (name, is_qualified)
+            && is_keyword_behind(word, lead)
+        {
+            return;
+        }
+        match name {
+            Token::Word(_) | Token::Quoted(_) if is_qualified && !is_catalog(head) => self.found.add(Effects::ANYTHING),
+            Token::Word(name) => {
+                let name = lower(name, &mut buffer);
+                if is_qualified || NO_CALLS.binary_search(&name).is_err() {
+                    self.call(name);
+                }
+            }
+            Token::Quoted(name) => self.call(std::str::from_utf8(name).unwrap_or_default()),
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, name: &str) {
+        let effect = match name {
+            "currval" | "lastval" => Effects::SEQUENCE,
+            "nextval" | "setval" => Effects::ADVANCES,
+            "setseed" => Effects::SEED.and(Effects::STATE),
+            _ if HARMLESS.binary_search(&name).is_ok() => Effects::NONE,
+            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
+                Effects::ANYTHING.and(Effects::UNSEEN)
+            }
+            "set_config" => Effects::ANYTHING.and(Effects::BENDS),
+            // A user's own, or one that sets something: no text tells.
+            _ => Effects::ANYTHING,
+        };
+        self.found.add(effect);
+    }
+
+    fn literal(&mut self, text: &[u8]) {
+        self.found.add(Effects::LITERAL);
+        if reads_clock(text) {
+            self.found.add(Effects::CLOCK);
+        }
+    }
+}
+
+/// Whether a word is a keyword where it stands.
+fn is_keyword_behind(word: &[u8], lead: Token<'_>) -> bool {
+    match lead {
+        Token::Word(lead) => NO_CALLS_BEHIND.iter().any(|(keyword, behind)| {
+            word.eq_ignore_ascii_case(keyword.as_bytes()) && lead.eq_ignore_ascii_case(behind.as_bytes())
+        }),
+        // `count(*) FILTER (WHERE …) OVER (…)`
+        Token::Close => word.eq_ignore_ascii_case(b"filter") || word.eq_ignore_ascii_case(b"over"),
+        _ => false,
+    }
+}
+
+fn is_catalog(schema: Token<'_>) -> bool {
+    match schema {
+        Token::Word(name) => name.eq_ignore_ascii_case(b"pg_catalog"),
+        Token::Quoted(name) => name == b"pg_catalog",
+        _ => false,
+    }
+}
+
+fn is_temporary_schema(name: &[u8]) -> bool {
+    name.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"pg_temp"))
+}
+
+/// Whether a literal may mean the time at which it is read: `now`, `today`, `tomorrow` and `yesterday` in a date or time
+/// (PostgreSQL documentation, 8.5.1.4), or a time of day, whose zone's offset is that of the day.
+fn reads_clock(text: &[u8]) -> bool {
+    let names_time = |word: &[u8]| {
+        [&b"now"[..], b"today", b"tomorrow", b"yesterday"].iter().any(|name| word.eq_ignore_ascii_case(name))
+    };
+    let is_word = |b: &u8| b.is_ascii_alphabetic();
+    if text.split(|b| !is_word(b)).any(names_time) {
+        return true;
+    }
+    let has_time = text.windows(3).any(|w| w[0].is_ascii_digit() && w[1] == b':' && w[2].is_ascii_digit());
+    let has_date = text.windows(4).any(|w| w.iter().all(u8::is_ascii_digit));
+    has_time && !has_date
+}
+
+/// A word in lower case, or nothing if it is too long to be one that matters.
+fn lower<'b>(word: &[u8], buffer: &'b mut [u8; WORD_BYTES_MAX]) -> &'b str {
+    let Some(space) = buffer.get_mut(..word.len()) else { return "" };
+    space.copy_from_slice(word);
+    space.make_ascii_lowercase();
+    std::str::from_utf8(space).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_in_order() {
+        assert!(NO_CALLS.is_sorted() && HARMLESS.is_sorted());
+    }
+
+    #[test]
+    fn plain_statements_do_nothing() {
+        for text in [
+            "select 1",
+            "SELECT abalance FROM pgbench_accounts WHERE aid = $1;",
+            "update t set a = a + $1 where b in (1, 2) returning *",
+            "INSERT INTO s.t (a, b) VALUES (1, lower($1)), (pg_catalog.upper($2), CURRENT_TIMESTAMP)",
+            "with x (a) as (select count(*) from t) select coalesce(a, 0)::numeric(10,2) from x as y (a)",
+            "begin",
+            "select 1; commit",
+            "set local statement_timeout = 5",
+            "SET LOCAL app.tenant = 1",
+            "explain (costs off) select 1",
+            "explain analyze verbose select lower(a)",
+            "select count(*) filter (where a) over (partition by b) from t group by (a), grouping sets ((a)) order by (b)",
+            "insert into t values (1) on conflict (i) do nothing",
+            "",
+            " ; ;",
+        ] {
+            assert_eq!(
+                effects(text.as_bytes()).without(Effects::ADVANCES.and(Effects::CUSTOM)),
+                Effects::NONE,
+                "{text}"
+            );
+        }
+        assert_eq!(effects(b"select pg_advisory_xact_lock(1), 'x'"), Effects::LITERAL);
+    }
+
+    #[test]
+    fn custom_settings_are_found() {
+        let names =
+            custom_settings(b"set app.tenant = 'a'; select set_config('app.\"', 'x'), set_config('My.b', a.b.c)");
+        assert_eq!(names, ["app.tenant", "my.b", "a.b.c"]);
+        assert_eq!(custom_settings(b"do $$ perform set_config('a.b', 'c') $$"), ["a.b"]);
+        assert_eq!(custom_settings(b"set work_mem = 1.5"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_may_leave_something_is_seen() {
+        for text in [
+            "set work_mem = '1MB'",
+            "select set_config('a', 'b', true)",
+            "select \"set_config\"('a', 'b', true)",
+            "create /* so */ temp table t (i int)",
+            "create table pg_temp.t as select 1",
+            "create function pg_temp.f() returns int",
+            "select 1 into temp x",
+            "select my_function()",
+            "select sets('a'), filter(1), by(2)",
+            "select other.lower(1)",
+            "update pg_settings set setting = 1",
+            "update pg_catalog.\"pg_settings\" set setting = 1",
+            "insert into pg_temp.t values (1)",
+            "select pg_try_advisory_lock(1)",
+            "do $$ $$",
+            "listen a",
+            "declare c cursor with hold for select 1",
+            "select 1; discard temp",
+            "prepare a as select 1",
+            "explain analyze execute a",
+            "with x as (select 1) select * into y from x",
+            "select U&'a'",
+            "frobnicate",
+            "set session characteristics as transaction read only",
+            "'a",
+        ] {
+            assert!(effects(text.as_bytes()).any(Effects::STATE), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_catalogs_are_changed_for_all_but_by_temporary_tables() {
+        for (text, expected) in [
+            ("create table t (i int)", true),
+            ("create or replace view v as select 1", true),
+            ("create temp table t (i int)", false),
+            ("create local temporary table t (i int)", false),
+            ("drop table t", true),
+            ("select * into t from u", true),
+            ("do $$ $$", true),
+            ("insert into t select 1", false),
+            ("explain create table t as select 1", true),
+        ] {
+            assert_eq!(effects(text.as_bytes()).any(Effects::CATALOG), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn literals_may_mean_the_time_they_are_read_at() {
+        for (text, expected) in [
+            ("select 'now'::timestamptz", true),
+            ("select date ' Today '", true),
+            ("select $$tomorrow 10:00$$::timestamp", true),
+            ("select '12:30'::timetz", true),
+            ("select '2024-01-01 12:30'::timestamptz", false),
+            ("select 'knowledge', now()", false),
+        ] {
+            assert_eq!(effects(text.as_bytes()).any(Effects::CLOCK), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_that_parsing_reads_are_told_from_others() {
+        for (text, expected) in [
+            ("set local timezone = 'UTC'", true),
+            ("set local search_path = a", true),
+            ("set local work_mem = 5", true),
+            ("set application_name = a", false),
+            ("set statement_timeout to default", false),
+            ("set time zone 'UTC'", true),
+            ("set role a", true),
+            ("reset all", true),
+        ] {
+            assert_eq!(effects(text.as_bytes()).any(Effects::CONTEXT), expected, "{text}");
+        }
+    }
+}

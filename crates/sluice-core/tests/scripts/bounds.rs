@@ -1,0 +1,282 @@
+//! What must not grow without an end, nor last without one, whatever a client does or leaves undone.
+
+use std::time::Duration;
+
+use sluice_core::{
+    client::PENDING_BYTES_MAX,
+    engine::BACKLOG_HIGH_BYTES,
+    secrets::Method,
+    settings::{Limits, PoolSettings},
+};
+use sluice_wire::message;
+
+use crate::{
+    one, prepared,
+    table::{Side, Table, answers, bind, execute, limits, parse, query, sync},
+};
+
+/// What one chunk may add to a backlog that is just below the limit.
+const SLACK: usize = 64 << 10;
+
+fn close(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    message::put_statement_message(&mut out, message::frontend::CLOSE, name.as_bytes());
+    out
+}
+
+/// How often a word is said.
+fn times(said: &str, word: &str) -> usize {
+    said.split(' ').filter(|it| *it == word).count()
+}
+
+#[test]
+fn who_does_not_read_is_not_answered() {
+    for (asked, answered) in [
+        (sync(), "Z(I)"),
+        ([query("BEGIN"), query("ROLLBACK")].concat(), "C(BEGIN)"),
+        ([parse("b", "SELECT 1"), close("b")].concat(), "3"),
+        ([parse("b", "SELECT 1"), query("DEALLOCATE b")].concat(), "C(DEALLOCATE)"),
+    ] {
+        let (mut table, client, _) = prepared("SELECT 1");
+        let chunk = asked.repeat(500);
+        let mut chunks = 0;
+        while !table.is_paused(client) {
+            table.says(client, &chunk);
+            chunks += 1;
+            assert!(table.unread(client) < BACKLOG_HIGH_BYTES + SLACK, "{answered}: {} bytes", table.unread(client));
+        }
+        // What was under way when reading stopped.
+        (0..10).for_each(|_| table.says(client, &chunk));
+        assert!(table.unread(client) < BACKLOG_HIGH_BYTES + SLACK, "{answered}: {} bytes", table.unread(client));
+        // It reads, and gets all of it.
+        let mut count = times(&table.hears(client), answered);
+        while table.unread(client) > 0 {
+            count += times(&table.hears(client), answered);
+        }
+        assert_eq!(count, (chunks + 10) * 500, "{answered}");
+        assert!(!table.is_paused(client));
+    }
+}
+
+#[test]
+fn who_does_not_read_is_not_owed_more_and_more() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    table.says(client, &query("SELECT pg_sleep(60)"));
+    // Answers of Sluice's own that must stand behind the server's.
+    let chunk = close("").repeat(500);
+    let mut chunks = 0;
+    while !table.is_paused(client) {
+        table.says(client, &chunk);
+        chunks += 1;
+        assert!(chunks < 1000, "nobody stops it");
+    }
+    assert!(table.hears(server).starts_with("Q(SELECT pg_sleep(60))"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    let mut count = times(&table.hears(client), "3");
+    while table.unread(client) > 0 {
+        count += times(&table.hears(client), "3");
+    }
+    assert_eq!((count, table.is_paused(client)), (chunks * 500, false));
+}
+
+#[test]
+fn a_batch_that_is_held_for_its_length_goes_on() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    // The server keeps its answers until it is asked for them: without that, nobody would move.
+    let batch = [bind("a", 0), execute()].concat();
+    while !table.is_paused(client) {
+        table.says(client, &batch.repeat(100));
+    }
+    let asked = table.hears(server);
+    assert!(asked.ends_with(" H"), "it is asked for what it owes");
+    for _ in 0..times(&asked, "E") {
+        table.says(server, &answers("2 C(SELECT 1)"));
+    }
+    while table.unread(client) > 0 {
+        table.hears(client);
+    }
+    table.says(client, &sync());
+    assert!(!table.is_paused(client));
+    assert!(table.hears(server).ends_with(" S"));
+}
+
+#[test]
+fn one_reason_to_wait_does_not_undo_another() {
+    let (mut table, client, server) = prepared("SELECT $1");
+    // The server does not read.
+    table.says(client, &query("BEGIN; SELECT 1"));
+    let large = [bind("a", 100_000), execute()].concat();
+    while !table.is_paused(client) {
+        table.says(client, &large);
+    }
+    // It answers, but the client does not read either, and what it sent last arrives now.
+    let rows = answers(&format!("D({})", "x".repeat(50_000))).repeat(6);
+    table.says(server, &rows);
+    table.says(client, &large);
+    let to_server = table.unread(server);
+    table.hears(server);
+    assert!(table.is_paused(client), "it has not read yet");
+    table.says(client, &large);
+    assert!(to_server > BACKLOG_HIGH_BYTES && table.unread(server) == 0, "nor is it heard before it does");
+    table.hears(client);
+    assert!(!table.is_paused(client));
+    assert_eq!(times(&table.hears(server), "E"), 2);
+}
+
+#[test]
+fn who_has_not_proven_anything_gets_no_pool() {
+    for method in [Method::Md5, Method::ScramSha256] {
+        let mut table = Table::limited(one(), limits(), method);
+        let strangers: Vec<_> = (0..20).map(|number| table.stranger(&format!("made_up_{number}"))).collect();
+        assert!(strangers.iter().all(|client| table.hears(*client) == "R"), "all are asked");
+        assert_eq!(table.pools(), 0);
+    }
+}
+
+#[test]
+fn there_are_no_more_pools_than_may_be() {
+    let mut table = Table::limited(one(), Limits { pools: 2, ..limits() }, Method::Trust);
+    let first = table.stranger("one");
+    let second = table.stranger("two");
+    let refused = table.stranger("three");
+    assert_eq!(table.hears(refused), "E(53300)");
+    assert!(table.is_closed(refused) && !table.is_closed(first) && !table.is_closed(second));
+    // As many as there are may come to a pool that there is.
+    let another = table.stranger("two");
+    assert!(!table.is_closed(another));
+    // A pool that nobody uses makes room: its client has gone, and its server.
+    table.hangs_up(first);
+    for server in table.servers() {
+        table.hangs_up(server);
+    }
+    let third = table.stranger("three");
+    assert!(!table.is_closed(third));
+    assert_eq!(table.pools(), 2);
+}
+
+#[test]
+fn a_pool_that_nobody_uses_is_forgotten() {
+    let mut table = Table::limited(one(), limits(), Method::Trust);
+    let client = table.client();
+    table.hangs_up(client);
+    // It has an idle server, which goes first.
+    table.passes(Duration::from_secs(599));
+    assert_eq!((table.pools(), table.servers().len()), (1, 1));
+    table.passes(Duration::from_secs(1));
+    assert_eq!((table.pools(), table.servers().len()), (1, 0));
+    table.passes(Duration::from_secs(1));
+    table.passes(Duration::from_secs(59));
+    assert_eq!(table.pools(), 1, "somebody may come back");
+    let again = table.client();
+    table.passes(Duration::from_secs(2));
+    table.hangs_up(again);
+    table.servers().into_iter().for_each(|server| table.hangs_up(server));
+    table.passes(Duration::from_secs(1));
+    table.passes(Duration::from_secs(59));
+    assert_eq!(table.pools(), 1, "somebody came back");
+    table.passes(Duration::from_secs(1));
+    assert_eq!(table.pools(), 0);
+}
+
+/// A table with two clients and one server, and limits that are to be felt.
+fn impatient(settings: PoolSettings) -> (Table, [Side; 2], Side) {
+    let times = Limits {
+        client_message_timeout: Duration::from_secs(20),
+        idle_transaction_timeout: Some(Duration::from_secs(10)),
+        ..limits()
+    };
+    let mut table = Table::limited(settings, times, Method::Trust);
+    let clients = [table.client(), table.client()];
+    let server = table.servers()[0];
+    (table, clients, server)
+}
+
+#[test]
+fn half_a_message_holds_a_server_for_a_time() {
+    let whole = query(&format!("SELECT '{}'", "x".repeat(600)));
+    // One that passes as it comes, and one that is collected.
+    for (message, cut) in [(&whole, 300), (&parse("a", "SELECT 1"), 7)] {
+        let (mut table, [client, other], server) = impatient(one());
+        // The first statement is why it has a server at all.
+        table.says(client, &[query("BEGIN READ WRITE"), message[..cut].to_vec()].concat());
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        table.says(other, &query("SELECT 2"));
+        table.passes(Duration::from_millis(19_900));
+        assert!(!table.is_closed(client));
+        table.passes(Duration::from_millis(100));
+        assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(08P01)");
+        assert!(table.is_closed(client));
+        // A server that was sent half a message is of no use any more, another is put in order.
+        let next = table.connects().first().copied().unwrap_or(server);
+        if next == server {
+            assert!(table.hears(server).ends_with("Q(ROLLBACK)"));
+            table.says(server, &answers("C(ROLLBACK) Z(I)"));
+        }
+        table.says(next, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(other), "C(SELECT 1) Z(I)");
+    }
+}
+
+#[test]
+fn a_message_that_comes_slowly_has_time_and_one_that_only_drips_has_not() {
+    let (mut table, [client, other], _) = impatient(PoolSettings { size: 2, ..one() });
+    let message = query(&format!("SELECT '{}'", "x".repeat(10 * PENDING_BYTES_MAX)));
+    for chunk in message.chunks(PENDING_BYTES_MAX) {
+        table.says(client, chunk);
+        table.passes(Duration::from_secs(15));
+    }
+    table.says(other, &message[..600]);
+    table.connects();
+    for byte in &message[600..620] {
+        assert!(!table.is_closed(other));
+        table.says(other, &[*byte]);
+        table.passes(Duration::from_secs(1));
+    }
+    assert!(table.is_closed(other) && !table.is_closed(client));
+}
+
+#[test]
+fn an_idle_transaction_holds_a_server_for_a_time() {
+    for (begin, answer, told) in [
+        (query("BEGIN READ WRITE"), "C(BEGIN) Z(T)", "C(BEGIN) Z(T)"),
+        (
+            [parse("", "SELECT 1"), bind("", 0), execute(), message::FLUSH.to_vec()].concat(),
+            "1 2 C(SELECT 1)",
+            "1 2 C(SELECT 1)",
+        ),
+        (query("COPY t FROM STDIN"), "G", "G"),
+    ] {
+        let (mut table, [client, other], server) = impatient(one());
+        table.says(client, &begin);
+        // While the server works, it is not the client that is waited for.
+        table.passes(Duration::from_secs(60));
+        table.says(server, &answers(answer));
+        table.passes(Duration::from_millis(9_900));
+        assert_eq!(table.hears(client), told);
+        assert!(!table.is_closed(client));
+        table.says(other, &query("SELECT 2"));
+        table.passes(Duration::from_millis(100));
+        assert_eq!(table.hears(client), "E(25P03)");
+        assert!(table.is_closed(client) && !table.is_closed(other));
+    }
+}
+
+#[test]
+fn who_goes_on_with_a_transaction_begins_its_time_anew() {
+    let (mut table, [client, _], server) = impatient(one());
+    for _ in 0..5 {
+        table.says(client, &query("BEGIN READ WRITE"));
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        table.passes(Duration::from_secs(9));
+        table.says(client, &query("SELECT 1"));
+        table.says(server, &answers("C(SELECT 1) Z(T)"));
+        table.passes(Duration::from_secs(9));
+        table.says(client, &query("COMMIT"));
+        table.says(server, &answers("C(COMMIT) Z(I)"));
+        table.passes(Duration::from_secs(30));
+    }
+    // One that no server knows of keeps nobody waiting.
+    table.says(client, &query("BEGIN"));
+    table.passes(Duration::from_secs(30));
+    assert!(!table.is_closed(client));
+}

@@ -1,0 +1,320 @@
+//! What sessions hold, and what is sent to servers for it: looks, settings, servers that are kept, statements on exact
+//! terms.
+
+use std::time::Duration;
+
+use sluice_core::settings::{PinPolicy, PoolSettings};
+
+use crate::{
+    one, prepared, run, seated,
+    table::{Side, Table, answers, bind, execute, parse, query, sync, terminate},
+};
+
+/// A setting that a look finds: `TimeZone` is `X`.
+const ZONE_X: &str = "set=54696d655a6f6e65:58";
+
+/// A client carries a Query out, and what it leaves is seen by a look. Gives what the client hears behind its answer.
+fn leaves(table: &mut Table, (client, server): (Side, Side), sql: &str, tag: &str, holding: &str) -> String {
+    table.hears(client);
+    table.says(client, &query(sql));
+    assert_eq!(table.hears(server), format!("Q({sql})"));
+    table.says(server, &answers(&format!("C({tag}) Z(I)")));
+    assert_eq!(table.hears(server), "Q(look)", "{sql} may have left something");
+    table.says(server, &answers(&format!("D({holding}) C(SELECT 1) Z(I)")));
+    let heard = table.hears(client);
+    heard.strip_prefix(&format!("C({tag}) Z(I)")).expect("the client has its answer").trim().to_owned()
+}
+
+#[test]
+fn a_look_follows_what_may_have_left_something() {
+    let (mut table, client, server) = seated(one());
+    for sql in ["SELECT 1", "UPDATE t SET a = 1", "SET LOCAL timezone = 'X'", "SELECT lower('X')"] {
+        table.says(client, &query(sql));
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(server), format!("Q({sql})"), "it leaves nothing");
+    }
+    for sql in ["SET timezone = 'X'", "SELECT f()", "SELECT pg_advisory_lock(1)", "FROBNICATE"] {
+        leaves(&mut table, (client, server), sql, "SELECT 1", "");
+    }
+    // Also where a transaction failed: a lock would stay.
+    table.says(client, &query("SELECT f()"));
+    table.says(server, &answers("E(22012) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(look)");
+}
+
+#[test]
+fn settings_are_in_place_before_the_next_message_goes() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    // The other one began with none.
+    table.says(other, &[query("SELECT 1"), query("SELECT 2")].concat());
+    assert_eq!(table.hears(server), "Q(RESET \"timezone\";)", "what it says waits for that");
+    table.says(server, &answers("C(RESET) S(TimeZone=UTC) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1) Q(SELECT 2)");
+    table.says(server, &answers("C(SELECT 1) Z(I) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(other), "C(SELECT 1) Z(I) C(SELECT 1) Z(I)");
+    table.says(client, &query("BEGIN"));
+    table.says(client, &query("SELECT 1"));
+    let set = "Q(SELECT pg_catalog.set_config('timezone','X',false);)";
+    assert_eq!(table.hears(server), set, "nor does it begin before");
+    table.says(server, &answers("D(X) C(SELECT 1) S(TimeZone=X) Z(I)"));
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] Q(SELECT 1)");
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
+}
+
+#[test]
+fn a_look_is_not_ended_by_the_clients_time_out() {
+    let (mut table, client, server) = seated(one());
+    // `statement_timeout` is `1`.
+    let timeout = "set=73746174656d656e745f74696d656f7574:31";
+    leaves(&mut table, (client, server), "SET statement_timeout = 1", "SET", timeout);
+    table.says(client, &query("SET application_name = 'a'"));
+    table.says(server, &answers("C(SET) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SET application_name = 'a') Q(untimed look)");
+    // It sees its own time-out, and knows better.
+    let seen = "set=6170706c69636174696f6e5f6e616d65:61,73746174656d656e745f74696d656f7574:30";
+    table.says(server, &answers(&format!("C(SET) D({seen}) C(SELECT 1) Z(I)")));
+    let other = table.client();
+    table.says(other, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "Q(RESET \"statement_timeout\";RESET \"application_name\";)");
+}
+
+#[test]
+fn a_temporary_table_keeps_its_server() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    leaves(&mut table, (client, server), "CREATE TEMP TABLE t (i int)", "CREATE TABLE", "pins=temp");
+    table.says(other, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "", "the server is kept");
+    table.says(client, &query("SELECT * FROM t"));
+    table.says(server, &answers("C(SELECT 0) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT * FROM t)", "and not asked again without a reason");
+    leaves(&mut table, (client, server), "DROP TABLE t", "DROP TABLE", "");
+    assert_eq!(table.hears(server), "Q(SELECT 1)", "it is free");
+}
+
+#[test]
+fn a_client_that_goes_leaves_nothing() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    leaves(&mut table, (client, server), "CREATE TEMP TABLE t (i int)", "CREATE TABLE", "pins=temp");
+    table.says(other, &query("SELECT 1"));
+    table.says(client, &terminate());
+    assert_eq!(table.hears(server), "Q(DISCARD ALL)");
+    table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    for (settings, code) in [
+        (PoolSettings { pins: PinPolicy::Refuse, ..one() }, "0A000"),
+        (PoolSettings { pinned_max: Some(0), ..one() }, "53300"),
+    ] {
+        let (mut table, client, server) = seated(settings);
+        let heard = leaves(&mut table, (client, server), "CREATE TEMP TABLE t (i int)", "CREATE TABLE", "pins=temp");
+        assert_eq!((heard, table.is_closed(client)), (format!("E({code})"), true));
+        assert_eq!(table.hears(server), "Q(DISCARD ALL)");
+    }
+}
+
+#[test]
+fn a_server_that_reports_is_not_asked() {
+    let mut table = Table::reporting(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    let other = table.client();
+    table.says(client, &query("SET timezone = 'X'"));
+    table.says(server, &answers(&format!("C(SET) S(sluice.session={ZONE_X}) S(TimeZone=X) Z(I)")));
+    assert_eq!(table.hears(client), "C(SET) S(TimeZone=X) Z(I)", "the report is not for the client");
+    table.says(other, &query("SELECT f()"));
+    assert_eq!(table.hears(server), "Q(SET timezone = 'X') Q(RESET \"timezone\";)");
+    table.says(server, &answers("C(RESET) S(sluice.session=) S(TimeZone=UTC) Z(I)"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT f())", "it would have said what that left");
+    table.says(other, &query("CREATE TEMP TABLE t (i int)"));
+    table.says(server, &answers("C(CREATE TABLE) S(sluice.session=pins=temp) Z(I)"));
+    table.hears(server);
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "", "the server is kept");
+}
+
+#[test]
+fn a_change_of_the_catalogs_makes_another_statement() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    let other = table.client();
+    table.says(other, &query("ALTER TABLE t ADD b int"));
+    table.says(server, &answers("C(ALTER TABLE) Z(I)"));
+    assert_eq!(table.hears(server), "Q(ALTER TABLE t ADD b int) Q(look)");
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+    // What was prepared before stays what it is; what is prepared now is another one.
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S");
+    table.says(server, &answers("2 C(SELECT 1) Z(I)"));
+    table.says(other, &[parse("a", "SELECT 1"), sync()].concat());
+    assert_eq!(table.hears(server), "P(sluice_1: SELECT 1) S");
+}
+
+#[test]
+fn a_count_of_catalog_changes_makes_another_statement() {
+    let mut table = Table::reporting(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    for (name, heard, count) in [("a", "P(sluice_0: SELECT 1) S", 2), ("b", "P(sluice_1: SELECT 1) S", 2), ("c", "", 2)]
+    {
+        table.says(client, &[parse(name, "SELECT 1"), sync()].concat());
+        assert_eq!(table.hears(server), heard, "{name}");
+        if !heard.is_empty() {
+            table.says(server, &answers(&format!("1 S(sluice.catalog={count}) Z(I)")));
+        }
+        assert_eq!(table.hears(client), "1 Z(I)");
+    }
+}
+
+#[test]
+fn an_unnamed_statement_is_the_clients_own_within_a_transaction() {
+    let (mut table, client, server) = seated(one());
+    let batch = [parse("", "SELECT 1"), bind("", 0), execute(), sync()].concat();
+    for heard in ["P(: SELECT 1) B() E S", "P(sluice_0: SELECT 1) B(sluice_0) E S", "B(sluice_0) E S"] {
+        table.says(client, &batch);
+        assert_eq!(table.hears(server), heard);
+        let closes = if heard.starts_with('B') { "" } else { "1 " };
+        table.says(server, &answers(&format!("{closes}2 C(SELECT 1) Z(I)")));
+        assert_eq!(table.hears(client), "1 2 C(SELECT 1) Z(I)");
+    }
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.hears(server);
+    table.says(client, &batch);
+    assert_eq!(table.hears(server), "P(: SELECT 1) B() E S", "it could not be prepared again unseen");
+}
+
+#[test]
+fn what_serves_unnamed_statements_is_prepared_again_after_a_while() {
+    let (mut table, client, server) = seated(one());
+    let batch = [parse("", "SELECT 1"), bind("", 0), execute(), sync()].concat();
+    for (waits, heard, said) in [
+        (0, "P(: SELECT 1) B() E S", "1 2"),
+        (0, "P(sluice_0: SELECT 1) B(sluice_0) E S", "1 2"),
+        (1, "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S", "3 1 2"),
+    ] {
+        table.passes(Duration::from_secs(waits));
+        table.says(client, &batch);
+        assert_eq!(table.hears(server), heard);
+        table.says(server, &answers(&format!("{said} C(SELECT 1) Z(I)")));
+        assert_eq!(table.hears(client), "1 2 C(SELECT 1) Z(I)");
+    }
+}
+
+#[test]
+fn a_client_is_told_of_a_statement_by_its_own_name_for_it() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    table.says(client, &[parse("b", "SELECT 1"), sync()].concat());
+    assert_eq!(table.hears(client), "1 Z(I)", "two names for one");
+    let taken = answers("E(42P05: prepared statement \"sluice_0\" already exists) Z(I)");
+    for name in ["a", "b"] {
+        table.says(client, &[parse(name, "SELECT 2"), sync()].concat());
+        assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S", "the server finds that the name is taken");
+        table.says(server, &taken);
+        let told = format!("E(42P05: prepared statement \"{name}\" already exists) Z(I)");
+        assert_eq!(table.hears(client), told);
+    }
+    // A syntax error comes before that.
+    table.says(client, &[parse("a", "SELEC"), sync()].concat());
+    assert_eq!(table.hears(server), "P(sluice_0: SELEC) S");
+    table.says(server, &answers("E(42601) Z(I)"));
+    assert_eq!(table.hears(client), "E(42601) Z(I)");
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S", "it is what it was");
+}
+
+#[test]
+fn a_statement_that_was_used_under_unknown_settings_is_closed() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    table.says(client, &query("BEGIN; SELECT f()"));
+    table.says(server, &answers("C(BEGIN) C(SELECT 1) Z(T)"));
+    table.says(client, &[run("a"), query("COMMIT")].concat());
+    table.says(server, &answers("2 C(SELECT 1) Z(T) C(COMMIT) Z(I)"));
+    assert_eq!(table.hears(server), "Q(BEGIN; SELECT f()) B(sluice_0) E S Q(COMMIT) Q(look)");
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
+}
+
+#[test]
+fn a_literal_means_what_it_did_when_it_was_parsed() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    table.says(client, &run("a"));
+    assert_eq!(
+        table.hears(server),
+        "Q(RESET \"timezone\";) P(sluice_1: SELECT 'x') S Q(SELECT pg_catalog.set_config('timezone','X',false);)"
+    );
+    table.says(server, &answers("C(RESET) Z(I) 1 Z(I) D(X) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "B(sluice_1) E S");
+    table.says(server, &answers("2 C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "2 C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_literal_means_that_within_a_batch_too() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    table.says(client, &[parse("", "SELECT 1"), run("a")].concat());
+    let switch = |value: &str| {
+        format!(
+            "P(sluice_switch: SELECT pg_catalog.set_config('timezone',{value},false)) B(sluice_switch) E \
+             C[sluice_switch] C(sluice_switch)"
+        )
+    };
+    let expected =
+        format!("P(: SELECT 1) {} P(sluice_2: SELECT 'x') {} B(sluice_2) E S", switch("NULL"), switch("'X'"));
+    assert_eq!(table.hears(server), expected);
+    table.says(server, &answers("1 1 2 D() C(SELECT 1) 3 3 1 1 2 D(X) C(SELECT 1) 3 3 2 C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "1 2 C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_cancel_does_not_hit_a_look() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("SET timezone = 'X'"));
+    table.cancel(client);
+    assert_eq!(table.cancels(), 1);
+    table.says(server, &answers("C(SET) Z(I)"));
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "Q(SET timezone = 'X')", "the cancel is still on its way");
+    table.connects();
+    table.cancels_arrive();
+    assert_eq!(table.hears(server), "Q(look)");
+    table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+}
+
+#[test]
+fn a_refused_begin_does_not_cut_the_query_behind_it() {
+    let (mut table, client, server) = seated(one());
+    let large = query(&format!("INSERT INTO t VALUES ({})", "1".repeat(40_000)));
+    table.says(client, &[query("BEGIN"), large[..10_000].to_vec()].concat());
+    table.says(server, &answers("1 E(53S01)"));
+    table.says(client, &large[10_000..]);
+    let heard = table.hears(server);
+    assert!(heard.starts_with("P(: BEGIN) B() E C[] Q(INSERT") && heard.ends_with("11)) S"), "{heard}");
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)");
+}
+
+#[test]
+fn a_begin_that_is_refused_behind_settings_is_the_statements_failure() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    table.says(other, &[query("BEGIN"), query("DELETE FROM t")].concat());
+    assert_eq!(table.hears(server), "Q(RESET \"timezone\";)");
+    table.says(server, &answers("C(RESET) Z(I)"));
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] Q(DELETE FROM t)");
+    table.says(server, &answers("1 E(53S01)"));
+    assert_eq!(table.hears(server), "S");
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
+}

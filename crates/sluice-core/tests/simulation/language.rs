@@ -1,0 +1,51 @@
+//! The language that simulated clients and servers speak: SQL to a pool that reads its words, and simple enough to be
+//! carried out by a few lines.
+//!
+//! | text | what it does |
+//! |---|---|
+//! | `select echo X`, `select rows 3 20 X`, `select sleep 9 X` | gives rows that say X; the last one after that many milliseconds |
+//! | `select literal 'X' Y` | gives a row that says what a literal meant when it was parsed |
+//! | `select temporary` | gives a row that says which temporary table there is |
+//! | `select error X` | fails |
+//! | `select f(...)` | does the same by a function of the user's, which may do anything: also `set` a setting, or make a `temp` table |
+//! | `create temp table X` | as it says, as do `set`, `reset`, `show`, `begin`, `copy`, `deallocate`, `discard all` |
+//!
+//! Clients write verbs in lower case. What begins in upper case is the pool's own.
+
+/// A text of the verb behind `select`, and whether a function carries it out.
+pub(crate) fn selected(sql: &str) -> Option<(&str, bool)> {
+    let verb = sql.strip_prefix("select ")?;
+    Some(match verb.strip_prefix("f(").and_then(|call| call.split_once(')')) {
+        Some((inner, _)) => (inner, true),
+        None => (verb, false),
+    })
+}
+
+/// Whether a statement gives rows.
+pub(crate) fn has_rows(sql: &str) -> bool {
+    ["select ", "SELECT ", "show "].iter().any(|verb| sql.starts_with(verb))
+}
+
+/// How long a statement takes at least, in milliseconds.
+pub(crate) fn sleeps(sql: &str) -> Option<u64> {
+    selected(sql)?.0.strip_prefix("sleep ")?.split(' ').next()?.parse().ok()
+}
+
+/// Whether a Query is the pool's own.
+pub(crate) fn is_own(sql: &str) -> bool {
+    sql.starts_with(|first: char| first.is_ascii_uppercase())
+}
+
+/// What a session answers that is asked what it holds: `made` are settings that were made in it, by lower-case names.
+pub(crate) fn holding<'a>(has_temp: bool, made: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let list: Vec<String> = made.map(|(name, value)| format!("{}:{}", hex(name), hex(value))).collect();
+    let mut fields = Vec::new();
+    if has_temp {
+        fields.push("pins=temp".to_owned());
+    }
+    if !list.is_empty() {
+        fields.push(format!("set={}", list.join(",")));
+    }
+    fields.join(" ")
+}
