@@ -3,6 +3,7 @@
 ARGS ?=
 SECONDS_EACH ?= 60
 SEEDS ?= 20000
+SESSIONS ?= 3000
 
 .PHONY: help up test lint deb bench bench-peers bench-gate soak fuzz reference
 
@@ -14,7 +15,7 @@ help:
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
-	@echo 'make soak         the simulation with many seeds                (SEEDS=20000)'
+	@echo 'make soak         the simulation with many seeds, then the twin test with a million statements  (SEEDS=20000 SESSIONS=3000)'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
 
@@ -49,6 +50,8 @@ bench-gate:
 
 soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation
+	scripts/test-deps.sh
+	SLUICE_TWIN_SESSIONS=$(SESSIONS) cargo test --release --locked -p sluice --test twin
 
 fuzz:
 	scripts/fuzz.sh $(SECONDS_EACH)

@@ -7,6 +7,7 @@
 
 mod addresses;
 mod begin;
+mod bounds;
 mod drivers;
 mod gate;
 mod login;

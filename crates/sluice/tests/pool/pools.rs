@@ -352,10 +352,14 @@ fn figures_are_in_the_log(case: Case) {
         pool.log().lines().rfind(|line| line.contains(&begin)).is_some_and(|line| line.contains(figures))
     };
     // The first was given a server at its login too, to hear what it reports.
-    eventually("a client that waits", || last(" active=1 idle=0 connecting=0 served=2 ") && last(" waiting=1 "));
+    eventually("a client that waits", || {
+        last(" active=1 idle=0 connecting=0 pinned=0 served=2 ") && last(" waiting=1 ")
+    });
     busy.query("COMMIT");
     waiting.until_ready(1);
-    eventually("its end", || last(" waiting=0 longest_wait_s=0.0 active=0 idle=1 connecting=0 served=3 waited_s=0."));
+    eventually("its end", || {
+        last(" waiting=0 longest_wait_s=0.0 active=0 idle=1 connecting=0 pinned=0 served=3 waited_s=0.")
+    });
 }
 
 fn a_stop_lets_transactions_finish(case: Case) {

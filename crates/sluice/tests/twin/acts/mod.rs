@@ -1,0 +1,99 @@
+//! What clients do, by category: here is which there are, how often each comes, and which are left out for now.
+
+mod batches;
+pub(crate) mod blocks;
+mod calls;
+mod catalogue;
+mod copy;
+mod cursors;
+mod ddl;
+mod encodings;
+mod errors;
+mod functions;
+mod literals;
+mod locks;
+mod malformed;
+mod notify;
+mod prepared;
+mod roles;
+mod sequences;
+mod settings;
+mod sqlprepared;
+pub(crate) mod startup;
+mod temp;
+mod tenants;
+mod times;
+
+use crate::generate::Maker;
+
+/// A kind of act.
+pub(crate) struct Category {
+    /// As in `SLUICE_TWIN_ONLY`.
+    pub(crate) name: &'static str,
+    /// How often it is chosen, beside the others.
+    pub(crate) weight: usize,
+    /// Whether something may stay behind in the session for which a pool may have to keep the server for the client.
+    pub(crate) pins: bool,
+    /// Why it is left out where none are named; empty if it is not.
+    pub(crate) out: &'static str,
+    pub(crate) act: fn(&mut Maker),
+}
+
+const fn category(name: &'static str, weight: usize, pins: bool, out: &'static str, act: fn(&mut Maker)) -> Category {
+    Category { name, weight, pins, out, act }
+}
+
+// Why categories are left out.
+const ON: &str = "";
+const TIME: &str = "a Flush behind a Parse ends the transaction that the server had begun, and with it what now() says; and \
+                    servers are taken from clients that keep them for the sake of such a literal, if others wait";
+const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
+const RARE: &str = "rare differences are known: in failed transactions, where a statement has to be prepared again, and with the \
+                    extension where a custom setting was made for a transaction only";
+const OWN: &str = "errors that the pool itself words at login name no source of PostgreSQL's";
+const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
+
+/// All of them.
+#[rustfmt::skip]
+pub(crate) static CATEGORIES: &[Category] = &[
+    category("literals",    20, false, ON,        literals::act),
+    category("settings",    12, false, ON,  settings::act),
+    category("startup",      0, false, OWN,    |_| ()),
+    category("tenants",      9, false, ON,  tenants::act),
+    category("times",        2, false, TIME,    times::act),
+    category("encodings",    5, false, RARE,  encodings::act),
+    category("prepared",    10, false, RARE,   prepared::act),
+    category("batches",      6, false, RARE,   batches::act),
+    category("blocks",       4, false, RARE,   blocks::act),
+    category("errors",       6, false, RARE,   errors::act),
+    category("copy",         4, false, ON,        copy::act),
+    category("ddl",          6, false, RARE,    ddl::act),
+    category("malformed",    1, false, RARE, malformed::act),
+    category("catalogue",    1, false, SHOWN,     catalogue::act),
+    category("roles",        3, true,  RARE,  roles::act),
+    category("functions",    3, true,  RARE,  functions::act),
+    category("sqlprepared",  3, true,  COLLIDES,   sqlprepared::act),
+    category("sequences",    2, true,  RARE,   sequences::act),
+    category("locks",        2, true,  RARE,   locks::act),
+    category("notify",       2, true,  RARE,   notify::act),
+    category("cursors",      3, true,  RARE,   cursors::act),
+    category("calls",        2, true,  RARE,   calls::act),
+    category("temp",         4, true,  RARE,   temp::act),
+];
+
+/// Those that `SLUICE_TWIN_ONLY` names, separated by commas; without it, those that are not left out.
+pub(crate) fn chosen() -> Vec<&'static Category> {
+    let Ok(only) = std::env::var("SLUICE_TWIN_ONLY") else {
+        return CATEGORIES.iter().filter(|category| category.out.is_empty()).collect();
+    };
+    if only == "all" {
+        return CATEGORIES.iter().collect();
+    }
+    only.split(',')
+        .map(|name| {
+            let known = || CATEGORIES.iter().map(|category| category.name).collect::<Vec<_>>().join(", ");
+            let found = CATEGORIES.iter().find(|category| category.name == name.trim());
+            found.unwrap_or_else(|| panic!("SLUICE_TWIN_ONLY: {name:?} is none of {}", known()))
+        })
+        .collect()
+}

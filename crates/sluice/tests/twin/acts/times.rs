@@ -1,0 +1,15 @@
+//! Literals that mean the time at which their statement was parsed, compared with the transaction's, so that nobody sees
+//! what time it was.
+
+use crate::generate::Maker;
+
+#[rustfmt::skip]
+const TEXTS: &[&str] = &[
+    "SELECT 'now'::timestamptz = transaction_timestamp() AS at, 'today'::date = current_date AS day",
+    "SELECT timestamptz 'now' = now() AS at", "SELECT 'tomorrow'::date - 'yesterday'::date AS days", "SELECT now() = statement_timestamp() AS first",
+];
+
+pub(crate) fn act(maker: &mut Maker) {
+    let text = maker.one_of(TEXTS);
+    maker.sql(&text);
+}

@@ -1,0 +1,274 @@
+//! What clients do, made up by a seed: a track of events for each, still without an order among them.
+
+use std::collections::VecDeque;
+
+use sluice_testkit::Script;
+
+use crate::{
+    CLIENTS, SERVERS,
+    acts::{self, Category},
+    plan::{Event, Step, What},
+    random::Random,
+    wire::{self, Format, Value},
+};
+
+/// How many acts of a few steps a client's session has.
+const ACTS: usize = 14;
+
+/// What all clients do.
+pub(crate) fn tracks(seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
+    (0..CLIENTS).map(|client| track(seed, client, categories)).collect()
+}
+
+fn track(seed: u64, client: usize, categories: &[&'static Category]) -> VecDeque<Event> {
+    let mut maker = Maker {
+        random: Random::new(seed.wrapping_mul(CLIENTS as u64 + 1).wrapping_add(client as u64)),
+        client,
+        category: categories[0],
+        known: Vec::new(),
+        in_block: false,
+        events: VecDeque::new(),
+    };
+    let weights: Vec<_> = categories.iter().map(|category| category.weight).collect();
+    let parameters = acts::startup::parameters(&mut maker, categories);
+    maker.event(What::Open(parameters));
+    for _ in 0..ACTS {
+        maker.category = categories[maker.random.weighted(&weights)];
+        (maker.category.act)(&mut maker);
+        maker.in_or_out_of_a_block(categories);
+        if maker.category.pins && maker.random.percent(50) {
+            maker.tidy_up();
+        }
+    }
+    maker.event(What::Leave);
+    maker.events
+}
+
+/// A prepared statement that should be there.
+struct Known {
+    name: &'static str,
+    values: Vec<Value>,
+    format: Format,
+}
+
+/// The names of prepared statements.
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Makes one client's events.
+pub(crate) struct Maker {
+    pub(crate) random: Random,
+    pub(crate) client: usize,
+    category: &'static Category,
+    known: Vec<Known>,
+    pub(crate) in_block: bool,
+    events: VecDeque<Event>,
+}
+
+/// A statement with the parameters that it takes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Statement {
+    pub(crate) sql: Vec<u8>,
+    pub(crate) types: Vec<u32>,
+    pub(crate) values: Vec<Value>,
+    /// That of the values.
+    pub(crate) binary: bool,
+}
+
+impl From<&str> for Statement {
+    fn from(sql: &str) -> Self {
+        Self { sql: sql.as_bytes().to_vec(), ..Self::default() }
+    }
+}
+
+impl Maker {
+    fn event(&mut self, what: What) {
+        self.events.push_back(Event { client: self.client, what });
+    }
+
+    /// A text with the client's own number for `{k}`, and a tenant's letter for `{x}`.
+    pub(crate) fn fill(&mut self, text: &str) -> String {
+        let tenant = *self.random.of(&["a", "b", "c", "d"]);
+        text.replace("{k}", &self.client.to_string()).replace("{x}", tenant)
+    }
+
+    /// One of several texts, filled.
+    pub(crate) fn one_of(&mut self, texts: &[&str]) -> String {
+        let text = *self.random.of(texts);
+        self.fill(text)
+    }
+
+    /// A step.
+    pub(crate) fn say(&mut self, script: Script) {
+        let step = Step { bytes: script.0, category: self.category.name, pins: self.category.pins, unpins: false };
+        self.event(What::Say(step));
+    }
+
+    /// A simple query, of one statement or several.
+    pub(crate) fn simple(&mut self, sql: &str) {
+        self.say(Script::new().query(sql));
+    }
+
+    /// Has all that the session holds go away.
+    pub(crate) fn tidy_up(&mut self) {
+        if self.in_block {
+            self.simple("ROLLBACK");
+            self.in_block = false;
+        }
+        self.known.clear();
+        self.say(Script::new().query("DISCARD ALL"));
+        if let Some(Event { what: What::Say(step), .. }) = self.events.back_mut() {
+            (step.pins, step.unpins) = (false, true);
+        }
+    }
+
+    /// Now and then a transaction block begins or ends.
+    fn in_or_out_of_a_block(&mut self, categories: &[&'static Category]) {
+        if !categories.iter().any(|category| category.name == "blocks") {
+            return;
+        }
+        if self.in_block && self.random.percent(40) {
+            let sql = self.one_of(&["COMMIT", "COMMIT", "END", "ROLLBACK", "ABORT WORK"]);
+            self.any(&sql.as_str().into());
+            self.in_block = false;
+        } else if !self.in_block && self.random.percent(12) {
+            let sql = self.one_of(acts::blocks::BEGIN);
+            self.any(&sql.as_str().into());
+            self.in_block = true;
+        }
+    }
+
+    /// A statement without parameters in any of the ways there are.
+    pub(crate) fn sql(&mut self, text: &str) {
+        let text = self.fill(text);
+        self.any(&text.as_str().into());
+    }
+
+    /// A statement in any of the ways that its parameters allow.
+    pub(crate) fn any(&mut self, statement: &Statement) {
+        let kind = self.random.below(100);
+        match kind {
+            0..35 if statement.values.is_empty() => self.say(wire::query(&statement.sql)),
+            0..62 => self.unnamed(statement),
+            62..76 => self.named(statement),
+            76..84 => self.prepared_first(statement),
+            84..90 => self.flushed(statement),
+            90..95 => self.twice(statement),
+            _ => self.by_portal(statement),
+        }
+    }
+
+    /// Parse with the types or, as often as not, without.
+    fn parse(&mut self, name: &str, statement: &Statement) -> Script {
+        // A binary value must be of the type that it was written for.
+        let types: &[u32] = if statement.binary || self.random.percent(50) { &statement.types } else { &[] };
+        wire::parse(name, &statement.sql, types)
+    }
+
+    fn bind(&mut self, portal: &str, name: &str, statement: &Statement) -> Script {
+        let results = self.results();
+        wire::bind(portal, name, &statement.values, format_of(statement), results)
+    }
+
+    pub(crate) fn results(&mut self) -> Format {
+        if self.random.percent(20) { Format::Binary } else { Format::Text }
+    }
+
+    fn unnamed(&mut self, statement: &Statement) {
+        let mut script = self.parse("", statement);
+        if self.random.percent(15) {
+            script = script.describe("");
+        }
+        script = script.then(&self.bind("", "", statement));
+        if self.random.percent(60) {
+            script = script.describe_portal("");
+        }
+        self.say(script.execute().sync());
+    }
+
+    /// A name, closed before where it may be in use, which it is not always.
+    fn name(&mut self, script: Script) -> (&'static str, Script) {
+        let name = *self.random.of(&NAMES);
+        let in_use = self.known.iter().any(|known| known.name == name);
+        let closes = in_use && !self.random.percent(10);
+        (name, if closes { script.close(name) } else { script })
+    }
+
+    fn note(&mut self, name: &'static str, statement: &Statement) {
+        self.known.retain(|known| known.name != name);
+        self.known.push(Known { name, values: statement.values.clone(), format: format_of(statement) });
+    }
+
+    fn named(&mut self, statement: &Statement) {
+        let (name, script) = self.name(Script::new());
+        let mut script = script.then(&self.parse(name, statement));
+        if self.random.percent(30) {
+            script = script.describe(name);
+        }
+        script = script.then(&self.bind("", name, statement));
+        if self.random.percent(50) {
+            script = script.describe_portal("");
+        }
+        self.note(name, statement);
+        self.say(script.execute().sync());
+    }
+
+    /// Prepared and described in one step, run in the next.
+    fn prepared_first(&mut self, statement: &Statement) {
+        let (name, script) = self.name(Script::new());
+        let script = script.then(&self.parse(name, statement)).describe(name).sync();
+        self.note(name, statement);
+        self.say(script);
+        self.again(name);
+    }
+
+    /// Runs a statement of that name once more.
+    pub(crate) fn again(&mut self, name: &'static str) {
+        let results = self.results();
+        let known = self.known.iter().find(|known| known.name == name);
+        let (values, format) = known.map_or((&[][..], Format::Text), |known| (&known.values, known.format));
+        let script = wire::bind("", name, values, format, results);
+        let script = if self.random.percent(50) { script.describe_portal("") } else { script };
+        self.say(script.execute().sync());
+    }
+
+    /// With a Flush before the Sync, and the answers read in between.
+    fn flushed(&mut self, statement: &Statement) {
+        let parse = self.parse("", statement);
+        let parse = if self.random.percent(50) { parse.describe("") } else { parse };
+        self.say(parse.flush());
+        let bind = self.bind("", "", statement).describe_portal("").execute();
+        if self.random.percent(50) {
+            self.say(bind.flush());
+            self.say(Script::new().sync());
+        } else {
+            self.say(bind.sync());
+        }
+    }
+
+    /// Bound twice in one batch.
+    fn twice(&mut self, statement: &Statement) {
+        let (parse, first, second) =
+            (self.parse("", statement), self.bind("", "", statement), self.bind("", "", statement));
+        self.say(parse.then(&first).execute().then(&second).describe_portal("").execute().sync());
+    }
+
+    /// By a portal with a name, a few rows at a time.
+    fn by_portal(&mut self, statement: &Statement) {
+        let rows = 1 + self.random.below(3) as u32;
+        let (parse, bind) = (self.parse("", statement), self.bind("p", "", statement));
+        let mut script = parse.then(&bind).describe_portal("p").execute_some("p", rows);
+        if self.random.percent(60) {
+            script = script.execute_some("p", rows).execute_some("p", 0);
+        }
+        if self.random.percent(40) {
+            script = script.close_portal("p");
+        }
+        self.say(script.sync());
+    }
+}
+
+fn format_of(statement: &Statement) -> Format {
+    if statement.binary { Format::Binary } else { Format::Text }
+}
+
+const _: () = assert!(SERVERS < CLIENTS, "clients share");

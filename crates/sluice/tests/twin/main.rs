@@ -1,0 +1,98 @@
+//! The twin test: whatever clients do, what each gets from the pool, with others on the same few servers, is byte by byte
+//! what it gets from PostgreSQL alone.
+//!
+//! A seed makes up a plan: sessions of several clients, in an order. It is carried out through a pool before one
+//! database and on connections of the clients' own to its twin. What may differ stands in `ignored.rs`, and what kinds
+//! of things clients do in `acts/mod.rs`.
+//!
+//! | variable | |
+//! |---|---|
+//! | `SLUICE_TWIN_SEED=7` | this plan only |
+//! | `SLUICE_TWIN_SESSIONS=8000` | so many clients' sessions for each case |
+//! | `SLUICE_TWIN_ONLY=settings,temp` | these categories only, also such as are left out otherwise; `all` for all |
+//! | `SLUICE_TWIN_SURVEY=count` | goes on after a difference, and counts their kinds at the end |
+//! | `SLUICE_TWIN_SURVEY=shrink` | the same, and shows the first of each kind as short as it can be made |
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod acts;
+mod compare;
+mod generate;
+mod ignored;
+mod plan;
+mod random;
+mod run;
+mod shrink;
+mod twins;
+mod wire;
+
+use std::{collections::BTreeMap, env, ops::Range};
+
+use sluice_testkit::{Case, matrix};
+
+use crate::twins::Place;
+
+/// The command under test.
+const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// How many clients share how many servers.
+const CLIENTS: usize = 8;
+const SERVERS: usize = 2;
+
+/// How many sessions there are for each case, if nobody says.
+const SESSIONS: u64 = 48;
+
+matrix!(transaction: without_the_extension, with_the_extension);
+
+fn without_the_extension(case: Case) {
+    twins(case, false);
+}
+
+fn with_the_extension(case: Case) {
+    twins(case, true);
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+}
+
+/// Each case has seeds of its own.
+fn seeds(case: Case, extension: bool) -> Range<u64> {
+    if let Some(seed) = number("SLUICE_TWIN_SEED") {
+        return seed..seed + 1;
+    }
+    let sessions = number("SLUICE_TWIN_SESSIONS").unwrap_or(SESSIONS);
+    let first =
+        format!("{case:?}{extension}").bytes().fold(0, |sum, byte| (sum * 31 + u64::from(byte)) % 9973) * 1_000_000;
+    first..first + sessions.div_ceil(CLIENTS as u64)
+}
+
+fn twins(case: Case, extension: bool) {
+    let place = Place::shared(case.version, extension);
+    let categories = acts::chosen();
+    let survey = env::var("SLUICE_TWIN_SURVEY").unwrap_or_default();
+    let mut kinds = BTreeMap::<String, (usize, u64)>::new();
+    let mut steps = 0;
+    for seed in seeds(case, extension) {
+        let outcome = compare::try_seed(place, case, seed, &categories);
+        steps += outcome.events.len();
+        if !survey.is_empty() {
+            for difference in &outcome.differences {
+                let kind = compare::signature(&outcome.events, difference);
+                let known = kinds.entry(kind).or_insert((0, seed));
+                known.0 += 1;
+                if known.0 == 1 && survey == "shrink" {
+                    let (events, difference) = shrink::shrink(place, case, &outcome.events, difference);
+                    println!("seed {seed}:\n{}", compare::report(&events, &difference));
+                }
+            }
+        } else if let Some(difference) = outcome.differences.first() {
+            let (events, difference) = shrink::shrink(place, case, &outcome.events, difference);
+            panic!("{case:?}, seed {seed}:\n{}", compare::report(&events, &difference));
+        }
+    }
+    for (kind, (times, seed)) in &kinds {
+        println!("{times:5} {kind} (seed {seed})");
+    }
+    println!("{steps} steps");
+}

@@ -1,0 +1,97 @@
+//! The two databases, alike to the last object's number, and the pool before one of them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use sluice_testkit::{Case, PoolConfig, Raw, TestPool, TestServer, Version};
+
+use crate::{SERVERS, SLUICE};
+
+/// A cluster with the schema in a database to copy.
+pub(crate) struct Place {
+    server: TestServer,
+    count: AtomicU32,
+    /// Databases that nobody uses now.
+    free: Mutex<Vec<String>>,
+}
+
+impl Place {
+    /// The one for that version, with the extension or without it.
+    pub(crate) fn shared(version: Version, extension: bool) -> &'static Self {
+        static PLACES: Mutex<Vec<(Version, bool, &'static OnceLock<Place>)>> = Mutex::new(Vec::new());
+        let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = places.iter().find(|place| place.0 == version && place.1 == extension).map(|place| place.2);
+        let cell = known.unwrap_or_else(|| {
+            let cell = Box::leak(Box::default());
+            places.push((version, extension, cell));
+            cell
+        });
+        drop(places);
+        cell.get_or_init(|| Self::start(version, extension))
+    }
+
+    fn start(version: Version, extension: bool) -> Self {
+        let preload: &[_] = if extension { &[("shared_preload_libraries", "sluice")] } else { &[] };
+        let server = TestServer::start_for_process(version, preload);
+        server.execute("CREATE ROLE twin_a; CREATE ROLE twin_b; GRANT twin_a, twin_b TO app");
+        server.execute("CREATE DATABASE twin OWNER app TEMPLATE template0");
+        let mut client = server.connect("app", "twin");
+        client.batch_execute(include_str!("schema.sql")).unwrap_or_else(|error| panic!("schema.sql: {error:?}"));
+        drop(client);
+        Self { server, count: AtomicU32::new(0), free: Mutex::new(Vec::new()) }
+    }
+
+    /// A database as at the beginning, with a schema for each of these clients. Making one takes PostgreSQL far longer
+    /// than a plan takes, so one that was used before is put in order.
+    pub(crate) fn copy(&self, clients: &BTreeSet<usize>) -> Copy<'_> {
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let name = free().unwrap_or_else(|| {
+            let name = format!("twin{}", self.count.fetch_add(1, Ordering::Relaxed));
+            self.server.execute(&format!("CREATE DATABASE {name} OWNER app TEMPLATE twin"));
+            name
+        });
+        let clients: Vec<_> = clients.iter().map(usize::to_string).collect();
+        let renew = format!("CALL renew('{{{}}}')", clients.join(", "));
+        self.server.connect("app", &name).batch_execute(&renew).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        Copy { place: self, name }
+    }
+
+    /// A fresh pool.
+    pub(crate) fn pool(&self, case: Case) -> TestPool {
+        PoolConfig::new(SLUICE, case, &self.server)
+            .size(SERVERS as u32)
+            .workers(1)
+            .pool("prepared_per_server = 6")
+            .pool("wait_timeout = \"4s\"")
+            .pool(&format!("pinned_max = {SERVERS}"))
+            .start()
+    }
+
+    /// A connection of a client's own.
+    pub(crate) fn alone(&self) -> Raw {
+        self.server.raw()
+    }
+}
+
+/// How long an answer may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(6);
+
+/// One of the twins. All connections to it must have been closed before it is dropped.
+pub(crate) struct Copy<'a> {
+    place: &'a Place,
+    pub(crate) name: String,
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.place.free.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.name));
+        }
+    }
+}

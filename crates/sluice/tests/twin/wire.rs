@@ -1,0 +1,130 @@
+//! Client messages as bytes: those that the testkit's scripts have no word for, and how messages are read back to be
+//! counted, shown and cut.
+
+use sluice_testkit::Script;
+use sluice_wire::message::{framed, frontend, put_cstr};
+
+/// Text or binary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text = 0,
+    Binary = 1,
+}
+
+/// A parameter's value: NULL is `None`.
+pub(crate) type Value = Option<Vec<u8>>;
+
+/// A Query whose text need not be UTF-8.
+pub(crate) fn query(sql: &[u8]) -> Script {
+    message(frontend::QUERY, |out| put_cstr(out, sql))
+}
+
+/// A Parse whose text need not be UTF-8.
+pub(crate) fn parse(name: &str, sql: &[u8], types: &[u32]) -> Script {
+    message(frontend::PARSE, |out| {
+        put_cstr(out, name.as_bytes());
+        put_cstr(out, sql);
+        out.extend_from_slice(&(types.len() as u16).to_be_bytes());
+        types.iter().for_each(|oid| out.extend_from_slice(&oid.to_be_bytes()));
+    })
+}
+
+/// A Bind with one format for all parameters and one for all results.
+pub(crate) fn bind(portal: &str, statement: &str, values: &[Value], parameters: Format, results: Format) -> Script {
+    message(frontend::BIND, |out| {
+        put_cstr(out, portal.as_bytes());
+        put_cstr(out, statement.as_bytes());
+        out.extend_from_slice(&[0, 1, 0, parameters as u8]);
+        out.extend_from_slice(&(values.len() as u16).to_be_bytes());
+        for value in values {
+            let length = value.as_ref().map_or(-1, |value| value.len() as i32);
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(value.as_deref().unwrap_or_default());
+        }
+        out.extend_from_slice(&[0, 1, 0, results as u8]);
+    })
+}
+
+/// A message with any body.
+pub(crate) fn message(tag: u8, body: impl FnOnce(&mut Vec<u8>)) -> Script {
+    let mut out = Vec::new();
+    framed(&mut out, tag, body);
+    Script(out)
+}
+
+/// The messages in a script, each whole: its type byte, and its body.
+pub(crate) fn messages(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut found = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk::<5>() {
+        let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize - 4;
+        found.push((header[0], &rest[..length]));
+        bytes = &rest[length..];
+    }
+    found
+}
+
+/// A client message for the reader of a failed test.
+pub(crate) fn show(tag: u8, body: &[u8]) -> String {
+    let part = |at: usize| readable(body.split(|b| *b == 0).nth(at).unwrap_or_default());
+    match tag {
+        frontend::QUERY => format!("Query {}", part(0)),
+        frontend::PARSE => {
+            let types = body.len().saturating_sub(part_end(body, 2) + 2) / 4;
+            format!("Parse {:?} {} ({types} types)", part(0), part(1))
+        }
+        frontend::BIND => format!("Bind {:?} to {:?} {}", part(0), part(1), values(body).unwrap_or_default()),
+        frontend::DESCRIBE => format!("Describe {}", readable(body)),
+        frontend::CLOSE => format!("Close {}", readable(body)),
+        frontend::EXECUTE => {
+            let rows = body.last_chunk::<4>().map_or(0, |rows| u32::from_be_bytes(*rows));
+            format!("Execute {:?} {rows}", part(0))
+        }
+        frontend::SYNC => "Sync".to_owned(),
+        frontend::FLUSH => "Flush".to_owned(),
+        frontend::COPY_DATA => format!("CopyData {}", readable(body)),
+        frontend::COPY_DONE => "CopyDone".to_owned(),
+        frontend::COPY_FAIL => format!("CopyFail {}", readable(body)),
+        frontend::FUNCTION_CALL => format!("FunctionCall {}", readable(body)),
+        other => format!("{:?} {}", char::from(other), readable(body)),
+    }
+}
+
+/// What a Bind says behind the names, if it says it whole.
+fn values(body: &[u8]) -> Option<String> {
+    let mut rest = &body[part_end(body, 2)..];
+    let mut number = |size: usize| {
+        let (head, tail) = rest.split_at_checked(size)?;
+        rest = tail;
+        Some(head.to_vec())
+    };
+    let mut short = || Some(u16::from_be_bytes(number(2)?.try_into().ok()?));
+    let parameters = (0..short()?).map(|_| short()).collect::<Option<Vec<_>>>()?;
+    let count = short()?;
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let length = i32::from_be_bytes(number(4)?.try_into().ok()?);
+        let value = usize::try_from(length).ok().map(&mut number);
+        values.push(value.map_or(Some("NULL".to_owned()), |value| Some(readable(&value?)))?);
+    }
+    let mut short = || Some(u16::from_be_bytes(number(2)?.try_into().ok()?));
+    let results = (0..short()?).map(|_| short()).collect::<Option<Vec<_>>>()?;
+    Some(format!("({}), formats {parameters:?} {results:?}", values.join(", ")))
+}
+
+/// Where the text with that number ends, with its zero byte.
+fn part_end(body: &[u8], count: usize) -> usize {
+    body.iter().enumerate().filter(|(_, b)| **b == 0).nth(count - 1).map_or(body.len(), |(at, _)| at + 1)
+}
+
+/// Bytes as text, with what can't be shown as `\xNN`.
+pub(crate) fn readable(bytes: &[u8]) -> String {
+    bytes
+        .utf8_chunks()
+        .flat_map(|chunk| {
+            let valid =
+                chunk.valid().chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.into() });
+            let invalid = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));
+            valid.chain(invalid).collect::<Vec<_>>()
+        })
+        .collect()
+}
