@@ -1,6 +1,9 @@
 //! On what terms a client's statement is shared, and what has to be done to a server before a statement may go to it.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use sluice_wire::message::{self, Parse, SYNC, TransactionStatus};
 
@@ -19,9 +22,9 @@ use super::{
     lease::send_own,
 };
 
-/// How old what serves unnamed statements may be on a server that does not tell of changes to its catalogs, in
-/// microseconds: those that do not pass through the pool are seen after that time at the latest.
-const UNNAMED_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+/// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its catalogs:
+/// those that do not pass through the pool are seen after that time at the latest.
+const UNNAMED_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
