@@ -9,6 +9,7 @@ use crate::{
     customs::Customs,
     engine::Watch,
     hub::Pool,
+    ids::ServerId,
     io::{Conn, Io, PeerAddress},
     pauses::{Pauses, Reason},
     profile::Profile,
@@ -163,7 +164,7 @@ pub enum Link {
     /// One was given to it and is on its way from another worker.
     Coming,
     /// This one.
-    Server(u32),
+    Server(ServerId),
 }
 
 /// A transaction that has begun without a server.
@@ -257,7 +258,7 @@ impl Client {
     }
 
     /// The server it has.
-    pub fn server(&self) -> Option<u32> {
+    pub fn server(&self) -> Option<ServerId> {
         match self.session()?.link {
             Link::Server(server) => Some(server),
             _ => None,

@@ -18,6 +18,7 @@ use sluice_wire::{ErrorResponse, scram, secret::Secret};
 use crate::{
     catalog::Catalog,
     client::Credentials,
+    ids::{ClientId, ServerId},
     io::Address,
     pool::PoolState,
     profile::Profile,
@@ -34,7 +35,7 @@ pub struct ClientRef {
     /// Its worker.
     pub worker: u16,
     /// Its number there.
-    pub index: u32,
+    pub id: ClientId,
     /// Tells it from others that had the same number.
     pub serial: u32,
 }
@@ -45,7 +46,7 @@ pub struct ServerRef {
     /// The worker that has it.
     pub worker: u16,
     /// Its number there.
-    pub index: u32,
+    pub id: ServerId,
     /// Tells it from others that had the same number.
     pub serial: u32,
 }
@@ -68,7 +69,7 @@ pub enum Mail {
     /// A CancelRequest for a client of yours.
     Cancel {
         /// The client's number.
-        index: u32,
+        client: ClientId,
         /// The key given.
         key: Vec<u8>,
     },

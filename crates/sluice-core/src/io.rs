@@ -2,7 +2,11 @@
 
 use std::{net::IpAddr, ops::Range, path::PathBuf};
 
-use crate::{hub::Mail, server::Server};
+use crate::{
+    hub::Mail,
+    ids::{CancelId, ClientId, ServerId},
+    server::Server,
+};
 
 /// A connection, by the driver's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,11 +16,11 @@ pub struct Conn(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// A client's.
-    Client(u32),
+    Client(ClientId),
     /// A server's.
-    Server(u32),
+    Server(ServerId),
     /// One that carries a CancelRequest to a server.
-    Cancel(u32),
+    Cancel(CancelId),
 }
 
 /// Where a server listens: nothing left to resolve but a host's name.

@@ -10,6 +10,7 @@ pub mod customs;
 pub mod engine;
 pub mod holding;
 pub mod hub;
+pub mod ids;
 pub mod io;
 pub mod pauses;
 pub mod pool;

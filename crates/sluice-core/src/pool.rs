@@ -339,15 +339,16 @@ pub struct Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{ClientId, ServerId};
 
     const NOW: Time = Time(1_000_000);
 
     fn client(index: u32) -> ClientRef {
-        ClientRef { worker: 0, index, serial: 0 }
+        ClientRef { worker: 0, id: ClientId(index), serial: 0 }
     }
 
     fn server(index: u32) -> ServerRef {
-        ServerRef { worker: 0, index, serial: 0 }
+        ServerRef { worker: 0, id: ServerId(index), serial: 0 }
     }
 
     fn pool(size: u32) -> PoolState {
@@ -410,7 +411,7 @@ mod tests {
         let limit = PoolSettings::default().wait_timeout;
         assert!(pool.expire(NOW + (limit - Duration::from_millis(1))).is_empty());
         let refused = pool.expire(NOW + limit);
-        assert_eq!(refused.iter().map(|(c, _)| c.index).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(refused.iter().map(|(c, _)| c.id.0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(refused[0].1.code, sqlstate::TOO_MANY_CONNECTIONS);
         assert!(refused[0].1.hint.as_deref().is_some_and(|h| h.contains("size")));
     }

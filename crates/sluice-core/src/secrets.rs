@@ -207,7 +207,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
     const NOW: Time = Time(1_000_000);
-    const CLIENT: ClientRef = ClientRef { worker: 0, index: 0, serial: 0 };
+    const CLIENT: ClientRef = ClientRef { worker: 0, id: crate::ids::ClientId(0), serial: 0 };
 
     fn secrets() -> Secrets {
         Secrets::new(Method::ScramSha256, Source::LookUp(LookUp::new(TTL)), [3; 32])

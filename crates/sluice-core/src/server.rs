@@ -19,6 +19,7 @@ use crate::{
     customs::Customs,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{ClientRef, Pinned, Pool},
+    ids::ClientId,
     io::Conn,
     profile::Profile,
     replies::Replies,
@@ -206,7 +207,7 @@ pub enum Role {
     /// In the pool, free.
     Idle,
     /// It belongs to this client.
-    Serving(u32),
+    Serving(ClientId),
     /// Its client is gone, or it is being put in order: nobody gets what it says.
     Settling {
         /// When to give up.

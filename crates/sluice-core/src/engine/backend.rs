@@ -8,6 +8,7 @@ use sluice_wire::{
 
 use crate::{
     client::{Phase, Session},
+    ids::ServerId,
     io::{Conn, Io},
     profile::Profile,
     replies::{Expected, Local, Own, ParseSent},
@@ -57,38 +58,38 @@ pub(super) enum Verdict {
 }
 
 impl Engine {
-    pub(super) fn server_bytes(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+    pub(super) fn server_bytes(&mut self, now: Time, id: ServerId, bytes: &[u8], shared: bool, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
         if server.pending.is_empty() {
-            self.server_input(now, index, bytes, shared, io);
+            self.server_input(now, id, bytes, shared, io);
         } else {
             let mut whole = std::mem::take(&mut server.pending);
             whole.extend_from_slice(bytes);
-            self.server_input(now, index, &whole, false, io);
+            self.server_input(now, id, &whole, false, io);
         }
-        self.check_rest(now, index, io);
+        self.check_rest(now, id, io);
     }
 
-    fn server_input(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
+    fn server_input(&mut self, now: Time, id: ServerId, bytes: &[u8], shared: bool, io: &mut impl Io) {
         let mut pos = 0;
-        if matches!(self.servers[index as usize].role, Role::Opening { .. }) {
-            match self.login_input(now, index, bytes, io) {
+        if matches!(self.servers[id].role, Role::Opening { .. }) {
+            match self.login_input(now, id, bytes, io) {
                 Some(used) => pos = used,
                 None => return,
             }
-            let server = &mut self.servers[index as usize];
+            let server = &mut self.servers[id];
             if matches!(server.role, Role::Opening { .. }) {
                 server.pending.extend_from_slice(&bytes[pos..]);
                 return;
             }
         }
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
         let owner = match server.role {
             Role::Serving(client) => Some(client),
             _ => None,
         };
         let mut is_client_inside = false;
-        let client = owner.and_then(|c| self.clients.get_mut(c as usize)).and_then(|client| {
+        let client = owner.and_then(|c| self.clients.get_mut(c)).and_then(|client| {
             let conn = client.conn;
             is_client_inside = client.framer.is_inside() && !client.discarding;
             match &mut client.phase {
@@ -119,10 +120,10 @@ impl Engine {
         }
         match outcome {
             Ok(()) => server.pending.extend_from_slice(&bytes[pos..]),
-            Err(OutOfStep(reason)) => self.server_closed(now, index, reason, io),
+            Err(OutOfStep(reason)) => self.server_closed(now, id, reason, io),
         }
         if cancels {
-            self.todo.push_back(Todo::Cancel(index));
+            self.todo.push_back(Todo::Cancel(id));
         }
         if let Some(owner) = owner.filter(|_| resumes) {
             self.todo.push_back(Todo::Input(owner));

@@ -9,6 +9,7 @@ use subtle::ConstantTimeEq;
 use crate::{
     client::{Link, Phase},
     hub::Mail,
+    ids::{CancelId, ClientId, ServerId},
     io::{Conn, Io, Owner},
     replies::Expected,
     server::{Role, Server},
@@ -32,15 +33,15 @@ const INDEX_BITS: u32 = 24;
 pub(super) struct Canceller {
     conn: Conn,
     /// For which server; `None` once that is gone.
-    server: Option<u32>,
+    server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
 }
 
 /// What BackendKeyData calls a client.
-pub(super) fn process_id(worker: u16, index: u32) -> u32 {
+pub(super) fn process_id(worker: u16, client: ClientId) -> u32 {
     // Never zero, which some drivers take for "none".
-    (u32::from(worker) << INDEX_BITS | (index & ((1 << INDEX_BITS) - 1))) + 1
+    (u32::from(worker) << INDEX_BITS | (client.0 & ((1 << INDEX_BITS) - 1))) + 1
 }
 
 impl Engine {
@@ -48,17 +49,17 @@ impl Engine {
     pub(super) fn cancel_requested(&mut self, now: Time, process_id: u32, key: Vec<u8>, io: &mut impl Io) {
         let Some(code) = process_id.checked_sub(1) else { return };
         let worker = (code >> INDEX_BITS) as u16;
-        let index = code & ((1 << INDEX_BITS) - 1);
+        let client = ClientId(code & ((1 << INDEX_BITS) - 1));
         if worker == self.worker {
-            self.cancel_client(now, index, &key, io);
+            self.cancel_client(now, client, &key, io);
         } else if worker < self.hub.workers {
-            io.mail(worker, Mail::Cancel { index, key });
+            io.mail(worker, Mail::Cancel { client, key });
         }
     }
 
     /// Cancels what a client is running, or is waiting to run.
-    pub(super) fn cancel_client(&mut self, now: Time, index: u32, key: &[u8], io: &mut impl Io) {
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+    pub(super) fn cancel_client(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id) else { return };
         if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {
             return;
         }
@@ -79,15 +80,15 @@ impl Engine {
                     begun.failed = true;
                 }
                 io.send(client.conn, &session.status().ready_for_query());
-                self.todo.push_back(Todo::Input(index));
+                self.todo.push_back(Todo::Input(id));
             }
             Link::None | Link::Coming => {}
         }
     }
 
     /// Sends a CancelRequest to a server that is running something.
-    pub(super) fn send_cancel(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+    pub(super) fn send_cancel(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
         let Some((process_id, key)) = &server.key else { return };
         if server.replies.is_empty() && !server.batch_open {
             return;
@@ -104,32 +105,31 @@ impl Engine {
         let mut request = Vec::new();
         startup::put_cancel(&mut request, *process_id, key);
         server.cancels += 1;
-        let entry = self.cancels.vacant_entry();
-        let conn = io.connect(Owner::Cancel(entry.key() as u32), &server.pool.upstream.address);
-        entry.insert(Canceller { conn, server: Some(index), request, deadline: now + SETTLE_TIMEOUT });
+        let conn = io.connect(Owner::Cancel(self.cancels.next_id()), &server.pool.upstream.address);
+        self.cancels.insert(Canceller { conn, server: Some(id), request, deadline: now + SETTLE_TIMEOUT });
     }
 
-    pub(super) fn cancel_connected(&mut self, index: u32, io: &mut impl Io) {
-        if let Some(canceller) = self.cancels.get(index as usize) {
+    pub(super) fn cancel_connected(&mut self, id: CancelId, io: &mut impl Io) {
+        if let Some(canceller) = self.cancels.get(id) {
             io.send(canceller.conn, &canceller.request);
         }
     }
 
     /// PostgreSQL closes the connection once it has passed the cancel on.
-    pub(super) fn cancel_closed(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        let Some(canceller) = self.cancels.try_remove(index as usize) else { return };
+    pub(super) fn cancel_closed(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
+        let Some(canceller) = self.cancels.remove(id) else { return };
         io.close(canceller.conn);
-        let Some(index) = canceller.server else { return };
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let Some(id) = canceller.server else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
         server.cancels -= 1;
         if server.cancels > 0 {
             return;
         }
         match server.role {
-            Role::Settling { .. } => self.todo.push_back(Todo::Settle(index)),
+            Role::Settling { .. } => self.todo.push_back(Todo::Settle(id)),
             // What Sluice itself has to do there has waited for that.
             Role::Serving(client) => {
-                self.check_rest(now, index, io);
+                self.check_rest(now, id, io);
                 self.todo.push_back(Todo::Input(client));
             }
             Role::Opening { .. } | Role::Idle => {}
@@ -139,19 +139,15 @@ impl Engine {
     /// Sends the cancels that waited for a BEGIN long enough.
     pub(super) fn send_held_cancels(&mut self, now: Time, io: &mut impl Io) {
         let begins = |server: &Server| matches!(server.replies.front(), Some(Expected::Begin(_)));
-        let held: Vec<u32> =
-            self.servers.iter().filter(|(_, s)| s.cancel_held && begins(s)).map(|(index, _)| index as u32).collect();
-        for index in held {
-            self.send_cancel(now, index, io);
+        for id in self.servers.ids(|server| server.cancel_held && begins(server)) {
+            self.send_cancel(now, id, io);
         }
     }
 
     /// A cancel that could not be delivered in time may still be: its server can't be trusted with another query.
     pub(super) fn expire_cancels(&mut self, now: Time, io: &mut impl Io) {
-        let late: Vec<u32> =
-            self.cancels.iter().filter(|(_, c)| now >= c.deadline).map(|(index, _)| index as u32).collect();
-        for index in late {
-            let canceller = self.cancels.remove(index as usize);
+        for id in self.cancels.ids(|canceller| now >= canceller.deadline) {
+            let Some(canceller) = self.cancels.remove(id) else { continue };
             io.close(canceller.conn);
             if let Some(server) = canceller.server {
                 self.server_closed(now, server, "a cancel request could not be delivered", io);
@@ -159,8 +155,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn forget_cancels(&mut self, server: u32) {
-        for (_, canceller) in &mut self.cancels {
+    pub(super) fn forget_cancels(&mut self, server: ServerId) {
+        for canceller in self.cancels.values_mut() {
             if canceller.server == Some(server) {
                 canceller.server = None;
             }

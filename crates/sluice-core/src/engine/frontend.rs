@@ -9,6 +9,7 @@ use sluice_wire::{
 use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase, Session},
     hub::ClientRef,
+    ids::ClientId,
     io::{Conn, Io},
     pauses::Reason,
     replies::{Expected, Local, ParseSent},
@@ -87,8 +88,8 @@ impl Seen<'_> {
 }
 
 impl Engine {
-    pub(super) fn client_bytes(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) {
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+    pub(super) fn client_bytes(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id) else { return };
         client.watch.heard(bytes.len());
         let waits = matches!(client.phase, Phase::Secret(_) | Phase::Welcome(_))
             || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
@@ -99,34 +100,34 @@ impl Engine {
                 client.pause(Reason::Pending, io);
             }
         } else if client.pending.is_empty() {
-            self.client_input(now, index, bytes, true, io);
+            self.client_input(now, id, bytes, true, io);
         } else {
             client.pending.extend_from_slice(bytes);
             if client.pending.len() >= client.needed {
                 let whole = std::mem::take(&mut client.pending);
-                self.client_input(now, index, &whole, false, io);
+                self.client_input(now, id, &whole, false, io);
             }
         }
-        let Some(client) = self.clients.get(index as usize) else { return };
+        let Some(client) = self.clients.get(id) else { return };
         if let Some(server) = client.server() {
             self.check_rest(now, server, io);
         }
     }
 
     /// Handles `bytes` as far as that can be done now, and keeps the rest.
-    pub(super) fn client_input(&mut self, now: Time, index: u32, bytes: &[u8], shared: bool, io: &mut impl Io) {
+    pub(super) fn client_input(&mut self, now: Time, id: ClientId, bytes: &[u8], shared: bool, io: &mut impl Io) {
         let mut pos = 0;
         while pos < bytes.len() {
-            let Some(client) = self.clients.get_mut(index as usize) else { return };
+            let Some(client) = self.clients.get_mut(id) else { return };
             if io.backlog(client.conn) > BACKLOG_HIGH_BYTES {
                 client.pause(Reason::Unread, io);
                 break;
             }
             let used = match client.phase {
-                Phase::Startup => self.startup_input(now, index, &bytes[pos..], io),
-                Phase::Password(..) => self.password_input(now, index, &bytes[pos..], io),
+                Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
+                Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
                 Phase::Secret(_) | Phase::Welcome(_) => Some(0),
-                Phase::Open(_) => match self.open_input(now, index, bytes, pos, shared, io) {
+                Phase::Open(_) => match self.open_input(now, id, bytes, pos, shared, io) {
                     Some(end) => {
                         pos = end;
                         break;
@@ -140,7 +141,7 @@ impl Engine {
                 Some(used) => pos += used,
             }
         }
-        if let Some(client) = self.clients.get_mut(index as usize)
+        if let Some(client) = self.clients.get_mut(id)
             && pos < bytes.len()
         {
             client.pending.extend_from_slice(&bytes[pos..]);
@@ -151,7 +152,7 @@ impl Engine {
     fn open_input(
         &mut self,
         now: Time,
-        index: u32,
+        id: ClientId,
         bytes: &[u8],
         mut pos: usize,
         shared: bool,
@@ -160,18 +161,17 @@ impl Engine {
         loop {
             let message_bytes_max = self.hub.limits.rewritten_message_bytes as usize;
             let worker = self.worker;
-            let Client { conn, serial, framer, discarding, phase, needed, .. } =
-                self.clients.get_mut(index as usize)?;
+            let Client { conn, serial, framer, discarding, phase, needed, .. } = self.clients.get_mut(id)?;
             *needed = 0;
             let Phase::Open(session) = phase else { return Some(pos) };
             let server = match session.link {
-                Link::Server(server) => self.servers.get_mut(server as usize),
+                Link::Server(server) => self.servers.get_mut(server),
                 _ => None,
             };
             let mut relay = Relay {
                 io,
                 client: *conn,
-                this: ClientRef { worker, index, serial: *serial },
+                this: ClientRef { worker, id, serial: *serial },
                 session,
                 server,
                 scratch: &mut self.scratch,
@@ -189,34 +189,34 @@ impl Engine {
             pos = relay.pos;
             let server = relay.server.as_ref().map(|server| server.conn);
             if server.is_some_and(|conn| io.backlog(conn) > BACKLOG_HIGH_BYTES) {
-                self.clients[index as usize].pause(Reason::Server, io);
+                self.clients[id].pause(Reason::Server, io);
             }
-            let client = &mut self.clients[index as usize];
+            let client = &mut self.clients[id];
             client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.framer.is_inside());
             match stop {
                 Stop::Done => return Some(pos),
                 Stop::Hold => {
                     if bytes.len() - pos > PENDING_BYTES_MAX {
-                        self.clients[index as usize].pause(Reason::Pending, io);
+                        self.clients[id].pause(Reason::Pending, io);
                     }
                     return Some(pos);
                 }
                 stop @ (Stop::NeedServer | Stop::Exchange) => {
                     match stop {
-                        Stop::Exchange => self.exchange(now, index, io),
-                        _ => self.acquire(now, index, io),
+                        Stop::Exchange => self.exchange(now, id, io),
+                        _ => self.acquire(now, id, io),
                     }
-                    match self.clients.get(index as usize)?.session()?.link {
+                    match self.clients.get(id)?.session()?.link {
                         Link::Server(_) => {}
                         _ => return Some(pos),
                     }
                 }
                 Stop::Terminate => {
-                    self.part_from(now, index, Parting::Goodbye, io);
+                    self.part_from(now, id, Parting::Goodbye, io);
                     return None;
                 }
                 Stop::Broken(error) => {
-                    self.refuse_client(now, index, &error, io);
+                    self.refuse_client(now, id, &error, io);
                     return None;
                 }
             }

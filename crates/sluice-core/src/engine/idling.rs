@@ -8,6 +8,7 @@ use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
 use crate::{
     client::{Client, Phase},
     hub::ClientRef,
+    ids::{ClientId, ServerId},
     io::Io,
     server::{Role, Server},
     settings::Limits,
@@ -43,15 +44,15 @@ pub struct Watch {
 /// When to look at whom, the next one first. A deadline that moves on leaves its entry where it is until that is due: so
 /// a client has one mostly, however often it leaves something undone for a moment.
 #[derive(Debug, Default)]
-pub(super) struct Deadlines(BinaryHeap<Reverse<(Time, u32, u32)>>);
+pub(super) struct Deadlines(BinaryHeap<Reverse<(Time, ClientId, u32)>>);
 
 impl Deadlines {
     fn push(&mut self, at: Time, client: ClientRef) {
-        self.0.push(Reverse((at, client.index, client.serial)));
+        self.0.push(Reverse((at, client.id, client.serial)));
     }
 
     /// The next one that is due: its time, and the client's number and serial.
-    fn pop_due(&mut self, now: Time) -> Option<(Time, u32, u32)> {
+    fn pop_due(&mut self, now: Time) -> Option<(Time, ClientId, u32)> {
         let Reverse(next) = *self.0.peek()?;
         (next.0 <= now).then(|| self.0.pop())?;
         Some(next)
@@ -81,10 +82,10 @@ impl Watch {
 
 impl Engine {
     /// Something has happened between a server and its client.
-    pub(super) fn watch(&mut self, now: Time, server: u32) {
-        let Some(server) = self.servers.get(server as usize) else { return };
-        let Role::Serving(index) = server.role else { return };
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+    pub(super) fn watch(&mut self, now: Time, server: ServerId) {
+        let Some(server) = self.servers.get(server) else { return };
+        let Role::Serving(id) = server.role else { return };
+        let Some(client) = self.clients.get_mut(id) else { return };
         let undone = undone(client, server);
         let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(&self.hub.limits, undone)?)))
         else {
@@ -92,15 +93,15 @@ impl Engine {
             return;
         };
         let look_at = client.watch.note(now, undone, limit);
-        if let (Some(at), Some(client)) = (look_at, self.client_ref(index)) {
+        if let (Some(at), Some(client)) = (look_at, self.client_ref(id)) {
             self.deadlines.push(at, client);
         }
     }
 
     /// Sends those away whose time is over.
     pub(super) fn expire_holders(&mut self, now: Time, io: &mut impl Io) {
-        while let Some((at, index, serial)) = self.deadlines.pop_due(now) {
-            let Some(client) = self.clients.get_mut(index as usize).filter(|client| client.serial == serial) else {
+        while let Some((at, id, serial)) = self.deadlines.pop_due(now) {
+            let Some(client) = self.clients.get_mut(id).filter(|client| client.serial == serial) else {
                 continue;
             };
             if client.watch.look_at != Some(at) {
@@ -115,11 +116,11 @@ impl Engine {
             }
             let Some(limit) = limit_of(&self.hub.limits, undone) else { continue };
             if client.watch.undone.is_some() && now >= client.watch.since + limit {
-                self.refuse_client(now, index, &error_of(undone), io);
+                self.refuse_client(now, id, &error_of(undone), io);
             } else if client.watch.undone.is_some() {
                 let deadline = client.watch.since + limit;
                 client.watch.look_at = Some(deadline);
-                self.deadlines.push(deadline, ClientRef { worker: self.worker, index, serial });
+                self.deadlines.push(deadline, ClientRef { worker: self.worker, id, serial });
             } else {
                 self.watch(now, server);
             }

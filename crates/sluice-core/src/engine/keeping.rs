@@ -14,6 +14,7 @@ use crate::{
     customs::Customs,
     holding::{Holding, Pins, look},
     hub::{ClientRef, Pinned, ServerRef},
+    ids::{ClientId, ServerId},
     io::Io,
     profile::{self, Profile, Settings},
     replies::Own,
@@ -29,9 +30,9 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
 impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
-    pub(super) fn client_at_rest(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
-        let state = &mut self.servers[server as usize];
-        if state.cancels > 0 && self.clients.get(client as usize).is_some_and(|client| needs_own(state, client)) {
+    pub(super) fn client_at_rest(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
+        let state = &mut self.servers[server];
+        if state.cancels > 0 && self.clients.get(client).is_some_and(|client| needs_own(state, client)) {
             // It could hit that. What the client sends meanwhile waits.
             state.preparation = Preparation::UnderWay;
             return;
@@ -41,7 +42,7 @@ impl Engine {
             self.refuse_client(now, client, &error, io);
             return;
         }
-        let Some(Client { phase, framer, discarding, .. }) = self.clients.get_mut(client as usize) else { return };
+        let Some(Client { phase, framer, discarding, .. }) = self.clients.get_mut(client) else { return };
         match phase {
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if framer.is_inside() && !*discarding => {}
@@ -67,7 +68,7 @@ impl Engine {
                 take_news(state, session);
                 self.keep_or_detach(now, client, server, io);
                 // What it has sent meanwhile has waited for this.
-                if has_waited && self.clients.get(client as usize).is_some_and(|client| !client.pending.is_empty()) {
+                if has_waited && self.clients.get(client).is_some_and(|client| !client.pending.is_empty()) {
                     self.todo.push_back(Todo::Input(client));
                 }
             }
@@ -85,26 +86,26 @@ impl Engine {
     /// Others need a server that its client could do without, if it does nothing there now; otherwise it is theirs when it
     /// comes to rest.
     pub(super) fn recall(&mut self, now: Time, reference: ServerRef, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(reference.index as usize) else { return };
+        let Some(server) = self.servers.get_mut(reference.id) else { return };
         let Role::Serving(client) = server.role else { return };
         let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
         if server.serial == reference.serial && is_free && server.pins.without(Pins::SOFT).is_empty() {
             server.pins = Pins::NONE;
-            self.detach(now, client, reference.index, io);
+            self.detach(now, client, reference.id, io);
         }
     }
 
     /// The client keeps its server, if what its session holds can't follow it.
-    fn keep_or_detach(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
+    fn keep_or_detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let Some(reference) = self.server_ref(server) else { return };
-        let state = &mut self.servers[server as usize];
+        let state = &mut self.servers[server];
         let is_soft = state.pins.without(Pins::SOFT).is_empty();
         if state.pins.is_empty() || (is_soft && state.pool.state().counts().waiting > 0) {
             state.pins = state.pins.without(Pins::SOFT);
             self.detach(now, client, server, io);
             return;
         }
-        let Some(session) = self.clients.get(client as usize).and_then(Client::session) else { return };
+        let Some(session) = self.clients.get(client).and_then(Client::session) else { return };
         if state.pinned.is_none() && state.pool.settings.pins == PinPolicy::Pin {
             state.pinned = Pinned::take(&state.pool, reference);
         }

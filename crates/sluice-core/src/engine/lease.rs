@@ -12,6 +12,7 @@ use crate::{
     client::{Client, Link, Phase},
     customs::Customs,
     hub::{ClientRef, Mail, Pool, ServerRef},
+    ids::{ClientId, ServerId},
     io::{HandOver, Io, LogEvent},
     pauses::Reason,
     pool::{Acquired, PoolState, Released},
@@ -48,23 +49,23 @@ pub(super) enum Parting {
 
 impl Engine {
     /// A client needs a server: it gets one, or waits for it.
-    pub(super) fn acquire(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        self.acquire_by(now, index, PoolState::acquire, io);
+    pub(super) fn acquire(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
+        self.acquire_by(now, id, PoolState::acquire, io);
     }
 
     fn acquire_by(
         &mut self,
         now: Time,
-        index: u32,
+        id: ClientId,
         how: fn(&mut PoolState, Time, ClientRef, &Customs) -> Acquired,
         io: &mut impl Io,
     ) {
         if self.stopping.is_some() {
-            self.refuse_client(now, index, &shutting_down(), io);
+            self.refuse_client(now, id, &shutting_down(), io);
             return;
         }
-        let Some(client) = self.client_ref(index) else { return };
-        let Some(session) = self.clients[index as usize].session_mut() else { return };
+        let Some(client) = self.client_ref(id) else { return };
+        let Some(session) = self.clients[id].session_mut() else { return };
         debug_assert!(!matches!(session.link, Link::Server(_)), "a client has one server at most");
         if session.link != Link::None {
             return;
@@ -74,7 +75,7 @@ impl Engine {
         match acquired {
             Acquired::Server(server) if server.worker == self.worker => {
                 session.link = Link::Coming;
-                self.attach(now, server.index, client, io);
+                self.attach(now, server.id, client, io);
             }
             Acquired::Server(server) => {
                 session.link = Link::Coming;
@@ -92,34 +93,34 @@ impl Engine {
     }
 
     /// Closes a client's server, which no other client is to have made, and gets it another one.
-    pub(super) fn exchange(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        let Some(session) = self.clients.get_mut(index as usize).and_then(Client::session_mut) else { return };
+    pub(super) fn exchange(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
+        let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) else { return };
         if let Link::Server(server) = std::mem::replace(&mut session.link, Link::None) {
-            if let Some(server) = self.servers.get_mut(server as usize) {
+            if let Some(server) = self.servers.get_mut(server) {
                 server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             }
             self.close_server(server, io);
         }
-        self.acquire_by(now, index, PoolState::acquire_again, io);
+        self.acquire_by(now, id, PoolState::acquire_again, io);
     }
 
     /// Gives a server of this worker to a client of this worker. A client that has gone leaves it to the next one.
-    pub(super) fn attach(&mut self, now: Time, index: u32, client: ClientRef, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
-        let taker = self.clients.get_mut(client.index as usize).filter(|c| c.serial == client.serial);
+    pub(super) fn attach(&mut self, now: Time, id: ServerId, client: ClientRef, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let taker = self.clients.get_mut(client.id).filter(|c| c.serial == client.serial);
         let taken = taker.and_then(|client| {
             let works = matches!(client.phase, Phase::Open(_));
             Some((works.then_some(client.peer), client.session_mut()?))
         });
         let Some((peer, session)) = taken else {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
-            self.todo.push_back(Todo::Settle(index));
+            self.todo.push_back(Todo::Settle(id));
             return;
         };
-        session.link = Link::Server(index);
-        server.role = Role::Serving(client.index);
+        session.link = Link::Server(id);
+        server.role = Role::Serving(client.id);
         if session.begun.is_some() && !session.made.cover(&server.made) {
-            self.exchange(now, client.index, io);
+            self.exchange(now, client.id, io);
             return;
         }
         if peer.is_none() {
@@ -131,15 +132,15 @@ impl Engine {
         if let Some(peer) = peer {
             tell(server, peer, &mut self.scratch, io);
         }
-        self.begin_begun(now, client.index, index, io);
-        self.todo.push_back(Todo::Input(client.index));
+        self.begin_begun(now, client.id, id, io);
+        self.todo.push_back(Todo::Input(client.id));
     }
 
     /// Begins on a client's server what the client was told has begun: not before its messages may follow, since
     /// should the server refuse, they are what that is an answer to.
-    pub(super) fn begin_begun(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
-        let Some(session) = self.clients.get_mut(client as usize).and_then(Client::session_mut) else { return };
-        let Some(server) = self.servers.get_mut(server as usize) else { return };
+    pub(super) fn begin_begun(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
+        let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) else { return };
+        let Some(server) = self.servers.get_mut(server) else { return };
         if server.preparation == Preparation::None
             && let Some(begun) = session.begun.take()
         {
@@ -164,52 +165,52 @@ impl Engine {
             self.connect_for(now, pool, io);
             return;
         }
-        self.hand_over(server.index, client, io);
+        self.hand_over(server.id, client, io);
     }
 
-    fn hand_over(&mut self, index: u32, client: ClientRef, io: &mut impl Io) {
-        let server = Box::new(self.servers.remove(index as usize));
+    fn hand_over(&mut self, id: ServerId, client: ClientRef, io: &mut impl Io) {
+        let Some(server) = self.servers.remove(id).map(Box::new) else { return };
         io.hand_over(server.conn, client.worker, server, HandOver(client));
     }
 
     /// The server that a client was to get is gone: it asks again.
     pub(super) fn fetch_failed(&mut self, now: Time, client: ClientRef, io: &mut impl Io) {
-        let Some(session) = self.clients.get_mut(client.index as usize).filter(|c| c.serial == client.serial) else {
+        let Some(session) = self.clients.get_mut(client.id).filter(|c| c.serial == client.serial) else {
             return;
         };
         let Some(session) = session.session_mut() else { return };
         if matches!(session.link, Link::Coming | Link::Waiting(_)) {
             session.link = Link::None;
-            self.acquire(now, client.index, io);
+            self.acquire(now, client.id, io);
         }
     }
 
     /// Called when a server's bytes have been handled: if its client's transaction has ended, it is the next one's.
-    pub(super) fn check_rest(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        self.watch(now, index);
-        let Some(server) = self.servers.get(index as usize) else { return };
+    pub(super) fn check_rest(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        self.watch(now, id);
+        let Some(server) = self.servers.get(id) else { return };
         if !server.is_at_rest() {
             if matches!(server.role, Role::Settling { .. }) && server.is_settled() {
-                self.todo.push_back(Todo::Settle(index));
+                self.todo.push_back(Todo::Settle(id));
             }
             return;
         }
         match server.role {
-            Role::Serving(client) => self.client_at_rest(now, client, index, io),
-            Role::Settling { .. } => self.todo.push_back(Todo::Settle(index)),
+            Role::Serving(client) => self.client_at_rest(now, client, id, io),
+            Role::Settling { .. } => self.todo.push_back(Todo::Settle(id)),
             Role::Opening { .. } | Role::Idle => {}
         }
     }
 
-    pub(super) fn detach(&mut self, now: Time, client: u32, server: u32, io: &mut impl Io) {
-        if let Some(client) = self.clients.get_mut(client as usize) {
+    pub(super) fn detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
+        if let Some(client) = self.clients.get_mut(client) {
             // The server has taken all it was sent.
             client.resume(Reason::Server, io);
             if let Some(session) = client.session_mut() {
                 session.link = Link::None;
             }
         }
-        if let Some(server) = self.servers.get_mut(server as usize) {
+        if let Some(server) = self.servers.get_mut(server) {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             server.pinned = None;
         }
@@ -234,13 +235,13 @@ impl Engine {
 
     /// A client has left its server in the middle of something. The server ends what it was at and rolls back; one
     /// that was sent half a message can't be brought back in step.
-    fn abandon(&mut self, now: Time, index: u32, cut: bool, parting: Parting, io: &mut impl Io) {
+    fn abandon(&mut self, now: Time, id: ServerId, cut: bool, parting: Parting, io: &mut impl Io) {
         if cut {
-            self.close_server(index, io);
+            self.close_server(id, io);
             return;
         }
         let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.replay = Replay::default();
         server.learning = false;
@@ -281,25 +282,25 @@ impl Engine {
             io.send(server.conn, &self.scratch);
         }
         if server.is_settled() {
-            self.todo.push_back(Todo::Settle(index));
+            self.todo.push_back(Todo::Settle(id));
         } else {
             server.cancel_again = now + patience + CANCEL_AGAIN;
             // A COPY ends by itself. A cancel could end it before it has read a Sync that it would ignore.
             if !copies && patience.is_zero() {
-                self.send_cancel(now, index, io);
+                self.send_cancel(now, id, io);
             }
         }
     }
 
     /// Brings a server without a client to rest, and then to its next client.
-    pub(super) fn settle(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+    pub(super) fn settle(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
         if !matches!(server.role, Role::Settling { .. }) || !server.is_settled() {
             return;
         }
         if server.own_error.take().is_some() {
             // A server that can't be put in order is of no use.
-            self.close_server(index, io);
+            self.close_server(id, io);
             return;
         }
         if server.cancels > 0 {
@@ -314,7 +315,7 @@ impl Engine {
             return;
         }
         if server.is_spent() {
-            self.close_server(index, io);
+            self.close_server(id, io);
             return;
         }
         if find_teller(server, &mut self.scratch, io) {
@@ -322,32 +323,32 @@ impl Engine {
         }
         resume_server(server, io);
         if self.stopping.is_some() {
-            self.close_server(index, io);
+            self.close_server(id, io);
             return;
         }
-        self.release(now, index, io);
+        self.release(now, id, io);
     }
 
-    fn release(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        let Some(reference) = self.server_ref(index) else { return };
-        let server = &mut self.servers[index as usize];
+    fn release(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let Some(reference) = self.server_ref(id) else { return };
+        let server = &mut self.servers[id];
         server.role = Role::Idle;
         let released = server.pool.state().release(now, reference, server.opened, &server.made);
         match released {
             Released::Idle => {}
-            Released::To(client) if client.worker == self.worker => self.attach(now, index, client, io),
-            Released::To(client) => self.hand_over(index, client, io),
+            Released::To(client) if client.worker == self.worker => self.attach(now, id, client, io),
+            Released::To(client) => self.hand_over(id, client, io),
             Released::Close => {
                 let pool = server.pool.clone();
-                self.discard_server(index, io);
+                self.discard_server(id, io);
                 self.connect_for(now, &pool, io);
             }
         }
     }
 
     /// Closes a server that the pool still counts.
-    pub(super) fn close_server(&mut self, index: u32, io: &mut impl Io) {
-        let (Some(server), Some(reference)) = (self.servers.get(index as usize), self.server_ref(index)) else {
+    pub(super) fn close_server(&mut self, id: ServerId, io: &mut impl Io) {
+        let (Some(server), Some(reference)) = (self.servers.get(id), self.server_ref(id)) else {
             return;
         };
         match server.role {
@@ -358,13 +359,13 @@ impl Engine {
             Role::Opening { .. } => server.pool.state().unreserve(),
             Role::Serving(_) | Role::Settling { .. } => server.pool.state().lost(),
         }
-        self.discard_server(index, io);
+        self.discard_server(id, io);
     }
 
     /// Closes a server that the pool does not count any more.
-    fn discard_server(&mut self, index: u32, io: &mut impl Io) {
-        let Some(server) = self.servers.try_remove(index as usize) else { return };
-        self.forget_cancels(index);
+    fn discard_server(&mut self, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.remove(id) else { return };
+        self.forget_cancels(id);
         // Behind half a message of a client's, it would be taken for the rest of it.
         if !matches!(server.role, Role::Serving(_)) {
             io.send(server.conn, &message::TERMINATE);
@@ -376,13 +377,13 @@ impl Engine {
     /// An idle server is no longer part of its pool.
     pub(super) fn close_idle(&mut self, server: ServerRef, io: &mut impl Io) {
         if self.is_idle(server) {
-            self.discard_server(server.index, io);
+            self.discard_server(server.id, io);
         }
     }
 
     /// A server's connection is gone.
-    pub(super) fn server_closed(&mut self, now: Time, index: u32, reason: &str, io: &mut impl Io) {
-        let Some(server) = self.servers.get(index as usize) else { return };
+    pub(super) fn server_closed(&mut self, now: Time, id: ServerId, reason: &str, io: &mut impl Io) {
+        let Some(server) = self.servers.get(id) else { return };
         let pool = server.pool.clone();
         let address = &pool.upstream.address;
         match server.role {
@@ -392,7 +393,7 @@ impl Engine {
                     format!("could not connect to the server at {address}: {reason}"),
                 )
                 .hint("Is PostgreSQL running there, and does it accept connections?");
-                self.open_failed(now, index, error, io);
+                self.open_failed(now, id, error, io);
                 return;
             }
             Role::Serving(client) => {
@@ -400,13 +401,13 @@ impl Engine {
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.framer.is_inside() && !server.discarding;
                 let says_nothing = server.said_why || is_cut;
-                self.close_server(index, io);
+                self.close_server(id, io);
                 let error = ErrorResponse::fatal(
                     sqlstate::CONNECTION_FAILURE,
                     format!("the server connection was lost: {reason}"),
                 )
                 .hint("The transaction was not finished; connect again and retry it.");
-                if let Some(session) = self.clients.get_mut(client as usize).and_then(Client::session_mut) {
+                if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
                     session.link = Link::None;
                 }
                 if says_nothing {
@@ -417,7 +418,7 @@ impl Engine {
             }
             Role::Idle | Role::Settling { .. } => {
                 io.log(LogEvent::ServerLost { address, reason });
-                self.close_server(index, io);
+                self.close_server(id, io);
             }
         }
         // It may have gone because the server restarts with other settings.
@@ -435,19 +436,17 @@ impl Engine {
             let own = matches!(server.replies.front(), Some(Expected::Own(_)));
             busy && !own && server.cancels == 0 && now >= server.cancel_again
         };
-        let again: Vec<u32> = self.servers.iter().filter(|(_, s)| again(s)).map(|(index, _)| index as u32).collect();
-        for index in again {
-            self.servers[index as usize].cancel_again = now + CANCEL_AGAIN;
-            self.send_cancel(now, index, io);
+        for id in self.servers.ids(again) {
+            self.servers[id].cancel_again = now + CANCEL_AGAIN;
+            self.send_cancel(now, id, io);
         }
-        let late: Vec<u32> = self.servers.iter().filter(|(_, s)| due(s)).map(|(index, _)| index as u32).collect();
-        for index in late {
-            let server = &self.servers[index as usize];
+        for id in self.servers.ids(due) {
+            let server = &self.servers[id];
             if matches!(server.role, Role::Opening { .. }) {
-                self.server_closed(now, index, "it did not answer within connect_timeout", io);
+                self.server_closed(now, id, "it did not answer within connect_timeout", io);
             } else {
                 let pool = server.pool.clone();
-                self.close_server(index, io);
+                self.close_server(id, io);
                 self.connect_for(now, &pool, io);
             }
         }
@@ -476,8 +475,8 @@ impl Engine {
     }
 
     /// Handles what a client has sent while it had to wait.
-    pub(super) fn resume_input(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+    pub(super) fn resume_input(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id) else { return };
         if client.session().is_some_and(|session| matches!(session.link, Link::Waiting(_) | Link::Coming)) {
             // It goes on when it has its server.
             return;
@@ -485,16 +484,16 @@ impl Engine {
         client.resume(Reason::Pending, io);
         let server = client.server();
         if let Some(at) = server
-            && let Some(server) = self.servers.get_mut(at as usize)
+            && let Some(server) = self.servers.get_mut(at)
             && server.preparation == Preparation::Done
         {
             server.preparation = Preparation::None;
-            self.begin_begun(now, index, at, io);
+            self.begin_begun(now, id, at, io);
         }
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        let Some(client) = self.clients.get_mut(id) else { return };
         if !client.pending.is_empty() && !client.pauses.has(Reason::Unread) {
             let bytes = std::mem::take(&mut client.pending);
-            self.client_input(now, index, &bytes, false, io);
+            self.client_input(now, id, &bytes, false, io);
         }
         if let Some(server) = server {
             self.check_rest(now, server, io);

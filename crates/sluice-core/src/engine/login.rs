@@ -12,6 +12,7 @@ use sluice_wire::{
 use crate::{
     client::{Challenge, Client, Credentials, LoginRequest, Phase, Session},
     hub::{ClientRef, NoPool, Welcome},
+    ids::{ClientId, ServerId},
     io::Io,
     profile::Profile,
     secrets::{Found, Known, Method},
@@ -29,13 +30,13 @@ const CANCEL_KEY_BYTES: usize = 32;
 const CANCEL_KEY_BYTES_3_0: usize = 4;
 
 impl Engine {
-    pub(super) fn is_open(&self, index: u32) -> bool {
-        matches!(self.clients.get(index as usize), Some(Client { phase: Phase::Open(_), .. }))
+    pub(super) fn is_open(&self, id: ClientId) -> bool {
+        matches!(self.clients.get(id), Some(Client { phase: Phase::Open(_), .. }))
     }
 
     /// Handles first packets at the beginning of `bytes`; returns how many bytes they took. `None`: the client is
     /// gone.
-    pub(super) fn startup_input(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+    pub(super) fn startup_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         match startup::read(bytes) {
             Ok(None) => Some(0),
             Ok(Some((Startup::Ssl | Startup::GssEnc, used))) => {
@@ -43,21 +44,21 @@ impl Engine {
                 // request in the same packet was not meant to be read in clear.
                 if used < bytes.len() {
                     let error = "received unencrypted data after an encryption request";
-                    self.refuse_client(now, index, &ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error), io);
+                    self.refuse_client(now, id, &ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error), io);
                     return None;
                 }
-                io.send(self.clients.get(index as usize)?.conn, b"N");
+                io.send(self.clients.get(id)?.conn, b"N");
                 Some(used)
             }
             Ok(Some((Startup::Cancel { process_id, key }, _))) => {
                 self.cancel_requested(now, process_id, key, io);
-                self.drop_client(now, index, io);
+                self.drop_client(now, id, io);
                 None
             }
-            Ok(Some((Startup::Session(request), used))) => match self.begin_login(now, index, request, io) {
-                Ok(()) => self.clients.get(index as usize).map(|_| used),
+            Ok(Some((Startup::Session(request), used))) => match self.begin_login(now, id, request, io) {
+                Ok(()) => self.clients.get(id).map(|_| used),
                 Err(error) => {
-                    self.refuse_client(now, index, &error, io);
+                    self.refuse_client(now, id, &error, io);
                     None
                 }
             },
@@ -66,7 +67,7 @@ impl Engine {
                     startup::StartupError::Version(_) => sqlstate::FEATURE_NOT_SUPPORTED,
                     _ => sqlstate::PROTOCOL_VIOLATION,
                 };
-                self.refuse_client(now, index, &ErrorResponse::fatal(code, error.to_string()), io);
+                self.refuse_client(now, id, &ErrorResponse::fatal(code, error.to_string()), io);
                 None
             }
         }
@@ -75,7 +76,7 @@ impl Engine {
     fn begin_login(
         &mut self,
         now: Time,
-        index: u32,
+        id: ClientId,
         request: SessionRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
@@ -95,7 +96,7 @@ impl Engine {
         }
         let profile = Profile::from_startup(&request)
             .map_err(|error| ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error))?;
-        let client = &mut self.clients[index as usize];
+        let client = &mut self.clients[id];
         let (version, unknown) = request.negotiate();
         if request.version != version || !unknown.is_empty() {
             self.scratch.clear();
@@ -105,8 +106,8 @@ impl Engine {
         let credentials = Credentials::default();
         let login = Box::new(LoginRequest { request, user, database, profile, credentials });
         match self.hub.secrets.method {
-            Method::Trust => self.authenticated(now, index, *login, io)?,
-            Method::Md5 | Method::ScramSha256 => self.ask_secret(now, index, login, io)?,
+            Method::Trust => self.authenticated(now, id, *login, io)?,
+            Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
         }
         Ok(())
     }
@@ -114,18 +115,18 @@ impl Engine {
     fn ask_secret(
         &mut self,
         now: Time,
-        index: u32,
+        id: ClientId,
         login: Box<LoginRequest>,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
-        let Some(client) = self.client_ref(index) else { return Ok(()) };
+        let Some(client) = self.client_ref(id) else { return Ok(()) };
         match self.hub.secrets.get(now, &login.user, client) {
-            Known::Now(found) => self.challenge(index, login, found, io),
+            Known::Now(found) => self.challenge(id, login, found, io),
             Known::Later { ask } => {
                 if ask {
                     io.look_up(&login.user);
                 }
-                self.clients[index as usize].phase = Phase::Secret(login);
+                self.clients[id].phase = Phase::Secret(login);
                 Ok(())
             }
         }
@@ -136,26 +137,26 @@ impl Engine {
         if !self.is_current(client) {
             return;
         }
-        let index = client.index;
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+        let id = client.id;
+        let Some(client) = self.clients.get_mut(id) else { return };
         let Phase::Secret(login) = &client.phase else { return };
         let found = self.hub.secrets.last(&login.user);
         let Phase::Secret(login) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
         let asked = match found {
-            Some(found) => self.challenge(index, login, found, io),
+            Some(found) => self.challenge(id, login, found, io),
             // So many others came meanwhile that it has been forgotten.
-            None => self.ask_secret(now, index, login, io),
+            None => self.ask_secret(now, id, login, io),
         };
         if let Err(error) = asked {
-            self.refuse_client(now, index, &error, io);
+            self.refuse_client(now, id, &error, io);
         }
-        self.todo.push_back(super::Todo::Input(index));
+        self.todo.push_back(super::Todo::Input(id));
     }
 
     /// Asks the client to prove itself. A user that does not exist is asked just the same.
     fn challenge(
         &mut self,
-        index: u32,
+        id: ClientId,
         mut login: Box<LoginRequest>,
         found: Found,
         io: &mut impl Io,
@@ -195,7 +196,7 @@ impl Engine {
             }
         };
         login.credentials.secret = secret.filter(|secret| matches!(secret, Secret::Plain(_) | Secret::Md5(_)));
-        let client = &mut self.clients[index as usize];
+        let client = &mut self.clients[id];
         client.phase = Phase::Password(login, challenge);
         io.send(client.conn, &self.scratch);
         Ok(())
@@ -203,8 +204,8 @@ impl Engine {
 
     /// Handles a password message at the beginning of `bytes`; returns how many bytes it took. `None`: the client is
     /// gone.
-    pub(super) fn password_input(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
-        let client = self.clients.get_mut(index as usize)?;
+    pub(super) fn password_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+        let client = self.clients.get_mut(id)?;
         let (tag, total) = match client.framer.next(bytes) {
             Ok(Frame::Message { tag, total, here }) if here == total => (tag, total),
             Ok(Frame::Message { tag: frontend::PASSWORD, total, .. }) if total <= PASSWORD_BYTES_MAX => return Some(0),
@@ -214,20 +215,20 @@ impl Engine {
         if tag != frontend::PASSWORD {
             // A client that ends the connection here was asked for a password it does not have; that is no fault.
             if tag == frontend::TERMINATE {
-                self.drop_client(now, index, io);
+                self.drop_client(now, id, io);
                 return None;
             }
             let error = ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "expected password response");
-            self.refuse_client(now, index, &error, io);
+            self.refuse_client(now, id, &error, io);
             return None;
         }
         let Phase::Password(login, challenge) = std::mem::replace(&mut client.phase, Phase::Startup) else {
             return Some(0);
         };
-        match self.check_password(now, index, login, challenge, &bytes[5..total], io) {
-            Ok(()) => self.clients.get(index as usize).map(|_| total),
+        match self.check_password(now, id, login, challenge, &bytes[5..total], io) {
+            Ok(()) => self.clients.get(id).map(|_| total),
             Err(error) => {
-                self.refuse_client(now, index, &error, io);
+                self.refuse_client(now, id, &error, io);
                 None
             }
         }
@@ -236,7 +237,7 @@ impl Engine {
     fn check_password(
         &mut self,
         now: Time,
-        index: u32,
+        id: ClientId,
         mut login: Box<LoginRequest>,
         challenge: Challenge,
         body: &[u8],
@@ -248,7 +249,7 @@ impl Engine {
                 if !stored.is_some_and(|stored| md5::verify(&stored, salt, given)) {
                     return Err(self.wrong_password(&login.user));
                 }
-                self.authenticated(now, index, *login, io)?;
+                self.authenticated(now, id, *login, io)?;
             }
             Challenge::ScramFirst(verifier) => {
                 let (mechanism, first) = message::read_sasl_initial(body).map_err(malformed)?;
@@ -262,7 +263,7 @@ impl Engine {
                 let (exchange, reply) = begun.map_err(|error| self.scram_error(error, &login.user))?;
                 self.scratch.clear();
                 AuthenticationRequest::SaslContinue(reply.as_bytes()).write(&mut self.scratch);
-                let client = &mut self.clients[index as usize];
+                let client = &mut self.clients[id];
                 client.phase = Phase::Password(login, Challenge::ScramProof(exchange));
                 io.send(client.conn, &self.scratch);
             }
@@ -272,8 +273,8 @@ impl Engine {
                 login.credentials.keys = Some(keys);
                 self.scratch.clear();
                 AuthenticationRequest::SaslFinal(signature.as_bytes()).write(&mut self.scratch);
-                io.send(self.clients[index as usize].conn, &self.scratch);
-                self.authenticated(now, index, *login, io)?;
+                io.send(self.clients[id].conn, &self.scratch);
+                self.authenticated(now, id, *login, io)?;
             }
         }
         Ok(())
@@ -296,7 +297,7 @@ impl Engine {
     fn authenticated(
         &mut self,
         now: Time,
-        index: u32,
+        id: ClientId,
         login: LoginRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
@@ -309,25 +310,24 @@ impl Engine {
             if request.negotiate().0 >= ProtocolVersion::V3_2 { CANCEL_KEY_BYTES } else { CANCEL_KEY_BYTES_3_0 };
         let mut key = vec![0; length];
         io.random(&mut key);
-        let client = &mut self.clients[index as usize];
+        let client = &mut self.clients[id];
         client.key = key.into();
         io.send(client.conn, &AUTHENTICATION_OK);
         let welcome = pool.login().welcome(&profile);
         let session = Box::new(Session::new(pool, profile));
         match welcome {
-            Some(welcome) => self.admit(index, session, &welcome, io),
+            Some(welcome) => self.admit(id, session, &welcome, io),
             None => {
                 client.phase = Phase::Welcome(session);
-                self.acquire(now, index, io);
+                self.acquire(now, id, io);
             }
         }
         Ok(())
     }
 
     /// A server has come to a client that waits for what it reports.
-    pub(super) fn welcome_from(&mut self, index: u32, server: u32, io: &mut impl Io) {
-        let (Some(client), Some(server)) = (self.clients.get_mut(index as usize), self.servers.get(server as usize))
-        else {
+    pub(super) fn welcome_from(&mut self, id: ClientId, server: ServerId, io: &mut impl Io) {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get(server)) else {
             return;
         };
         let Phase::Welcome(session) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
@@ -338,16 +338,16 @@ impl Engine {
         };
         let welcome = Welcome { profile, parameters: server.reported().into() };
         session.pool.login().remember(session.profile.clone(), welcome.clone());
-        self.admit(index, session, &welcome, io);
-        self.todo.push_back(super::Todo::Input(index));
+        self.admit(id, session, &welcome, io);
+        self.todo.push_back(super::Todo::Input(id));
     }
 
-    fn admit(&mut self, index: u32, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
+    fn admit(&mut self, id: ClientId, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
         session.start = welcome.profile.clone();
         session.made.add(welcome.profile.customs());
-        let process_id = cancel::process_id(self.worker, index);
-        let client = &mut self.clients[index as usize];
+        let process_id = cancel::process_id(self.worker, id);
+        let client = &mut self.clients[id];
         client.phase = Phase::Open(session);
         self.scratch.clear();
         self.scratch.extend_from_slice(&welcome.parameters);

@@ -37,12 +37,12 @@ mod terms;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use slab::Slab;
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     client::Client,
     hub::{ClientRef, Hub, Mail, ServerRef},
+    ids::{CancelId, ClientId, ServerId, Slots},
     io::{Conn, Io, LogEvent, Owner, PeerAddress},
     pauses::Reason,
     server::{Role, Server},
@@ -66,9 +66,9 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Engine {
     worker: u16,
     hub: Arc<Hub>,
-    clients: Slab<Client>,
-    servers: Slab<Server>,
-    cancels: Slab<Canceller>,
+    clients: Slots<ClientId, Client>,
+    servers: Slots<ServerId, Server>,
+    cancels: Slots<CancelId, Canceller>,
     serial: u32,
     /// Clients in the order they came, until they are logged in or too late.
     logins: VecDeque<(Time, ClientRef)>,
@@ -85,11 +85,11 @@ pub struct Engine {
 #[derive(Debug)]
 enum Todo {
     /// A server without a client: bring it to rest, or to its next client.
-    Settle(u32),
+    Settle(ServerId),
     /// A client whose bytes may be handled now.
-    Input(u32),
+    Input(ClientId),
     /// A server whose client's query has been cancelled, and begins only now.
-    Cancel(u32),
+    Cancel(ServerId),
 }
 
 impl Engine {
@@ -98,9 +98,9 @@ impl Engine {
         Self {
             worker,
             hub,
-            clients: Slab::new(),
-            servers: Slab::new(),
-            cancels: Slab::new(),
+            clients: Slots::default(),
+            servers: Slots::default(),
+            cancels: Slots::default(),
             serial: 0,
             logins: VecDeque::new(),
             deadlines: Deadlines::default(),
@@ -129,26 +129,26 @@ impl Engine {
             return None;
         }
         let serial = self.next_serial();
-        let index = self.clients.insert(Client::new(conn, serial, peer)) as u32;
-        let client = ClientRef { worker: self.worker, index, serial };
+        let id = self.clients.insert(Client::new(conn, serial, peer));
+        let client = ClientRef { worker: self.worker, id, serial };
         self.logins.push_back((now + self.hub.limits.login_timeout, client));
-        Some(Owner::Client(index))
+        Some(Owner::Client(id))
     }
 
     /// A connection that the engine asked for is open.
     pub fn connected(&mut self, _now: Time, owner: Owner, io: &mut impl Io) {
         match owner {
             Owner::Client(_) => {}
-            Owner::Server(index) => self.server_connected(index, io),
-            Owner::Cancel(index) => self.cancel_connected(index, io),
+            Owner::Server(id) => self.server_connected(id, io),
+            Owner::Cancel(id) => self.cancel_connected(id, io),
         }
     }
 
     /// Bytes have come. They are the chunk that [`Io::forward`] speaks of.
     pub fn received(&mut self, now: Time, owner: Owner, bytes: &[u8], io: &mut impl Io) {
         match owner {
-            Owner::Client(index) => self.client_bytes(now, index, bytes, io),
-            Owner::Server(index) => self.server_bytes(now, index, bytes, true, io),
+            Owner::Client(id) => self.client_bytes(now, id, bytes, io),
+            Owner::Server(id) => self.server_bytes(now, id, bytes, true, io),
             Owner::Cancel(_) => {}
         }
         self.work(now, io);
@@ -157,9 +157,9 @@ impl Engine {
     /// A connection is gone: its end was reached, or it broke.
     pub fn closed(&mut self, now: Time, owner: Owner, reason: &str, io: &mut impl Io) {
         match owner {
-            Owner::Client(index) => self.drop_client(now, index, io),
-            Owner::Server(index) => self.server_closed(now, index, reason, io),
-            Owner::Cancel(index) => self.cancel_closed(now, index, io),
+            Owner::Client(id) => self.drop_client(now, id, io),
+            Owner::Server(id) => self.server_closed(now, id, reason, io),
+            Owner::Cancel(id) => self.cancel_closed(now, id, io),
         }
         self.work(now, io);
     }
@@ -167,10 +167,10 @@ impl Engine {
     /// A connection whose backlog was high has been read from.
     pub fn drained(&mut self, now: Time, owner: Owner, io: &mut impl Io) {
         match owner {
-            Owner::Client(index) => self.client_drained(index, io),
-            Owner::Server(index) => {
-                if let Some(Server { role: Role::Serving(client), .. }) = self.servers.get(index as usize)
-                    && let Some(client) = self.clients.get_mut(*client as usize)
+            Owner::Client(id) => self.client_drained(id, io),
+            Owner::Server(id) => {
+                if let Some(Server { role: Role::Serving(client), .. }) = self.servers.get(id)
+                    && let Some(client) = self.clients.get_mut(*client)
                 {
                     client.resume(Reason::Server, io);
                 }
@@ -181,13 +181,13 @@ impl Engine {
     }
 
     /// A client has read what it was sent: its server is heard again, and so is what it has sent itself.
-    fn client_drained(&mut self, index: u32, io: &mut impl Io) {
-        let Some(client) = self.clients.get_mut(index as usize) else { return };
+    fn client_drained(&mut self, id: ClientId, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id) else { return };
         if client.pauses.has(Reason::Unread) {
             client.resume(Reason::Unread, io);
-            self.todo.push_back(Todo::Input(index));
+            self.todo.push_back(Todo::Input(id));
         }
-        if let Some(server) = client.server().and_then(|s| self.servers.get_mut(s as usize)) {
+        if let Some(server) = client.server().and_then(|s| self.servers.get_mut(s)) {
             resume_server(server, io);
         }
     }
@@ -202,12 +202,12 @@ impl Engine {
             Mail::FetchFailed(client) => self.fetch_failed(now, client, io),
             Mail::Refuse(client, error) => {
                 if self.is_current(client) {
-                    self.refuse_client(now, client.index, &error, io);
+                    self.refuse_client(now, client.id, &error, io);
                 }
             }
             Mail::CloseIdle(server) => self.close_idle(server, io),
             Mail::Recall(server) => self.recall(now, server, io),
-            Mail::Cancel { index, key } => self.cancel_client(now, index, &key, io),
+            Mail::Cancel { client, key } => self.cancel_client(now, client, &key, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
         }
@@ -227,19 +227,19 @@ impl Engine {
         let serial = self.next_serial();
         // The pool has given it away, and counts it as in use.
         let role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
-        let index = self.servers.insert(Server { serial, role, ..*server }) as u32;
+        let id = self.servers.insert(Server { serial, role, ..*server });
         if !early.is_empty() {
-            self.server_bytes(now, index, early, false, io);
+            self.server_bytes(now, id, early, false, io);
         }
-        if self.servers.get(index as usize).is_some_and(|server| server.serial == serial) {
-            self.attach(now, index, client, io);
+        if self.servers.get(id).is_some_and(|server| server.serial == serial) {
+            self.attach(now, id, client, io);
         } else {
             self.fetch_failed(now, client, io);
         }
         self.work(now, io);
         // Without its client it may have been closed or handed on, and its number given to another.
-        let here = self.servers.get(index as usize).is_some_and(|server| server.serial == serial);
-        here.then_some(Owner::Server(index))
+        let here = self.servers.get(id).is_some_and(|server| server.serial == serial);
+        here.then_some(Owner::Server(id))
     }
 
     /// Time has passed; to be called about ten times a second.
@@ -255,9 +255,8 @@ impl Engine {
         }
         if self.stopping.is_some_and(|deadline| now >= deadline) {
             self.send_all_away(now, |_| true, io);
-            let servers: Vec<u32> = self.servers.iter().map(|(index, _)| index as u32).collect();
-            for index in servers {
-                self.close_server(index, io);
+            for id in self.servers.ids(|_| true) {
+                self.close_server(id, io);
             }
         }
         self.work(now, io);
@@ -295,19 +294,19 @@ impl Engine {
         }
     }
 
-    fn client_ref(&self, index: u32) -> Option<ClientRef> {
-        let client = self.clients.get(index as usize)?;
-        Some(ClientRef { worker: self.worker, index, serial: client.serial })
+    fn client_ref(&self, id: ClientId) -> Option<ClientRef> {
+        let client = self.clients.get(id)?;
+        Some(ClientRef { worker: self.worker, id, serial: client.serial })
     }
 
-    fn server_ref(&self, index: u32) -> Option<ServerRef> {
-        let server = self.servers.get(index as usize)?;
-        Some(ServerRef { worker: self.worker, index, serial: server.serial })
+    fn server_ref(&self, id: ServerId) -> Option<ServerRef> {
+        let server = self.servers.get(id)?;
+        Some(ServerRef { worker: self.worker, id, serial: server.serial })
     }
 
     /// Whether that server is here, and idle.
     fn is_idle(&self, server: ServerRef) -> bool {
-        let here = self.servers.get(server.index as usize);
+        let here = self.servers.get(server.id);
         here.is_some_and(|s| s.serial == server.serial && matches!(s.role, Role::Idle))
     }
 
@@ -317,30 +316,30 @@ impl Engine {
     }
 
     fn is_current(&self, client: ClientRef) -> bool {
-        self.clients.get(client.index as usize).is_some_and(|c| c.serial == client.serial)
+        self.clients.get(client.id).is_some_and(|c| c.serial == client.serial)
     }
 
     /// Sends a client away with an error.
-    fn refuse_client(&mut self, now: Time, index: u32, error: &ErrorResponse, io: &mut impl Io) {
-        let Some(client) = self.clients.get(index as usize) else { return };
+    fn refuse_client(&mut self, now: Time, id: ClientId, error: &ErrorResponse, io: &mut impl Io) {
+        let Some(client) = self.clients.get(id) else { return };
         io.log(LogEvent::ClientRefused { peer: client.peer, error });
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
-        let server = client.server().and_then(|s| self.servers.get(s as usize));
+        let server = client.server().and_then(|s| self.servers.get(s));
         // Behind half a message of a server's, it would be taken for the rest of it.
         if !server.is_some_and(|s| s.framer.is_inside() && !s.discarding) {
             io.send(client.conn, &fatal.to_bytes());
         }
-        self.drop_client(now, index, io);
+        self.drop_client(now, id, io);
     }
 
     /// Forgets a client, and sees that its server, if it has one, is put in order.
-    fn drop_client(&mut self, now: Time, index: u32, io: &mut impl Io) {
-        self.part_from(now, index, Parting::Gone, io);
+    fn drop_client(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
+        self.part_from(now, id, Parting::Gone, io);
     }
 
-    fn part_from(&mut self, now: Time, index: u32, parting: Parting, io: &mut impl Io) {
-        let Some(client) = self.clients.try_remove(index as usize) else { return };
+    fn part_from(&mut self, now: Time, id: ClientId, parting: Parting, io: &mut impl Io) {
+        let Some(client) = self.clients.remove(id) else { return };
         io.close(client.conn);
         self.hub.dismiss_client();
         self.leave_lease(now, &client, parting, io);
@@ -348,7 +347,7 @@ impl Engine {
 
     fn expire_logins(&mut self, now: Time, io: &mut impl Io) {
         while let Some(&(deadline, client)) = self.logins.front() {
-            let known = self.is_current(client) && !self.is_open(client.index);
+            let known = self.is_current(client) && !self.is_open(client.id);
             if known && now < deadline {
                 return;
             }
@@ -357,7 +356,7 @@ impl Engine {
                 let error =
                     ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "canceling authentication due to timeout")
                         .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
-                self.refuse_client(now, client.index, &error, io);
+                self.refuse_client(now, client.id, &error, io);
             }
         }
     }
@@ -366,20 +365,17 @@ impl Engine {
         self.stopping = Some(deadline);
         self.send_all_away(now, |client| client.server().is_none(), io);
         // Sessions that have a server for themselves and do nothing with it.
-        let at_rest = self.servers.iter().filter(|(_, s)| matches!(s.role, Role::Serving(_)) && s.is_at_rest());
-        for index in at_rest.map(|(index, _)| index as u32).collect::<Vec<_>>() {
-            self.check_rest(now, index, io);
+        for id in self.servers.ids(|server| matches!(server.role, Role::Serving(_)) && server.is_at_rest()) {
+            self.check_rest(now, id, io);
         }
-        let idle = self.servers.iter().filter(|(_, s)| matches!(s.role, Role::Idle | Role::Opening { .. }));
-        for index in idle.map(|(index, _)| index as u32).collect::<Vec<_>>() {
-            self.close_server(index, io);
+        for id in self.servers.ids(|server| matches!(server.role, Role::Idle | Role::Opening { .. })) {
+            self.close_server(id, io);
         }
     }
 
     fn send_all_away(&mut self, now: Time, which: impl Fn(&Client) -> bool, io: &mut impl Io) {
-        let chosen: Vec<u32> = self.clients.iter().filter(|(_, c)| which(c)).map(|(index, _)| index as u32).collect();
-        for index in chosen {
-            self.refuse_client(now, index, &shutting_down(), io);
+        for id in self.clients.ids(which) {
+            self.refuse_client(now, id, &shutting_down(), io);
         }
     }
 }

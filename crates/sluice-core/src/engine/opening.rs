@@ -11,6 +11,7 @@ use sluice_wire::{
 
 use crate::{
     hub::{Mail, Pool},
+    ids::ServerId,
     io::{Io, LogEvent, Owner},
     server::{Role, Server, ServerLogin},
     time::Time,
@@ -42,9 +43,8 @@ impl Engine {
                 return;
             }
             let serial = self.next_serial();
-            let entry = self.servers.vacant_entry();
-            let conn = io.connect(Owner::Server(entry.key() as u32), &pool.upstream.address);
-            entry.insert(Server::opening(conn, serial, pool.clone(), now));
+            let conn = io.connect(Owner::Server(self.servers.next_id()), &pool.upstream.address);
+            self.servers.insert(Server::opening(conn, serial, pool.clone(), now));
         }
     }
 
@@ -64,8 +64,8 @@ impl Engine {
         false
     }
 
-    pub(super) fn server_connected(&mut self, index: u32, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(index as usize) else { return };
+    pub(super) fn server_connected(&mut self, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
         let Role::Opening { login, .. } = &mut server.role else { return };
         *login = ServerLogin::Started;
         let upstream = &server.pool.upstream;
@@ -77,36 +77,36 @@ impl Engine {
     }
 
     /// Handles messages of a login; returns how many bytes they took. `None`: the server is gone, or logged in.
-    pub(super) fn login_input(&mut self, now: Time, index: u32, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+    pub(super) fn login_input(&mut self, now: Time, id: ServerId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         let mut used = 0;
         loop {
-            let server = self.servers.get_mut(index as usize)?;
+            let server = self.servers.get_mut(id)?;
             let (tag, body) = match server.framer.next(&bytes[used..]) {
                 Ok(Frame::Message { tag, total, here }) if here == total => (tag, &bytes[used + 5..used + total]),
                 Ok(Frame::Message { total, .. }) if total <= LOGIN_BYTES_MAX => return Some(used),
                 Ok(Frame::Short) => return Some(used),
                 _ => {
-                    self.open_failed(now, index, not_postgresql(), io);
+                    self.open_failed(now, id, not_postgresql(), io);
                     return None;
                 }
             };
             used += 5 + body.len();
-            match self.login_message(index, tag, body, io) {
+            match self.login_message(id, tag, body, io) {
                 None => {}
                 Some(Ended::Failed(error)) => {
-                    self.open_failed(now, index, error, io);
+                    self.open_failed(now, id, error, io);
                     return None;
                 }
                 Some(Ended::Ready) => {
-                    self.opened(now, index);
+                    self.opened(now, id);
                     return Some(used);
                 }
             }
         }
     }
 
-    fn login_message(&mut self, index: u32, tag: u8, body: &[u8], io: &mut impl Io) -> Option<Ended> {
-        let server = &mut self.servers[index as usize];
+    fn login_message(&mut self, id: ServerId, tag: u8, body: &[u8], io: &mut impl Io) -> Option<Ended> {
+        let server = &mut self.servers[id];
         let Role::Opening { login, .. } = &mut server.role else { return None };
         match tag {
             backend::AUTHENTICATION => {
@@ -144,16 +144,16 @@ impl Engine {
         None
     }
 
-    fn opened(&mut self, now: Time, index: u32) {
-        let server = &mut self.servers[index as usize];
+    fn opened(&mut self, now: Time, id: ServerId) {
+        let server = &mut self.servers[id];
         server.role = Role::Settling { deadline: now + super::SETTLE_TIMEOUT };
         server.pool.state().connected();
-        self.todo.push_back(Todo::Settle(index));
+        self.todo.push_back(Todo::Settle(id));
     }
 
     /// A connection could not be opened: those who wait hear of it when waiting has no point any more.
-    pub(super) fn open_failed(&mut self, now: Time, index: u32, error: ErrorResponse, io: &mut impl Io) {
-        let Some(server) = self.servers.try_remove(index as usize) else { return };
+    pub(super) fn open_failed(&mut self, now: Time, id: ServerId, error: ErrorResponse, io: &mut impl Io) {
+        let Some(server) = self.servers.remove(id) else { return };
         io.close(server.conn);
         self.hub.dismiss_server();
         io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });

@@ -281,9 +281,9 @@ impl Table {
 
     /// A CancelRequest of a client comes.
     pub(crate) fn cancel(&mut self, client: Conn) {
-        let Some(Owner::Client(index)) = self.links.all[client.0 as usize].owner else { panic!("not a client") };
+        let Some(Owner::Client(client)) = self.links.all[client.0 as usize].owner else { panic!("not a client") };
         let key = vec![7; 4];
-        self.engine.mail(self.now, Mail::Cancel { index, key }, &mut self.links);
+        self.engine.mail(self.now, Mail::Cancel { client, key }, &mut self.links);
     }
 
     /// Time goes by, with a tick at its end.

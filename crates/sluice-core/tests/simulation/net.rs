@@ -510,7 +510,7 @@ impl Io for SimIo {
             && self.rng.percent(10)
         {
             // A server that is given away and dies before the letter comes.
-            let owner = Some(Owner::Server(server.index));
+            let owner = Some(Owner::Server(server.id));
             let found = self.pipes.iter().position(|p| p.life == Life::Open && p.worker == worker && p.owner == owner);
             let moment = self.moment();
             if let Some(pipe) = found {

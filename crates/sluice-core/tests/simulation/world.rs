@@ -6,6 +6,7 @@ use sluice_core::{
     Engine,
     engine::BACKLOG_HIGH_BYTES,
     hub::{ClientRef, Hub, Mail},
+    ids::ClientId,
     io::{Owner, PeerAddress},
     pool::Counts,
     time::Time,
@@ -42,7 +43,7 @@ pub(crate) struct World {
     postgres: Postgres,
     clients: Vec<Client>,
     /// Which client an engine's number stands for.
-    names: HashMap<(u16, u32), usize>,
+    names: HashMap<(u16, ClientId), usize>,
     /// Who waited for which pool when it was last looked at.
     queues: HashMap<(String, String), Vec<ClientRef>>,
     figures: Figures,
@@ -326,8 +327,8 @@ impl World {
         self.enter(worker, Vec::new());
         let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, place_of(id), &mut self.io);
         self.io.pipes[pipe].owner = owner;
-        if let Some(Owner::Client(index)) = owner {
-            self.names.insert((worker, index), id);
+        if let Some(Owner::Client(client)) = owner {
+            self.names.insert((worker, client), id);
         }
         self.clients[id].begin(pipe, &mut self.io);
     }
@@ -344,8 +345,8 @@ impl World {
         self.enter(worker, Vec::new());
         let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, PeerAddress::Local, &mut self.io);
         self.io.pipes[pipe].owner = owner;
-        if let Some(Owner::Client(index)) = owner {
-            self.names.remove(&(worker, index));
+        if let Some(Owner::Client(client)) = owner {
+            self.names.remove(&(worker, client));
         }
         self.io.write_up(pipe, &packet);
     }
@@ -359,13 +360,13 @@ impl World {
             let first = before.iter().position(|c| waiting.contains(c)).unwrap_or(before.len());
             self.figures.waits += first as u64;
             for gone in before[first..].iter().filter(|c| !waiting.contains(c)) {
-                let client = self.names.get(&(gone.worker, gone.index)).map(|id| &self.clients[*id]);
+                let client = self.names.get(&(gone.worker, gone.id)).map(|id| &self.clients[*id]);
                 let overtook = client.is_some_and(|c| c.stays() && !c.careful);
                 assert!(!overtook || self.stopping, "{gone:?} was served before {:?} of {before:?}", before[first]);
             }
             // One whose first query was cancelled while it waited comes again for its next one.
             let comes_again = |c: &&ClientRef| {
-                let client = self.names.get(&(c.worker, c.index)).map(|id| &self.clients[*id]);
+                let client = self.names.get(&(c.worker, c.id)).map(|id| &self.clients[*id]);
                 client.is_some_and(|client| client.careful)
             };
             let kept: Vec<&ClientRef> = before.iter().filter(|c| waiting.contains(c) && !comes_again(c)).collect();
