@@ -6,8 +6,8 @@ use std::{
 };
 
 use sluice_wire::{
-    ErrorResponse, Framer, md5,
-    message::{AuthenticationRequest, TransactionStatus, framed, frontend, put_cstr, put_sasl_initial, split_cstr},
+    ErrorResponse, Framer, FrontendKind, md5,
+    message::{AuthenticationRequest, TransactionStatus, framed, put_cstr, put_sasl_initial, split_cstr},
     scram::{self, ClientExchange, ClientFinal, ClientSecret},
     secret::Secret,
     sqlstate,
@@ -419,12 +419,12 @@ impl ServerLogin {
             (Self::Started | Self::Verified, AuthenticationRequest::Ok) => Ok(Self::Accepted),
             (Self::Started, AuthenticationRequest::CleartextPassword) => {
                 let password = plain_password(pool).ok_or_else(|| no_password(pool, "the password in clear text"))?;
-                framed(out, frontend::PASSWORD, |out| put_cstr(out, password.as_bytes()));
+                framed(out, FrontendKind::Password, |out| put_cstr(out, password.as_bytes()));
                 Ok(Self::Started)
             }
             (Self::Started, AuthenticationRequest::Md5Password(salt)) => {
                 let stored = md5_secret(pool).ok_or_else(|| no_password(pool, "an MD5 password"))?;
-                framed(out, frontend::PASSWORD, |out| put_cstr(out, md5::answer(&stored, salt).as_bytes()));
+                framed(out, FrontendKind::Password, |out| put_cstr(out, md5::answer(&stored, salt).as_bytes()));
                 Ok(Self::Started)
             }
             (Self::Started, AuthenticationRequest::Sasl(mechanisms)) => {
@@ -438,7 +438,7 @@ impl ServerLogin {
             }
             (Self::Challenged(exchange), AuthenticationRequest::SaslContinue(challenge)) => {
                 let (last, proof) = exchange.answer(challenge).map_err(scram_failed)?;
-                framed(out, frontend::PASSWORD, |out| out.extend_from_slice(proof.as_bytes()));
+                framed(out, FrontendKind::Password, |out| out.extend_from_slice(proof.as_bytes()));
                 Ok(Self::Proven(last))
             }
             (Self::Proven(last), AuthenticationRequest::SaslFinal(signature)) => {

@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod frame;
+pub mod kind;
 pub mod md5;
 pub mod message;
 pub mod scram;
@@ -13,3 +14,4 @@ pub mod startup;
 
 pub use error::{ErrorFields, ErrorResponse, Severity, sqlstate};
 pub use frame::{Frame, FrameError, Framer};
+pub use kind::{BackendKind, FrontendKind};

@@ -3,52 +3,58 @@
 
 use thiserror::Error;
 
-/// Type bytes of messages from the client.
+use crate::{BackendKind, FrontendKind};
+
+/// Type bytes of messages from the client, for whoever puts them together byte by byte.
 pub mod frontend {
     #![allow(missing_docs, reason = "the names are the protocol's own")]
-    pub const BIND: u8 = b'B';
-    pub const CLOSE: u8 = b'C';
-    pub const COPY_DATA: u8 = b'd';
-    pub const COPY_DONE: u8 = b'c';
-    pub const COPY_FAIL: u8 = b'f';
-    pub const DESCRIBE: u8 = b'D';
-    pub const EXECUTE: u8 = b'E';
-    pub const FLUSH: u8 = b'H';
-    pub const FUNCTION_CALL: u8 = b'F';
-    pub const PARSE: u8 = b'P';
-    pub const PASSWORD: u8 = b'p';
-    pub const QUERY: u8 = b'Q';
-    pub const SYNC: u8 = b'S';
-    pub const TERMINATE: u8 = b'X';
+    use crate::FrontendKind;
+
+    pub const BIND: u8 = FrontendKind::Bind.byte();
+    pub const CLOSE: u8 = FrontendKind::Close.byte();
+    pub const COPY_DATA: u8 = FrontendKind::CopyData.byte();
+    pub const COPY_DONE: u8 = FrontendKind::CopyDone.byte();
+    pub const COPY_FAIL: u8 = FrontendKind::CopyFail.byte();
+    pub const DESCRIBE: u8 = FrontendKind::Describe.byte();
+    pub const EXECUTE: u8 = FrontendKind::Execute.byte();
+    pub const FLUSH: u8 = FrontendKind::Flush.byte();
+    pub const FUNCTION_CALL: u8 = FrontendKind::FunctionCall.byte();
+    pub const PARSE: u8 = FrontendKind::Parse.byte();
+    pub const PASSWORD: u8 = FrontendKind::Password.byte();
+    pub const QUERY: u8 = FrontendKind::Query.byte();
+    pub const SYNC: u8 = FrontendKind::Sync.byte();
+    pub const TERMINATE: u8 = FrontendKind::Terminate.byte();
 }
 
-/// Type bytes of messages from the server.
+/// Type bytes of messages from the server, for whoever puts them together byte by byte.
 pub mod backend {
     #![allow(missing_docs, reason = "the names are the protocol's own")]
-    pub const AUTHENTICATION: u8 = b'R';
-    pub const BACKEND_KEY_DATA: u8 = b'K';
-    pub const BIND_COMPLETE: u8 = b'2';
-    pub const CLOSE_COMPLETE: u8 = b'3';
-    pub const COMMAND_COMPLETE: u8 = b'C';
-    pub const COPY_BOTH_RESPONSE: u8 = b'W';
-    pub const COPY_DATA: u8 = b'd';
-    pub const COPY_DONE: u8 = b'c';
-    pub const COPY_IN_RESPONSE: u8 = b'G';
-    pub const COPY_OUT_RESPONSE: u8 = b'H';
-    pub const DATA_ROW: u8 = b'D';
-    pub const EMPTY_QUERY_RESPONSE: u8 = b'I';
-    pub const ERROR_RESPONSE: u8 = b'E';
-    pub const FUNCTION_CALL_RESPONSE: u8 = b'V';
-    pub const NEGOTIATE_PROTOCOL_VERSION: u8 = b'v';
-    pub const NOTICE_RESPONSE: u8 = b'N';
-    pub const NOTIFICATION_RESPONSE: u8 = b'A';
-    pub const NO_DATA: u8 = b'n';
-    pub const PARAMETER_DESCRIPTION: u8 = b't';
-    pub const PARAMETER_STATUS: u8 = b'S';
-    pub const PARSE_COMPLETE: u8 = b'1';
-    pub const PORTAL_SUSPENDED: u8 = b's';
-    pub const READY_FOR_QUERY: u8 = b'Z';
-    pub const ROW_DESCRIPTION: u8 = b'T';
+    use crate::BackendKind;
+
+    pub const AUTHENTICATION: u8 = BackendKind::Authentication.byte();
+    pub const BACKEND_KEY_DATA: u8 = BackendKind::BackendKeyData.byte();
+    pub const BIND_COMPLETE: u8 = BackendKind::BindComplete.byte();
+    pub const CLOSE_COMPLETE: u8 = BackendKind::CloseComplete.byte();
+    pub const COMMAND_COMPLETE: u8 = BackendKind::CommandComplete.byte();
+    pub const COPY_BOTH_RESPONSE: u8 = BackendKind::CopyBothResponse.byte();
+    pub const COPY_DATA: u8 = BackendKind::CopyData.byte();
+    pub const COPY_DONE: u8 = BackendKind::CopyDone.byte();
+    pub const COPY_IN_RESPONSE: u8 = BackendKind::CopyInResponse.byte();
+    pub const COPY_OUT_RESPONSE: u8 = BackendKind::CopyOutResponse.byte();
+    pub const DATA_ROW: u8 = BackendKind::DataRow.byte();
+    pub const EMPTY_QUERY_RESPONSE: u8 = BackendKind::EmptyQueryResponse.byte();
+    pub const ERROR_RESPONSE: u8 = BackendKind::ErrorResponse.byte();
+    pub const FUNCTION_CALL_RESPONSE: u8 = BackendKind::FunctionCallResponse.byte();
+    pub const NEGOTIATE_PROTOCOL_VERSION: u8 = BackendKind::NegotiateProtocolVersion.byte();
+    pub const NOTICE_RESPONSE: u8 = BackendKind::NoticeResponse.byte();
+    pub const NOTIFICATION_RESPONSE: u8 = BackendKind::NotificationResponse.byte();
+    pub const NO_DATA: u8 = BackendKind::NoData.byte();
+    pub const PARAMETER_DESCRIPTION: u8 = BackendKind::ParameterDescription.byte();
+    pub const PARAMETER_STATUS: u8 = BackendKind::ParameterStatus.byte();
+    pub const PARSE_COMPLETE: u8 = BackendKind::ParseComplete.byte();
+    pub const PORTAL_SUSPENDED: u8 = BackendKind::PortalSuspended.byte();
+    pub const READY_FOR_QUERY: u8 = BackendKind::ReadyForQuery.byte();
+    pub const ROW_DESCRIPTION: u8 = BackendKind::RowDescription.byte();
 }
 
 /// A body that does not have the shape its type byte promises: the sender's fault.
@@ -85,26 +91,26 @@ impl TransactionStatus {
             Self::InTransaction => b'T',
             Self::Failed => b'E',
         };
-        [backend::READY_FOR_QUERY, 0, 0, 0, 5, byte]
+        [BackendKind::ReadyForQuery.byte(), 0, 0, 0, 5, byte]
     }
 }
 
 /// ParseComplete.
-pub const PARSE_COMPLETE: [u8; 5] = [backend::PARSE_COMPLETE, 0, 0, 0, 4];
+pub const PARSE_COMPLETE: [u8; 5] = [BackendKind::ParseComplete.byte(), 0, 0, 0, 4];
 /// BindComplete.
-pub const BIND_COMPLETE: [u8; 5] = [backend::BIND_COMPLETE, 0, 0, 0, 4];
+pub const BIND_COMPLETE: [u8; 5] = [BackendKind::BindComplete.byte(), 0, 0, 0, 4];
 /// CloseComplete.
-pub const CLOSE_COMPLETE: [u8; 5] = [backend::CLOSE_COMPLETE, 0, 0, 0, 4];
+pub const CLOSE_COMPLETE: [u8; 5] = [BackendKind::CloseComplete.byte(), 0, 0, 0, 4];
 /// NoData.
-pub const NO_DATA: [u8; 5] = [backend::NO_DATA, 0, 0, 0, 4];
+pub const NO_DATA: [u8; 5] = [BackendKind::NoData.byte(), 0, 0, 0, 4];
 /// Sync.
-pub const SYNC: [u8; 5] = [frontend::SYNC, 0, 0, 0, 4];
+pub const SYNC: [u8; 5] = [FrontendKind::Sync.byte(), 0, 0, 0, 4];
 /// Flush.
-pub const FLUSH: [u8; 5] = [frontend::FLUSH, 0, 0, 0, 4];
+pub const FLUSH: [u8; 5] = [FrontendKind::Flush.byte(), 0, 0, 0, 4];
 /// Terminate.
-pub const TERMINATE: [u8; 5] = [frontend::TERMINATE, 0, 0, 0, 4];
+pub const TERMINATE: [u8; 5] = [FrontendKind::Terminate.byte(), 0, 0, 0, 4];
 /// AuthenticationOk.
-pub const AUTHENTICATION_OK: [u8; 9] = [backend::AUTHENTICATION, 0, 0, 0, 8, 0, 0, 0, 0];
+pub const AUTHENTICATION_OK: [u8; 9] = [BackendKind::Authentication.byte(), 0, 0, 0, 8, 0, 0, 0, 0];
 
 /// The value before the first zero byte, and what follows it.
 pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -120,9 +126,9 @@ pub fn put_cstr(out: &mut Vec<u8>, value: &[u8]) {
 }
 
 /// Appends a message with the body that `body` writes.
-pub fn framed(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+pub fn framed(out: &mut Vec<u8>, kind: impl Into<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    out.extend_from_slice(&[tag, 0, 0, 0, 0]);
+    out.extend_from_slice(&[kind.into(), 0, 0, 0, 0]);
     body(out);
     let length = (out.len() - start - 1) as u32;
     out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
@@ -154,7 +160,7 @@ impl<'a> Parse<'a> {
 
     /// Appends a Parse of `definition` under `name`.
     pub fn write(out: &mut Vec<u8>, name: &[u8], definition: &[u8]) {
-        framed(out, frontend::PARSE, |out| {
+        framed(out, FrontendKind::Parse, |out| {
             put_cstr(out, name);
             out.extend_from_slice(definition);
         });
@@ -183,7 +189,7 @@ impl<'a> BindNames<'a> {
     /// Appends the header and the names of a Bind whose remaining body of `rest` bytes follows.
     pub fn write(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest: usize) {
         let length = (4 + portal.len() + statement.len() + 2 + rest) as u32;
-        out.push(frontend::BIND);
+        out.push(FrontendKind::Bind.byte());
         out.extend_from_slice(&length.to_be_bytes());
         put_cstr(out, portal);
         put_cstr(out, statement);
@@ -211,17 +217,17 @@ impl<'a> Named<'a> {
     }
 }
 
-/// Appends a Describe or Close (`tag`) of a statement.
-pub fn put_statement_message(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
-    framed(out, tag, |out| {
+/// Appends a Describe or Close (`kind`) of a statement.
+pub fn put_statement_message(out: &mut Vec<u8>, kind: impl Into<u8>, name: &[u8]) {
+    framed(out, kind, |out| {
         out.push(b'S');
         put_cstr(out, name);
     });
 }
 
 /// Appends a Describe or Close of a portal.
-pub fn put_portal_message(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
-    framed(out, tag, |out| {
+pub fn put_portal_message(out: &mut Vec<u8>, kind: impl Into<u8>, name: &[u8]) {
+    framed(out, kind, |out| {
         out.push(b'P');
         put_cstr(out, name);
     });
@@ -229,12 +235,12 @@ pub fn put_portal_message(out: &mut Vec<u8>, tag: u8, name: &[u8]) {
 
 /// Appends a Query.
 pub fn put_query(out: &mut Vec<u8>, text: &str) {
-    framed(out, frontend::QUERY, |out| put_cstr(out, text.as_bytes()));
+    framed(out, FrontendKind::Query, |out| put_cstr(out, text.as_bytes()));
 }
 
 /// Appends a Parse of `text` under `name`, with parameter types by their OIDs; 0 leaves one open.
 pub fn put_parse(out: &mut Vec<u8>, name: &[u8], text: &str, types: &[u32]) {
-    framed(out, frontend::PARSE, |out| {
+    framed(out, FrontendKind::Parse, |out| {
         put_cstr(out, name);
         put_cstr(out, text.as_bytes());
         out.extend_from_slice(&(types.len() as u16).to_be_bytes());
@@ -244,7 +250,7 @@ pub fn put_parse(out: &mut Vec<u8>, name: &[u8], text: &str, types: &[u32]) {
 
 /// Appends a Bind of a statement to a portal, parameters and results as text; NULL is `None`.
 pub fn put_bind(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values: &[Option<&[u8]>]) {
-    framed(out, frontend::BIND, |out| {
+    framed(out, FrontendKind::Bind, |out| {
         put_cstr(out, portal);
         put_cstr(out, statement);
         // Formats: none given, which is text.
@@ -261,7 +267,7 @@ pub fn put_bind(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], values: &[Op
 
 /// Appends an Execute of a portal, for as many rows at most; 0 for all.
 pub fn put_execute(out: &mut Vec<u8>, portal: &[u8], rows_max: u32) {
-    framed(out, frontend::EXECUTE, |out| {
+    framed(out, FrontendKind::Execute, |out| {
         put_cstr(out, portal);
         out.extend_from_slice(&rows_max.to_be_bytes());
     });
@@ -269,7 +275,7 @@ pub fn put_execute(out: &mut Vec<u8>, portal: &[u8], rows_max: u32) {
 
 /// Appends a FunctionCall with one argument, which `argument` writes; it and the result are binary.
 pub fn put_function_call(out: &mut Vec<u8>, function: u32, argument: impl FnOnce(&mut Vec<u8>)) {
-    framed(out, frontend::FUNCTION_CALL, |out| {
+    framed(out, FrontendKind::FunctionCall, |out| {
         out.extend_from_slice(&function.to_be_bytes());
         // One format for all, binary; one argument.
         out.extend_from_slice(&[0, 1, 0, 1, 0, 1]);
@@ -291,12 +297,12 @@ pub fn put_unnamed_command(out: &mut Vec<u8>, text: &str) {
 
 /// Appends a CommandComplete.
 pub fn put_command_complete(out: &mut Vec<u8>, tag: &str) {
-    framed(out, backend::COMMAND_COMPLETE, |out| put_cstr(out, tag.as_bytes()));
+    framed(out, BackendKind::CommandComplete, |out| put_cstr(out, tag.as_bytes()));
 }
 
 /// Appends a ParameterStatus.
 pub fn put_parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
-    framed(out, backend::PARAMETER_STATUS, |out| {
+    framed(out, BackendKind::ParameterStatus, |out| {
         put_cstr(out, name.as_bytes());
         put_cstr(out, value.as_bytes());
     });
@@ -304,7 +310,7 @@ pub fn put_parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
 
 /// Appends a BackendKeyData; `key` has 4 bytes in protocol 3.0 and up to 256 in 3.2.
 pub fn put_backend_key_data(out: &mut Vec<u8>, process_id: u32, key: &[u8]) {
-    framed(out, backend::BACKEND_KEY_DATA, |out| {
+    framed(out, BackendKind::BackendKeyData, |out| {
         out.extend_from_slice(&process_id.to_be_bytes());
         out.extend_from_slice(key);
     });
@@ -365,7 +371,7 @@ impl<'a> AuthenticationRequest<'a> {
             Self::SaslFinal(data) => (12, data),
             Self::Other(kind) => (*kind, &[]),
         };
-        framed(out, backend::AUTHENTICATION, |out| {
+        framed(out, BackendKind::Authentication, |out| {
             out.extend_from_slice(&kind.to_be_bytes());
             out.extend_from_slice(data);
         });
@@ -386,7 +392,7 @@ pub fn read_sasl_initial(body: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 
 /// Appends a SASLInitialResponse.
 pub fn put_sasl_initial(out: &mut Vec<u8>, mechanism: &str, data: &[u8]) {
-    framed(out, frontend::PASSWORD, |out| {
+    framed(out, FrontendKind::Password, |out| {
         put_cstr(out, mechanism.as_bytes());
         out.extend_from_slice(&(data.len() as u32).to_be_bytes());
         out.extend_from_slice(data);

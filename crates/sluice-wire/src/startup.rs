@@ -3,7 +3,10 @@
 
 use thiserror::Error;
 
-use crate::message::{backend, framed, put_cstr, split_cstr};
+use crate::{
+    BackendKind,
+    message::{framed, put_cstr, split_cstr},
+};
 
 /// The largest first packet that PostgreSQL accepts (`MAX_STARTUP_PACKET_LENGTH`), in bytes.
 pub const STARTUP_BYTES_MAX: u32 = 10_000;
@@ -177,7 +180,7 @@ fn put_packet(out: &mut Vec<u8>, code: u32, body: impl FnOnce(&mut Vec<u8>)) {
 
 /// Appends a NegotiateProtocolVersion: the newest minor version spoken, and the options that are not.
 pub fn put_negotiate(out: &mut Vec<u8>, version: ProtocolVersion, unknown: &[&str]) {
-    framed(out, backend::NEGOTIATE_PROTOCOL_VERSION, |out| {
+    framed(out, BackendKind::NegotiateProtocolVersion, |out| {
         out.extend_from_slice(&version.code().to_be_bytes());
         out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
         for name in unknown {

@@ -2,8 +2,8 @@
 //! tells where a transaction ends and what is in place on the server.
 
 use sluice_wire::{
-    ErrorFields, ErrorResponse, Frame,
-    message::{self, TransactionStatus, backend},
+    BackendKind, ErrorFields, ErrorResponse, Frame,
+    message::{self, TransactionStatus},
 };
 
 use crate::{
@@ -143,14 +143,15 @@ impl<I: Io> Relay<'_, I> {
                     self.resumes |= self.server.replies.is_empty() && !self.server.framer.is_inside();
                 }
                 Ok(Frame::Message { tag, total, here }) => {
-                    if here < total && (is_read_whole(tag) || self.is_read_here(tag)) {
+                    let kind = BackendKind::from(tag);
+                    if here < total && (is_read_whole(kind) || self.is_read_here(kind)) {
                         if total > WHOLE_BYTES_MAX {
                             return Err(OutOfStep("it sent a message of an impossible length"));
                         }
                         break;
                     }
                     let body = &self.bytes[self.pos + 5..self.pos + here];
-                    let verdict = self.message(tag, body)?;
+                    let verdict = self.message(kind, body)?;
                     self.dispose(verdict, total, here);
                     self.send_settled();
                     if self.server.names_open && !self.server.replies.has_named() {
@@ -221,18 +222,18 @@ impl<I: Io> Relay<'_, I> {
     }
 
     /// What a message means, and whether the client sees it. `body` is whole if [`is_read_whole`].
-    fn message(&mut self, tag: u8, body: &[u8]) -> Result<Verdict, OutOfStep> {
+    fn message(&mut self, kind: BackendKind, body: &[u8]) -> Result<Verdict, OutOfStep> {
         if self.server.replay.state == ReplayState::Healing {
-            return self.while_healing(tag, body);
+            return self.while_healing(kind, body);
         }
-        match tag {
-            backend::DATA_ROW | backend::FUNCTION_CALL_RESPONSE if self.is_own() => Ok(self.own_answer(body)),
-            backend::DATA_ROW | backend::COPY_DATA | backend::COPY_DONE => Ok(self.unless_own()),
-            backend::COMMAND_COMPLETE => Ok(self.command_complete(body)),
-            backend::READY_FOR_QUERY => self.ready_for_query(body),
-            backend::ERROR_RESPONSE => self.error(body),
-            backend::PARSE_COMPLETE => self.parse_complete(),
-            backend::BIND_COMPLETE => {
+        match kind {
+            BackendKind::DataRow | BackendKind::FunctionCallResponse if self.is_own() => Ok(self.own_answer(body)),
+            BackendKind::DataRow | BackendKind::CopyData | BackendKind::CopyDone => Ok(self.unless_own()),
+            BackendKind::CommandComplete => Ok(self.command_complete(body)),
+            BackendKind::ReadyForQuery => self.ready_for_query(body),
+            BackendKind::ErrorResponse => self.error(body),
+            BackendKind::ParseComplete => self.parse_complete(),
+            BackendKind::BindComplete => {
                 self.resumes |= self.server.replay.awaits_answer();
                 self.server.replay.state = ReplayState::Off;
                 match self.server.replies.pop() {
@@ -241,22 +242,22 @@ impl<I: Io> Relay<'_, I> {
                     _ => Err(OutOfStep("it sent BindComplete out of turn")),
                 }
             }
-            backend::CLOSE_COMPLETE => match self.server.replies.pop() {
+            BackendKind::CloseComplete => match self.server.replies.pop() {
                 Some(Expected::Close) => Ok(Verdict::Pass),
                 Some(Expected::Evict(_) | Expected::OwnClose) => Ok(Verdict::Swallow),
                 _ => Err(OutOfStep("it sent CloseComplete out of turn")),
             },
-            backend::ROW_DESCRIPTION | backend::NO_DATA => Ok(self.described(tag, body)),
-            backend::PARAMETER_DESCRIPTION => Ok(self.parameters_described(body)),
-            backend::EMPTY_QUERY_RESPONSE | backend::PORTAL_SUSPENDED => {
+            BackendKind::RowDescription | BackendKind::NoData => Ok(self.described(kind, body)),
+            BackendKind::ParameterDescription => Ok(self.parameters_described(body)),
+            BackendKind::EmptyQueryResponse | BackendKind::PortalSuspended => {
                 self.executed();
                 Ok(self.unless_own())
             }
-            backend::COPY_IN_RESPONSE | backend::COPY_BOTH_RESPONSE => {
+            BackendKind::CopyInResponse | BackendKind::CopyBothResponse => {
                 self.copy_in()?;
                 Ok(self.unless_own())
             }
-            backend::PARAMETER_STATUS => Ok(self.parameter_status(body)),
+            BackendKind::ParameterStatus => Ok(self.parameter_status(body)),
             _ => Ok(self.unless_own()),
         }
     }
@@ -266,15 +267,15 @@ impl<I: Io> Relay<'_, I> {
     }
 
     /// Whether a message is read because of what it answers.
-    fn is_read_here(&self, tag: u8) -> bool {
-        match tag {
-            backend::ROW_DESCRIPTION => {
+    fn is_read_here(&self, kind: BackendKind) -> bool {
+        match kind {
+            BackendKind::RowDescription => {
                 matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(_)))
             }
-            backend::PARAMETER_DESCRIPTION => {
+            BackendKind::ParameterDescription => {
                 matches!(self.server.replies.front(), Some(Expected::Describe(Some(_), _) | Expected::Learn(_)))
             }
-            backend::DATA_ROW | backend::FUNCTION_CALL_RESPONSE => self.is_own(),
+            BackendKind::DataRow | BackendKind::FunctionCallResponse => self.is_own(),
             _ => false,
         }
     }
@@ -294,8 +295,8 @@ impl<I: Io> Relay<'_, I> {
         verdict
     }
 
-    fn described(&mut self, tag: u8, body: &[u8]) -> Verdict {
-        let shape = || if tag == backend::NO_DATA { Shape::none() } else { Shape::of(body) };
+    fn described(&mut self, kind: BackendKind, body: &[u8]) -> Verdict {
+        let shape = || if kind == BackendKind::NoData { Shape::none() } else { Shape::of(body) };
         match self.server.replies.front() {
             Some(Expected::Describe(..)) => {
                 if let Some(Expected::Describe(Some(statement), Some(tell))) = self.server.replies.pop() {
@@ -608,7 +609,7 @@ impl<I: Io> Relay<'_, I> {
         let words = [&body[..start + 1], own, &body[start + 1 + name.len()..]].concat();
         let conn = *conn;
         let mut message = Vec::with_capacity(words.len() + 5);
-        message::framed(&mut message, backend::ERROR_RESPONSE, |out| out.extend_from_slice(&words));
+        message::framed(&mut message, BackendKind::ErrorResponse, |out| out.extend_from_slice(&words));
         self.flush();
         self.io.send(conn, &message);
         Verdict::Swallow
@@ -651,9 +652,12 @@ impl<I: Io> Relay<'_, I> {
 }
 
 /// Messages that are read, not only passed on.
-fn is_read_whole(tag: u8) -> bool {
+fn is_read_whole(kind: BackendKind) -> bool {
     matches!(
-        tag,
-        backend::READY_FOR_QUERY | backend::ERROR_RESPONSE | backend::PARAMETER_STATUS | backend::COMMAND_COMPLETE
+        kind,
+        BackendKind::ReadyForQuery
+            | BackendKind::ErrorResponse
+            | BackendKind::ParameterStatus
+            | BackendKind::CommandComplete
     )
 }

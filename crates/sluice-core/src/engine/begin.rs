@@ -4,7 +4,10 @@
 //! that, since it skips what stands behind an error; what comes behind a Sync or a Query waits until the BEGIN is
 //! answered.
 
-use sluice_wire::message::{self, SYNC, TransactionStatus, frontend};
+use sluice_wire::{
+    FrontendKind,
+    message::{self, SYNC, TransactionStatus},
+};
 
 use crate::{
     client::Begun,
@@ -31,11 +34,11 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
     server.batch_open = !begun.failed;
     (0..3).for_each(|_| server.replies.push(Expected::Begin(begun.begin)));
     if begun.by_query {
-        message::put_portal_message(scratch, frontend::CLOSE, b"");
+        message::put_portal_message(scratch, FrontendKind::Close, b"");
         server.replies.push(Expected::OwnClose);
     }
     if begun.failed {
-        message::put_statement_message(scratch, frontend::DESCRIBE, NO_STATEMENT);
+        message::put_statement_message(scratch, FrontendKind::Describe, NO_STATEMENT);
         scratch.extend_from_slice(&SYNC);
         server.replies.push(Expected::Failure);
         server.replies.push(Expected::OwnSync);

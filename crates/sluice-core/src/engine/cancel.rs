@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluice_wire::{ErrorResponse, Frame, message::frontend, startup};
+use sluice_wire::{ErrorResponse, Frame, FrontendKind, startup};
 use subtle::ConstantTimeEq;
 
 use crate::{
@@ -174,7 +174,7 @@ fn first_query(pending: &[u8]) -> Option<usize> {
             return None;
         }
         at += total;
-        if matches!(tag, frontend::QUERY | frontend::FUNCTION_CALL | frontend::SYNC) {
+        if matches!(FrontendKind::from(tag), FrontendKind::Query | FrontendKind::FunctionCall | FrontendKind::Sync) {
             return Some(at);
         }
     }

@@ -1,7 +1,10 @@
 //! Commands that Sluice carries out by itself, in transaction mode: a `DEALLOCATE` of what only it knows, and a `BEGIN`
 //! that no server has to see before there is something to do (docs/decisions/0008).
 
-use sluice_wire::message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus};
+use sluice_wire::{
+    BackendKind,
+    message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus},
+};
 
 use crate::{
     client::{Begun, OwnPortal},
@@ -20,7 +23,7 @@ use super::{
 pub(super) const WHOLE_QUERY_BYTES_MAX: usize = 32 << 10;
 
 /// ParameterDescription of a statement without parameters.
-const NO_PARAMETERS: [u8; 7] = [message::backend::PARAMETER_DESCRIPTION, 0, 0, 0, 6, 0, 0];
+const NO_PARAMETERS: [u8; 7] = [BackendKind::ParameterDescription.byte(), 0, 0, 0, 6, 0, 0];
 
 /// By the simple protocol.
 impl<'a, I: Io> Relay<'a, I> {

@@ -1,8 +1,8 @@
 //! What a client says, on its way to a server. Bytes that need no change pass by reference; only headers are read.
 
 use sluice_wire::{
-    ErrorResponse, Frame, FrameError,
-    message::{FLUSH, TransactionStatus, frontend},
+    ErrorResponse, Frame, FrameError, FrontendKind,
+    message::{FLUSH, TransactionStatus},
     sqlstate,
 };
 
@@ -75,7 +75,7 @@ pub(super) enum Step {
 /// A message, as far as it has come.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
-    pub(super) tag: u8,
+    pub(super) kind: FrontendKind,
     pub(super) total: usize,
     /// The body, as far as it has come.
     pub(super) body: &'a [u8],
@@ -239,7 +239,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 }
                 Ok(Frame::Message { tag, total, here }) => {
                     let body = &self.bytes[self.pos + 5..self.pos + here];
-                    self.message(Seen { tag, total, body })
+                    self.message(Seen { kind: tag.into(), total, body })
                 }
             };
             match step {
@@ -276,10 +276,10 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn message(&mut self, seen: Seen<'a>) -> Step {
-        if seen.tag == frontend::TERMINATE {
+        if seen.kind == FrontendKind::Terminate {
             return Step::Stop(Stop::Terminate);
         }
-        if self.session.skipping && seen.tag != frontend::SYNC {
+        if self.session.skipping && seen.kind != FrontendKind::Sync {
             self.drop_message(seen);
             return Step::Next;
         }
@@ -291,10 +291,10 @@ impl<'a, I: Io> Relay<'a, I> {
             }
             Some(server) if server.begin.holds() || server.preparation != Preparation::None => Step::Stop(Stop::Hold),
             Some(server) if server.replay.awaits_answer() => Step::Stop(Stop::Hold),
-            Some(server) if server.names_open && names_statements(seen.tag) => Step::Stop(Stop::Hold),
+            Some(server) if server.names_open && names_statements(seen.kind) => Step::Stop(Stop::Hold),
             // Something unasked is passing: an answer of Sluice's own would land in the midst of it.
             Some(server) if server.replies.is_empty() && server.framer.is_inside() => Step::Stop(Stop::Hold),
-            Some(server) if server.replies.len() >= OWED_MAX && !is_of_copy(seen.tag) => self.wait_for_answers(),
+            Some(server) if server.replies.len() >= OWED_MAX && !is_of_copy(seen.kind) => self.wait_for_answers(),
             Some(_) if !self.fits(seen) => Step::Stop(Stop::Exchange),
             Some(_) => self.attached(seen),
         }
@@ -304,18 +304,24 @@ impl<'a, I: Io> Relay<'a, I> {
     fn unattached(&mut self, seen: Seen<'a>) -> Step {
         // What a failed transaction refuses is PostgreSQL's to say.
         let has_failed = self.session.status() == TransactionStatus::Failed;
-        match seen.tag {
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE
+        match seen.kind {
+            FrontendKind::Parse
+            | FrontendKind::Bind
+            | FrontendKind::Describe
+            | FrontendKind::Execute
+            | FrontendKind::Close
                 if !has_failed =>
             {
                 self.statement_without_server(seen)
             }
-            frontend::QUERY => self.query_without_server(seen),
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
-                Step::Stop(Stop::NeedServer)
-            }
-            frontend::FUNCTION_CALL => Step::Stop(Stop::NeedServer),
-            frontend::SYNC => {
+            FrontendKind::Query => self.query_without_server(seen),
+            FrontendKind::Parse
+            | FrontendKind::Bind
+            | FrontendKind::Describe
+            | FrontendKind::Execute
+            | FrontendKind::Close => Step::Stop(Stop::NeedServer),
+            FrontendKind::FunctionCall => Step::Stop(Stop::NeedServer),
+            FrontendKind::Sync => {
                 self.session.skipping = false;
                 self.end_portal();
                 self.drop_message(seen);
@@ -323,33 +329,43 @@ impl<'a, I: Io> Relay<'a, I> {
                 Step::Next
             }
             // As PostgreSQL does outside of a COPY, and with nothing to flush.
-            frontend::FLUSH | frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL => {
+            FrontendKind::Flush | FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail => {
                 self.drop_message(seen);
                 Step::Next
             }
-            tag => Step::Stop(Stop::Broken(unknown_message(tag))),
+            kind @ (FrontendKind::Password | FrontendKind::Terminate | FrontendKind::Unknown(_)) => {
+                Step::Stop(Stop::Broken(unknown_message(kind)))
+            }
         }
     }
 
     fn attached(&mut self, seen: Seen<'a>) -> Step {
-        match seen.tag {
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
-                if self.is_transaction_mode() { self.statement(seen) } else { self.statement_as_it_is(seen) }
+        match seen.kind {
+            FrontendKind::Parse
+            | FrontendKind::Bind
+            | FrontendKind::Describe
+            | FrontendKind::Execute
+            | FrontendKind::Close => {
+                if self.is_transaction_mode() {
+                    self.statement(seen)
+                } else {
+                    self.statement_as_it_is(seen)
+                }
             }
-            frontend::QUERY => self.query(seen),
-            frontend::FUNCTION_CALL => {
+            FrontendKind::Query => self.query(seen),
+            FrontendKind::FunctionCall => {
                 if self.is_transaction_mode() {
                     self.server().expect_effects(Effects::ANYTHING);
                 }
                 self.pass_query(seen, false)
             }
-            frontend::SYNC => self.sync(seen),
-            frontend::FLUSH => self.flush_message(seen),
-            frontend::COPY_DATA => {
+            FrontendKind::Sync => self.sync(seen),
+            FrontendKind::Flush => self.flush_message(seen),
+            FrontendKind::CopyData => {
                 self.pass(seen);
                 Step::Next
             }
-            frontend::COPY_DONE | frontend::COPY_FAIL => {
+            FrontendKind::CopyDone | FrontendKind::CopyFail => {
                 let server = self.server();
                 server.copy_in = false;
                 if !server.replies.is_empty() {
@@ -358,7 +374,9 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.pass(seen);
                 Step::Next
             }
-            tag => Step::Stop(Stop::Broken(unknown_message(tag))),
+            kind @ (FrontendKind::Password | FrontendKind::Terminate | FrontendKind::Unknown(_)) => {
+                Step::Stop(Stop::Broken(unknown_message(kind)))
+            }
         }
     }
 
@@ -442,13 +460,13 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Session mode: the names are the server's own, only the answers are counted.
     fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
-        let expected = match seen.tag {
-            frontend::PARSE => {
+        let expected = match seen.kind {
+            FrontendKind::Parse => {
                 Expected::Parse(ParseSent { statement: None, shared: false, asked: true, given: None, again: None })
             }
-            frontend::BIND => Expected::Bind(None),
-            frontend::DESCRIBE => Expected::Describe(None, None),
-            frontend::CLOSE => Expected::Close,
+            FrontendKind::Bind => Expected::Bind(None),
+            FrontendKind::Describe => Expected::Describe(None, None),
+            FrontendKind::Close => Expected::Close,
             _ => Expected::Execute,
         };
         self.server().batch_open = true;
@@ -484,8 +502,10 @@ impl<'a, I: Io> Relay<'a, I> {
             if next > self.bytes.len() {
                 return false;
             }
-            if matches!(tag, frontend::SYNC | frontend::FLUSH) {
-                return tag == frontend::SYNC;
+            match FrontendKind::from(tag) {
+                FrontendKind::Sync => return true,
+                FrontendKind::Flush => return false,
+                _ => {}
             }
             at = next;
         }
@@ -495,7 +515,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Whether the message behind this one describes a portal, so that the client will read its rows by that.
     pub(super) fn describes_portal_next(&self, seen: Seen<'_>) -> bool {
         let next = self.pos + seen.total;
-        self.bytes.get(next) == Some(&frontend::DESCRIBE) && self.bytes.get(next + 5) == Some(&b'P')
+        self.bytes.get(next) == Some(&FrontendKind::Describe.byte()) && self.bytes.get(next + 5) == Some(&b'P')
     }
 
     /// Lets a message through as it is, as far as it has come.
@@ -580,13 +600,16 @@ impl<'a, I: Io> Relay<'a, I> {
 }
 
 /// Whether a message may speak of a prepared statement by its name.
-fn names_statements(tag: u8) -> bool {
-    matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::CLOSE | frontend::QUERY)
+fn names_statements(kind: FrontendKind) -> bool {
+    matches!(
+        kind,
+        FrontendKind::Parse | FrontendKind::Bind | FrontendKind::Describe | FrontendKind::Close | FrontendKind::Query
+    )
 }
 
 /// Whether a message is part of a COPY: a server that reads one gives no answer before it has it.
-fn is_of_copy(tag: u8) -> bool {
-    matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL)
+fn is_of_copy(kind: FrontendKind) -> bool {
+    matches!(kind, FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail)
 }
 
 fn keep_for_replay(server: &mut Server, bytes: &[u8]) {
@@ -619,6 +642,6 @@ fn broken_frame(error: FrameError) -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid message length: {error}"))
 }
 
-fn unknown_message(tag: u8) -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {tag}"))
+fn unknown_message(kind: FrontendKind) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {}", kind.byte()))
 }

@@ -8,8 +8,8 @@
 //! use.
 
 use sluice_wire::{
-    ErrorFields,
-    message::{self, Parse, TransactionStatus, backend, frontend},
+    BackendKind, ErrorFields, FrontendKind,
+    message::{self, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -47,9 +47,9 @@ impl<I: Io> Relay<'_, I> {
         possible
     }
 
-    pub(super) fn while_healing(&mut self, tag: u8, body: &[u8]) -> Result<Verdict, OutOfStep> {
-        if tag != backend::READY_FOR_QUERY {
-            return Ok(if tag == backend::NOTICE_RESPONSE { Verdict::Pass } else { Verdict::Swallow });
+    pub(super) fn while_healing(&mut self, kind: BackendKind, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        if kind != BackendKind::ReadyForQuery {
+            return Ok(if kind == BackendKind::NoticeResponse { Verdict::Pass } else { Verdict::Swallow });
         }
         let replay = &mut self.server.replay;
         replay.state = ReplayState::Off;
@@ -57,7 +57,7 @@ impl<I: Io> Relay<'_, I> {
             return Err(OutOfStep("a stale statement left it inside a transaction"));
         };
         let mut out = Vec::with_capacity(replay.bytes.len() + statement.definition.len() + 64);
-        message::put_statement_message(&mut out, frontend::CLOSE, &statement.name);
+        message::put_statement_message(&mut out, FrontendKind::Close, &statement.name);
         Parse::write(&mut out, &statement.name, &statement.to_parse());
         out.extend_from_slice(&replay.bytes);
         let parse =

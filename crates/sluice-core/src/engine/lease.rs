@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use sluice_wire::{
-    ErrorResponse,
-    message::{self, SYNC, TransactionStatus, frontend},
+    ErrorResponse, FrontendKind,
+    message::{self, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -259,7 +259,7 @@ impl Engine {
         let reads = copies || owes;
         if reads {
             // It may be about to read a COPY, which a cancel does not end. Outside of one this is ignored.
-            message::framed(&mut self.scratch, frontend::COPY_FAIL, |out| {
+            message::framed(&mut self.scratch, FrontendKind::CopyFail, |out| {
                 message::put_cstr(out, b"the client has gone");
             });
             if owes {
@@ -270,7 +270,7 @@ impl Engine {
         let open = std::mem::take(&mut server.batch_open);
         if open && !skips {
             // What ran since the last Sync is rolled back, as it is when PostgreSQL's own client goes.
-            message::put_statement_message(&mut self.scratch, frontend::DESCRIBE, NO_STATEMENT);
+            message::put_statement_message(&mut self.scratch, FrontendKind::Describe, NO_STATEMENT);
             server.replies.push(Expected::Describe(None, None));
         }
         if reads || open || skips {

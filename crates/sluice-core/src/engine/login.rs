@@ -1,8 +1,8 @@
 //! A client from its first byte to its first ReadyForQuery.
 
 use sluice_wire::{
-    ErrorResponse, Frame, md5,
-    message::{self, AUTHENTICATION_OK, AuthenticationRequest, TransactionStatus, frontend},
+    ErrorResponse, Frame, FrontendKind, md5,
+    message::{self, AUTHENTICATION_OK, AuthenticationRequest, TransactionStatus},
     scram::{self, ScramError, ServerExchange, Verifier},
     secret::Secret,
     sqlstate,
@@ -206,15 +206,19 @@ impl Engine {
     /// gone.
     pub(super) fn password_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         let client = self.clients.get_mut(id)?;
-        let (tag, total) = match client.framer.next(bytes) {
-            Ok(Frame::Message { tag, total, here }) if here == total => (tag, total),
-            Ok(Frame::Message { tag: frontend::PASSWORD, total, .. }) if total <= PASSWORD_BYTES_MAX => return Some(0),
+        let (kind, total) = match client.framer.next(bytes) {
+            Ok(Frame::Message { tag, total, here }) if here == total => (tag.into(), total),
+            Ok(Frame::Message { tag, total, .. })
+                if FrontendKind::from(tag) == FrontendKind::Password && total <= PASSWORD_BYTES_MAX =>
+            {
+                return Some(0);
+            }
             Ok(Frame::Short) => return Some(0),
-            _ => (0, 0),
+            _ => (FrontendKind::Unknown(0), 0),
         };
-        if tag != frontend::PASSWORD {
+        if kind != FrontendKind::Password {
             // A client that ends the connection here was asked for a password it does not have; that is no fault.
-            if tag == frontend::TERMINATE {
+            if kind == FrontendKind::Terminate {
                 self.drop_client(now, id, io);
                 return None;
             }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use sluice_wire::{
-    ErrorResponse, Frame,
-    message::{self, AuthenticationRequest, backend},
+    BackendKind, ErrorResponse, Frame,
+    message::{self, AuthenticationRequest},
     sqlstate,
     startup::{self, ProtocolVersion},
 };
@@ -81,8 +81,10 @@ impl Engine {
         let mut used = 0;
         loop {
             let server = self.servers.get_mut(id)?;
-            let (tag, body) = match server.framer.next(&bytes[used..]) {
-                Ok(Frame::Message { tag, total, here }) if here == total => (tag, &bytes[used + 5..used + total]),
+            let (kind, body) = match server.framer.next(&bytes[used..]) {
+                Ok(Frame::Message { tag, total, here }) if here == total => {
+                    (tag.into(), &bytes[used + 5..used + total])
+                }
                 Ok(Frame::Message { total, .. }) if total <= LOGIN_BYTES_MAX => return Some(used),
                 Ok(Frame::Short) => return Some(used),
                 _ => {
@@ -91,7 +93,7 @@ impl Engine {
                 }
             };
             used += 5 + body.len();
-            match self.login_message(id, tag, body, io) {
+            match self.login_message(id, kind, body, io) {
                 None => {}
                 Some(Ended::Failed(error)) => {
                     self.open_failed(now, id, error, io);
@@ -105,11 +107,11 @@ impl Engine {
         }
     }
 
-    fn login_message(&mut self, id: ServerId, tag: u8, body: &[u8], io: &mut impl Io) -> Option<Ended> {
+    fn login_message(&mut self, id: ServerId, kind: BackendKind, body: &[u8], io: &mut impl Io) -> Option<Ended> {
         let server = &mut self.servers[id];
         let Role::Opening { login, .. } = &mut server.role else { return None };
-        match tag {
-            backend::AUTHENTICATION => {
+        match kind {
+            BackendKind::Authentication => {
                 let request = match AuthenticationRequest::read(body) {
                     Ok(request) => request,
                     Err(_) => return Some(Ended::Failed(not_postgresql())),
@@ -126,18 +128,18 @@ impl Engine {
                     io.send(server.conn, &self.scratch);
                 }
             }
-            backend::PARAMETER_STATUS => {
+            BackendKind::ParameterStatus => {
                 if let Ok((name, value)) = message::read_parameter_status(body) {
                     server.take_parameter(name, value);
                 }
             }
-            backend::BACKEND_KEY_DATA => {
+            BackendKind::BackendKeyData => {
                 if let Some((process_id, key)) = body.split_first_chunk::<4>() {
                     server.key = Some((u32::from_be_bytes(*process_id), key.into()));
                 }
             }
-            backend::ERROR_RESPONSE => return Some(Ended::Failed(ErrorResponse::from_body(body))),
-            backend::READY_FOR_QUERY => return Some(Ended::Ready),
+            BackendKind::ErrorResponse => return Some(Ended::Failed(ErrorResponse::from_body(body))),
+            BackendKind::ReadyForQuery => return Some(Ended::Ready),
             // Notices, and the news that the server speaks 3.0 only.
             _ => {}
         }

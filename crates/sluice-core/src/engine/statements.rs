@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sluice_wire::{
-    ErrorResponse,
-    message::{self, BindNames, FLUSH, Named, Parse, TransactionStatus, frontend},
+    ErrorResponse, FrontendKind,
+    message::{self, BindNames, FLUSH, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -42,13 +42,13 @@ impl<'a, I: Io> Relay<'a, I> {
     pub(super) fn statement_without_server(&mut self, seen: Seen<'a>) -> Step {
         let need_server = Step::Stop(Stop::NeedServer);
         if !seen.is_whole() {
-            return match seen.tag {
-                frontend::PARSE | frontend::DESCRIBE | frontend::CLOSE => self.incomplete(seen),
+            return match seen.kind {
+                FrontendKind::Parse | FrontendKind::Describe | FrontendKind::Close => self.incomplete(seen),
                 _ => need_server,
             };
         }
-        match seen.tag {
-            frontend::PARSE => {
+        match seen.kind {
+            FrontendKind::Parse => {
                 let Ok(parse) = Parse::read(seen.body) else { return need_server };
                 if self.deallocate_of(&parse).is_some() {
                     return self.parse(seen, parse);
@@ -67,28 +67,28 @@ impl<'a, I: Io> Relay<'a, I> {
                     };
                 if servable { self.parse(seen, parse) } else { need_server }
             }
-            frontend::CLOSE => match Named::read(seen.body, "Close") {
+            FrontendKind::Close => match Named::read(seen.body, "Close") {
                 Ok(Named::Statement(_)) => self.close(seen),
                 _ => need_server,
             },
-            frontend::BIND => match BindNames::read(seen.body) {
+            FrontendKind::Bind => match BindNames::read(seen.body) {
                 Some(names) if self.bind_own(seen, &names) => Step::Next,
                 _ => need_server,
             },
-            frontend::DESCRIBE => match Named::read(seen.body, "Describe") {
+            FrontendKind::Describe => match Named::read(seen.body, "Describe") {
                 Ok(named) if self.describe_own(seen, &named) => Step::Next,
                 _ => need_server,
             },
-            frontend::EXECUTE if self.execute_own(seen) => Step::Next,
+            FrontendKind::Execute if self.execute_own(seen) => Step::Next,
             _ => need_server,
         }
     }
 
     /// With a server.
     pub(super) fn statement(&mut self, seen: Seen<'a>) -> Step {
-        match seen.tag {
-            frontend::BIND => self.bind(seen),
-            frontend::EXECUTE => {
+        match seen.kind {
+            FrontendKind::Bind => self.bind(seen),
+            FrontendKind::Execute => {
                 if self.session.portal.is_some() {
                     if !seen.is_whole() {
                         return self.incomplete(seen);
@@ -103,11 +103,11 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.pass_expecting(seen, Expected::Execute)
             }
             _ if !seen.is_whole() => self.incomplete(seen),
-            frontend::PARSE => match Parse::read(seen.body) {
+            FrontendKind::Parse => match Parse::read(seen.body) {
                 Ok(parse) => self.parse(seen, parse),
                 Err(_) => self.pass_malformed(seen),
             },
-            frontend::DESCRIBE => self.describe(seen),
+            FrontendKind::Describe => self.describe(seen),
             _ => self.close(seen),
         }
     }
@@ -235,7 +235,7 @@ impl<'a, I: Io> Relay<'a, I> {
         // All that are stale go along, or those that nobody asks for again would stay for good.
         let now = self.now;
         for gone in server.statements.insert(&statement, now).into_iter().chain(server.stale.drain(..)) {
-            message::put_statement_message(self.scratch, frontend::CLOSE, &gone.name);
+            message::put_statement_message(self.scratch, FrontendKind::Close, &gone.name);
             server.replies.push(Expected::Evict(gone));
         }
         Parse::write(self.scratch, &statement.name, &statement.to_parse());
@@ -292,7 +292,7 @@ impl<'a, I: Io> Relay<'a, I> {
             self.send_parse(statement.clone(), None);
         }
         self.scratch.clear();
-        message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
+        message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);
         let server = self.server();
         server.replies.push(Expected::Learn(statement.clone()));
@@ -367,7 +367,7 @@ impl<'a, I: Io> Relay<'a, I> {
         self.flush();
         self.scratch.clear();
         // Another client may have left its unnamed statement there.
-        message::put_statement_message(self.scratch, frontend::CLOSE, b"");
+        message::put_statement_message(self.scratch, FrontendKind::Close, b"");
         let server = self.server();
         server.unnamed = None;
         server.batch_open = true;
@@ -442,7 +442,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.ensure(&statement, true);
                 self.drop_message(seen);
                 self.scratch.clear();
-                message::put_statement_message(self.scratch, frontend::DESCRIBE, &statement.name);
+                message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
                 let tell = self.told_by(Some((statement.id, Tell(name.into()))));
                 let server = self.server();
                 server.replies.push(Expected::Describe(Some(statement), tell));
@@ -513,7 +513,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Provokes an error on the server, so that it aborts and skips as it would, and has it replaced by `error`.
     fn refuse(&mut self, error: ErrorResponse) -> Step {
         self.scratch.clear();
-        message::put_statement_message(self.scratch, frontend::DESCRIBE, NO_STATEMENT);
+        message::put_statement_message(self.scratch, FrontendKind::Describe, NO_STATEMENT);
         let server = self.server();
         server.replies.push(Expected::Refused(Box::new(error)));
         server.batch_open = true;

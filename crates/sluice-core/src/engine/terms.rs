@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use sluice_wire::message::{self, Parse, SYNC, TransactionStatus};
+use sluice_wire::{
+    FrontendKind,
+    message::{self, Parse, SYNC, TransactionStatus},
+};
 
 use crate::{
     io::Io,
@@ -134,7 +137,7 @@ impl<I: Io> Relay<'_, I> {
         switch(server, &here, &statement.profile, scratch, self.io);
         scratch.clear();
         for gone in server.statements.insert(statement, now).into_iter().chain(server.stale.drain(..)) {
-            message::put_statement_message(scratch, message::frontend::CLOSE, &gone.name);
+            message::put_statement_message(scratch, FrontendKind::Close, &gone.name);
             server.replies.push(Expected::Evict(gone));
         }
         Parse::write(scratch, &statement.name, &statement.to_parse());
@@ -164,8 +167,8 @@ impl<I: Io> Relay<'_, I> {
         message::put_parse(self.scratch, SWITCH, &sql, &[]);
         message::put_bind(self.scratch, SWITCH, SWITCH, &[]);
         message::put_execute(self.scratch, SWITCH, 0);
-        message::put_portal_message(self.scratch, message::frontend::CLOSE, SWITCH);
-        message::put_statement_message(self.scratch, message::frontend::CLOSE, SWITCH);
+        message::put_portal_message(self.scratch, FrontendKind::Close, SWITCH);
+        message::put_statement_message(self.scratch, FrontendKind::Close, SWITCH);
         let server = self.server();
         (0..3).for_each(|_| server.replies.push(Expected::Switch));
         (0..2).for_each(|_| server.replies.push(Expected::OwnClose));
