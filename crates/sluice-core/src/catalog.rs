@@ -31,6 +31,11 @@ impl Catalog {
         Change(self.clone())
     }
 
+    /// A statement that was parsed at that version has proven stale: somebody has changed them unseen.
+    pub fn move_on_from(&self, version: u64) {
+        let _ = self.changes.compare_exchange(version, version + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// A server has said how many changes it has counted, whoever made them.
     pub fn count(&self, counted: u64) {
         if self.counted.swap(counted, Ordering::AcqRel) != counted {

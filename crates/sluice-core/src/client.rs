@@ -303,12 +303,6 @@ impl Session {
         self.names.as_ref()?.get(name)
     }
 
-    /// One of its named statements, by its number.
-    pub fn statement(&self, id: StatementId) -> Option<&Statement> {
-        let mut prepared = self.names.iter().flat_map(|names| names.values());
-        prepared.find(|prepared| prepared.statement.id == id).map(|prepared| &*prepared.statement)
-    }
-
     /// Whether one of its named statements is tied to the server where it was parsed.
     pub fn has_tied(&mut self) -> bool {
         let is_tied = |names: &Names| names.values().any(|prepared| prepared.statement.is_tied);

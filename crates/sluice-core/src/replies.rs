@@ -26,11 +26,12 @@ pub enum Expected {
     /// To a Parse.
     Parse(ParseSent),
     /// To a Bind, of a shared statement or of one the server alone knows.
-    Bind(Option<StatementId>),
+    Bind(Option<Arc<Statement>>),
     /// To a Describe of a statement or portal.
     Describe(Option<Arc<Statement>>, Option<Tell>),
-    /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer.
-    Learn(Arc<Statement>),
+    /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer. Either it stands behind
+    /// the client's Parse by that name, or a message of the client's waits for it.
+    Learn(Arc<Statement>, Option<Tell>),
     /// To an Execute.
     Execute,
     /// To a client's Close.

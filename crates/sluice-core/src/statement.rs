@@ -76,6 +76,8 @@ pub struct Statement {
     pub deallocates: Option<Box<[u8]>>,
     /// The parameter types that clients were told, as they stand in Parse: it has these wherever it is prepared again.
     types: OnceLock<Box<[u8]>>,
+    /// The shape of its result, as the first server that parsed it has described it. PostgreSQL fixes it then.
+    shape: OnceLock<Shape>,
     /// Whether a server of this pool has accepted it.
     accepted: AtomicBool,
     /// How often it came, until it does not matter any more.
@@ -101,6 +103,7 @@ impl Statement {
             begins,
             deallocates: sql::deallocated(text),
             types: OnceLock::new(),
+            shape: OnceLock::new(),
             accepted: AtomicBool::new(begins.is_some()),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
@@ -125,6 +128,16 @@ impl Statement {
         if self.types.get().is_none() {
             let _ = self.types.set(body.into());
         }
+    }
+
+    /// The shape that its result had when it was first parsed, once that is known.
+    pub fn shape(&self) -> Option<Shape> {
+        self.shape.get().copied()
+    }
+
+    /// A server has described its result: the first one decides.
+    pub fn set_shape(&self, shape: Shape) {
+        let _ = self.shape.set(shape);
     }
 
     /// Whether clients know its parameter types, and there are any.
@@ -232,6 +245,9 @@ impl Registry {
         let other = self.intern(&statement.definition, Terms { run, ..terms }, &statement.profile);
         if let Some(types) = statement.types.get() {
             other.tell_types(types);
+        }
+        if let Some(shape) = statement.shape() {
+            other.set_shape(shape);
         }
         other
     }

@@ -11,21 +11,15 @@ use crate::{
     ids::ServerId,
     io::{Conn, Io},
     profile::Profile,
-    replies::{Expected, Local, Own, ParseSent},
+    replies::{Expected, Local, Own, ParseSent, Tell},
     server::{BeginState, Preparation, ReplayState, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
-    statement::{NAME_PREFIX, StatementId},
+    statement::{NAME_PREFIX, Statement},
     time::Time,
 };
 
-use super::{
-    BACKLOG_HIGH_BYTES, Engine, Todo,
-    frontend::send_local,
-    healing::{is_of_other_columns, is_stale},
-    keeping::restore,
-    statements::changed_result,
-};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, frontend::send_local, healing::is_stale, keeping::restore};
 
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
@@ -270,10 +264,10 @@ impl<I: Io> Relay<'_, I> {
     fn is_read_here(&self, kind: BackendKind) -> bool {
         match kind {
             BackendKind::RowDescription => {
-                matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(_)))
+                matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(..)))
             }
             BackendKind::ParameterDescription => {
-                matches!(self.server.replies.front(), Some(Expected::Describe(Some(_), _) | Expected::Learn(_)))
+                matches!(self.server.replies.front(), Some(Expected::Describe(Some(_), _) | Expected::Learn(..)))
             }
             BackendKind::DataRow | BackendKind::FunctionCallResponse => self.is_own(),
             _ => false,
@@ -285,10 +279,12 @@ impl<I: Io> Relay<'_, I> {
         self.resumes |= self.server.replay.awaits_answer();
         self.server.replay.state = ReplayState::Off;
         let verdict = match self.server.replies.front() {
-            Some(Expected::Learn(_)) => Verdict::Swallow,
+            Some(Expected::Learn(..)) => Verdict::Swallow,
             _ => Verdict::Pass,
         };
-        if let Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement)) = self.server.replies.front() {
+        if let Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement, _)) =
+            self.server.replies.front()
+        {
             statement.tell_types(body);
             self.server.statements.set_typed(statement.id);
         }
@@ -300,23 +296,32 @@ impl<I: Io> Relay<'_, I> {
         match self.server.replies.front() {
             Some(Expected::Describe(..)) => {
                 if let Some(Expected::Describe(Some(statement), Some(tell))) = self.server.replies.pop() {
-                    self.server.statements.set_shape(statement.id, shape());
-                    if let Some((_, session)) = &mut self.client {
-                        session.tell(&tell.0, statement.id, Some(shape()));
-                    }
+                    self.learn(&statement, shape(), Some(&tell));
                 }
                 Verdict::Pass
             }
-            Some(Expected::Learn(statement)) => {
-                self.server.statements.set_shape(statement.id, shape());
-                self.server.replies.pop();
-                self.stop_learning();
-                if let Some((_, session)) = &mut self.client {
-                    session.learnt = true;
+            Some(Expected::Learn(..)) => {
+                if let Some(Expected::Learn(statement, tell)) = self.server.replies.pop() {
+                    self.learn(&statement, shape(), tell.as_ref());
+                    if tell.is_none() {
+                        self.stop_learning();
+                        if let Some((_, session)) = &mut self.client {
+                            session.learnt = true;
+                        }
+                    }
                 }
                 Verdict::Swallow
             }
             _ => self.unless_own(),
+        }
+    }
+
+    /// The server has described the result of a statement.
+    fn learn(&mut self, statement: &Statement, shape: Shape, tell: Option<&Tell>) {
+        self.server.statements.set_shape(statement.id, shape);
+        statement.set_shape(shape);
+        if let (Some((_, session)), Some(tell)) = (&mut self.client, tell) {
+            session.tell(&tell.0, statement.id, Some(shape));
         }
     }
 
@@ -542,19 +547,12 @@ impl<I: Io> Relay<'_, I> {
                 }
                 Verdict::Swallow
             }
-            Some(Expected::Bind(Some(id))) if !is_end && is_of_other_columns(body) && self.has_changed_since(*id) => {
-                self.flush();
-                if let Some((conn, _)) = &self.client {
-                    self.io.send(*conn, &changed_result().to_bytes());
-                }
-                Verdict::Swallow
-            }
-            Some(Expected::Bind(Some(id))) if is_stale(body) => {
-                stale = Some(*id);
-                Verdict::Pass
-            }
-            Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement)) if is_stale(body) => {
-                stale = Some(statement.id);
+            Some(
+                Expected::Bind(Some(statement))
+                | Expected::Describe(Some(statement), _)
+                | Expected::Learn(statement, _),
+            ) if is_stale(body) => {
+                stale = Some(statement.clone());
                 Verdict::Pass
             }
             _ => Verdict::Pass,
@@ -565,9 +563,9 @@ impl<I: Io> Relay<'_, I> {
         for (place, expected) in undone.into_iter().enumerate().rev() {
             self.undo(expected, place > 0);
         }
-        if let Some(id) = stale {
+        if let Some(statement) = stale {
             // Only now: a message that was skipped may have been the one to prepare it again.
-            self.has_become_stale(id);
+            self.drop_stale(&statement, body);
         }
         let verdict = match verdict {
             Verdict::Pass => self.in_clients_words(body, name.as_deref()),
@@ -589,13 +587,6 @@ impl<I: Io> Relay<'_, I> {
             session.learnt = false;
         }
         Ok(verdict)
-    }
-
-    /// Whether the catalogs have changed since a client prepared one of its named statements.
-    fn has_changed_since(&self, id: StatementId) -> bool {
-        let version = self.server.pool.catalog.version();
-        let statement = self.client.as_ref().and_then(|(_, session)| session.statement(id));
-        statement.and_then(|statement| statement.terms).is_some_and(|terms| terms.catalog != version)
     }
 
     /// An error names a statement as the server knows it: the client gets it with its own name for it, which may be

@@ -512,12 +512,6 @@ impl<'a, I: Io> Relay<'a, I> {
         false
     }
 
-    /// Whether the message behind this one describes a portal, so that the client will read its rows by that.
-    pub(super) fn describes_portal_next(&self, seen: Seen<'_>) -> bool {
-        let next = self.pos + seen.total;
-        self.bytes.get(next) == Some(&FrontendKind::Describe.byte()) && self.bytes.get(next + 5) == Some(&b'P')
-    }
-
     /// Lets a message through as it is, as far as it has come.
     pub(super) fn pass(&mut self, seen: Seen<'a>) {
         let here = seen.body.len() + 5;

@@ -14,10 +14,11 @@ use sluice_wire::{
 };
 
 use crate::{
+    catalog::Catalog,
     io::Io,
     replies::{Expected, ParseSent},
     server::ReplayState,
-    statement::{OnServer, StatementId},
+    statement::{OnServer, Statement},
 };
 
 use super::backend::{OutOfStep, Relay, Verdict};
@@ -33,7 +34,7 @@ impl<I: Io> Relay<'_, I> {
             false => statement.is_unnamed(),
         };
         let first = match self.server.replies.front() {
-            Some(Expected::Bind(Some(id))) => *id == statement.id,
+            Some(Expected::Bind(Some(bound))) => bound.id == statement.id,
             Some(Expected::Describe(Some(described), _)) => described.id == statement.id,
             _ => false,
         };
@@ -43,6 +44,7 @@ impl<I: Io> Relay<'_, I> {
             && self.server.status == TransactionStatus::Idle;
         if possible {
             replay.state = ReplayState::Healing;
+            note_change(&self.server.pool.catalog, statement, error);
         }
         possible
     }
@@ -75,32 +77,35 @@ impl<I: Io> Relay<'_, I> {
         Ok(Verdict::Swallow)
     }
 
-    /// A shared statement on the server is of no use any more, unless a message behind this batch closes it anyway.
-    pub(super) fn has_become_stale(&mut self, id: StatementId) {
-        if !self.server.replies.closes(id) {
-            self.server.stale.extend(self.server.statements.remove(id));
+    /// A shared statement on the server is of no use any more, as that error says; unless a message behind this batch
+    /// closes it anyway.
+    pub(super) fn drop_stale(&mut self, statement: &Statement, error: &[u8]) {
+        note_change(&self.server.pool.catalog, statement, error);
+        if !self.server.replies.closes(statement.id) {
+            self.server.stale.extend(self.server.statements.remove(statement.id));
         }
     }
 }
 
-/// Whether an error says that a prepared statement no longer fits the schema, or is gone. The routine's name is the
-/// same in every language (`plancache.c`, `prepare.c`).
-pub(super) fn is_stale(body: &[u8]) -> bool {
-    let fields = ErrorFields(body);
-    match fields.get(b'C') {
-        Some(b"0A000") => fields.get(b'R') == Some(b"RevalidateCachedQuery"),
-        Some(b"26000") => true,
-        _ => false,
+/// Notes a change to the catalogs that nobody has told of, if that is what the error shows.
+fn note_change(catalog: &Catalog, statement: &Statement, error: &[u8]) {
+    if let Some(terms) = statement.terms
+        && is_of_other_shape(error)
+    {
+        catalog.move_on_from(terms.catalog);
     }
 }
 
-/// Whether an error says that a Bind asks for another number of columns than there are: the statement is new on that
-/// server, and its result has changed since the client prepared it. On its own server PostgreSQL would have said that.
-pub(super) fn is_of_other_columns(body: &[u8]) -> bool {
+/// Whether an error says that a prepared statement no longer fits the schema, or is gone.
+pub(super) fn is_stale(body: &[u8]) -> bool {
+    is_of_other_shape(body) || is_missing(body)
+}
+
+/// Whether an error says that a prepared statement's result has changed with the schema. The routine's name is the same in
+/// every language (`plancache.c`).
+fn is_of_other_shape(body: &[u8]) -> bool {
     let fields = ErrorFields(body);
-    let is_bind = fields.get(b'C') == Some(b"08P01") && fields.get(b'R') == Some(b"exec_bind_message");
-    let says = |message: &[u8]| message.windows(14).any(|window| window == b"result formats");
-    is_bind && fields.get(b'M').is_some_and(says)
+    fields.get(b'C') == Some(b"0A000") && fields.get(b'R') == Some(b"RevalidateCachedQuery")
 }
 
 /// Whether an error says that the statement is gone.

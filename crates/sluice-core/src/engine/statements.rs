@@ -239,6 +239,10 @@ impl<'a, I: Io> Relay<'a, I> {
             server.replies.push(Expected::Evict(gone));
         }
         Parse::write(self.scratch, &statement.name, &statement.to_parse());
+        let described = match &given {
+            Some(Given::Name(name)) if statement.shape().is_none() => Some((statement.clone(), Tell(name.clone()))),
+            _ => None,
+        };
         server.replies.push(Expected::Parse(ParseSent {
             statement: Some(statement),
             shared: true,
@@ -246,12 +250,17 @@ impl<'a, I: Io> Relay<'a, I> {
             given,
             again: None,
         }));
+        if let Some((statement, tell)) = described {
+            // Its parameters and its result are from now on what they are now.
+            message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
+            server.replies.push(Expected::Learn(statement, Some(tell)));
+        }
         server.batch_open = true;
         self.send_scratch();
     }
 
     /// Sees that the server has a shared statement before it is used, and that the use can be repeated if the
-    /// statement proves stale. `shape_free`: the client would not mind another shape of the result.
+    /// statement proves stale. `shape_free`: the client does not know the shape of the result.
     fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool) {
         self.drop_old(statement);
         let server = self.server();
@@ -271,6 +280,29 @@ impl<'a, I: Io> Relay<'a, I> {
         }
     }
 
+    /// The shape that a statement's result had when the client sent its Parse: as it was told, or as whoever prepared
+    /// it first was, if the catalogs have changed since. Where they have not, as far as is known, and PostgreSQL calls
+    /// the statement stale, that Parse may have come behind the change.
+    fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
+        let Prepared { statement, told } = prepared;
+        let version = self.session.pool.catalog.version();
+        let has_changed = statement.terms.is_none_or(|terms| terms.catalog != version);
+        told.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
+    }
+
+    /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used.
+    /// Returns a step where it has not, or where the server has to be asked.
+    fn check_shape(&mut self, seen: Seen<'a>, statement: &Arc<Statement>, told: Option<Shape>) -> Option<Step> {
+        match self.is_as_told(statement, told?) {
+            Some(true) => None,
+            Some(false) => {
+                self.drop_message(seen);
+                Some(self.refuse(changed_result()))
+            }
+            None => Some(Step::Stop(Stop::Hold)),
+        }
+    }
+
     /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
     /// message has to wait for the answer.
     fn is_as_told(&mut self, statement: &Arc<Statement>, told: Shape) -> Option<bool> {
@@ -281,6 +313,8 @@ impl<'a, I: Io> Relay<'a, I> {
             Some(_) if learnt => return Some(false),
             // In a failed transaction the server refuses whatever comes.
             _ if server.status == TransactionStatus::Failed => return Some(true),
+            // What returns no rows does not begin to.
+            None if told == Shape::none() => return Some(true),
             Some(_) => {
                 // It may be the server's statement that is old: it is prepared again.
                 let gone = server.statements.remove(statement.id);
@@ -295,7 +329,7 @@ impl<'a, I: Io> Relay<'a, I> {
         message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);
         let server = self.server();
-        server.replies.push(Expected::Learn(statement.clone()));
+        server.replies.push(Expected::Learn(statement.clone(), None));
         server.batch_open = true;
         server.learning = true;
         self.send_scratch();
@@ -377,7 +411,8 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     fn bind_shared(&mut self, seen: Seen<'a>, names: BindNames<'a>, prepared: Prepared) -> Step {
-        let Prepared { statement, told } = prepared;
+        let told = self.shape_as_parsed(&prepared, names.statement);
+        let Prepared { statement, .. } = prepared;
         if self.may_name_custom(statement.effects, seen) {
             return Step::Incomplete(seen.total);
         }
@@ -398,18 +433,10 @@ impl<'a, I: Io> Relay<'a, I> {
         if statement.resets.is_some() {
             self.server().resets.clone_from(&statement.resets);
         }
-        let described = self.describes_portal_next(seen);
-        if let Some(told) = told.filter(|_| !described) {
-            match self.is_as_told(&statement, told) {
-                Some(true) => {}
-                Some(false) => {
-                    self.drop_message(seen);
-                    return self.refuse(changed_result());
-                }
-                None => return Step::Stop(Stop::Hold),
-            }
+        if let Some(step) = self.check_shape(seen, &statement, told) {
+            return step;
         }
-        self.ensure(&statement, described || told.is_none());
+        self.ensure(&statement, told.is_none());
         let known = self.server().statements.shape(statement.id);
         if names.portal.is_empty() && (told.is_none() || told != known) {
             self.session.bound = Some((statement.clone(), Tell(names.statement.into())));
@@ -419,7 +446,7 @@ impl<'a, I: Io> Relay<'a, I> {
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
-        server.replies.push(Expected::Bind(Some(statement.id)));
+        server.replies.push(Expected::Bind(Some(statement)));
         server.batch_open = true;
         server.batch_runs = true;
         self.replace_head(seen, names.bytes);
@@ -434,12 +461,17 @@ impl<'a, I: Io> Relay<'a, I> {
             Err(_) => return self.pass_malformed(seen),
         };
         match self.meaning(name) {
-            Meaning::Shared(Prepared { statement, .. }) => {
+            Meaning::Shared(prepared) => {
+                let told = self.shape_as_parsed(&prepared, name);
+                let Prepared { statement, .. } = prepared;
                 self.flush();
                 if self.prepare_apart(&statement) {
                     return Step::Stop(Stop::Hold);
                 }
-                self.ensure(&statement, true);
+                if let Some(step) = self.check_shape(seen, &statement, told) {
+                    return step;
+                }
+                self.ensure(&statement, told.is_none());
                 self.drop_message(seen);
                 self.scratch.clear();
                 message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);

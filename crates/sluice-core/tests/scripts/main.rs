@@ -31,8 +31,8 @@ fn seated(settings: PoolSettings) -> (Table, Side, Side) {
 fn prepared(sql: &str) -> (Table, Side, Side) {
     let (mut table, client, server) = seated(one());
     table.says(client, &[parse("a", sql), sync()].concat());
-    table.says(server, &answers("1 Z(I)"));
-    assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) S"));
+    table.says(server, &answers("1 t n Z(I)"));
+    assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) D(sluice_0) S"));
     assert_eq!(table.hears(client), "1 Z(I)");
     (table, client, server)
 }
@@ -78,8 +78,9 @@ fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
 fn a_statement_that_was_closed_behind_its_error_is_not_stale() {
     let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
     table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
-    assert_eq!(table.hears(server), "P(sluice_0: SELECT 1) C(sluice_0) P(sluice_1: SELECT 2) S");
-    table.says(server, &answers("1 3 1 Z(I)"));
+    let sent = "P(sluice_0: SELECT 1) D(sluice_0) C(sluice_0) P(sluice_1: SELECT 2) D(sluice_1) S";
+    assert_eq!(table.hears(server), sent);
+    table.says(server, &answers("1 t n 3 1 t n Z(I)"));
     // The first batch finds "b" stale, when the second one has closed it to make room.
     table.says(client, &[query("BEGIN READ WRITE"), run("b"), query("ROLLBACK"), run("a")].concat());
     assert_eq!(
@@ -144,7 +145,7 @@ fn a_begin_with_parameter_types_is_the_servers_to_judge() {
         // One type, left open: its last bytes look like no types at all.
         table.says(client, &[parse_typed(name, "BEGIN", &[0]), sync()].concat());
         assert!(table.hears(server).contains("BEGIN"));
-        table.says(server, &answers("1 Z(I)"));
+        table.says(server, &answers(if name.is_empty() { "1 Z(I)" } else { "1 t n Z(I)" }));
         assert_eq!(table.hears(client), "1 Z(I)");
     }
 }
@@ -274,8 +275,8 @@ fn names_given_behind_a_deallocate_all_outlive_it() {
     table.says(server, &answers("C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I)"));
     assert_eq!(table.hears(server), "Q(look)", "it may have taken SQL's own statements away");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S");
-    table.says(server, &answers("1 Z(I)"));
+    assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) D(sluice_0) S");
+    table.says(server, &answers("1 t n Z(I)"));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I) 1 Z(I)");
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S");
@@ -288,18 +289,44 @@ fn a_long_parse_in_small_pieces_is_collected_once() {
     for byte in [parse("a", &sql), sync()].concat() {
         table.says(client, &[byte]);
     }
-    assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) S"));
+    assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) D(sluice_0) S"));
 }
 
 #[test]
-fn a_stale_statement_is_prepared_again_before_the_client_hears_of_it() {
+fn a_stale_statement_is_prepared_again_before_a_client_hears_of_it_that_came_later() {
     let (mut table, client, server) = prepared("SELECT 1");
-    table.says(client, &run("a"));
-    assert_eq!(table.hears(server), "B(sluice_0) E S");
+    let other = table.client();
+    table.says(other, &[parse("a", "SELECT 1"), sync(), run("a")].concat());
+    assert_eq!(table.hears(server), "B(sluice_0) E S", "its Parse may have come behind the change");
     table.says(server, &answers("E(0A000) Z(I)"));
     assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
     table.says(server, &answers("3 1 2 C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(client), "2 C(SELECT 1) Z(I)");
+    assert_eq!(table.hears(other), "1 Z(I) 2 C(SELECT 1) Z(I)");
+    // From now on it is known that there was one.
+    table.says(other, &[parse("b", "SELECT 1"), sync()].concat());
+    assert_eq!(table.hears(server), "P(sluice_1: SELECT 1) D(sluice_1) S");
+    table.says(server, &answers("1 t n Z(I)"));
+    table.says(client, &run("a"));
+    table.says(server, &answers("E(0A000) Z(I)"));
+    assert_eq!(table.hears(client), "E(0A000) Z(I)", "its own came before");
+}
+
+#[test]
+fn a_result_is_what_it_was_at_the_parse_or_an_error() {
+    for (columns, goes_on) in [("T(a)", true), ("T(b)", false)] {
+        let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
+        table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
+        table.says(server, &answers("1 t T(a) 3 1 t n Z(I)"));
+        table.hears(server);
+        // The server has made room for the other one, and is asked what the result looks like now.
+        table.says(client, &run("a"));
+        assert_eq!(table.hears(server), "C(sluice_1) P(sluice_0: SELECT 1) D(sluice_0) H");
+        table.says(server, &answers(&format!("3 1 t {columns}")));
+        assert_eq!(table.hears(server), if goes_on { "B(sluice_0) E S" } else { "D(sluice_refused) E S" });
+        table.says(server, &answers(if goes_on { "2 C(SELECT 1) Z(I)" } else { "E(26000) Z(I)" }));
+        let heard = if goes_on { "2 C(SELECT 1) Z(I)" } else { "E(0A000) Z(I)" };
+        assert_eq!(table.hears(client), format!("1 1 Z(I) {heard}"));
+    }
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn a_change_of_the_catalogs_makes_another_statement() {
     assert_eq!(table.hears(server), "B(sluice_0) E S");
     table.says(server, &answers("2 C(SELECT 1) Z(I)"));
     table.says(other, &[parse("a", "SELECT 1"), sync()].concat());
-    assert_eq!(table.hears(server), "P(sluice_1: SELECT 1) S");
+    assert_eq!(table.hears(server), "P(sluice_1: SELECT 1) D(sluice_1) S");
 }
 
 #[test]
@@ -161,12 +161,13 @@ fn a_count_of_catalog_changes_makes_another_statement() {
     let mut table = Table::reporting(one());
     let client = table.client();
     let server = table.servers()[0];
-    for (name, heard, count) in [("a", "P(sluice_0: SELECT 1) S", 2), ("b", "P(sluice_1: SELECT 1) S", 2), ("c", "", 2)]
+    for (name, heard) in
+        [("a", "P(sluice_0: SELECT 1) D(sluice_0) S"), ("b", "P(sluice_1: SELECT 1) D(sluice_1) S"), ("c", "")]
     {
         table.says(client, &[parse(name, "SELECT 1"), sync()].concat());
         assert_eq!(table.hears(server), heard, "{name}");
         if !heard.is_empty() {
-            table.says(server, &answers(&format!("1 S(sluice.catalog={count}) Z(I)")));
+            table.says(server, &answers("1 t n S(sluice.catalog=2) Z(I)"));
         }
         assert_eq!(table.hears(client), "1 Z(I)");
     }

@@ -440,6 +440,14 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
                 let (name, value) = argument.split_once('=').expect("a parameter has a value");
                 message::put_parameter_status(&mut out, name, value);
             }
+            // One column, of that name.
+            b'T' => framed(&mut out, b'T', |out| {
+                out.extend_from_slice(&1_u16.to_be_bytes());
+                put_cstr(out, argument.as_bytes());
+                out.extend_from_slice(&[0; 18]);
+            }),
+            // No parameters.
+            b't' => framed(&mut out, b't', |out| out.extend_from_slice(&[0, 0])),
             // A boolean, in binary.
             b'V' => framed(&mut out, b'V', |out| out.extend_from_slice(&[0, 0, 0, 1, u8::from(argument == "t")])),
             tag => framed(&mut out, tag, |_| {}),
