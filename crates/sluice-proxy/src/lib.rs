@@ -1,7 +1,7 @@
 //! Sluice's data plane: drivers, workers, configuration, control plane.
 //!
 //! ```text
-//! client ── driver (io_uring | epoll) ── Net ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
+//! client ── driver (io_uring | epoll) ── Net (sluice-net) ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
 //!                      one worker thread = one driver, one engine
 //!           control thread (tokio): secrets looked up, host names resolved, statistics
 //! ```
@@ -9,6 +9,7 @@
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
 
 pub mod config;
+mod host;
 mod log;
 mod lookup;
 mod mailbox;

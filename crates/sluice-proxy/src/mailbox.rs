@@ -1,94 +1,37 @@
-//! How workers write to each other, and the control thread to them: a queue and an eventfd each.
+//! The workers' mailboxes, with an eventfd each for a bell.
 
-use std::{
-    collections::VecDeque,
-    io,
-    os::fd::OwnedFd,
-    sync::{Mutex, PoisonError},
-    time::Instant,
-};
+use std::{io, os::fd::OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use sluice_core::{
-    hub::{ClientRef, Mail},
-    server::Server,
-};
-use tokio::sync::mpsc;
 
-use crate::lookup::Request;
+use crate::net::sockets::Socket;
 
-/// What a worker gets.
+/// The mailboxes of all workers.
+pub(crate) type Mailboxes = sluice_net::Mailboxes<Socket, Bell>;
+
+/// A delivery to a worker.
+pub(crate) type Parcel = sluice_net::Parcel<Socket>;
+
+/// The eventfd that wakes a worker.
 #[derive(Debug)]
-pub(crate) enum Parcel {
-    /// A letter for its engine.
-    Mail(Mail),
-    /// A server connection, with its socket.
-    Server {
-        socket: OwnedFd,
-        server: Box<Server>,
-        client: ClientRef,
-        /// What the server said while the connection changed hands.
-        early: Vec<u8>,
-    },
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    /// What a worker has to watch to hear it.
+    pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
 }
 
-#[derive(Debug)]
-struct Mailbox {
-    parcels: Mutex<VecDeque<Parcel>>,
-    bell: OwnedFd,
+impl sluice_net::Bell for Bell {
+    fn ring(&self) {
+        // It fails only when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
 }
 
-/// The mailboxes of all workers, and the way to the control thread.
-#[derive(Debug)]
-pub(crate) struct Mailboxes {
-    boxes: Vec<Mailbox>,
-    look_ups: mpsc::Sender<Request>,
-}
-
-impl Mailboxes {
-    /// For that many workers.
-    pub(crate) fn new(workers: u16, look_ups: mpsc::Sender<Request>) -> io::Result<Self> {
-        let mailbox = || {
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            Ok(Mailbox { parcels: Mutex::default(), bell })
-        };
-        let boxes = (0..workers).map(|_| mailbox()).collect::<io::Result<_>>()?;
-        Ok(Self { boxes, look_ups })
-    }
-
-    /// What a worker has to watch to hear of its mail.
-    pub(crate) fn bell(&self, worker: u16) -> io::Result<OwnedFd> {
-        self.boxes[usize::from(worker)].bell.try_clone()
-    }
-
-    /// Sends to a worker; one that has ended reads nothing any more, and nothing is lost with it.
-    pub(crate) fn send(&self, worker: u16, parcel: Parcel) {
-        let Some(mailbox) = self.boxes.get(usize::from(worker)) else { return };
-        let mut parcels = mailbox.parcels.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = parcels.is_empty();
-        parcels.push_back(parcel);
-        drop(parcels);
-        if first {
-            // It fails only when the counter is full, and then the bell rings already.
-            let _ = rustix::io::write(&mailbox.bell, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Sends the same letter to every worker.
-    pub(crate) fn send_all(&self, mail: impl Fn() -> Mail) {
-        for worker in 0..self.boxes.len() as u16 {
-            self.send(worker, Parcel::Mail(mail()));
-        }
-    }
-
-    /// Takes what has come.
-    pub(crate) fn take(&self, worker: u16) -> VecDeque<Parcel> {
-        std::mem::take(&mut *self.boxes[usize::from(worker)].parcels.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Asks the control thread for a user's secret.
-    pub(crate) fn look_up(&self, user: &str) {
-        // The control thread outlives the workers, and there is room for as many as may be asked for.
-        let _ = self.look_ups.try_send(Request { user: user.to_owned(), asked: Instant::now() });
-    }
+/// Mailboxes for that many workers.
+pub(crate) fn mailboxes(workers: u16) -> io::Result<Mailboxes> {
+    let bell = || Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+    Ok(Mailboxes::new((0..workers).map(|_| bell()).collect::<io::Result<Vec<_>>>()?))
 }

@@ -22,9 +22,10 @@ use tokio::sync::mpsc;
 
 use crate::{
     config::{AuthMethod, Config, DriverChoice, SecretSource, users},
+    host::Host,
     lookup,
-    mailbox::Mailboxes,
-    net::{Driver, epoll::Epoll, sockets, uring::Uring},
+    mailbox::{self, Mailboxes},
+    net::{System, epoll::Epoll, sockets, uring::Uring},
     resolver::Resolver,
     stats,
     worker::{Setup, Worker},
@@ -113,7 +114,7 @@ impl Service {
         let hub = Arc::new(make_hub(&config, workers)?);
         let (listeners, addresses, unix_socket) = listen(&config)?;
         let (look_ups, requests) = lookup::requests();
-        let mailboxes = Arc::new(Mailboxes::new(workers, look_ups).map_err(system("make the workers' mailboxes"))?);
+        let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
         let resolver =
             Arc::new(Resolver::new(&config.databases.iter().map(|d| sockets::address(&d.server)).collect::<Vec<_>>()));
         let epoch = Instant::now();
@@ -121,15 +122,18 @@ impl Service {
         for number in 0..workers {
             let listeners = listeners.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
             setups.push(Setup {
-                number,
                 hub: hub.clone(),
-                mailboxes: mailboxes.clone(),
-                resolver: resolver.clone(),
+                host: Host {
+                    worker: number,
+                    mailboxes: mailboxes.clone(),
+                    resolver: resolver.clone(),
+                    look_ups: look_ups.clone(),
+                },
                 listeners: listeners.map_err(system("share the listening sockets"))?,
                 epoch,
             });
         }
-        drop(listeners);
+        drop((listeners, look_ups));
         let (driver, threads) = start_workers(config.driver, setups)?;
         let (stop_control, stopped) = mpsc::channel(1);
         let control =
@@ -301,7 +305,7 @@ fn start_workers(choice: DriverChoice, setups: Vec<Setup>) -> Result<(&'static s
     if uring { spawn_all::<Uring>(setups) } else { spawn_all::<Epoll>(setups) }
 }
 
-fn spawn_all<D: Driver>(setups: Vec<Setup>) -> Result<(&'static str, Workers), StartError> {
+fn spawn_all<D: System>(setups: Vec<Setup>) -> Result<(&'static str, Workers), StartError> {
     let mut threads = Vec::new();
     for setup in setups {
         let (report, reported) = std_mpsc::channel();

@@ -12,10 +12,9 @@ use rustix::{
     net::{RecvFlags, SendFlags, SocketFlags},
 };
 
-use super::{
-    Buffers, Driver, Event, Flight, LinkId,
-    buffers::{BUFFERS, BufferId},
-};
+use sluice_net::{BufferId, Buffers, Driver, Event, Flight, LinkId};
+
+use super::{BUFFER_BYTES, BUFFERS, System, sockets::Socket};
 
 /// Events taken from the kernel in one call, at most.
 const EVENTS: usize = 256;
@@ -33,7 +32,7 @@ pub(crate) struct Epoll {
     /// What each connection is watched for.
     watched: Vec<Option<Watched>>,
     /// Events that a call has led to at once.
-    ready: Vec<Event>,
+    ready: Vec<Event<Socket>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,16 +92,16 @@ impl Epoll {
         }
     }
 
-    fn accept_one(&mut self, listener: usize, out: &mut Vec<Event>) {
+    fn accept_one(&mut self, listener: usize, out: &mut Vec<Event<Socket>>) {
         let Some(listener) = self.listeners.get(listener) else { return };
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => out.push(Event::Accepted(socket)),
+            Ok(socket) => out.push(Event::Accepted(Socket(socket))),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => out.push(Event::AcceptFailed(error.into())),
         }
     }
 
-    fn read(&mut self, link: LinkId, fd: RawFd, buffers: &mut Buffers, out: &mut Vec<Event>) {
+    fn read(&mut self, link: LinkId, fd: RawFd, buffers: &mut Buffers, out: &mut Vec<Event<Socket>>) {
         // With no buffer free, the readiness is reported again once one is.
         let Some(buffer) = self.free.pop() else { return };
         let Some(socket) = borrow(fd) else { return };
@@ -118,7 +117,7 @@ impl Epoll {
         self.free.push(buffer);
     }
 
-    fn end(&mut self, link: LinkId, error: Option<io::Error>, out: &mut Vec<Event>) {
+    fn end(&mut self, link: LinkId, error: Option<io::Error>, out: &mut Vec<Event<Socket>>) {
         if let Some(watched) = self.watched(link)
             && let Some(fd) = borrow(watched.fd)
         {
@@ -127,7 +126,7 @@ impl Epoll {
         out.push(Event::Ended(link, error));
     }
 
-    fn handle(&mut self, link: LinkId, flags: epoll::EventFlags, buffers: &mut Buffers, out: &mut Vec<Event>) {
+    fn handle(&mut self, link: LinkId, flags: epoll::EventFlags, buffers: &mut Buffers, out: &mut Vec<Event<Socket>>) {
         let Some(watched) = self.watched(link) else { return };
         let Some(fd) = borrow(watched.fd) else { return };
         let broken = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
@@ -158,7 +157,7 @@ fn borrow<'a>(fd: RawFd) -> Option<BorrowedFd<'a>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-impl Driver for Epoll {
+impl System for Epoll {
     const NAME: &'static str = "epoll";
 
     fn new() -> io::Result<(Self, Buffers)> {
@@ -171,7 +170,7 @@ impl Driver for Epoll {
             watched: Vec::new(),
             ready: Vec::new(),
         };
-        Ok((driver, Buffers::new()))
+        Ok((driver, Buffers::new(BUFFERS, BUFFER_BYTES)))
     }
 
     fn accept(&mut self, listener: OwnedFd) -> io::Result<()> {
@@ -181,28 +180,32 @@ impl Driver for Epoll {
         Ok(())
     }
 
+    fn watch_mailbox(&mut self, mailbox: OwnedFd) -> io::Result<()> {
+        epoll::add(&self.epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
+        self.mailbox = Some(mailbox);
+        Ok(())
+    }
+}
+
+impl Driver for Epoll {
+    type Socket = Socket;
+
     fn stop_accepting(&mut self) {
         for listener in self.listeners.drain(..) {
             let _ = epoll::delete(&self.epoll, &listener);
         }
     }
 
-    fn watch_mailbox(&mut self, mailbox: OwnedFd) -> io::Result<()> {
-        epoll::add(&self.epoll, &mailbox, epoll::EventData::new_u64(MAILBOX), epoll::EventFlags::IN)?;
-        self.mailbox = Some(mailbox);
-        Ok(())
+    fn await_connect(&mut self, link: LinkId, socket: &Socket) {
+        self.watch_or_end(link, socket.0.as_fd(), |w| w.connecting = true);
     }
 
-    fn await_connect(&mut self, link: LinkId, fd: BorrowedFd<'_>) {
-        self.watch_or_end(link, fd, |w| w.connecting = true);
+    fn start_reading(&mut self, link: LinkId, socket: &Socket) {
+        self.watch_or_end(link, socket.0.as_fd(), |w| w.reading = true);
     }
 
-    fn start_reading(&mut self, link: LinkId, fd: BorrowedFd<'_>) {
-        self.watch_or_end(link, fd, |w| w.reading = true);
-    }
-
-    fn stop_reading(&mut self, link: LinkId, fd: BorrowedFd<'_>) {
-        self.watch_or_end(link, fd, |w| w.reading = false);
+    fn stop_reading(&mut self, link: LinkId, socket: &Socket) {
+        self.watch_or_end(link, socket.0.as_fd(), |w| w.reading = false);
         self.ready.push(Event::Stopped(link));
     }
 
@@ -215,21 +218,21 @@ impl Driver for Epoll {
     fn send(
         &mut self,
         link: LinkId,
-        fd: BorrowedFd<'_>,
+        socket: &Socket,
         flight: &mut Flight,
         buffers: &Buffers,
     ) -> Option<io::Result<usize>> {
         let flags = SendFlags::NOSIGNAL;
         let sent = retry_on_intr(|| match flight.single(buffers) {
-            Some(bytes) => rustix::net::send(fd, bytes, flags),
+            Some(bytes) => rustix::net::send(&socket.0, bytes, flags),
             None => {
                 let mut control = rustix::net::SendAncillaryBuffer::default();
-                rustix::net::sendmsg(fd, &flight.slices(buffers), &mut control, flags)
+                rustix::net::sendmsg(&socket.0, &flight.slices(buffers), &mut control, flags)
             }
         });
         match sent {
             Err(Errno::AGAIN) => {
-                self.watch_or_end(link, fd, |w| w.writing = true);
+                self.watch_or_end(link, socket.0.as_fd(), |w| w.writing = true);
                 None
             }
             other => Some(other.map_err(io::Error::from)),
@@ -241,7 +244,7 @@ impl Driver for Epoll {
         timeout: Duration,
         spin: Duration,
         buffers: &mut Buffers,
-        out: &mut Vec<Event>,
+        out: &mut Vec<Event<Socket>>,
     ) -> io::Result<()> {
         self.free.extend(std::iter::from_fn(|| buffers.take_returned()));
         out.append(&mut self.ready);

@@ -1,53 +1,23 @@
-//! Connections: how bytes get from the kernel to the engine and back.
-//!
-//! A [`Driver`] knows the system interface (io_uring or epoll) and nothing else; [`Net`] keeps what both need: the
-//! connections, what is still to be sent, and when a connection may end. No protocol is known here.
+//! The system interfaces under a worker: sockets, and the drivers that move their bytes.
 
-mod buffers;
 pub(crate) mod epoll;
-mod links;
-mod outbox;
 pub(crate) mod sockets;
 pub(crate) mod uring;
 
-use std::{
-    io,
-    os::fd::{BorrowedFd, OwnedFd},
-    time::Duration,
-};
+use std::{io, os::fd::OwnedFd};
 
-pub(crate) use buffers::{Buffers, Chunk};
-pub(crate) use links::{Net, Notice};
-pub(crate) use outbox::Flight;
+use sluice_net::{Buffers, Driver};
 
-/// A connection, by its place in [`Net`].
-pub(crate) type LinkId = u32;
+use sockets::Socket;
 
-/// What a driver has to tell.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A client has connected.
-    Accepted(OwnedFd),
-    /// A connection could not be accepted; accepting goes on.
-    AcceptFailed(io::Error),
-    /// A connect has ended, well or not: the socket knows.
-    Connected(LinkId),
-    /// Bytes have come.
-    Received(LinkId, Chunk),
-    /// Nothing more will come.
-    Ended(LinkId, Option<io::Error>),
-    /// Reading stopped as it was asked to.
-    Stopped(LinkId),
-    /// A send has ended.
-    Sent(LinkId, io::Result<usize>),
-    /// A send that found the socket full may be tried again.
-    Writable(LinkId),
-    /// There is mail.
-    Mail,
-}
+/// The size of a buffer: larger than a page of rows, small enough that a few hundred of them do not matter.
+const BUFFER_BYTES: usize = 16 << 10;
 
-/// A system interface that moves bytes. All of it for one thread.
-pub(crate) trait Driver: Sized {
+/// Buffers of a worker; received and not yet sent on are 8 MiB at most. A power of two, as io_uring's ring wants it.
+const BUFFERS: u16 = 512;
+
+/// A driver as the service sets it up.
+pub(crate) trait System: Driver<Socket = Socket> + Sized {
     /// Its name, as in the configuration.
     const NAME: &'static str;
 
@@ -57,40 +27,6 @@ pub(crate) trait Driver: Sized {
     /// Accepts connections from now on.
     fn accept(&mut self, listener: OwnedFd) -> io::Result<()>;
 
-    /// Accepts none any more.
-    fn stop_accepting(&mut self);
-
-    /// Reports [`Event::Mail`] whenever `mailbox`, an eventfd, was written to.
+    /// Reports [`Event::Mail`](sluice_net::Event::Mail) whenever `mailbox`, an eventfd, was written to.
     fn watch_mailbox(&mut self, mailbox: OwnedFd) -> io::Result<()>;
-
-    /// Reports [`Event::Connected`] when the socket's connect has ended.
-    fn await_connect(&mut self, link: LinkId, fd: BorrowedFd<'_>);
-
-    /// Reads from now on, until [`Event::Ended`] or [`Event::Stopped`].
-    fn start_reading(&mut self, link: LinkId, fd: BorrowedFd<'_>);
-
-    /// Ends reading; [`Event::Stopped`] or [`Event::Ended`] follows, and there may be bytes before it.
-    fn stop_reading(&mut self, link: LinkId, fd: BorrowedFd<'_>);
-
-    /// The connection is closed: its number may mean another one from now on.
-    fn forget(&mut self, link: LinkId);
-
-    /// Sends what `flight` holds. A result now, or [`Event::Sent`] or [`Event::Writable`] later. The driver may use
-    /// the memory behind `flight` until then.
-    fn send(
-        &mut self,
-        link: LinkId,
-        fd: BorrowedFd<'_>,
-        flight: &mut Flight,
-        buffers: &Buffers,
-    ) -> Option<io::Result<usize>>;
-
-    /// Waits for events, at most for `timeout`, and appends them. For the first `spin` of it it does not sleep.
-    fn wait(
-        &mut self,
-        timeout: Duration,
-        spin: Duration,
-        buffers: &mut Buffers,
-        events: &mut Vec<Event>,
-    ) -> io::Result<()>;
 }

@@ -2,14 +2,15 @@
 
 use std::{
     fs, io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Shutdown, SocketAddr},
+    os::fd::OwnedFd,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use sluice_core::io::{Address, PeerAddress};
-use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 
 /// As long a queue as the kernel allows (`net.core.somaxconn`): thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
@@ -18,8 +19,8 @@ const BACKLOG: i32 = 4096;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Listens on an address. What is set here holds for accepted connections too.
-pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
+pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -31,11 +32,11 @@ pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Listens on a Unix socket. One that is left over from a process that has died is replaced.
-pub(crate) fn listen_unix(path: &Path) -> io::Result<Socket> {
+pub(crate) fn listen_unix(path: &Path) -> io::Result<socket2::Socket> {
     let address = SockAddr::unix(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     if fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-        let probe = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
+        let probe = socket2::Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
         if probe.connect(&address).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -48,7 +49,7 @@ pub(crate) fn listen_unix(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn set_up_tcp(socket: &Socket) -> io::Result<()> {
+fn set_up_tcp(socket: &socket2::Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))
 }
@@ -66,33 +67,40 @@ pub(crate) enum Target {
 pub(crate) fn begin_connect(target: &Target) -> io::Result<Socket> {
     let (socket, address) = match target {
         Target::Unix(path) => {
-            (Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?, SockAddr::unix(path)?)
+            (socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?, SockAddr::unix(path)?)
         }
         Target::Tcp(address) => {
-            let socket = Socket::new(Domain::for_address(*address), Type::STREAM.nonblocking().cloexec(), None)?;
+            let socket =
+                socket2::Socket::new(Domain::for_address(*address), Type::STREAM.nonblocking().cloexec(), None)?;
             set_up_tcp(&socket)?;
             (socket, SockAddr::from(*address))
         }
     };
     match socket.connect(&address) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-        _ => Ok(socket),
+        _ => Ok(Socket(socket.into())),
     }
 }
 
-/// How a connect has ended.
-pub(crate) fn connect_result(socket: &SockRef<'_>) -> io::Result<()> {
-    match socket.take_error()? {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
-}
+/// A connection's socket.
+#[derive(Debug)]
+pub(crate) struct Socket(pub(crate) OwnedFd);
 
-/// Where a client came from.
-pub(crate) fn peer(socket: &SockRef<'_>) -> PeerAddress {
-    match socket.peer_addr().ok().and_then(|a| a.as_socket()) {
-        Some(address) => PeerAddress::Tcp(canonical(address.ip()), address.port()),
-        None => PeerAddress::Local,
+impl sluice_net::Socket for Socket {
+    fn shutdown(&self, how: Shutdown) {
+        // It fails where the socket is not connected any more, and then there is nothing to end.
+        let _ = SockRef::from(&self.0).shutdown(how);
+    }
+
+    fn connect_result(&self) -> io::Result<()> {
+        SockRef::from(&self.0).take_error()?.map_or(Ok(()), Err)
+    }
+
+    fn peer(&self) -> PeerAddress {
+        match SockRef::from(&self.0).peer_addr().ok().and_then(|a| a.as_socket()) {
+            Some(address) => PeerAddress::Tcp(canonical(address.ip()), address.port()),
+            None => PeerAddress::Local,
+        }
     }
 }
 

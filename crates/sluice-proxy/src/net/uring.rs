@@ -8,7 +8,7 @@
 use std::{
     alloc::Layout,
     io::{self, IoSlice},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     ptr::NonNull,
     sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
@@ -19,10 +19,9 @@ use io_uring::{
     types::{BufRingEntry, Fd, SubmitArgs, Timespec},
 };
 
-use super::{
-    Buffers, Driver, Event, Flight, LinkId,
-    buffers::{BUFFER_BYTES, BUFFERS, BufferId},
-};
+use sluice_net::{BufferId, Buffers, Driver, Event, Flight, LinkId};
+
+use super::{BUFFER_BYTES, BUFFERS, System, sockets::Socket};
 
 /// Submissions a turn may hold before they are handed over early.
 const SUBMISSIONS: u32 = 1024;
@@ -216,7 +215,7 @@ impl Uring {
         }
     }
 
-    fn completion(&mut self, entry: &cqueue::Entry, buffers: &mut Buffers, out: &mut Vec<Event>) {
+    fn completion(&mut self, entry: &cqueue::Entry, buffers: &mut Buffers, out: &mut Vec<Event<Socket>>) {
         let (operation, link) = Operation::of(entry.user_data());
         let result = match entry.result() {
             error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
@@ -235,7 +234,7 @@ impl Uring {
             Some(Operation::Accept) => {
                 match result {
                     // SAFETY: the kernel has just made this descriptor for us.
-                    Ok(fd) => out.push(Event::Accepted(unsafe { OwnedFd::from_raw_fd(fd as i32) })),
+                    Ok(fd) => out.push(Event::Accepted(Socket(unsafe { OwnedFd::from_raw_fd(fd as i32) }))),
                     Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => return,
                     Err(error) => out.push(Event::AcceptFailed(error)),
                 }
@@ -257,7 +256,7 @@ impl Uring {
         result: io::Result<u32>,
         flags: u32,
         buffers: &mut Buffers,
-        out: &mut Vec<Event>,
+        out: &mut Vec<Event<Socket>>,
     ) {
         let more = cqueue::more(flags);
         match (result, cqueue::buffer_select(flags)) {
@@ -271,7 +270,7 @@ impl Uring {
             (Ok(_), buffer) => {
                 if let Some(buffer) = buffer {
                     let chunk = buffers.filled(buffer, 0);
-                    buffers.release(chunk.buffer);
+                    buffers.discard(chunk);
                 }
                 out.push(Event::Ended(link, None));
             }
@@ -288,7 +287,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
-impl Driver for Uring {
+impl System for Uring {
     const NAME: &'static str = "io_uring";
 
     fn new() -> io::Result<(Self, Buffers)> {
@@ -299,7 +298,7 @@ impl Driver for Uring {
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS)?;
         let mut buffer_ring = BufferRing::new();
-        let buffers = Buffers::new();
+        let buffers = Buffers::new(BUFFERS, BUFFER_BYTES);
         // SAFETY: the entries live as long as the ring, see `BufferRing::drop`.
         unsafe {
             ring.submitter().register_buf_ring_with_flags(buffer_ring.entries.as_ptr() as u64, BUFFERS, GROUP, 0)?;
@@ -329,6 +328,16 @@ impl Driver for Uring {
         Ok(())
     }
 
+    fn watch_mailbox(&mut self, mailbox: OwnedFd) -> io::Result<()> {
+        self.mailbox = Some(mailbox);
+        self.read_mailbox();
+        Ok(())
+    }
+}
+
+impl Driver for Uring {
+    type Socket = Socket;
+
     fn stop_accepting(&mut self) {
         for index in 0..self.listeners.len() as u32 {
             let entry = opcode::AsyncCancel::new(Operation::Accept.data(index)).build();
@@ -336,22 +345,16 @@ impl Driver for Uring {
         }
     }
 
-    fn watch_mailbox(&mut self, mailbox: OwnedFd) -> io::Result<()> {
-        self.mailbox = Some(mailbox);
-        self.read_mailbox();
-        Ok(())
-    }
-
-    fn await_connect(&mut self, link: LinkId, fd: BorrowedFd<'_>) {
-        let entry = opcode::PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLOUT as u32).build();
+    fn await_connect(&mut self, link: LinkId, socket: &Socket) {
+        let entry = opcode::PollAdd::new(Fd(socket.0.as_raw_fd()), libc::POLLOUT as u32).build();
         self.push(&entry.user_data(Operation::Connect.data(link)));
     }
 
-    fn start_reading(&mut self, link: LinkId, fd: BorrowedFd<'_>) {
-        self.receive(link, Fd(fd.as_raw_fd()));
+    fn start_reading(&mut self, link: LinkId, socket: &Socket) {
+        self.receive(link, Fd(socket.0.as_raw_fd()));
     }
 
-    fn stop_reading(&mut self, link: LinkId, _fd: BorrowedFd<'_>) {
+    fn stop_reading(&mut self, link: LinkId, _socket: &Socket) {
         let entry = opcode::AsyncCancel::new(Operation::Receive.data(link)).build();
         self.push(&entry.user_data(Operation::Cancel.data(0)));
     }
@@ -361,11 +364,11 @@ impl Driver for Uring {
     fn send(
         &mut self,
         link: LinkId,
-        fd: BorrowedFd<'_>,
+        socket: &Socket,
         flight: &mut Flight,
         buffers: &Buffers,
     ) -> Option<io::Result<usize>> {
-        let fd = Fd(fd.as_raw_fd());
+        let fd = Fd(socket.0.as_raw_fd());
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = match flight.single(buffers) {
             Some(bytes) => opcode::Send::new(fd, bytes.as_ptr(), bytes.len() as u32).flags(flags).build(),
@@ -386,7 +389,7 @@ impl Driver for Uring {
         timeout: Duration,
         spin: Duration,
         buffers: &mut Buffers,
-        out: &mut Vec<Event>,
+        out: &mut Vec<Event<Socket>>,
     ) -> io::Result<()> {
         if buffers.has_returned() {
             while let Some(buffer) = buffers.take_returned() {

@@ -1,33 +1,20 @@
 //! The connections of a worker, and the actions of the engine on them.
-//!
-//! A connection's life: connecting (a server's only), open, then either closing (what was given for it is still sent,
-//! in bounded time) or leaving for another worker. Its socket is closed when no operation on it is under way.
 
-use std::{
-    io,
-    net::Shutdown,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, io, net::Shutdown, time::Duration};
 
 use slab::Slab;
 use sluice_core::{
-    hub::{ClientRef, Mail},
+    engine::BACKLOG_HIGH_BYTES,
+    hub::Mail,
     io::{Address, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
     server::Server,
+    time::Time,
 };
-use socket2::SockRef;
 
 use crate::{
-    mailbox::{Mailboxes, Parcel},
-    resolver::Resolver,
-};
-
-use super::{
-    Buffers, Chunk, Driver, Event, Flight, LinkId,
-    outbox::{Outbox, Spares},
-    sockets,
+    Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
+    link::{Life, Link},
+    outbox::Spares,
 };
 
 /// A backlog that was above the engine's limit is reported when it has fallen to this, in bytes.
@@ -38,14 +25,14 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection, and not a later one that got its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LinkKey {
+pub struct LinkKey {
     id: LinkId,
     serial: u32,
 }
 
 /// What the worker has to tell the engine.
 #[derive(Debug)]
-pub(crate) enum Notice {
+pub enum Notice {
     /// A client has connected.
     Accepted(Conn, PeerAddress),
     /// A connect has succeeded.
@@ -60,87 +47,14 @@ pub(crate) enum Notice {
     Mail,
 }
 
-/// Where a connection's life stands.
-#[derive(Debug)]
-enum Life {
-    Connecting,
-    Open,
-    /// Nobody hears of it any more; what waits is sent, then it is closed.
-    Closing {
-        deadline: Instant,
-        finished: bool,
-    },
-    /// It goes to another worker as soon as nothing is under way.
-    Leaving {
-        worker: u16,
-        server: Box<Server>,
-        client: ClientRef,
-        early: Vec<u8>,
-    },
-}
-
-#[derive(Debug)]
-struct Link {
-    /// `None` where a connect failed before there was one.
-    socket: Option<OwnedFd>,
-    serial: u32,
-    owner: Option<Owner>,
-    life: Life,
-    outbox: Outbox,
-    flight: Option<Flight>,
-    /// Whether the driver reads, or has been asked to stop and has not yet.
-    reading: bool,
-    /// Whether it should.
-    wants_bytes: bool,
-    /// Whether the driver watches for the end of the connect.
-    awaits_connect: bool,
-    /// Whether the backlog was above the limit.
-    high: bool,
-    dirty: bool,
-    /// Whether nothing more will come.
-    ended: bool,
-}
-
-impl Link {
-    fn new(socket: Option<OwnedFd>, serial: u32, owner: Option<Owner>, life: Life) -> Self {
-        Self {
-            ended: socket.is_none(),
-            socket,
-            serial,
-            owner,
-            life,
-            outbox: Outbox::default(),
-            flight: None,
-            reading: false,
-            wants_bytes: false,
-            awaits_connect: false,
-            high: false,
-            dirty: false,
-        }
-    }
-
-    fn backlog(&self) -> usize {
-        self.outbox.len() + self.flight.as_ref().map_or(0, Flight::left)
-    }
-
-    /// Ends one direction or both; a socket that is not connected any more has them ended already.
-    fn shutdown(&self, how: Shutdown) {
-        if let Some(socket) = &self.socket {
-            let _ = SockRef::from(socket).shutdown(how);
-        }
-    }
-
-    fn is_quiet(&self) -> bool {
-        !self.reading && !self.awaits_connect && self.flight.is_none()
-    }
-}
-
 /// The connections of a worker.
-pub(crate) struct Net<D> {
-    // Dropped first: while the ring lives, the kernel may write to the buffers.
+pub struct Net<D: Driver, H> {
+    // Dropped first: while the driver lives, the kernel may write to the buffers.
     driver: D,
     buffers: Buffers,
-    links: Slab<Link>,
+    host: H,
+    now: Time,
+    links: Slab<Link<D::Socket>>,
     serial: u32,
     spares: Spares,
     /// Connections with something to send.
@@ -149,18 +63,18 @@ pub(crate) struct Net<D> {
     closing: Vec<LinkId>,
     /// The chunk that is being handled.
     current: Option<Chunk>,
-    events: Vec<Event>,
-    notices: Vec<Notice>,
-    mailboxes: Arc<Mailboxes>,
-    resolver: Arc<Resolver>,
+    events: Vec<Event<D::Socket>>,
+    notices: VecDeque<Notice>,
 }
 
-impl<D: Driver> Net<D> {
-    pub(crate) fn new(mailboxes: Arc<Mailboxes>, resolver: Arc<Resolver>) -> io::Result<Self> {
-        let (driver, buffers) = D::new()?;
-        Ok(Self {
+impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
+    /// No connections yet. The driver receives into `buffers`.
+    pub fn new(driver: D, buffers: Buffers, host: H) -> Self {
+        Self {
             driver,
             buffers,
+            host,
+            now: Time::default(),
             links: Slab::new(),
             serial: 0,
             spares: Spares::default(),
@@ -168,34 +82,46 @@ impl<D: Driver> Net<D> {
             closing: Vec::new(),
             current: None,
             events: Vec::new(),
-            notices: Vec::new(),
-            mailboxes,
-            resolver,
-        })
+            notices: VecDeque::new(),
+        }
     }
 
-    pub(crate) fn driver(&mut self) -> &mut D {
-        &mut self.driver
+    /// Puts its clock forward.
+    pub fn set_now(&mut self, now: Time) {
+        self.now = now;
     }
 
-    /// Sends what is to be sent, waits for something to happen, and appends what the engine should hear. For the first
-    /// `spin` of the waiting it does not sleep.
-    pub(crate) fn turn(&mut self, timeout: Duration, spin: Duration, out: &mut Vec<Notice>) -> io::Result<()> {
+    /// Sends what is to be sent, and waits for something to happen. For the first `spin` of the waiting it does not
+    /// sleep. Returns how many notices there are.
+    pub fn turn(&mut self, timeout: Duration, spin: Duration) -> io::Result<usize> {
         self.send_dirty();
-        out.append(&mut self.notices);
-        let timeout = if out.is_empty() { timeout } else { Duration::ZERO };
+        let timeout = if self.notices.is_empty() { timeout } else { Duration::ZERO };
         let mut events = std::mem::take(&mut self.events);
         self.driver.wait(timeout, spin, &mut self.buffers, &mut events)?;
         for event in events.drain(..) {
             self.event(event);
         }
         self.events = events;
-        out.append(&mut self.notices);
-        Ok(())
+        Ok(self.notices.len())
+    }
+
+    /// The next thing that the engine should hear.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Takes the worker's mail.
+    pub fn collect(&mut self) -> VecDeque<Parcel<D::Socket>> {
+        self.host.collect()
+    }
+
+    /// Accepts no connections any more.
+    pub fn stop_accepting(&mut self) {
+        self.driver.stop_accepting();
     }
 
     /// The bytes of a chunk, while `handle` runs.
-    pub(crate) fn with_chunk(&mut self, chunk: Chunk, handle: impl FnOnce(&mut Self, &[u8])) {
+    pub fn with_chunk(&mut self, chunk: Chunk, handle: impl FnOnce(&mut Self, &[u8])) {
         let (buffer, len) = (chunk.buffer, chunk.len);
         self.current = Some(chunk);
         let bytes = self.buffers.bytes(buffer, 0..len);
@@ -209,7 +135,7 @@ impl<D: Driver> Net<D> {
     }
 
     /// Tells whose a connection is.
-    pub(crate) fn set_owner(&mut self, conn: Conn, owner: Owner) {
+    pub fn set_owner(&mut self, conn: Conn, owner: Owner) {
         if let Some(link) = self.links.get_mut(conn.0 as usize) {
             link.owner = Some(owner);
             link.wants_bytes = true;
@@ -218,21 +144,21 @@ impl<D: Driver> Net<D> {
     }
 
     /// Takes over a connection from another worker.
-    pub(crate) fn adopt(&mut self, socket: OwnedFd) -> Conn {
+    pub fn adopt(&mut self, socket: D::Socket) -> Conn {
         Conn(self.insert(Some(socket), None, Life::Open).id)
     }
 
     /// Whose a connection is, unless it has been given up since.
-    pub(crate) fn owner(&self, key: LinkKey) -> Option<Owner> {
+    pub fn owner(&self, key: LinkKey) -> Option<Owner> {
         self.links.get(key.id as usize).filter(|link| link.serial == key.serial)?.owner
     }
 
     /// Gives back a chunk that nobody wants any more.
-    pub(crate) fn drop_chunk(&mut self, chunk: Chunk) {
-        self.buffers.release(chunk.buffer);
+    pub fn drop_chunk(&mut self, chunk: Chunk) {
+        self.buffers.discard(chunk);
     }
 
-    fn insert(&mut self, socket: Option<OwnedFd>, owner: Option<Owner>, life: Life) -> LinkKey {
+    fn insert(&mut self, socket: Option<D::Socket>, owner: Option<Owner>, life: Life) -> LinkKey {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         LinkKey { id: self.links.insert(Link::new(socket, serial, owner, life)) as u32, serial }
@@ -244,31 +170,30 @@ impl<D: Driver> Net<D> {
     }
 
     /// Whether there is no connection at all.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
     /// Ends the lives that have taken too long.
-    pub(crate) fn tick(&mut self) {
-        let now = Instant::now();
+    pub fn tick(&mut self) {
         let closing = std::mem::take(&mut self.closing);
         for id in closing {
             match self.links.get(id as usize).map(|link| &link.life) {
-                Some(Life::Closing { deadline, .. }) if now < *deadline => self.closing.push(id),
+                Some(Life::Closing { deadline, .. }) if self.now < *deadline => self.closing.push(id),
                 Some(Life::Closing { .. }) => self.finish(id),
                 _ => {}
             }
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: Event<D::Socket>) {
         match event {
             Event::Accepted(socket) => {
-                let peer = sockets::peer(&SockRef::from(&socket));
+                let peer = socket.peer();
                 let conn = self.adopt(socket);
-                self.notices.push(Notice::Accepted(conn, peer));
+                self.notices.push_back(Notice::Accepted(conn, peer));
             }
-            Event::AcceptFailed(error) => tracing::warn!("a client could not be accepted: {error}"),
+            Event::AcceptFailed(error) => self.host.accept_failed(&error),
             Event::Connected(id) => self.connect_ended(id),
             Event::Received(id, chunk) => self.received(id, chunk),
             Event::Ended(id, error) => {
@@ -288,7 +213,7 @@ impl<D: Driver> Net<D> {
             }
             Event::Sent(id, result) => self.sent(id, result),
             Event::Writable(id) => self.send_flight(id),
-            Event::Mail => self.notices.push(Notice::Mail),
+            Event::Mail => self.notices.push_back(Notice::Mail),
         }
     }
 
@@ -300,7 +225,7 @@ impl<D: Driver> Net<D> {
             return;
         }
         let Some(socket) = &link.socket else { return };
-        match sockets::connect_result(&SockRef::from(socket)) {
+        match socket.connect_result() {
             Ok(()) => {
                 link.life = Life::Open;
                 link.wants_bytes = true;
@@ -313,14 +238,14 @@ impl<D: Driver> Net<D> {
 
     fn received(&mut self, id: LinkId, chunk: Chunk) {
         let Some(link) = self.links.get_mut(id as usize) else {
-            self.buffers.release(chunk.buffer);
+            self.buffers.discard(chunk);
             return;
         };
         match &mut link.life {
             // Whose it is may become known only when the notices before this one have been handled.
             Life::Open => {
                 let key = LinkKey { id, serial: link.serial };
-                self.notices.push(Notice::Received(key, chunk));
+                self.notices.push_back(Notice::Received(key, chunk));
                 return;
             }
             Life::Leaving { early, .. } => {
@@ -328,7 +253,7 @@ impl<D: Driver> Net<D> {
             }
             Life::Connecting | Life::Closing { .. } => {}
         }
-        self.buffers.release(chunk.buffer);
+        self.buffers.discard(chunk);
     }
 
     /// A connection has ended by itself.
@@ -337,7 +262,7 @@ impl<D: Driver> Net<D> {
         if let Life::Open | Life::Connecting = &link.life {
             let key = LinkKey { id, serial: link.serial };
             let reason = error.map_or_else(|| "the other side closed the connection".to_owned(), io::Error::to_string);
-            self.notices.push(Notice::Closed(key, reason));
+            self.notices.push_back(Notice::Closed(key, reason));
         }
         self.advance(id);
     }
@@ -348,7 +273,7 @@ impl<D: Driver> Net<D> {
         if open && link.wants_bytes && !link.reading && !link.ended {
             let Some(socket) = &link.socket else { return };
             link.reading = true;
-            self.driver.start_reading(id, socket.as_fd());
+            self.driver.start_reading(id, socket);
         }
     }
 
@@ -371,7 +296,7 @@ impl<D: Driver> Net<D> {
     fn send_flight(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
         let (Some(flight), Some(socket)) = (&mut link.flight, &link.socket) else { return };
-        if let Some(result) = self.driver.send(id, socket.as_fd(), flight, &self.buffers) {
+        if let Some(result) = self.driver.send(id, socket, flight, &self.buffers) {
             self.sent(id, result);
         }
     }
@@ -420,7 +345,7 @@ impl<D: Driver> Net<D> {
 
     fn mark(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
-        if link.backlog() > sluice_core::engine::BACKLOG_HIGH_BYTES {
+        if link.backlog() > BACKLOG_HIGH_BYTES {
             link.high = true;
         }
         if !std::mem::replace(&mut link.dirty, true) {
@@ -472,22 +397,30 @@ impl<D: Driver> Net<D> {
         let link = self.links.remove(id as usize);
         self.driver.forget(id);
         if let (Life::Leaving { worker, server, client, early }, Some(socket)) = (link.life, link.socket) {
-            self.mailboxes.send(worker, Parcel::Server { socket, server, client, early });
+            self.host.post(worker, Parcel::Server { socket, server, client, early });
         }
     }
 }
 
-impl<D: Driver> Io for Net<D> {
+/// The connection that the engine acts on; it may do so until it has closed it or handed it over.
+fn live<S: Socket>(links: &mut Slab<Link<S>>, conn: Conn) -> Option<&mut Link<S>> {
+    let link = links.get_mut(conn.0 as usize);
+    debug_assert!(link.as_ref().is_some_and(|link| link.is_live()), "an action on {conn:?}, which was given up");
+    link
+}
+
+impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
     fn forward(&mut self, to: Conn, range: std::ops::Range<usize>) {
         let Some(chunk) = &self.current else { return };
-        let Some(link) = self.links.get_mut(to.0 as usize) else { return };
+        debug_assert!(range.start < range.end && range.end <= chunk.len as usize, "{range:?} of {} bytes", chunk.len);
+        let Some(link) = live(&mut self.links, to) else { return };
         let stretch = (chunk.buffer, range.start as u32, range.end as u32);
         link.outbox.push_shared(stretch, link.flight.is_none(), &mut self.buffers, &mut self.spares);
         self.mark(to.0);
     }
 
     fn send(&mut self, to: Conn, bytes: &[u8]) {
-        let Some(link) = self.links.get_mut(to.0 as usize) else { return };
+        let Some(link) = live(&mut self.links, to) else { return };
         link.outbox.push_copy(bytes, &mut self.spares);
         self.mark(to.0);
     }
@@ -497,24 +430,24 @@ impl<D: Driver> Io for Net<D> {
     }
 
     fn pause(&mut self, conn: Conn) {
-        let Some(link) = self.links.get_mut(conn.0 as usize) else { return };
+        let Some(link) = live(&mut self.links, conn) else { return };
         link.wants_bytes = false;
         if let (true, Some(socket)) = (link.reading, &link.socket) {
-            self.driver.stop_reading(conn.0, socket.as_fd());
+            self.driver.stop_reading(conn.0, socket);
         }
     }
 
     fn resume(&mut self, conn: Conn) {
-        if let Some(link) = self.links.get_mut(conn.0 as usize) {
+        if let Some(link) = live(&mut self.links, conn) {
             link.wants_bytes = true;
         }
         self.read(conn.0);
     }
 
     fn close(&mut self, conn: Conn) {
-        let Some(link) = self.links.get_mut(conn.0 as usize) else { return };
+        let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
-        link.life = Life::Closing { deadline: Instant::now() + LINGER, finished: false };
+        link.life = Life::Closing { deadline: self.now + LINGER, finished: false };
         // Reading goes on, to notice when the peer hangs up.
         link.wants_bytes = true;
         self.closing.push(conn.0);
@@ -526,49 +459,47 @@ impl<D: Driver> Io for Net<D> {
     }
 
     fn connect(&mut self, owner: Owner, address: &Address) -> Conn {
-        let begun = self.resolver.target(address).and_then(|target| sockets::begin_connect(&target));
-        let (socket, error) = match begun {
-            Ok(socket) => (Some(socket.into()), None),
+        let (socket, error) = match self.host.connect(address) {
+            Ok(socket) => (Some(socket), None),
             Err(error) => (None, Some(error)),
         };
         let LinkKey { id, serial } = self.insert(socket, Some(owner), Life::Connecting);
         let link = &mut self.links[id as usize];
         if let Some(socket) = &link.socket {
             link.awaits_connect = true;
-            self.driver.await_connect(id, socket.as_fd());
+            self.driver.await_connect(id, socket);
         }
         if let Some(error) = error {
             // Told like any other end, in its turn.
-            self.notices.push(Notice::Closed(LinkKey { id, serial }, error.to_string()));
+            self.notices.push_back(Notice::Closed(LinkKey { id, serial }, error.to_string()));
         }
         Conn(id)
     }
 
     fn hand_over(&mut self, conn: Conn, worker: u16, server: Box<Server>, HandOver(client): HandOver) {
-        let Some(link) = self.links.get_mut(conn.0 as usize) else { return };
+        let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
         link.wants_bytes = false;
         link.life = Life::Leaving { worker, server, client, early: Vec::new() };
         if let (true, Some(socket)) = (link.reading, &link.socket) {
-            self.driver.stop_reading(conn.0, socket.as_fd());
+            self.driver.stop_reading(conn.0, socket);
         }
         self.advance(conn.0);
     }
 
     fn mail(&mut self, worker: u16, mail: Mail) {
-        self.mailboxes.send(worker, Parcel::Mail(mail));
+        self.host.post(worker, Parcel::Mail(mail));
     }
 
     fn look_up(&mut self, user: &str) {
-        self.mailboxes.look_up(user);
+        self.host.look_up(user);
     }
 
     fn random(&mut self, bytes: &mut [u8]) {
-        // The kernel's generator fails only where it is missing, which Linux 3.17 ended.
-        getrandom::fill(bytes).expect("the kernel has a random number generator");
+        self.host.random(bytes);
     }
 
     fn log(&mut self, event: LogEvent<'_>) {
-        crate::log::event(event);
+        self.host.log(event);
     }
 }

@@ -7,18 +7,18 @@
 use std::{alloc::Layout, ops::Range, ptr::NonNull};
 
 /// A buffer, by its place.
-pub(crate) type BufferId = u16;
+pub type BufferId = u16;
 
 /// Received bytes: the first `len` of a buffer. Holds one reference to it.
 #[derive(Debug)]
-pub(crate) struct Chunk {
+pub struct Chunk {
     pub(crate) buffer: BufferId,
     pub(crate) len: u32,
 }
 
 /// All buffers of a worker.
 #[derive(Debug)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     memory: NonNull<u8>,
     layout: Layout,
     size: usize,
@@ -30,47 +30,39 @@ pub(crate) struct Buffers {
     returned: Vec<BufferId>,
 }
 
-/// Larger than a page of rows, small enough that a few hundred of them do not matter.
-pub(crate) const BUFFER_BYTES: usize = 16 << 10;
-
-/// Received and not yet sent on, at most: 8 MiB a worker.
-pub(crate) const BUFFERS: u16 = 512;
-
 impl Buffers {
-    /// Memory for [`BUFFERS`] buffers; the system gives it page by page as it is used.
-    pub(crate) fn new() -> Self {
-        let layout =
-            Layout::from_size_align(usize::from(BUFFERS) * BUFFER_BYTES, 4096).expect("the size is a constant");
+    /// Memory for `count` buffers of `size` bytes each; the system gives it page by page as it is used.
+    ///
+    /// # Panics
+    ///
+    /// If one of both is zero, or it is more memory than there can be.
+    pub fn new(count: u16, size: usize) -> Self {
+        assert!(count > 0 && size > 0);
+        let bytes = usize::from(count).checked_mul(size).expect("no more memory than there can be");
+        let layout = Layout::from_size_align(bytes, 4096).expect("no more memory than there can be");
         // SAFETY: the layout's size is not zero.
         let memory = unsafe { std::alloc::alloc_zeroed(layout) };
         let Some(memory) = NonNull::new(memory) else { std::alloc::handle_alloc_error(layout) };
-        Self {
-            memory,
-            layout,
-            size: BUFFER_BYTES,
-            used: vec![0; usize::from(BUFFERS)],
-            in_use: 0,
-            returned: Vec::new(),
-        }
+        Self { memory, layout, size, used: vec![0; usize::from(count)], in_use: 0, returned: Vec::new() }
     }
 
     /// Where a buffer begins; for drivers, to receive into.
-    pub(crate) fn pointer(&self, buffer: BufferId) -> *mut u8 {
+    pub fn pointer(&self, buffer: BufferId) -> *mut u8 {
         debug_assert!(usize::from(buffer) < self.used.len());
         // SAFETY: the buffer's number is below the count, so the result lies within the allocation.
         unsafe { self.memory.as_ptr().add(usize::from(buffer) * self.size) }
     }
 
     /// A buffer's whole memory, for a driver that fills it itself. The buffer must be the driver's.
-    pub(crate) fn free_space(&mut self, buffer: BufferId) -> &mut [u8] {
+    pub fn free_space(&mut self, buffer: BufferId) -> &mut [u8] {
         assert_eq!(self.used[usize::from(buffer)], 0, "a buffer in use is nobody's to write to");
         // SAFETY: within the allocation; no reference to this buffer exists, as the count shows; `self` is borrowed
         // exclusively meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.pointer(buffer), self.size) }
     }
 
-    /// A driver has put bytes into a buffer.
-    pub(crate) fn filled(&mut self, buffer: BufferId, len: u32) -> Chunk {
+    /// A driver has put bytes into a buffer, from its beginning.
+    pub fn filled(&mut self, buffer: BufferId, len: u32) -> Chunk {
         let used = &mut self.used[usize::from(buffer)];
         debug_assert_eq!(*used, 0);
         *used = 1;
@@ -79,7 +71,7 @@ impl Buffers {
     }
 
     /// The bytes of a stretch that is in use. The caller holds a reference to the buffer for as long as it uses them.
-    pub(crate) fn bytes(&self, buffer: BufferId, range: Range<u32>) -> &[u8] {
+    pub fn bytes(&self, buffer: BufferId, range: Range<u32>) -> &[u8] {
         assert!(range.start <= range.end && range.end as usize <= self.size);
         debug_assert!(self.used[usize::from(buffer)] > 0);
         // SAFETY: within the allocation. Nobody writes to a buffer that is in use: the kernel and the drivers only
@@ -107,18 +99,28 @@ impl Buffers {
         }
     }
 
+    /// Gives up received bytes that nobody wants.
+    pub fn discard(&mut self, chunk: Chunk) {
+        self.release(chunk.buffer);
+    }
+
     /// A buffer for the driver to take back.
-    pub(crate) fn take_returned(&mut self) -> Option<BufferId> {
+    pub fn take_returned(&mut self) -> Option<BufferId> {
         self.returned.pop()
     }
 
     /// Whether so many are in use that none should be kept longer than it is handled.
     pub(crate) fn are_short(&self) -> bool {
-        self.in_use > BUFFERS / 4 * 3
+        usize::from(self.in_use) > self.used.len() / 4 * 3
+    }
+
+    /// How many are in use.
+    pub fn in_use(&self) -> u16 {
+        self.in_use
     }
 
     /// Whether any buffer has become free.
-    pub(crate) fn has_returned(&self) -> bool {
+    pub fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io::IoSlice};
 
-use super::{Buffers, buffers::BufferId};
+use crate::{BufferId, Buffers};
 
 /// Up to this length, bytes are copied to those before them rather than sent as a piece of their own: a memory copy
 /// of that size costs less than one more entry in a system call.
@@ -143,9 +143,9 @@ impl Outbox {
     }
 }
 
-/// What is being sent: its memory stays as it is until it has been sent or has failed.
+/// The bytes that are being sent: their memory stays as it is until they have been sent, or sending has failed.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
+pub struct Flight {
     first: Option<Piece>,
     more: Vec<Piece>,
     bytes: usize,
@@ -158,7 +158,7 @@ impl Flight {
     }
 
     /// Bytes that are not sent yet.
-    pub(crate) fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.bytes - self.sent
     }
 
@@ -169,13 +169,13 @@ impl Flight {
     }
 
     /// The one stretch that is left, if there is only one.
-    pub(crate) fn single<'a>(&'a self, buffers: &'a Buffers) -> Option<&'a [u8]> {
+    pub fn single<'a>(&'a self, buffers: &'a Buffers) -> Option<&'a [u8]> {
         let piece = self.first.as_ref().filter(|_| self.more.is_empty())?;
         Some(&bytes_of(piece, buffers)[self.sent..])
     }
 
     /// All stretches that are left.
-    pub(crate) fn slices<'a>(&'a self, buffers: &'a Buffers) -> Vec<IoSlice<'a>> {
+    pub fn slices<'a>(&'a self, buffers: &'a Buffers) -> Vec<IoSlice<'a>> {
         let mut skip = self.sent;
         let mut slices = Vec::with_capacity(1 + self.more.len());
         for piece in self.pieces() {
@@ -211,11 +211,13 @@ fn bytes_of<'a>(piece: &'a Piece, buffers: &'a Buffers) -> &'a [u8] {
 mod tests {
     use super::*;
 
+    const BUFFERS: u16 = 512;
+
     #[test]
     fn connections_that_are_not_read_leave_buffers_to_the_others() {
-        let (mut buffers, mut spares) = (Buffers::new(), Spares::default());
+        let (mut buffers, mut spares) = (Buffers::new(BUFFERS, 16 << 10), Spares::default());
         let mut stuck: Vec<Outbox> = Vec::new();
-        for buffer in 0..super::super::buffers::BUFFERS {
+        for buffer in 0..BUFFERS {
             let chunk = buffers.filled(buffer, 4096);
             let mut outbox = Outbox::default();
             outbox.push_shared((chunk.buffer, 0, 4096), true, &mut buffers, &mut spares);
@@ -223,13 +225,14 @@ mod tests {
             stuck.push(outbox);
         }
         let free = std::iter::from_fn(|| buffers.take_returned()).count();
-        assert!(free >= usize::from(super::super::buffers::BUFFERS) / 5, "{free}");
+        assert!(free >= usize::from(BUFFERS) / 5, "{free}");
         assert!(stuck.iter().all(|outbox| outbox.len() == 4096));
     }
 
     #[test]
     fn what_is_too_much_for_one_send_follows_in_order() {
-        let (mut buffers, mut spares, mut outbox) = (Buffers::new(), Spares::default(), Outbox::default());
+        let (mut buffers, mut spares, mut outbox) =
+            (Buffers::new(BUFFERS, 16 << 10), Spares::default(), Outbox::default());
         let mut sent = Vec::new();
         let all: Vec<u8> = (0..3 * PIECES_MAX as u8).collect();
         for byte in &all {
@@ -248,7 +251,8 @@ mod tests {
 
     #[test]
     fn short_stretches_join_what_is_before_them_and_long_ones_pass_by_reference() {
-        let (mut buffers, mut spares, mut outbox) = (Buffers::new(), Spares::default(), Outbox::default());
+        let (mut buffers, mut spares, mut outbox) =
+            (Buffers::new(BUFFERS, 16 << 10), Spares::default(), Outbox::default());
         buffers.free_space(0)[..4].copy_from_slice(b"abcd");
         let chunk = buffers.filled(0, 4);
         outbox.push_shared((chunk.buffer, 0, 2), true, &mut buffers, &mut spares);

@@ -1,0 +1,87 @@
+//! The system interface under a worker, as [`Net`](crate::Net) needs it.
+
+use std::{io, net::Shutdown, time::Duration};
+
+use sluice_core::io::PeerAddress;
+
+use crate::{Buffers, Chunk, Flight};
+
+/// A connection, by its place in [`Net`](crate::Net).
+pub type LinkId = u32;
+
+/// An event that a driver reports.
+#[derive(Debug)]
+pub enum Event<S> {
+    /// A client has connected.
+    Accepted(S),
+    /// A connection could not be accepted; accepting goes on.
+    AcceptFailed(io::Error),
+    /// A connect has ended, well or not: the socket knows.
+    Connected(LinkId),
+    /// Bytes have come.
+    Received(LinkId, Chunk),
+    /// Nothing more will come.
+    Ended(LinkId, Option<io::Error>),
+    /// Reading stopped as it was asked to, or by itself.
+    Stopped(LinkId),
+    /// A send has ended.
+    Sent(LinkId, io::Result<usize>),
+    /// A send that found the socket full may be tried again.
+    Writable(LinkId),
+    /// There is mail.
+    Mail,
+}
+
+/// A socket. Dropping it closes the connection.
+pub trait Socket {
+    /// Ends one direction or both; one that is not connected any more has them ended already.
+    fn shutdown(&self, how: Shutdown);
+
+    /// How its connect has ended.
+    fn connect_result(&self) -> io::Result<()>;
+
+    /// Where the other side is.
+    fn peer(&self) -> PeerAddress;
+}
+
+/// A system interface that moves bytes. All of it for one thread.
+///
+/// A socket that is being connected, read from or sent to stays open until the driver has reported the end of that.
+pub trait Driver {
+    /// Its connections.
+    type Socket: Socket;
+
+    /// Accepts no connections any more.
+    fn stop_accepting(&mut self);
+
+    /// Reports [`Event::Connected`] when the socket's connect has ended.
+    fn await_connect(&mut self, link: LinkId, socket: &Self::Socket);
+
+    /// Reads from now on, until [`Event::Ended`] or [`Event::Stopped`].
+    fn start_reading(&mut self, link: LinkId, socket: &Self::Socket);
+
+    /// Ends reading; [`Event::Stopped`] or [`Event::Ended`] follows, and there may be bytes before it.
+    fn stop_reading(&mut self, link: LinkId, socket: &Self::Socket);
+
+    /// The connection is closed: its number may mean another one from now on.
+    fn forget(&mut self, link: LinkId);
+
+    /// Sends what `flight` holds. A result now, or [`Event::Sent`] or [`Event::Writable`] later. The driver may use
+    /// the memory behind `flight` until then.
+    fn send(
+        &mut self,
+        link: LinkId,
+        socket: &Self::Socket,
+        flight: &mut Flight,
+        buffers: &Buffers,
+    ) -> Option<io::Result<usize>>;
+
+    /// Waits for events, at most for `timeout`, and appends them. For the first `spin` of it it does not sleep.
+    fn wait(
+        &mut self,
+        timeout: Duration,
+        spin: Duration,
+        buffers: &mut Buffers,
+        events: &mut Vec<Event<Self::Socket>>,
+    ) -> io::Result<()>;
+}

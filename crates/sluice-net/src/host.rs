@@ -1,0 +1,54 @@
+//! The process around a worker, as [`Net`](crate::Net) needs it.
+
+use std::{collections::VecDeque, io};
+
+use sluice_core::{
+    hub::{ClientRef, Mail},
+    io::{Address, LogEvent},
+    server::Server,
+};
+
+/// A delivery to a worker.
+#[derive(Debug)]
+pub enum Parcel<S> {
+    /// A letter for its engine.
+    Mail(Mail),
+    /// A server connection, with its socket.
+    Server {
+        /// The socket.
+        socket: S,
+        /// The server.
+        server: Box<Server>,
+        /// The client that it is for.
+        client: ClientRef,
+        /// What the server said while the connection changed hands.
+        early: Vec<u8>,
+    },
+}
+
+/// The process around a worker: other workers, the control thread, the log.
+pub trait Host {
+    /// The connections that it makes.
+    type Socket;
+
+    /// Begins to connect.
+    fn connect(&mut self, address: &Address) -> io::Result<Self::Socket>;
+
+    /// Sends something to a worker, this one included.
+    fn post(&mut self, worker: u16, parcel: Parcel<Self::Socket>);
+
+    /// Takes what has come for this worker.
+    fn collect(&mut self) -> VecDeque<Parcel<Self::Socket>>;
+
+    /// Asks the control thread for a user's secret.
+    fn look_up(&mut self, user: &str);
+
+    /// Fills `bytes` with random ones fit for keys.
+    fn random(&mut self, bytes: &mut [u8]);
+
+    /// Says something to the operator.
+    fn log(&mut self, event: LogEvent<'_>);
+
+    /// Says to the operator that a client could not be accepted.
+    fn accept_failed(&mut self, error: &io::Error);
+}

@@ -1,0 +1,89 @@
+//! One connection of a worker.
+//!
+//! Its life: connecting (a server's only), open, then either closing (what was given for it is still sent, in bounded
+//! time) or leaving for another worker. Its socket is closed when no operation on it is under way.
+
+use std::net::Shutdown;
+
+use sluice_core::{hub::ClientRef, io::Owner, server::Server, time::Time};
+
+use crate::{Flight, Socket, outbox::Outbox};
+
+/// Where a connection's life stands.
+#[derive(Debug)]
+pub(crate) enum Life {
+    Connecting,
+    Open,
+    /// Nobody hears of it any more; what waits is sent, then it is closed.
+    Closing {
+        deadline: Time,
+        finished: bool,
+    },
+    /// It goes to another worker as soon as nothing is under way.
+    Leaving {
+        worker: u16,
+        server: Box<Server>,
+        client: ClientRef,
+        early: Vec<u8>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Link<S> {
+    /// `None` where a connect failed before there was one.
+    pub(crate) socket: Option<S>,
+    pub(crate) serial: u32,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) life: Life,
+    pub(crate) outbox: Outbox,
+    pub(crate) flight: Option<Flight>,
+    /// Whether the driver reads, or has been asked to stop and has not yet.
+    pub(crate) reading: bool,
+    /// Whether it should.
+    pub(crate) wants_bytes: bool,
+    /// Whether the driver watches for the end of the connect.
+    pub(crate) awaits_connect: bool,
+    /// Whether the backlog was above the limit.
+    pub(crate) high: bool,
+    pub(crate) dirty: bool,
+    /// Whether nothing more will come.
+    pub(crate) ended: bool,
+}
+
+impl<S: Socket> Link<S> {
+    pub(crate) fn new(socket: Option<S>, serial: u32, owner: Option<Owner>, life: Life) -> Self {
+        Self {
+            ended: socket.is_none(),
+            socket,
+            serial,
+            owner,
+            life,
+            outbox: Outbox::default(),
+            flight: None,
+            reading: false,
+            wants_bytes: false,
+            awaits_connect: false,
+            high: false,
+            dirty: false,
+        }
+    }
+
+    pub(crate) fn backlog(&self) -> usize {
+        self.outbox.len() + self.flight.as_ref().map_or(0, Flight::left)
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) {
+        if let Some(socket) = &self.socket {
+            socket.shutdown(how);
+        }
+    }
+
+    /// Whether the engine may act on it.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.life, Life::Connecting | Life::Open)
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        !self.reading && !self.awaits_connect && self.flight.is_none()
+    }
+}

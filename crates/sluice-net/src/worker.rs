@@ -1,0 +1,122 @@
+//! A worker: one engine, and the connections that it decides about.
+
+use std::{collections::VecDeque, io, time::Duration};
+
+use sluice_core::{Engine, hub::Mail, time::Time};
+
+use crate::{Buffers, Driver, Host, Net, Notice, Parcel};
+
+/// A worker. Its owner lends it a thread and a clock.
+pub struct Worker<D: Driver, H> {
+    engine: Engine,
+    net: Net<D, H>,
+    /// Notices of this turn that have not been handled.
+    notices: usize,
+    /// Mail that has been taken and not been handled.
+    parcels: VecDeque<Parcel<D::Socket>>,
+    stopping: bool,
+}
+
+impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
+    /// A worker whose driver receives into `buffers`.
+    pub fn new(engine: Engine, driver: D, buffers: Buffers, host: H) -> Self {
+        let net = Net::new(driver, buffers, host);
+        Self { engine, net, notices: 0, parcels: VecDeque::new(), stopping: false }
+    }
+
+    /// Sends what there is to send, and waits for something to happen, at most for `timeout`, without sleep for the
+    /// first `spin` of it. Returns how many notices there are for [`step`](Self::step).
+    pub fn wait(&mut self, timeout: Duration, spin: Duration) -> io::Result<usize> {
+        self.notices = self.net.turn(timeout, spin)?;
+        Ok(self.notices)
+    }
+
+    /// Handles one thing that has happened; `false` if there is none left in this turn.
+    pub fn step(&mut self, now: Time) -> bool {
+        self.net.set_now(now);
+        if let Some(parcel) = self.parcels.pop_front() {
+            self.open(now, parcel);
+            return true;
+        }
+        if self.notices == 0 {
+            return false;
+        }
+        self.notices -= 1;
+        if let Some(notice) = self.net.next_notice() {
+            self.handle(now, notice);
+        }
+        true
+    }
+
+    /// Does what time has brought; to be called about ten times a second.
+    pub fn tick(&mut self, now: Time) {
+        self.net.set_now(now);
+        self.net.tick();
+        self.engine.tick(now, &mut self.net);
+    }
+
+    /// Whether it was told to stop, and has nothing left.
+    pub fn is_finished(&self) -> bool {
+        self.engine.is_finished() && self.net.is_empty()
+    }
+
+    /// The decisions.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The connections.
+    pub fn net(&self) -> &Net<D, H> {
+        &self.net
+    }
+
+    fn handle(&mut self, now: Time, notice: Notice) {
+        let Self { engine, net, .. } = self;
+        match notice {
+            Notice::Accepted(conn, peer) => {
+                if let Some(owner) = engine.accepted(now, conn, peer, net) {
+                    net.set_owner(conn, owner);
+                }
+            }
+            Notice::Connected(key) => {
+                if let Some(owner) = net.owner(key) {
+                    engine.connected(now, owner, net);
+                }
+            }
+            Notice::Received(key, chunk) => match net.owner(key) {
+                Some(owner) => net.with_chunk(chunk, |net, bytes| engine.received(now, owner, bytes, net)),
+                None => net.drop_chunk(chunk),
+            },
+            Notice::Closed(key, reason) => {
+                if let Some(owner) = net.owner(key) {
+                    engine.closed(now, owner, &reason, net);
+                }
+            }
+            Notice::Drained(key) => {
+                if let Some(owner) = net.owner(key) {
+                    engine.drained(now, owner, net);
+                }
+            }
+            Notice::Mail => self.parcels = net.collect(),
+        }
+    }
+
+    fn open(&mut self, now: Time, parcel: Parcel<D::Socket>) {
+        match parcel {
+            Parcel::Mail(mail) => {
+                if matches!(mail, Mail::Stop(_)) && !self.stopping {
+                    self.stopping = true;
+                    self.net.stop_accepting();
+                }
+                self.engine.mail(now, mail, &mut self.net);
+            }
+            Parcel::Server { socket, mut server, client, early } => {
+                let conn = self.net.adopt(socket);
+                server.conn = conn;
+                if let Some(owner) = self.engine.adopt(now, server, client, &early, &mut self.net) {
+                    self.net.set_owner(conn, owner);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The process around a worker: its mail, the way to the control thread, sockets to servers, and the log.
+
+use std::{collections::VecDeque, io, sync::Arc, time::Instant};
+
+use sluice_core::io::{Address, LogEvent};
+use tokio::sync::mpsc;
+
+use crate::{
+    log,
+    lookup::Request,
+    mailbox::{Mailboxes, Parcel},
+    net::sockets::{self, Socket},
+    resolver::Resolver,
+};
+
+/// The process, as a worker sees it.
+pub(crate) struct Host {
+    pub(crate) worker: u16,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) look_ups: mpsc::Sender<Request>,
+}
+
+impl sluice_net::Host for Host {
+    type Socket = Socket;
+
+    fn connect(&mut self, address: &Address) -> io::Result<Socket> {
+        sockets::begin_connect(&self.resolver.target(address)?)
+    }
+
+    fn post(&mut self, worker: u16, parcel: Parcel) {
+        self.mailboxes.send(worker, parcel);
+    }
+
+    fn collect(&mut self) -> VecDeque<Parcel> {
+        self.mailboxes.take(self.worker)
+    }
+
+    fn look_up(&mut self, user: &str) {
+        // The control thread outlives the workers, and there is room for as many as may be asked for.
+        let _ = self.look_ups.try_send(Request { user: user.to_owned(), asked: Instant::now() });
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        // The kernel's generator fails only where it is missing, which Linux 3.17 ended.
+        getrandom::fill(bytes).expect("the kernel has a random number generator");
+    }
+
+    fn log(&mut self, event: LogEvent<'_>) {
+        log::event(event);
+    }
+
+    fn accept_failed(&mut self, error: &io::Error) {
+        tracing::warn!("a client could not be accepted: {error}");
+    }
+}
