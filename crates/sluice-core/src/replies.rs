@@ -7,7 +7,7 @@ use sluice_wire::ErrorResponse;
 
 use crate::{
     client::{Prepared, Unnamed},
-    sql::Begin,
+    sql::{Begin, Reset},
     statement::{OnServer, Statement, StatementId},
 };
 
@@ -18,9 +18,11 @@ pub enum Expected {
     Query {
         /// Whether it takes all names away: what they mean behind it is open until it is answered.
         clears: bool,
+        /// The settings that it takes back.
+        resets: Option<Reset>,
     },
-    /// To a Sync: ReadyForQuery.
-    Sync,
+    /// To a Sync: ReadyForQuery. With the settings that its batch takes back.
+    Sync(Option<Reset>),
     /// To a Sync of Sluice's own, in place of a client's Flush: the client never sees the answer.
     OwnSync,
     /// To a Parse.
@@ -126,15 +128,29 @@ pub struct Replies {
     queue: VecDeque<Expected>,
     /// How many of them would change what a name means if they failed or were skipped: a client's, or a shared one.
     named: usize,
+    /// How many of them take settings back.
+    resetting: usize,
 }
 
 impl Expected {
+    /// The settings that a Query or a batch takes back, which its ReadyForQuery ends.
+    fn resets_mut(&mut self) -> Option<&mut Option<Reset>> {
+        match self {
+            Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),
+            _ => None,
+        }
+    }
+
+    fn is_resetting(&self) -> bool {
+        matches!(self, Self::Query { resets: Some(_), .. } | Self::Sync(Some(_)))
+    }
+
     fn is_named(&self) -> bool {
         matches!(
             self,
             Self::Parse(ParseSent { given: Some(Given::Name(_)), .. } | ParseSent { shared: true, .. })
                 | Self::Evict(_)
-                | Self::Query { clears: true }
+                | Self::Query { clears: true, .. }
                 | Self::Local(
                     Local::ParseComplete(Given::Name(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
                 )
@@ -163,6 +179,29 @@ impl Replies {
         self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute))
     }
 
+    /// Whether settings are being taken back: they are not in place before that is answered.
+    pub fn are_resetting(&self) -> bool {
+        self.resetting > 0
+    }
+
+    /// The settings that the Query or the batch takes back that is being answered.
+    pub fn resets(&self) -> Option<&Reset> {
+        match self.queue.front()? {
+            Expected::Query { resets, .. } | Expected::Sync(resets) => resets.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Notes that what is being answered has taken settings back, as far as it was not known, or takes none back.
+    /// Returns whether the end of it has been sent.
+    pub fn set_resets(&mut self, now: Option<Reset>) -> bool {
+        let Some(resets) = self.queue.iter_mut().find_map(Expected::resets_mut) else { return false };
+        self.resetting -= usize::from(resets.is_some());
+        *resets = now.map(|now| resets.take().unwrap_or(now));
+        self.resetting += usize::from(resets.is_some());
+        true
+    }
+
     /// How many are owed.
     pub fn len(&self) -> usize {
         self.queue.len()
@@ -181,12 +220,14 @@ impl Replies {
     /// One more, behind the others.
     pub fn push(&mut self, expected: Expected) {
         self.named += usize::from(expected.is_named());
+        self.resetting += usize::from(expected.is_resetting());
         self.queue.push_back(expected);
     }
 
     /// One more, before the others.
     pub fn push_front(&mut self, expected: Expected) {
         self.named += usize::from(expected.is_named());
+        self.resetting += usize::from(expected.is_resetting());
         self.queue.push_front(expected);
     }
 
@@ -199,6 +240,7 @@ impl Replies {
     pub fn pop(&mut self) -> Option<Expected> {
         let expected = self.queue.pop_front()?;
         self.named -= usize::from(expected.is_named());
+        self.resetting -= usize::from(expected.is_resetting());
         Some(expected)
     }
 
@@ -213,7 +255,7 @@ impl Replies {
     /// After an error in the extended protocol: the next one that the server skips because of it, until a Sync.
     pub fn pop_skipped(&mut self) -> Option<Expected> {
         match self.queue.front() {
-            None | Some(Expected::Sync | Expected::OwnSync | Expected::Own(_)) => None,
+            None | Some(Expected::Sync(_) | Expected::OwnSync | Expected::Own(_)) => None,
             Some(_) => self.pop(),
         }
     }
@@ -228,8 +270,9 @@ impl Replies {
         let mut place = 0;
         self.queue.retain(|expected| {
             place += 1;
-            !(place <= upto && matches!(expected, Expected::Sync))
+            !(place <= upto && matches!(expected, Expected::Sync(_)))
         });
+        self.resetting = self.queue.iter().filter(|expected| expected.is_resetting()).count();
         (end.is_some(), self.queue.len() < before)
     }
 }

@@ -114,7 +114,7 @@ pub struct Server {
     pub own_error: Option<Box<ErrorResponse>>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
-    /// The settings that its client takes back, to what it began with: what the server reports then are its own defaults.
+    /// The settings that its client takes back in the batch that is open, to what it began with.
     pub resets: Option<Reset>,
     /// CancelRequests on their way to it.
     pub cancels: u32,

@@ -370,7 +370,9 @@ impl<I: Io> Relay<'_, I> {
         }
         if matches!(tag, b"RESET" | b"DISCARD ALL") {
             // Where the text did not show which: in session mode, and among other statements.
-            self.server.resets.get_or_insert(Reset::All);
+            if !self.server.replies.set_resets(Some(Reset::All)) {
+                self.server.resets.get_or_insert(Reset::All);
+            }
         }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
             return Verdict::Pass;
@@ -391,17 +393,20 @@ impl<I: Io> Relay<'_, I> {
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         self.server.status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
-        let resets = self.server.resets.take();
-        if self.server.status == TransactionStatus::InTransaction
-            && let (Some(resets), Some((_, session))) = (resets, &self.client)
-        {
-            restore(self.server, &session.start, &resets, self.io);
-        }
         if self.server.status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
             self.server.change = None;
         }
-        match self.server.replies.pop() {
+        let expected = self.server.replies.pop();
+        if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &expected {
+            if self.server.status == TransactionStatus::InTransaction
+                && let Some((_, session)) = &self.client
+            {
+                restore(self.server, &session.start, resets, self.io);
+            }
+            self.resumes |= !self.server.replies.are_resetting();
+        }
+        match expected {
             Some(Expected::Own(own)) => {
                 if own == Own::Reset && self.server.own_error.is_none() {
                     self.server.effects = Effects::NONE;
@@ -423,7 +428,7 @@ impl<I: Io> Relay<'_, I> {
                 self.server.copy_in = false;
                 Ok(Verdict::Pass)
             }
-            Some(Expected::Sync) => {
+            Some(Expected::Sync(_)) => {
                 self.server.copy_in = false;
                 Ok(self.ready_after_sync())
             }
@@ -470,7 +475,7 @@ impl<I: Io> Relay<'_, I> {
         // A function or a trigger may have set it.
         self.server.effects.add(Effects::STATE.and(Effects::CONTEXT));
         let key = name.to_ascii_lowercase();
-        if !self.server.resets.as_ref().is_some_and(|resets| resets.covers(&key)) {
+        if !self.server.replies.resets().is_some_and(|resets| resets.covers(&key)) {
             return Verdict::Pass;
         }
         // What the client goes back to is what it began with, and not the server's own default.
@@ -520,10 +525,15 @@ impl<I: Io> Relay<'_, I> {
             _ => {}
         }
         self.server.said_why |= is_end && self.client.is_some();
+        // Nothing is taken back where that fails, and what was is again what it was before.
+        self.resumes |= self.server.replies.are_resetting();
+        if !self.server.replies.set_resets(None) {
+            self.server.resets = None;
+        }
         // ReadyForQuery follows, or the end of the connection.
         let is_batch = !matches!(
             self.server.replies.front(),
-            None | Some(Expected::Query { .. } | Expected::Sync | Expected::OwnSync)
+            None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync)
         );
         if !is_batch && !matches!(self.server.begin, BeginState::Refused { .. }) {
             return Ok(Verdict::Pass);
@@ -577,7 +587,7 @@ impl<I: Io> Relay<'_, I> {
         self.server.batch_runs |= self.server.skipping;
         self.stop_learning();
         // Behind a Sync of the client's own a new batch has begun, behind one of Sluice's the old one goes on.
-        let goes_on = !matches!(self.server.replies.front(), Some(Expected::Sync));
+        let goes_on = !matches!(self.server.replies.front(), Some(Expected::Sync(_)));
         if let Some((_, session)) = &mut self.client {
             session.skipping = goes_on;
             if goes_on {

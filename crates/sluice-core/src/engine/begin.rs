@@ -90,7 +90,7 @@ impl<I: Io> Relay<'_, I> {
                 }
                 Some(Verdict::Pass)
             }
-            Some(Expected::Sync | Expected::OwnSync) => Some(Verdict::Pass),
+            Some(Expected::Sync(_) | Expected::OwnSync) => Some(Verdict::Pass),
             _ => None,
         }
     }

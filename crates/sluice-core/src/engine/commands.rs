@@ -10,7 +10,7 @@ use crate::{
     client::{Begun, OwnPortal},
     io::Io,
     replies::{Expected, Local, Taken},
-    sql::{self, Command, Effects, effects, effects_of_beginning},
+    sql::{self, Command, Effects, Reset, effects, effects_of_beginning},
     statement,
 };
 
@@ -30,7 +30,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// A Query with a server.
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
-            return self.pass_query(seen, false);
+            return self.pass_query(seen, false, None);
         }
         if may_become_own(seen) {
             return Step::Incomplete(seen.total);
@@ -54,19 +54,19 @@ impl<'a, I: Io> Relay<'a, I> {
         }
         let resets = effects.any(Effects::STATE).then(|| sql::reset(text)).flatten();
         let server = self.server();
-        server.resets = resets;
         server.unnamed = None;
         server.names_open |= clears;
-        self.pass_query(seen, clears)
+        self.pass_query(seen, clears, resets)
     }
 
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
-    pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool) -> Step {
+    pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
         let server = self.server();
         server.batch_open = false;
         server.batch_runs = false;
         server.begin.is_followed();
-        self.pass_expecting(seen, Expected::Query { clears })
+        let resets = server.resets.take().or(resets);
+        self.pass_expecting(seen, Expected::Query { clears, resets })
     }
 
     /// A Query without a server.

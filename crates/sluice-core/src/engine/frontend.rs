@@ -291,6 +291,8 @@ impl<'a, I: Io> Relay<'a, I> {
             }
             Some(server) if server.begin.holds() || server.preparation != Preparation::None => Step::Stop(Stop::Hold),
             Some(server) if server.replay.awaits_answer() => Step::Stop(Stop::Hold),
+            // What the client began with is brought back first.
+            Some(server) if server.replies.are_resetting() => Step::Stop(Stop::Hold),
             Some(server) if server.names_open && names_statements(seen.kind) => Step::Stop(Stop::Hold),
             // Something unasked is passing: an answer of Sluice's own would land in the midst of it.
             Some(server) if server.replies.is_empty() && server.framer.is_inside() => Step::Stop(Stop::Hold),
@@ -357,7 +359,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 if self.is_transaction_mode() {
                     self.server().expect_effects(Effects::ANYTHING);
                 }
-                self.pass_query(seen, false)
+                self.pass_query(seen, false, None)
             }
             FrontendKind::Sync => self.sync(seen),
             FrontendKind::Flush => self.flush_message(seen),
@@ -434,7 +436,8 @@ impl<'a, I: Io> Relay<'a, I> {
         server.skipping = false;
         server.begin.is_followed();
         server.names_open |= server.replies.has_named();
-        server.replies.push(Expected::Sync);
+        let resets = server.resets.take();
+        server.replies.push(Expected::Sync(resets));
         self.pass(seen);
         self.flush();
         let replay = &mut self.server().replay;

@@ -276,7 +276,7 @@ impl Engine {
         if reads || open || skips {
             // A COPY swallows the client's own.
             self.scratch.extend_from_slice(&SYNC);
-            server.replies.push(Expected::Sync);
+            server.replies.push(Expected::Sync(None));
         }
         if !self.scratch.is_empty() {
             io.send(server.conn, &self.scratch);

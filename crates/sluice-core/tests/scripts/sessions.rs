@@ -319,3 +319,16 @@ fn a_begin_that_is_refused_behind_settings_is_the_statements_failure() {
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
 }
+
+#[test]
+fn a_reset_that_fails_takes_nothing_back() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.says(client, &[query("RESET ALL"), query("SELECT 1")].concat());
+    // What the client began with may have to be brought back before its next statement.
+    assert_eq!(table.hears(server), "Q(BEGIN READ WRITE) Q(RESET ALL)");
+    table.says(server, &answers("E(57014) S(application_name=a) Z(E)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014) S(application_name=a) Z(E)", "as it was before");
+}
