@@ -19,7 +19,7 @@ use crate::{
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, Todo, frontend::send_local, healing::is_stale, keeping::restore};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, frontend::send_local, healing::is_stale, keeping::restore};
 
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
@@ -33,6 +33,8 @@ pub(super) struct Relay<'a, I> {
     pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
     pub(super) client: Option<(Conn, &'a mut Session)>,
+    /// What BackendKeyData called the client.
+    pub(super) process_id: u32,
     /// Whether a message of the client's has been sent in part.
     pub(super) is_client_inside: bool,
     bytes: &'a [u8],
@@ -95,6 +97,7 @@ impl Engine {
             io,
             server,
             client,
+            process_id: owner.map_or(0, |client| cancel::process_id(self.worker, client)),
             is_client_inside,
             bytes,
             shared,
@@ -217,6 +220,9 @@ impl<I: Io> Relay<'_, I> {
 
     /// What a message means, and whether the client sees it. `body` is whole if [`is_read_whole`].
     fn message(&mut self, kind: BackendKind, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        if kind == BackendKind::NotificationResponse {
+            return Ok(self.notification(body));
+        }
         if self.server.replay.state == ReplayState::Healing {
             return self.while_healing(kind, body);
         }
@@ -660,5 +666,6 @@ fn is_read_whole(kind: BackendKind) -> bool {
             | BackendKind::ErrorResponse
             | BackendKind::ParameterStatus
             | BackendKind::CommandComplete
+            | BackendKind::NotificationResponse
     )
 }

@@ -13,6 +13,7 @@
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `telling` | telling servers where their clients are |
 //! | `backend` | what a server says, on its way to a client |
+//! | `notifications` | what a client that listens hears |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | what a session holds: settings that follow its client, and what keeps it on its server |
@@ -30,6 +31,7 @@ mod idling;
 mod keeping;
 mod lease;
 mod login;
+mod notifications;
 mod opening;
 mod statements;
 mod telling;

@@ -43,6 +43,20 @@ fn a_look_follows_what_may_have_left_something() {
 }
 
 #[test]
+fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("LISTEN news"));
+    table.says(server, &answers("C(LISTEN) Z(I)"));
+    assert_eq!(table.hears(server), "Q(LISTEN news) Q(look)");
+    table.says(server, &answers("D(pins=listen) C(SELECT 1) A(7) Z(I) A(8)"));
+    assert_eq!(table.hears(client), "C(LISTEN) Z(I) A(7) A(8)");
+    // One of the client's own: it knows itself by the number that it was told.
+    table.says(client, &query("NOTIFY news"));
+    table.says(server, &answers(&format!("C(NOTIFY) A({}) Z(I)", 1000 + server.0)));
+    assert_eq!(table.hears(client), "C(NOTIFY) A(1) Z(I)");
+}
+
+#[test]
 fn settings_are_in_place_before_the_next_message_goes() {
     let (mut table, client, server) = seated(one());
     let other = table.client();

@@ -354,6 +354,7 @@ fn backend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'C' => format!("C({})", text(body)),
         b'Z' => format!("Z({})", body[0] as char),
+        b'A' => format!("A({})", u32::from_be_bytes(*body.first_chunk().expect("the engine writes whole messages"))),
         b'E' => {
             let field = |name| text(ErrorFields(body).get(name).unwrap_or_default());
             match field(b'M').as_str() {
@@ -440,6 +441,13 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
                 let (name, value) = argument.split_once('=').expect("a parameter has a value");
                 message::put_parameter_status(&mut out, name, value);
             }
+            // From the process of that number.
+            b'A' => framed(&mut out, b'A', |out| {
+                let process: u32 = argument.parse().expect("a process has a number");
+                out.extend_from_slice(&process.to_be_bytes());
+                put_cstr(out, b"news");
+                put_cstr(out, b"");
+            }),
             // One column, of that name.
             b'T' => framed(&mut out, b'T', |out| {
                 out.extend_from_slice(&1_u16.to_be_bytes());
