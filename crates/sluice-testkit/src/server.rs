@@ -92,6 +92,11 @@ impl TestServer {
         Self::start_in(place(), version, settings, HBA, None)
     }
 
+    /// A cluster that also listens on 127.0.0.1, for programs that are to find it as they find a pool.
+    pub fn start_with_tcp(version: Version, settings: &[(&str, &str)]) -> Self {
+        Self::start_in(place(), version, settings, HBA, Some(free_address()))
+    }
+
     /// A cluster that also listens on 127.0.0.1, where it lets nobody in without TLS. Its certificate is that of
     /// `localhost`, signed by an authority whose own certificate is in the file that comes with it.
     pub fn start_with_tls(version: Version) -> (Self, PathBuf) {
@@ -105,10 +110,9 @@ impl TestServer {
         if run_as.switches() {
             chown(&key, Some(run_as.uid()), Some(run_as.gid())).unwrap();
         }
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let path = |path: &Path| path.to_str().unwrap().to_owned();
         let settings = [("ssl", "on"), ("ssl_cert_file", &path(&certificate)), ("ssl_key_file", &path(&key))];
-        let server = Self::start_in(place, version, &settings, &HBA.replace("host ", "hostssl "), Some(free));
+        let server = Self::start_in(place, version, &settings, &HBA.replace("host ", "hostssl "), Some(free_address()));
         (server, dir.join("authority.crt"))
     }
 
@@ -320,6 +324,10 @@ openssl x509 -req -in server.csr -CA authority.crt -CAkey authority.key -CAcreat
     -out server.crt
 chmod 600 server.key
 ";
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
 
 /// A folder that PostgreSQL's own user can pass through.
 fn place() -> tempfile::TempDir {
