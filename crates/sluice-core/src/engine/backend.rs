@@ -8,6 +8,7 @@ use sluice_wire::{
 
 use crate::{
     client::{Phase, Session},
+    hub::ClientRef,
     ids::ServerId,
     io::{Conn, Io},
     profile::Profile,
@@ -84,9 +85,10 @@ impl Engine {
             Role::Serving(client) => Some(client),
             _ => None,
         };
-        let mut is_client_inside = false;
-        let client = owner.and_then(|c| self.clients.get_mut(c)).and_then(|client| {
+        let (mut is_client_inside, mut process_id) = (false, 0);
+        let client = owner.and_then(|id| Some((id, self.clients.get_mut(id)?))).and_then(|(id, client)| {
             let conn = client.conn;
+            process_id = cancel::process_id(ClientRef { worker: self.worker, id, serial: client.serial });
             is_client_inside = client.framer.is_inside() && !client.discarding;
             match &mut client.phase {
                 Phase::Open(session) => Some((conn, &mut **session)),
@@ -97,7 +99,7 @@ impl Engine {
             io,
             server,
             client,
-            process_id: owner.map_or(0, |client| cancel::process_id(self.worker, client)),
+            process_id,
             is_client_inside,
             bytes,
             shared,

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 use crate::{
     client::{Link, Phase},
-    hub::Mail,
+    hub::{ClientRef, Mail},
     ids::{CancelId, ClientId, ServerId},
     io::{Conn, Io, Owner},
     replies::Expected,
@@ -25,8 +25,15 @@ const QUERY_CANCELED: &str = "57014";
 /// statement says something, and a cancel that hit it would cost the client its connection.
 const BEGIN_TIME: Duration = Duration::from_millis(50);
 
-/// Bits of a process id that are the client's number; the others are its worker's.
-const INDEX_BITS: u32 = 24;
+/// The lowest process id of a client: above all that Linux gives to processes (PID_MAX_LIMIT), so that it is no server's,
+/// whatever a client does with it.
+const PROCESS_ID_MIN: u32 = (1 << 22) + 1;
+
+/// Bits of a process id that are the client's number: there are a million of them at most.
+const INDEX_BITS: u32 = 20;
+
+/// Bits of a process id that tell a client from the last ones of its number. The others are its worker's.
+const TURN_BITS: u32 = 4;
 
 /// A CancelRequest on its way to a server.
 #[derive(Debug)]
@@ -39,17 +46,18 @@ pub(super) struct Canceller {
 }
 
 /// What BackendKeyData calls a client.
-pub(super) fn process_id(worker: u16, client: ClientId) -> u32 {
-    // Never zero, which some drivers take for "none".
-    (u32::from(worker) << INDEX_BITS | (client.0 & ((1 << INDEX_BITS) - 1))) + 1
+pub(super) fn process_id(client: ClientRef) -> u32 {
+    let turn = client.serial % (1 << TURN_BITS);
+    let index = client.id.0 % (1 << INDEX_BITS);
+    PROCESS_ID_MIN + ((u32::from(client.worker) << TURN_BITS | turn) << INDEX_BITS | index)
 }
 
 impl Engine {
     /// A CancelRequest has come: it goes to the worker whose client it names.
     pub(super) fn cancel_requested(&mut self, now: Time, process_id: u32, key: Vec<u8>, io: &mut impl Io) {
-        let Some(code) = process_id.checked_sub(1) else { return };
-        let worker = (code >> INDEX_BITS) as u16;
-        let client = ClientId(code & ((1 << INDEX_BITS) - 1));
+        let Some(code) = process_id.checked_sub(PROCESS_ID_MIN) else { return };
+        let worker = (code >> (INDEX_BITS + TURN_BITS)) as u16;
+        let client = ClientId(code % (1 << INDEX_BITS));
         if worker == self.worker {
             self.cancel_client(now, client, &key, io);
         } else if worker < self.hub.workers {

@@ -350,8 +350,8 @@ impl Engine {
         session.profile = welcome.profile.clone();
         session.start = welcome.profile.clone();
         session.made.add(welcome.profile.customs());
-        let process_id = cancel::process_id(self.worker, id);
         let client = &mut self.clients[id];
+        let process_id = cancel::process_id(ClientRef { worker: self.worker, id, serial: client.serial });
         client.phase = Phase::Open(session);
         self.scratch.clear();
         self.scratch.extend_from_slice(&welcome.parameters);

@@ -44,7 +44,9 @@ fn a_look_follows_what_may_have_left_something() {
 
 #[test]
 fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
-    let (mut table, client, server) = seated(one());
+    let mut table = Table::new(one());
+    let (client, number) = table.numbered_client();
+    let server = table.servers()[0];
     table.says(client, &query("LISTEN news"));
     table.says(server, &answers("C(LISTEN) Z(I)"));
     assert_eq!(table.hears(server), "Q(LISTEN news) Q(look)");
@@ -53,7 +55,20 @@ fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
     // One of the client's own: it knows itself by the number that it was told.
     table.says(client, &query("NOTIFY news"));
     table.says(server, &answers(&format!("C(NOTIFY) A({}) Z(I)", 1000 + server.0)));
-    assert_eq!(table.hears(client), "C(NOTIFY) A(1) Z(I)");
+    assert_eq!(table.hears(client), format!("C(NOTIFY) A({number}) Z(I)"));
+}
+
+#[test]
+fn a_process_number_is_no_servers_and_not_given_again_at_once() {
+    let mut table = Table::new(one());
+    let (first, number) = table.numbered_client();
+    table.says(first, &terminate());
+    let (_, next) = table.numbered_client();
+    assert_ne!(number, next, "they are two sessions");
+    for number in [number, next] {
+        // Linux numbers no process higher (PID_MAX_LIMIT), and some drivers read a signed number.
+        assert!(number > 1 << 22 && i32::try_from(number).is_ok(), "{number}");
+    }
 }
 
 #[test]

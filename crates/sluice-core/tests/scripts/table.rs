@@ -170,10 +170,17 @@ impl Table {
 
     /// A client that is logged in, as is the server that it needed for that.
     pub(crate) fn client(&mut self) -> Conn {
+        self.numbered_client().0
+    }
+
+    /// The same, with the process number that it was told.
+    pub(crate) fn numbered_client(&mut self) -> (Conn, u32) {
         let conn = self.stranger("app");
         self.connects();
-        assert!(self.hears(conn).ends_with("Z(I)"), "a client is not let in");
-        conn
+        let heard = self.hears(conn);
+        assert!(heard.ends_with("Z(I)"), "a client is not let in");
+        let number = heard.split_once("K(").and_then(|(_, rest)| rest.split_once(')')).expect("it is told a number").0;
+        (conn, number.parse().expect("a number"))
     }
 
     /// A client that has said who it is, and nothing else.
@@ -354,7 +361,11 @@ fn backend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'C' => format!("C({})", text(body)),
         b'Z' => format!("Z({})", body[0] as char),
-        b'A' => format!("A({})", u32::from_be_bytes(*body.first_chunk().expect("the engine writes whole messages"))),
+        b'A' | b'K' => format!(
+            "{}({})",
+            tag as char,
+            u32::from_be_bytes(*body.first_chunk().expect("the engine writes whole messages"))
+        ),
         b'E' => {
             let field = |name| text(ErrorFields(body).get(name).unwrap_or_default());
             match field(b'M').as_str() {

@@ -20,14 +20,7 @@ const TIME_MAX: Duration = Duration::from_secs(900);
 const SKIPPED: i32 = 77;
 
 /// Runs parts of a suite, or all of it; `None` if this machine lacks the language.
-pub(crate) fn run(
-    suite: &str,
-    log: &str,
-    port: u16,
-    user: &str,
-    database: &str,
-    parts: &[&str],
-) -> Option<Outcomes> {
+pub(crate) fn run(suite: &str, log: &str, port: u16, user: &str, database: &str, parts: &[&str]) -> Option<Outcomes> {
     let logs = repository().join("target/driver-suites");
     fs::create_dir_all(&logs).unwrap();
     let log = logs.join(format!("{log}.log"));
