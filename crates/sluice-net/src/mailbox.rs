@@ -58,6 +58,15 @@ impl<S, B: Bell> Mailboxes<S, B> {
         }
     }
 
+    /// How many deliveries of a kind wait, for all workers.
+    pub fn count(&self, which: impl Fn(&Parcel<S>) -> bool) -> usize {
+        let waiting = |mailbox: &Mailbox<S, B>| {
+            let parcels = mailbox.parcels.lock().unwrap_or_else(PoisonError::into_inner);
+            parcels.iter().filter(|parcel| which(parcel)).count()
+        };
+        self.boxes.iter().map(waiting).sum()
+    }
+
     /// Takes what has come.
     pub fn take(&self, worker: u16) -> VecDeque<Parcel<S>> {
         std::mem::take(&mut *self.boxes[usize::from(worker)].parcels.lock().unwrap_or_else(PoisonError::into_inner))

@@ -169,6 +169,26 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         Some(LinkKey { id, serial: link.serial })
     }
 
+    /// All connections: whose each is, if the engine has not given it up, and its socket, if there is one.
+    pub fn connections(&self) -> impl Iterator<Item = (Conn, Option<Owner>, Option<&D::Socket>)> {
+        self.links.iter().map(|(id, link)| (Conn(id as u32), link.owner, link.socket.as_ref()))
+    }
+
+    /// The socket of a connection.
+    pub fn socket(&self, conn: Conn) -> Option<&D::Socket> {
+        self.links.get(conn.0 as usize)?.socket.as_ref()
+    }
+
+    /// The buffers that bytes are received into.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// Whether there is something to do that no event of the driver will show.
+    pub fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || !self.notices.is_empty()
+    }
+
     /// Whether there is no connection at all.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()

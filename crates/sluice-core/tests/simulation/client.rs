@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use sluice_core::{secrets::Method, settings::PinPolicy, time::Time};
+use sluice_sim::Rng;
 use sluice_wire::{
     ErrorFields, md5,
     message::{self, AuthenticationRequest, framed, frontend, put_cstr},
@@ -11,10 +12,9 @@ use sluice_wire::{
 };
 
 use crate::{
-    net::{Event, PipeId, SimIo},
+    agenda::{Event, PipeId, SimIo},
     plan::{DATABASES, PASSWORD, USERS},
     postgres::{RELOADED, describe},
-    rng::Rng,
     session::{Ends, REPORTED, Session},
 };
 
@@ -206,6 +206,12 @@ impl Client {
         if self.deadline.is_some_and(|d| io.now > d) && !self.is_done() {
             self.violation("is stuck");
         }
+    }
+
+    /// Nobody accepts it any more.
+    pub(crate) fn turned_away(&mut self) {
+        self.lost = Some(Lost("not accepted".to_owned()));
+        self.phase = Phase::Done;
     }
 
     /// It is gone without a word.
@@ -516,7 +522,7 @@ impl Client {
         self.ask(io);
         if io.rng.percent(io.plan.stall_percent) {
             let stall = Duration::from_micros(io.rng.below(300_000));
-            io.pipes[self.pipe].stalled_until = io.now + stall;
+            io.stall(self.pipe, io.now + stall);
         }
         if cancels {
             let delay = io.rng.below(8) * io.rng.below(1_000);

@@ -7,18 +7,17 @@
 //! | `postgres` | the server: logins, processes, cancels, crashes |
 //! | `language` | what clients say, and the pool |
 //! | `client`, `script` | clients: what they do, and how they check what they get |
-//! | `net` | the connections between them, and the engines' actions |
+//! | `agenda` | what happens when |
 //! | `plan` | what a seed decides about a run |
 //! | `world` | a run, and what must hold |
 //!
 //! `SLUICE_SIM_SEED=N` replays one seed with a trace; `SLUICE_SIM_SEEDS=N` tries that many, for a soak.
 
+mod agenda;
 mod client;
 mod language;
-mod net;
 mod plan;
 mod postgres;
-mod rng;
 mod script;
 mod session;
 mod world;

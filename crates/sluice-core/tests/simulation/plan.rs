@@ -12,7 +12,9 @@ use sluice_core::{
 };
 use sluice_wire::{scram::Verifier, secret::Secret};
 
-use crate::{postgres::SECRET, rng::Rng};
+use sluice_sim::Rng;
+
+use crate::postgres::SECRET;
 
 pub(crate) const PASSWORD: &str = "geheim";
 pub(crate) const DATABASES: [&str; 2] = ["one", "two"];
@@ -39,7 +41,11 @@ pub(crate) struct Plan {
     pub(crate) reports: bool,
     pub(crate) servers: u32,
     pub(crate) client_limit: u32,
-    /// Of deliveries that are cut short.
+    /// The buffers that a worker receives into: how many, and of how many bytes.
+    pub(crate) buffers: (u16, usize),
+    /// The room for bytes on their way to a peer, in bytes.
+    pub(crate) room_bytes: usize,
+    /// Of reads, sends and deliveries that are cut short.
     pub(crate) cut_percent: u64,
     pub(crate) delay_micros_max: u64,
     pub(crate) cancel_percent: u64,
@@ -200,6 +206,8 @@ impl Plan {
             reports: rng.percent(30),
             servers: 100,
             client_limit: 1000,
+            buffers: rng.pick(&[(512, 16 << 10), (8, 4 << 10), (16, 200)]),
+            room_bytes: rng.pick(&[1 << 10, 16 << 10, 200 << 10]),
             cut_percent: rng.pick(&[5, 40, 90]),
             delay_micros_max: rng.pick(&[1_000, 5_000, 40_000]),
             cancel_percent: 0,

@@ -10,8 +10,8 @@ use sluice_wire::{
 };
 
 use crate::{
+    agenda::{Event, PipeId, SimIo},
     language::{is_own, sleeps},
-    net::{Event, PipeId, SimIo},
     session::{Ends, Session, put_error},
 };
 
@@ -105,7 +105,7 @@ impl Postgres {
         }
         backend.input.extend_from_slice(bytes);
         if backend.at_work.is_some() && backend.input.len() > BUFFER_BYTES {
-            io.pipes[backend.pipe].stalled_until = io.now + std::time::Duration::from_micros(500);
+            io.stall(backend.pipe, io.now + std::time::Duration::from_micros(500));
         }
         backend.schedule(index, 0, io);
     }
@@ -168,7 +168,7 @@ impl Postgres {
         loop {
             let backend = &mut self.backends[index];
             let pipe = backend.pipe;
-            if io.pipes[pipe].up.bytes.len() > BUFFER_BYTES {
+            if io.network.unread(pipe) > BUFFER_BYTES {
                 backend.schedule(index, 300, io);
                 return;
             }

@@ -3,8 +3,8 @@
 use sluice_wire::message::{self, frontend, put_cstr};
 
 use crate::{
+    agenda::SimIo,
     client::{Client, Message},
-    net::SimIo,
     plan::PARSE_BYTES_MAX,
     session::Block,
 };

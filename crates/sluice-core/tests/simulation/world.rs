@@ -1,27 +1,31 @@
 //! One run: workers, clients and servers in one thread, on virtual time, and what must hold.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, io::ErrorKind, rc::Rc, sync::Arc, time::Duration};
 
 use sluice_core::{
     Engine,
     engine::BACKLOG_HIGH_BYTES,
     hub::{ClientRef, Hub, Mail},
-    ids::ClientId,
-    io::{Owner, PeerAddress},
+    io::{Conn, Io, Owner, PeerAddress},
     pool::Counts,
     time::Time,
 };
+use sluice_net::Parcel;
+use sluice_sim::{Delivery, Rng, SimDriver, SimHost, SimMailboxes, SimSocket, SimWorker};
 use sluice_wire::startup;
 
 use crate::{
+    agenda::{Event, Peer, PipeId, SimIo},
     client::{Client, Kind},
-    net::{Arrival, CHUNK_BYTES_MAX, Delivery, Event, Life, Parcel, Peer, PipeId, SimIo},
     plan::Plan,
     postgres::{Postgres, place_of},
 };
 
 /// How long all is left to settle before the counts must be back where they began.
 const SETTLING: Duration = Duration::from_secs(25);
+
+/// What chunks that are under way when reading stops may add to a backlog.
+const BACKLOG_SLACK_BYTES: usize = 112 << 10;
 
 /// A run ends by then.
 const LIMIT: Time = Time(600_000_000);
@@ -39,11 +43,12 @@ pub(crate) struct Figures {
 pub(crate) struct World {
     io: SimIo,
     hub: Arc<Hub>,
-    engines: Vec<Engine>,
+    workers: Vec<SimWorker>,
+    mailboxes: Rc<SimMailboxes>,
     postgres: Postgres,
     clients: Vec<Client>,
-    /// Which client an engine's number stands for.
-    names: HashMap<(u16, ClientId), usize>,
+    /// Which client each is that has waited.
+    names: HashMap<ClientRef, usize>,
     /// Who waited for which pool when it was last looked at.
     queues: HashMap<(String, String), Vec<ClientRef>>,
     figures: Figures,
@@ -56,8 +61,16 @@ impl World {
         let plan = Plan::new(seed);
         let hub = Arc::new(plan.hub());
         let upstream_checks = plan.method != sluice_core::secrets::Method::Trust;
-        let engines = (0..plan.workers).map(|w| Engine::new(w, hub.clone())).collect();
         let mut io = SimIo::new(seed, plan, tracing);
+        let mailboxes = SimHost::mailboxes(&io.network, io.plan.workers);
+        let worker = |number: u16| {
+            let (count, size) = io.plan.buffers;
+            let (driver, buffers) = SimDriver::new(&io.network, number, count, size);
+            let rng = Rng::new(seed ^ 0x4057 ^ u64::from(number) << 32);
+            let host = SimHost::new(&io.network, number, &mailboxes, rng);
+            SimWorker::new(Engine::new(number, hub.clone()), driver, buffers, host)
+        };
+        let workers = (0..io.plan.workers).map(worker).collect();
         io.trace(|| format!("{:?}", io.plan));
         let postgres = Postgres::new(upstream_checks.then(Plan::verifier));
         let clients: Vec<Client> = (0..io.plan.clients)
@@ -97,7 +110,8 @@ impl World {
         Self {
             io,
             hub,
-            engines,
+            workers,
+            mailboxes,
             postgres,
             clients,
             names: HashMap::new(),
@@ -116,8 +130,8 @@ impl World {
         let is_busy = |world: &Self| {
             let is_new = |counts: Counts| counts.connecting > 0 || counts.open > counts.idle;
             let connecting = world.hub.pools().iter().any(|p| is_new(p.state().counts()));
-            let closing = world.io.pipes.iter().any(|p| p.life == Life::Closing);
-            connecting || closing || world.io.mailboxes.iter().any(|m| !m.is_empty())
+            let is_closing = |worker: &SimWorker| worker.net().connections().any(|(_, owner, _)| owner.is_none());
+            connecting || world.workers.iter().any(is_closing) || world.mailboxes.count(|_| true) > 0
         };
         self.run_until(|world| !is_busy(world) || world.io.now > quiet + SETTLING);
         self.check_quiet();
@@ -143,27 +157,11 @@ impl World {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Up(pipe) => self.up(pipe),
-            Event::Down(pipe) => {
-                let delivery = self.io.deliver(pipe);
-                self.delivered(delivery);
-            }
-            Event::Drained(pipe) => {
-                let it = &self.io.pipes[pipe];
-                if let (Life::Open, Some(owner)) = (it.life, it.owner) {
-                    self.enter(it.worker, Vec::new());
-                    self.engines[usize::from(self.io.worker)].drained(self.io.now, owner, &mut self.io);
-                }
-            }
+            Event::Up(pipe) => self.io.network.arrive(pipe),
+            Event::Down(pipe) => self.deliver(pipe),
             Event::Connect(pipe) => self.connect(pipe),
-            Event::Leave(pipe) => self.io.leave(pipe),
-            Event::Linger(pipe) => {
-                if self.io.pipes[pipe].life == Life::Closing {
-                    let delivery = self.io.end_down(pipe);
-                    self.delivered(delivery);
-                }
-            }
-            Event::Mail(worker) => self.read_mail(worker),
+            Event::Turn(worker) => self.turn(worker),
+            Event::Mail(worker) => self.io.network.ring(worker),
             Event::Tick => self.tick(),
             Event::LookUp(user) => self.look_up(&user),
             Event::Client(id) => self.clients[id].go_on(&mut self.io),
@@ -178,8 +176,11 @@ impl World {
                     self.postgres.crash(index, &mut self.io);
                 }
             }
-            Event::CrashOf(pipe) => {
-                if let Peer::Backend(index) = self.io.pipes[pipe].peer
+            Event::CrashOf(server) => {
+                let is_it = |(_, owner, _): &(Conn, Option<Owner>, _)| *owner == Some(Owner::Server(server.id));
+                let found = self.workers[usize::from(server.worker)].net().connections().find(is_it);
+                let pipe = found.and_then(|(_, _, socket)| Some(socket?.pipe()));
+                if let Some(Peer::Backend(index)) = pipe.map(|pipe| self.io.peer(pipe))
                     && self.postgres.live().any(|(live, _)| live == index)
                 {
                     self.postgres.crash(index, &mut self.io);
@@ -190,8 +191,6 @@ impl World {
             Event::SchemaChange => self.postgres.schema += 1,
             Event::Nothing => {}
         }
-        self.check_queues();
-        self.check_sessions();
     }
 
     /// What is free holds nothing of a client's, and no more servers are kept than may be.
@@ -202,111 +201,92 @@ impl World {
             let counts = pool.state().counts();
             assert!(counts.pinned <= limit, "more servers are kept than may be: {counts:?}");
         }
-        for (worker, engine) in self.engines.iter().enumerate() {
-            for server in engine.idle() {
+        for worker in &self.workers {
+            for server in worker.engine().idle() {
                 assert!(server.pins.is_empty(), "a server is free that holds {}", server.pins);
-                if let Some(Peer::Backend(index)) = self.io.peer_of(worker, server.conn) {
+                let pipe = worker.net().socket(server.conn).map(SimSocket::pipe);
+                if let Some(Peer::Backend(index)) = pipe.map(|pipe| self.io.peer(pipe)) {
                     self.postgres.check_idle(index, &server.profile);
                 }
             }
         }
     }
 
-    fn enter(&mut self, worker: u16, chunk: Vec<u8>) {
-        self.io.worker = worker;
-        self.io.chunk = chunk;
-    }
-
-    fn up(&mut self, pipe: PipeId) {
-        let worker = self.io.pipes[pipe].worker;
-        let arrival = self.io.arrive(pipe);
-        let now = self.io.now;
-        match arrival {
-            Arrival::Bytes(owner, bytes) => {
-                self.enter(worker, bytes.clone());
-                self.engines[usize::from(worker)].received(now, owner, &bytes, &mut self.io);
+    /// Where sending does not keep up, reading has stopped.
+    fn check_backlogs(&self) {
+        let limit = BACKLOG_HIGH_BYTES + BACKLOG_SLACK_BYTES;
+        for worker in &self.workers {
+            for (conn, ..) in worker.net().connections() {
+                let backlog = worker.net().backlog(conn);
+                assert!(backlog < limit, "a backlog of {backlog} bytes");
             }
-            Arrival::End(owner) => {
-                self.enter(worker, Vec::new());
-                self.engines[usize::from(worker)].closed(now, owner, "the other side closed it", &mut self.io);
-            }
-            Arrival::Nothing => {}
         }
     }
 
-    fn delivered(&mut self, delivery: Delivery) {
-        match delivery {
-            Delivery::Bytes(Peer::Client(id), bytes) => self.clients[id].received(&bytes, &mut self.io),
-            Delivery::Bytes(Peer::Backend(index), bytes) => self.postgres.received(index, &bytes, &mut self.io),
-            Delivery::End(Peer::Client(id)) => self.clients[id].ended(&mut self.io),
-            Delivery::End(Peer::Backend(index)) => self.postgres.ended(index, &mut self.io),
+    /// A worker does what there is to do.
+    fn turn(&mut self, worker: u16) {
+        let at = usize::from(worker);
+        self.workers[at].wait(Duration::ZERO, Duration::ZERO).expect("the driver does not fail");
+        while self.workers[at].step(self.io.now) {
+            self.check_queues();
+            self.check_sessions();
+            self.check_backlogs();
+        }
+        self.turn_again(worker);
+    }
+
+    /// What the worker has to send waits for its next turn.
+    fn turn_again(&mut self, worker: u16) {
+        if self.workers[usize::from(worker)].net().has_work() {
+            let busy = self.io.rng.below(20);
+            self.io.after(busy, Event::Turn(worker));
+        }
+    }
+
+    fn deliver(&mut self, pipe: PipeId) {
+        let stalled_until = self.io.stall_of(pipe);
+        if stalled_until > self.io.now {
+            return self.io.at(stalled_until, Event::Down(pipe));
+        }
+        match (self.io.network.deliver(pipe), self.io.peer(pipe)) {
+            (Delivery::Bytes(bytes), Peer::Client(id)) => self.clients[id].received(&bytes, &mut self.io),
+            (Delivery::Bytes(bytes), Peer::Backend(index)) => self.postgres.received(index, &bytes, &mut self.io),
+            (Delivery::End, Peer::Client(id)) => self.clients[id].ended(&mut self.io),
+            (Delivery::End, Peer::Backend(index)) => self.postgres.ended(index, &mut self.io),
             _ => {}
         }
     }
 
     /// A connect to the server ends, if it does.
     fn connect(&mut self, pipe: PipeId) {
-        let it = &mut self.io.pipes[pipe];
-        let (Life::Connecting, Some(owner)) = (it.life, it.owner) else { return };
-        let worker = it.worker;
+        if !self.io.network.is_connecting(pipe) {
+            return;
+        }
         let trouble = self.io.plan.connect_trouble && self.io.now < self.io.plan.trouble_until;
         match self.io.rng.below(10) {
             // It hangs.
             0..2 if trouble => {}
-            2..6 if trouble => {
-                self.enter(worker, Vec::new());
-                self.engines[usize::from(worker)].closed(self.io.now, owner, "connection refused", &mut self.io);
-            }
+            2..6 if trouble => self.io.network.end_connect(pipe, Some(ErrorKind::ConnectionRefused)),
             _ => {
                 let backend = self.postgres.accept(pipe, &mut self.io);
-                let it = &mut self.io.pipes[pipe];
-                (it.peer, it.life) = (Peer::Backend(backend), Life::Open);
-                self.enter(worker, Vec::new());
-                self.engines[usize::from(worker)].connected(self.io.now, owner, &mut self.io);
-                self.io.wake_down(pipe);
+                self.io.set_peer(pipe, Peer::Backend(backend));
+                self.io.network.end_connect(pipe, None);
             }
-        }
-    }
-
-    fn read_mail(&mut self, worker: u16) {
-        let at = usize::from(worker);
-        for parcel in std::mem::take(&mut self.io.mailboxes[at]) {
-            let now = self.io.now;
-            match parcel {
-                Parcel::Mail(mail) => {
-                    self.io.trace(|| format!("worker {worker} reads {mail:?}").chars().take(200).collect());
-                    self.enter(worker, Vec::new());
-                    self.engines[at].mail(now, mail, &mut self.io);
-                }
-                Parcel::Server { pipe, mut server, client, early } => {
-                    let conn = self.io.take_over(pipe, worker);
-                    self.io.trace(|| format!("worker {worker} takes over pipe {pipe} for {client:?}"));
-                    server.conn = conn;
-                    self.enter(worker, Vec::new());
-                    let adopted = self.engines[at].adopt(now, server, client, &early, &mut self.io);
-                    let Some(owner) = adopted else { continue };
-                    self.io.pipes[pipe].owner = Some(owner);
-                    self.io.wake_up(pipe);
-                }
-            }
-            self.check_queues();
         }
     }
 
     fn tick(&mut self) {
-        for worker in 0..self.engines.len() {
-            self.enter(worker as u16, Vec::new());
-            self.engines[worker].tick(self.io.now, &mut self.io);
+        for worker in 0..self.io.plan.workers {
+            self.workers[usize::from(worker)].tick(self.io.now);
             self.check_queues();
+            self.check_sessions();
+            self.turn_again(worker);
         }
         for client in &self.clients {
             client.check_deadline(&self.io);
         }
-        let limit = BACKLOG_HIGH_BYTES + 3 * CHUNK_BYTES_MAX as usize + (64 << 10);
-        assert!(self.io.backlog_max < limit, "a backlog of {} bytes", self.io.backlog_max);
         // More only while as many of other pools are being closed for them.
-        let letters = self.io.mailboxes.iter().flatten();
-        let closing = letters.filter(|l| matches!(l, Parcel::Mail(Mail::CloseIdle(_)))).count() as u32;
+        let closing = self.mailboxes.count(|parcel| matches!(parcel, Parcel::Mail(Mail::CloseIdle(_)))) as u32;
         let (servers, most) = (self.hub.servers(), self.io.plan.servers);
         assert!(servers <= most + closing, "{servers} servers, and {closing} of them being closed");
         self.io.after(100_000, Event::Tick);
@@ -316,20 +296,15 @@ impl World {
         let known = crate::plan::USERS.contains(&user);
         let found = Ok(known.then(|| self.io.plan.secret()));
         for client in self.hub.secrets.found(self.io.now, user, found) {
-            self.io.post(client.worker, Parcel::Mail(Mail::Secret(client)));
+            self.mailboxes.send(client.worker, Parcel::Mail(Mail::Secret(client)));
         }
     }
 
     fn client_arrives(&mut self, id: usize) {
         let worker = self.io.rng.below(u64::from(self.io.plan.workers)) as u16;
-        let (pipe, conn) = self.io.open_client(worker, Peer::Client(id));
+        let Some(pipe) = self.io.network.open(worker, place_of(id)) else { return self.clients[id].turned_away() };
         self.io.trace(|| format!("client {id} connects to worker {worker}"));
-        self.enter(worker, Vec::new());
-        let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, place_of(id), &mut self.io);
-        self.io.pipes[pipe].owner = owner;
-        if let Some(Owner::Client(client)) = owner {
-            self.names.insert((worker, client), id);
-        }
+        self.io.set_peer(pipe, Peer::Client(id));
         self.clients[id].begin(pipe, &mut self.io);
     }
 
@@ -341,13 +316,8 @@ impl World {
         client.cancels += 1;
         self.io.trace(|| format!("client {id} cancels"));
         let worker = self.io.rng.below(u64::from(self.io.plan.workers)) as u16;
-        let (pipe, conn) = self.io.open_client(worker, Peer::Canceller);
-        self.enter(worker, Vec::new());
-        let owner = self.engines[usize::from(worker)].accepted(self.io.now, conn, PeerAddress::Local, &mut self.io);
-        self.io.pipes[pipe].owner = owner;
-        if let Some(Owner::Client(client)) = owner {
-            self.names.remove(&(worker, client));
-        }
+        let Some(pipe) = self.io.network.open(worker, PeerAddress::Local) else { return };
+        self.io.set_peer(pipe, Peer::Canceller);
         self.io.write_up(pipe, &packet);
     }
 
@@ -355,18 +325,19 @@ impl World {
     fn check_queues(&mut self) {
         for pool in self.hub.pools() {
             let waiting: Vec<ClientRef> = pool.state().waiting().collect();
+            waiting.iter().for_each(|client| self.note_name(*client));
             let key = (pool.database.clone(), pool.user.clone());
             let before = self.queues.insert(key, waiting.clone()).unwrap_or_default();
             let first = before.iter().position(|c| waiting.contains(c)).unwrap_or(before.len());
             self.figures.waits += first as u64;
             for gone in before[first..].iter().filter(|c| !waiting.contains(c)) {
-                let client = self.names.get(&(gone.worker, gone.id)).map(|id| &self.clients[*id]);
+                let client = self.names.get(gone).map(|id| &self.clients[*id]);
                 let overtook = client.is_some_and(|c| c.stays() && !c.careful);
                 assert!(!overtook || self.stopping, "{gone:?} was served before {:?} of {before:?}", before[first]);
             }
             // One whose first query was cancelled while it waited comes again for its next one.
             let comes_again = |c: &&ClientRef| {
-                let client = self.names.get(&(c.worker, c.id)).map(|id| &self.clients[*id]);
+                let client = self.names.get(*c).map(|id| &self.clients[*id]);
                 client.is_some_and(|client| client.careful)
             };
             let kept: Vec<&ClientRef> = before.iter().filter(|c| waiting.contains(c) && !comes_again(c)).collect();
@@ -374,6 +345,18 @@ impl World {
             let waited = |c: &&ClientRef| before.contains(c) && !comes_again(c);
             let waiting: Vec<ClientRef> = waiting.iter().filter(waited).copied().collect();
             assert!(waiting.iter().zip(kept).all(|(a, b)| a == b), "a queue was reordered: {before:?} {waiting:?}");
+        }
+    }
+
+    /// Notes which client it is that waits.
+    fn note_name(&mut self, client: ClientRef) {
+        if self.names.contains_key(&client) {
+            return;
+        }
+        let is_it = |(_, owner, _): &(Conn, Option<Owner>, _)| *owner == Some(Owner::Client(client.id));
+        let found = self.workers[usize::from(client.worker)].net().connections().find(is_it);
+        if let Some(Peer::Client(id)) = found.and_then(|(_, _, socket)| Some(self.io.peer(socket?.pipe()))) {
+            self.names.insert(client, id);
         }
     }
 
@@ -390,14 +373,15 @@ impl World {
             open += counts.open;
         }
         assert_eq!(self.hub.servers(), open, "the process counts other servers than its pools");
-        let held: usize = self.engines.iter().map(|e| e.counts().1).sum();
+        let held: usize = self.workers.iter().map(|w| w.engine().counts().1).sum();
         assert_eq!(held, open as usize, "workers have other servers than the pools count");
-        assert!(self.engines.iter().all(|e| e.counts().0 == 0), "a worker still has clients");
+        assert!(self.workers.iter().all(|w| w.engine().counts().0 == 0), "a worker still has clients");
         let live = self.postgres.live().count();
         assert_eq!(live, open as usize, "there are other sessions on the server than the pools count");
         self.postgres.check_rest();
-        let pipes = self.io.pipes.iter().filter(|p| p.life != Life::Gone).count();
-        assert_eq!(pipes, open as usize, "connections were forgotten");
+        assert_eq!(self.io.network.open_sockets(), open as usize, "connections were forgotten");
+        let kept: u16 = self.workers.iter().map(|w| w.net().buffers().in_use()).sum();
+        assert_eq!(kept, 0, "buffers are kept where nothing is to be sent");
         if self.io.plan.is_transaction_mode() {
             let (most, limit) = (self.postgres.statements_max(), self.io.plan.pool.prepared_per_server as usize);
             // An unnamed one may be there as well.
@@ -435,14 +419,14 @@ impl World {
         self.stopping = true;
         let grace = Duration::from_micros(self.io.rng.below(1_000_000));
         for worker in 0..self.io.plan.workers {
-            self.io.post(worker, Parcel::Mail(Mail::Stop(self.io.now + grace)));
+            self.mailboxes.send(worker, Parcel::Mail(Mail::Stop(self.io.now + grace)));
         }
     }
 
     fn check_end(&mut self) {
         let limit = self.io.now + SETTLING;
-        self.run_until(|world| world.engines.iter().all(Engine::is_finished) || world.io.now > limit);
-        assert!(self.engines.iter().all(Engine::is_finished), "a stopping service does not come to its end");
+        self.run_until(|world| world.workers.iter().all(SimWorker::is_finished) || world.io.now > limit);
+        assert!(self.workers.iter().all(SimWorker::is_finished), "a stopping service does not come to its end");
         assert_eq!(self.hub.servers(), 0, "servers are still counted at the end");
     }
 }
