@@ -34,6 +34,8 @@ pub enum Expected {
     /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer. Either it stands behind
     /// the client's Parse by that name, or a message of the client's waits for it.
     Learn(Arc<Statement>, Option<Tell>),
+    /// To a message that makes no sense, or speaks of a statement that is not there: an error.
+    Fault,
     /// To an Execute.
     Execute,
     /// To a client's Close.

@@ -13,7 +13,7 @@ use crate::{
     io::{Conn, Io},
     profile::Profile,
     replies::{Expected, Local, Own, ParseSent, Tell},
-    server::{BeginState, Preparation, ReplayState, Role, Server},
+    server::{Preparation, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
     statement::{NAME_PREFIX, Statement},
@@ -139,7 +139,7 @@ impl<I: Io> Relay<'_, I> {
                 Ok(Frame::Rest(bytes)) => {
                     self.rest(bytes);
                     // The client may have been held until what came unasked has come whole.
-                    self.resumes |= self.server.replies.is_empty() && !self.server.framer.is_inside();
+                    self.resumes |= !self.server.exchange.owes() && !self.server.framer.is_inside();
                 }
                 Ok(Frame::Message { tag, total, here }) => {
                     let kind = BackendKind::from(tag);
@@ -153,14 +153,7 @@ impl<I: Io> Relay<'_, I> {
                     let verdict = self.message(kind, body)?;
                     self.dispose(verdict, total, here);
                     self.send_settled();
-                    if self.server.names_open && !self.server.replies.has_named() {
-                        self.server.names_open = false;
-                        self.resumes = true;
-                    }
-                    if self.server.awaited && (self.server.replies.is_empty() || self.server.copy_in) {
-                        self.server.awaited = false;
-                        self.resumes = true;
-                    }
+                    self.resumes |= self.server.exchange.ends_wait();
                 }
             }
         }
@@ -206,7 +199,7 @@ impl<I: Io> Relay<'_, I> {
 
     /// Gives the client what Sluice itself answers at this place.
     fn send_settled(&mut self) {
-        while let Some(settled) = self.server.replies.pop_settled() {
+        while let Some(settled) = self.server.exchange.answered_here() {
             if let Expected::Local(local) = settled {
                 self.flush();
                 if let Some((conn, _)) = &self.client {
@@ -217,7 +210,7 @@ impl<I: Io> Relay<'_, I> {
     }
 
     fn is_own(&self) -> bool {
-        matches!(self.server.replies.front(), Some(Expected::Own(_) | Expected::Switch))
+        matches!(self.server.exchange.replies().front(), Some(Expected::Own(_) | Expected::Switch))
     }
 
     /// What a message means, and whether the client sees it. `body` is whole if [`is_read_whole`].
@@ -225,7 +218,7 @@ impl<I: Io> Relay<'_, I> {
         if kind == BackendKind::NotificationResponse {
             return Ok(self.notification(body));
         }
-        if self.server.replay.state == ReplayState::Healing {
+        if self.server.exchange.replay().is_healing() {
             return self.while_healing(kind, body);
         }
         match kind {
@@ -236,15 +229,14 @@ impl<I: Io> Relay<'_, I> {
             BackendKind::ErrorResponse => self.error(body),
             BackendKind::ParseComplete => self.parse_complete(),
             BackendKind::BindComplete => {
-                self.resumes |= self.server.replay.awaits_answer();
-                self.server.replay.state = ReplayState::Off;
-                match self.server.replies.pop() {
+                self.resumes |= self.server.exchange.replay().stop();
+                match self.server.exchange.answered() {
                     Some(Expected::Bind(_)) => Ok(Verdict::Pass),
                     Some(Expected::Begin(_) | Expected::Switch) => Ok(Verdict::Swallow),
                     _ => Err(OutOfStep("it sent BindComplete out of turn")),
                 }
             }
-            BackendKind::CloseComplete => match self.server.replies.pop() {
+            BackendKind::CloseComplete => match self.server.exchange.answered() {
                 Some(Expected::Close) => Ok(Verdict::Pass),
                 Some(Expected::Evict(_) | Expected::OwnClose) => Ok(Verdict::Swallow),
                 _ => Err(OutOfStep("it sent CloseComplete out of turn")),
@@ -272,10 +264,16 @@ impl<I: Io> Relay<'_, I> {
     fn is_read_here(&self, kind: BackendKind) -> bool {
         match kind {
             BackendKind::RowDescription => {
-                matches!(self.server.replies.front(), Some(Expected::Describe(_, Some(_)) | Expected::Learn(..)))
+                matches!(
+                    self.server.exchange.replies().front(),
+                    Some(Expected::Describe(_, Some(_)) | Expected::Learn(..))
+                )
             }
             BackendKind::ParameterDescription => {
-                matches!(self.server.replies.front(), Some(Expected::Describe(Some(_), _) | Expected::Learn(..)))
+                matches!(
+                    self.server.exchange.replies().front(),
+                    Some(Expected::Describe(Some(_), _) | Expected::Learn(..))
+                )
             }
             BackendKind::DataRow | BackendKind::FunctionCallResponse => self.is_own(),
             _ => false,
@@ -284,14 +282,13 @@ impl<I: Io> Relay<'_, I> {
 
     /// What the parameters of a statement are taken for, by the first server that says so, they are from then on.
     fn parameters_described(&mut self, body: &[u8]) -> Verdict {
-        self.resumes |= self.server.replay.awaits_answer();
-        self.server.replay.state = ReplayState::Off;
-        let verdict = match self.server.replies.front() {
+        self.resumes |= self.server.exchange.replay().stop();
+        let verdict = match self.server.exchange.replies().front() {
             Some(Expected::Learn(..)) => Verdict::Swallow,
             _ => Verdict::Pass,
         };
         if let Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement, _)) =
-            self.server.replies.front()
+            self.server.exchange.replies().front()
         {
             statement.tell_types(body);
             self.server.statements.set_typed(statement.id);
@@ -301,15 +298,15 @@ impl<I: Io> Relay<'_, I> {
 
     fn described(&mut self, kind: BackendKind, body: &[u8]) -> Verdict {
         let shape = || if kind == BackendKind::NoData { Shape::none() } else { Shape::of(body) };
-        match self.server.replies.front() {
+        match self.server.exchange.replies().front() {
             Some(Expected::Describe(..)) => {
-                if let Some(Expected::Describe(Some(statement), Some(tell))) = self.server.replies.pop() {
+                if let Some(Expected::Describe(Some(statement), Some(tell))) = self.server.exchange.answered() {
                     self.learn(&statement, shape(), Some(&tell));
                 }
                 Verdict::Pass
             }
             Some(Expected::Learn(..)) => {
-                if let Some(Expected::Learn(statement, tell)) = self.server.replies.pop() {
+                if let Some(Expected::Learn(statement, tell)) = self.server.exchange.answered() {
                     self.learn(&statement, shape(), tell.as_ref());
                     if tell.is_none() {
                         self.stop_learning();
@@ -335,34 +332,29 @@ impl<I: Io> Relay<'_, I> {
 
     /// The Bind that waits may be handled again.
     fn stop_learning(&mut self) {
-        self.resumes |= std::mem::take(&mut self.server.learning);
+        self.resumes |= self.server.exchange.stop_learning();
     }
 
     fn executed(&mut self) {
-        if matches!(self.server.replies.front(), Some(Expected::Execute)) {
-            self.server.replies.pop();
+        if matches!(self.server.exchange.replies().front(), Some(Expected::Execute)) {
+            self.server.exchange.answered();
         }
     }
 
     fn copy_in(&mut self) -> Result<(), OutOfStep> {
-        let extended = matches!(self.server.replies.front(), Some(Expected::Execute));
-        let (ended, ignores_sync) = self.server.replies.begin_copy_in();
+        let ignores_sync = self.server.exchange.begin_copy();
         if ignores_sync && self.client.is_none() {
             // The cancel that is on its way may end the COPY before that Sync is read, which then is not ignored.
             return Err(OutOfStep("a COPY began for a client that is gone"));
         }
-        self.server.copy_in = !ended;
-        // Its Sync does not count any more.
-        self.server.batch_open |= extended && !ended;
-        self.server.batch_runs |= extended && !ended;
         Ok(())
     }
 
     fn command_complete(&mut self, body: &[u8]) -> Verdict {
-        match self.server.replies.front() {
+        match self.server.exchange.replies().front() {
             Some(Expected::Own(_)) => return Verdict::Swallow,
             Some(Expected::Switch) => {
-                self.server.replies.pop();
+                self.server.exchange.answered();
                 return Verdict::Swallow;
             }
             Some(Expected::Begin(_)) => {
@@ -378,7 +370,7 @@ impl<I: Io> Relay<'_, I> {
         }
         if matches!(tag, b"RESET" | b"DISCARD ALL") {
             // Where the text did not show which: in session mode, and among other statements.
-            if !self.server.replies.set_resets(Some(Reset::All)) {
+            if !self.server.exchange.set_resets(Some(Reset::All)) {
                 self.server.resets.get_or_insert(Reset::All);
             }
         }
@@ -400,21 +392,21 @@ impl<I: Io> Relay<'_, I> {
 
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
-        self.server.status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
-        if self.server.status == TransactionStatus::Idle {
+        let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
+        let answered = self.server.exchange.ready(status);
+        if status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
             self.server.change = None;
         }
-        let expected = self.server.replies.pop();
-        if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &expected {
-            if self.server.status == TransactionStatus::InTransaction
+        if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
+            if status == TransactionStatus::InTransaction
                 && let Some((_, session)) = &self.client
             {
                 restore(self.server, &session.start, resets, self.io);
             }
-            self.resumes |= !self.server.replies.are_resetting();
+            self.resumes |= !self.server.exchange.replies().are_resetting();
         }
-        match expected {
+        match answered {
             Some(Expected::Own(own)) => {
                 if own == Own::Reset && self.server.own_error.is_none() {
                     self.server.effects = Effects::NONE;
@@ -423,7 +415,7 @@ impl<I: Io> Relay<'_, I> {
                 if own == Own::Look && self.server.news.is_none() && self.server.own_error.is_none() {
                     return Err(OutOfStep("it did not say what its session holds"));
                 }
-                if self.server.preparation == Preparation::UnderWay && !self.server.replies.is_own_next() {
+                if self.server.preparation == Preparation::UnderWay && !self.server.exchange.replies().is_own_next() {
                     // What a look has said is acted on before the client goes on.
                     let done = own != Own::Look;
                     self.server.preparation = if done { Preparation::Done } else { Preparation::None };
@@ -432,16 +424,9 @@ impl<I: Io> Relay<'_, I> {
                 self.cancels |= std::mem::take(&mut self.server.cancel_held);
                 Ok(Verdict::Swallow)
             }
-            Some(Expected::Query { .. }) => {
-                self.server.copy_in = false;
-                Ok(Verdict::Pass)
-            }
-            Some(Expected::Sync(_)) => {
-                self.server.copy_in = false;
-                Ok(self.ready_after_sync())
-            }
+            Some(Expected::Query { .. }) => Ok(Verdict::Pass),
+            Some(Expected::Sync(_)) => Ok(self.ready_after_sync()),
             Some(Expected::OwnSync) => {
-                self.server.flushing = false;
                 self.resumes = true;
                 self.transaction_fails();
                 Ok(Verdict::Swallow)
@@ -451,7 +436,7 @@ impl<I: Io> Relay<'_, I> {
     }
 
     fn parse_complete(&mut self) -> Result<Verdict, OutOfStep> {
-        match self.server.replies.pop() {
+        match self.server.exchange.answered() {
             Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
                 if let Some(statement) = statement {
                     statement.accept();
@@ -483,7 +468,7 @@ impl<I: Io> Relay<'_, I> {
         // A function or a trigger may have set it.
         self.server.effects.add(Effects::STATE.and(Effects::CONTEXT));
         let key = name.to_ascii_lowercase();
-        if !self.server.replies.resets().is_some_and(|resets| resets.covers(&key)) {
+        if !self.server.exchange.replies().resets().is_some_and(|resets| resets.covers(&key)) {
             return Verdict::Pass;
         }
         // What the client goes back to is what it began with, and not the server's own default.
@@ -500,18 +485,18 @@ impl<I: Io> Relay<'_, I> {
     }
 
     fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
-        self.server.copy_in = false;
+        self.server.exchange.stop_copying();
         let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
-        let own = match self.server.replies.front() {
+        let own = match self.server.exchange.replies().front() {
             Some(Expected::Own(own)) => Some(*own),
             _ => None,
         };
         // What was set within a transaction that has failed goes with it.
-        let undone = own == Some(Own::Settings) && self.server.status == TransactionStatus::Failed;
+        let undone = own == Some(Own::Settings) && self.server.exchange.status() == TransactionStatus::Failed;
         if own.is_some_and(|own| !is_end && (undone || self.may_fail(own))) {
             return Ok(Verdict::Swallow);
         }
-        match self.server.replies.front() {
+        match self.server.exchange.replies().front() {
             Some(Expected::Own(_)) => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
                 // Which of its settings took effect is not known.
@@ -525,7 +510,7 @@ impl<I: Io> Relay<'_, I> {
                 }
             }
             Some(Expected::Failure) if !is_end => {
-                self.server.replies.pop();
+                self.server.exchange.answered();
                 return Ok(Verdict::Swallow);
             }
             // Between transactions it is no concern of the client's that the server ends.
@@ -534,23 +519,23 @@ impl<I: Io> Relay<'_, I> {
         }
         self.server.said_why |= is_end && self.client.is_some();
         // Nothing is taken back where that fails, and what was is again what it was before.
-        self.resumes |= self.server.replies.are_resetting();
-        if !self.server.replies.set_resets(None) {
+        self.resumes |= self.server.exchange.replies().are_resetting();
+        if !self.server.exchange.set_resets(None) {
             self.server.resets = None;
         }
         // ReadyForQuery follows, or the end of the connection.
         let is_batch = !matches!(
-            self.server.replies.front(),
+            self.server.exchange.replies().front(),
             None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync)
         );
-        if !is_batch && !matches!(self.server.begin, BeginState::Refused { .. }) {
+        if !is_batch && !self.server.exchange.begin().is_refused() {
             return Ok(Verdict::Pass);
         }
         if !is_end && self.begin_healing(body) {
             return Ok(Verdict::Swallow);
         }
-        self.server.replay.state = ReplayState::Off;
-        let mut failed = self.server.replies.pop();
+        self.server.exchange.replay().stop();
+        let mut failed = self.server.exchange.answered();
         let mut stale = None;
         // Where it is not the statement's name that tells: a client may know one by several.
         let name = match &mut failed {
@@ -577,7 +562,7 @@ impl<I: Io> Relay<'_, I> {
         };
         // Backwards, since a later one may have built on an earlier one: a name closed and given again.
         let mut undone: Vec<Expected> = failed.into_iter().collect();
-        undone.extend(std::iter::from_fn(|| self.server.replies.pop_skipped()));
+        undone.extend(std::iter::from_fn(|| self.server.exchange.skipped()));
         for (place, expected) in undone.into_iter().enumerate().rev() {
             self.undo(expected, place > 0);
         }
@@ -589,13 +574,9 @@ impl<I: Io> Relay<'_, I> {
             Verdict::Pass => self.in_clients_words(body, name.as_deref()),
             verdict => verdict,
         };
-        self.server.skipping = self.server.replies.is_empty();
-        // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
-        self.server.batch_open |= self.server.skipping;
-        self.server.batch_runs |= self.server.skipping;
-        self.stop_learning();
+        self.resumes |= self.server.exchange.skip();
         // Behind a Sync of the client's own a new batch has begun, behind one of Sluice's the old one goes on.
-        let goes_on = !matches!(self.server.replies.front(), Some(Expected::Sync(_)));
+        let goes_on = !matches!(self.server.exchange.replies().front(), Some(Expected::Sync(_)));
         if let Some((_, session)) = &mut self.client {
             session.skipping = goes_on;
             if goes_on {

@@ -13,7 +13,7 @@ use crate::{
     client::Begun,
     io::Io,
     replies::{Expected, Local},
-    server::{BeginState, Server},
+    server::Server,
     sql::Begin,
     time::Time,
 };
@@ -29,20 +29,18 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
     scratch.clear();
     message::put_unnamed_command(scratch, begun.begin.sql);
     server.unnamed = None;
-    server.begun_at = now;
+    server.exchange.begin().send(now);
     // No ReadyForQuery tells that the transaction is open: only a Sync or Query behind it brings one.
-    server.batch_open = !begun.failed;
-    (0..3).for_each(|_| server.replies.push(Expected::Begin(begun.begin)));
+    (0..3).for_each(|_| server.exchange.expect(Expected::Begin(begun.begin)));
     if begun.by_query {
         message::put_portal_message(scratch, FrontendKind::Close, b"");
-        server.replies.push(Expected::OwnClose);
+        server.exchange.expect(Expected::OwnClose);
     }
     if begun.failed {
         message::put_statement_message(scratch, FrontendKind::Describe, NO_STATEMENT);
         scratch.extend_from_slice(&SYNC);
-        server.replies.push(Expected::Failure);
-        server.replies.push(Expected::OwnSync);
-        server.flushing = true;
+        server.exchange.expect(Expected::Failure);
+        server.exchange.expect(Expected::OwnSync);
     }
     io.send(server.conn, scratch);
     scratch.clear();
@@ -51,9 +49,8 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
 impl<I: Io> Relay<'_, I> {
     /// The transaction has begun.
     pub(super) fn has_begun(&mut self) {
-        self.server.replies.pop();
-        self.resumes |= self.server.begin.holds();
-        self.server.begin = BeginState::Known;
+        self.server.exchange.answered();
+        self.resumes |= self.server.exchange.begin().complete();
         self.cancels |= std::mem::take(&mut self.server.cancel_held);
     }
 
@@ -61,31 +58,27 @@ impl<I: Io> Relay<'_, I> {
     /// statement that has failed, and with it the transaction. The server skips all up to a Sync; what remains to be
     /// done is what any error takes, unless there is a verdict.
     pub(super) fn begin_refused(&mut self, begin: Begin) -> Option<Verdict> {
-        while matches!(self.server.replies.front(), Some(Expected::Begin(_) | Expected::OwnClose)) {
-            self.server.replies.pop();
+        while matches!(self.server.exchange.replies().front(), Some(Expected::Begin(_) | Expected::OwnClose)) {
+            self.server.exchange.answered();
         }
         self.cancels |= std::mem::take(&mut self.server.cancel_held);
-        if self.server.begin == BeginState::Known {
+        if !self.server.exchange.begin().refuse(begin) {
             // The client has not been told yet: it is this that it hears in place of CommandComplete.
             return None;
         }
-        self.server.begin = BeginState::Refused { begin, followed: self.server.begin.holds() };
-        match self.server.replies.front() {
+        match self.server.exchange.replies().front() {
             // The client knows that the transaction has failed.
             Some(Expected::Failure) => {
-                self.server.replies.pop();
+                self.server.exchange.answered();
                 Some(Verdict::Swallow)
             }
             // A Query needs no Sync where all is well. Here it does, and the server answers that in its place.
             Some(Expected::Query { .. }) if self.client.is_some() => {
-                self.server.replies.pop();
+                self.server.exchange.answered();
                 let told = TransactionStatus::Failed.ready_for_query();
-                self.server.replies.push_front(Expected::OwnSync);
-                self.server.replies.push_front(Expected::Local(Local::Message(told.into(), None)));
-                self.server.flushing = true;
-                if self.is_client_inside {
-                    self.server.sync_follows = true;
-                } else {
+                self.server.exchange.expect_own_sync_first(self.is_client_inside);
+                self.server.exchange.expect_first(Expected::Local(Local::Message(told.into(), None)));
+                if !self.is_client_inside {
                     self.io.send(self.server.conn, &SYNC);
                 }
                 Some(Verdict::Pass)
@@ -98,8 +91,7 @@ impl<I: Io> Relay<'_, I> {
     /// The batch of a BEGIN that was refused has ended: to the client its transaction has failed, and no server knows
     /// of it. Whether there was one.
     pub(super) fn transaction_fails(&mut self) -> bool {
-        let BeginState::Refused { begin, .. } = self.server.begin else { return false };
-        self.server.begin = BeginState::Known;
+        let Some(begin) = self.server.exchange.begin().take_refused() else { return false };
         self.resumes = true;
         if let Some((_, session)) = &mut self.client {
             session.begun = Some(Begun { begin, by_query: true, failed: true });

@@ -1,8 +1,6 @@
 //! CancelRequests. One that comes names a client of the pool; one that goes out names a server, over a connection of
 //! its own, and that server goes to nobody else until the request has been delivered.
 
-use std::time::Duration;
-
 use sluice_wire::{ErrorResponse, Frame, FrontendKind, startup};
 use subtle::ConstantTimeEq;
 
@@ -20,10 +18,6 @@ use super::{Engine, SETTLE_TIMEOUT, Todo};
 
 /// `query_canceled`.
 const QUERY_CANCELED: &str = "57014";
-
-/// How long a BEGIN that was sent with a statement may be taken to be at work. Nothing is heard of it before that
-/// statement says something, and a cancel that hit it would cost the client its connection.
-const BEGIN_TIME: Duration = Duration::from_millis(50);
 
 /// The lowest process id of a client: above all that Linux gives to processes (PID_MAX_LIMIT), so that it is no server's,
 /// whatever a client does with it.
@@ -98,15 +92,10 @@ impl Engine {
     pub(super) fn send_cancel(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some((process_id, key)) = &server.key else { return };
-        if server.replies.is_empty() && !server.batch_open {
+        if !server.exchange.owes() && !server.exchange.has_open_batch() {
             return;
         }
-        server.cancel_held = match server.replies.front() {
-            // It would hit a query of Sluice's own, which nobody asked to be cancelled.
-            Some(Expected::Own(_)) => true,
-            Some(Expected::Begin(_)) => now < server.begun_at + BEGIN_TIME,
-            _ => false,
-        };
+        server.cancel_held = server.exchange.shields(now);
         if server.cancel_held {
             return;
         }
@@ -146,7 +135,7 @@ impl Engine {
 
     /// Sends the cancels that waited for a BEGIN long enough.
     pub(super) fn send_held_cancels(&mut self, now: Time, io: &mut impl Io) {
-        let begins = |server: &Server| matches!(server.replies.front(), Some(Expected::Begin(_)));
+        let begins = |server: &Server| matches!(server.exchange.replies().front(), Some(Expected::Begin(_)));
         for id in self.servers.ids(|server| server.cancel_held && begins(server)) {
             self.send_cancel(now, id, io);
         }

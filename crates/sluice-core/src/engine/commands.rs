@@ -37,12 +37,12 @@ impl<'a, I: Io> Relay<'a, I> {
         }
         let command = command_in(seen);
         let server = self.server();
-        let is_quiet = server.is_settled() && server.status != TransactionStatus::Failed;
+        let is_quiet = server.is_settled() && server.exchange.status() != TransactionStatus::Failed;
         if is_quiet && self.query_of_own(seen, command.as_ref(), false) {
             return Step::Next;
         }
         if self.waits_to_forget(command.as_ref()) {
-            self.server().awaited = true;
+            self.server().exchange.await_answers();
             return Step::Stop(Stop::Hold);
         }
         self.session.drop_unnamed();
@@ -55,17 +55,12 @@ impl<'a, I: Io> Relay<'a, I> {
         let resets = effects.any(Effects::STATE).then(|| sql::reset(text)).flatten();
         let server = self.server();
         server.unnamed = None;
-        server.names_open |= clears;
         self.pass_query(seen, clears, resets)
     }
 
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
-        let server = self.server();
-        server.batch_open = false;
-        server.batch_runs = false;
-        server.begin.is_followed();
-        let resets = server.resets.take().or(resets);
+        let resets = self.server().resets.take().or(resets);
         self.pass_expecting(seen, Expected::Query { clears, resets })
     }
 
@@ -121,7 +116,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn answer_query(&mut self, seen: Seen<'a>, tag: &str) {
         self.session.drop_unnamed();
         self.drop_message(seen);
-        let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.status);
+        let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.status());
         self.scratch.clear();
         message::put_command_complete(self.scratch, tag);
         self.scratch.extend_from_slice(&status.ready_for_query());
@@ -133,8 +128,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Inside a batch those come with a Sync that may never be sent: there the server answers that it has no such name.
     fn waits_to_forget(&mut self, command: Option<&Command>) -> bool {
         let server = self.server();
-        let comes_to_rest = !server.batch_open && !server.skipping && !server.copy_in;
-        if server.replies.is_empty() || !comes_to_rest {
+        if !server.exchange.owes() || !server.exchange.is_closed() {
             return false;
         }
         matches!(command, Some(Command::Deallocate(name)) if self.session.named(name).is_some())
@@ -261,8 +255,8 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Gives the client an answer of Sluice's own, when those before it have come.
     fn answer_bytes(&mut self, bytes: &[u8], taken: Option<Taken>) {
         match &mut self.server {
-            Some(server) if !server.replies.is_empty() => {
-                server.replies.push(Expected::Local(Local::Message(bytes.into(), taken)));
+            Some(server) if server.exchange.owes() => {
+                server.exchange.expect(Expected::Local(Local::Message(bytes.into(), taken)));
             }
             _ => self.io.send(self.client, bytes),
         }

@@ -13,16 +13,12 @@ use crate::{
     io::{Conn, Io},
     pauses::Reason,
     replies::{Expected, Local, ParseSent},
-    server::{Preparation, REPLAY_BYTES_MAX, ReplayState, Server},
+    server::{Admission, Server},
     sql::Effects,
     time::Time,
 };
 
 use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
-
-/// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
-/// hundred kilobytes.
-const OWED_MAX: usize = 10_000;
 
 /// Why the handling of a client's bytes stopped.
 pub(super) enum Stop {
@@ -268,7 +264,7 @@ impl<'a, I: Io> Relay<'a, I> {
             self.pos += bytes;
         }
         let is_whole = !self.framer.is_inside();
-        if is_whole && self.server.as_mut().is_some_and(|server| std::mem::take(&mut server.sync_follows)) {
+        if is_whole && self.server.as_mut().is_some_and(|server| server.exchange.take_sync_that_follows()) {
             self.scratch.clear();
             self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
             self.send_scratch();
@@ -286,19 +282,12 @@ impl<'a, I: Io> Relay<'a, I> {
         match &self.server {
             None if self.is_transaction_mode() => self.unattached(seen),
             None => Step::Stop(Stop::NeedServer),
-            Some(server) if server.replay.state == ReplayState::Healing || server.learning || server.flushing => {
-                Step::Stop(Stop::Hold)
-            }
-            Some(server) if server.begin.holds() || server.preparation != Preparation::None => Step::Stop(Stop::Hold),
-            Some(server) if server.replay.awaits_answer() => Step::Stop(Stop::Hold),
-            // What the client began with is brought back first.
-            Some(server) if server.replies.are_resetting() => Step::Stop(Stop::Hold),
-            Some(server) if server.names_open && names_statements(seen.kind) => Step::Stop(Stop::Hold),
-            // Something unasked is passing: an answer of Sluice's own would land in the midst of it.
-            Some(server) if server.replies.is_empty() && server.framer.is_inside() => Step::Stop(Stop::Hold),
-            Some(server) if server.replies.len() >= OWED_MAX && !is_of_copy(seen.kind) => self.wait_for_answers(),
-            Some(_) if !self.fits(seen) => Step::Stop(Stop::Exchange),
-            Some(_) => self.attached(seen),
+            Some(server) => match server.admission(seen.kind) {
+                Admission::Later => Step::Stop(Stop::Hold),
+                Admission::AfterAnswers => self.wait_for_answers(),
+                Admission::Now if !self.fits(seen) => Step::Stop(Stop::Exchange),
+                Admission::Now => self.attached(seen),
+            },
         }
     }
 
@@ -368,11 +357,7 @@ impl<'a, I: Io> Relay<'a, I> {
                 Step::Next
             }
             FrontendKind::CopyDone | FrontendKind::CopyFail => {
-                let server = self.server();
-                server.copy_in = false;
-                if !server.replies.is_empty() {
-                    server.replies.push(Expected::CopyEnd);
-                }
+                self.server().exchange.end_copy();
                 self.pass(seen);
                 Step::Next
             }
@@ -386,7 +371,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn wait_for_answers(&mut self) -> Step {
         self.flush();
         let server = self.server();
-        if !std::mem::replace(&mut server.awaited, true) {
+        if server.exchange.await_answers() {
             let conn = server.conn;
             self.io.send(conn, &FLUSH);
         }
@@ -398,7 +383,7 @@ impl<'a, I: Io> Relay<'a, I> {
     fn flush_message(&mut self, seen: Seen<'a>) -> Step {
         let follows = self.is_transaction_mode();
         let server = self.server();
-        if !follows || !server.batch_open || server.batch_runs || server.status != TransactionStatus::Idle {
+        if !follows || !server.exchange.only_prepares() {
             self.pass(seen);
             return Step::Next;
         }
@@ -406,10 +391,7 @@ impl<'a, I: Io> Relay<'a, I> {
         self.scratch.clear();
         self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
         let server = self.server();
-        server.replies.push(Expected::OwnSync);
-        server.flushing = true;
-        server.batch_open = false;
-        server.replay.state = ReplayState::Off;
+        server.exchange.expect(Expected::OwnSync);
         self.send_scratch();
         Step::Next
     }
@@ -421,29 +403,21 @@ impl<'a, I: Io> Relay<'a, I> {
         let server = self.server();
         if follows && server.is_settled() {
             // All of the batch was answered here.
-            let status = server.status;
+            let status = server.exchange.status();
             self.drop_message(seen);
             self.io.send(self.client, &status.ready_for_query());
             return Step::Next;
         }
-        if server.copy_in {
+        if server.exchange.is_copying() {
             // A server that reads a COPY ignores it: the batch is as open as before.
             self.pass(seen);
             return Step::Next;
         }
-        server.batch_open = false;
-        server.batch_runs = false;
-        server.skipping = false;
-        server.begin.is_followed();
-        server.names_open |= server.replies.has_named();
         let resets = server.resets.take();
-        server.replies.push(Expected::Sync(resets));
+        server.exchange.expect(Expected::Sync(resets));
         self.pass(seen);
         self.flush();
-        let replay = &mut self.server().replay;
-        if replay.state == ReplayState::Open {
-            replay.state = ReplayState::Whole;
-        }
+        self.server().exchange.replay().seal();
         Step::Next
     }
 
@@ -453,7 +427,7 @@ impl<'a, I: Io> Relay<'a, I> {
             return;
         }
         let inside = match &self.server {
-            Some(server) => server.status != TransactionStatus::Idle || server.replies.runs(),
+            Some(server) => server.exchange.status() != TransactionStatus::Idle || server.exchange.replies().runs(),
             None => self.session.begun.is_some(),
         };
         if !inside {
@@ -472,7 +446,6 @@ impl<'a, I: Io> Relay<'a, I> {
             FrontendKind::Close => Expected::Close,
             _ => Expected::Execute,
         };
-        self.server().batch_open = true;
         self.pass_expecting(seen, expected)
     }
 
@@ -486,15 +459,14 @@ impl<'a, I: Io> Relay<'a, I> {
     }
 
     pub(super) fn pass_expecting(&mut self, seen: Seen<'a>, expected: Expected) -> Step {
-        self.server().replies.push(expected);
+        self.server().exchange.expect(expected);
         self.pass(seen);
         Step::Next
     }
 
     /// Lets a message through that makes no sense: the server says so.
     pub(super) fn pass_malformed(&mut self, seen: Seen<'a>) -> Step {
-        self.server().batch_open = true;
-        self.pass_expecting(seen, Expected::Close)
+        self.pass_expecting(seen, Expected::Fault)
     }
 
     /// Whether all has come up to the next Sync.
@@ -518,10 +490,8 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Lets a message through as it is, as far as it has come.
     pub(super) fn pass(&mut self, seen: Seen<'a>) {
         let here = seen.body.len() + 5;
-        if let Some(server) = &mut self.server
-            && server.replay.state == ReplayState::Whole
-        {
-            server.replay.state = ReplayState::Off;
+        if let Some(server) = &mut self.server {
+            server.exchange.replay().pass_by();
         }
         self.framer.pass(seen.total, here);
         *self.discarding = false;
@@ -555,7 +525,7 @@ impl<'a, I: Io> Relay<'a, I> {
         let range = self.run..self.pos;
         self.run = self.pos;
         let Some(server) = &mut self.server else { return };
-        keep_for_replay(server, &self.bytes[range.clone()]);
+        server.exchange.replay().keep(&self.bytes[range.clone()]);
         if self.shared {
             self.io.forward(server.conn, range);
         } else {
@@ -567,7 +537,7 @@ impl<'a, I: Io> Relay<'a, I> {
     pub(super) fn send_scratch(&mut self) {
         self.flush();
         let Some(server) = &mut self.server else { return };
-        keep_for_replay(server, self.scratch);
+        server.exchange.replay().keep(self.scratch);
         self.io.send(server.conn, self.scratch);
         self.scratch.clear();
     }
@@ -575,7 +545,7 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Gives the client an answer of Sluice's own, when those before it have come.
     pub(super) fn answer(&mut self, local: Local) {
         match &mut self.server {
-            Some(server) if !server.replies.is_empty() => server.replies.push(Expected::Local(local)),
+            Some(server) if server.exchange.owes() => server.exchange.expect(Expected::Local(local)),
             _ => send_local(self.io, self.client, &local),
         }
     }
@@ -593,36 +563,6 @@ impl<'a, I: Io> Relay<'a, I> {
             "Raise \"rewritten_message\" under [limits] in the pool's configuration, or send the data as a parameter.",
         );
         Step::Stop(Stop::Broken(error))
-    }
-}
-
-/// Whether a message may speak of a prepared statement by its name.
-fn names_statements(kind: FrontendKind) -> bool {
-    matches!(
-        kind,
-        FrontendKind::Parse | FrontendKind::Bind | FrontendKind::Describe | FrontendKind::Close | FrontendKind::Query
-    )
-}
-
-/// Whether a message is part of a COPY: a server that reads one gives no answer before it has it.
-fn is_of_copy(kind: FrontendKind) -> bool {
-    matches!(kind, FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail)
-}
-
-fn keep_for_replay(server: &mut Server, bytes: &[u8]) {
-    let replay = &mut server.replay;
-    if replay.state == ReplayState::Whole {
-        // Something follows that has not been kept.
-        replay.state = ReplayState::Off;
-    }
-    if replay.state != ReplayState::Open {
-        return;
-    }
-    if replay.bytes.len() + bytes.len() > REPLAY_BYTES_MAX {
-        replay.state = ReplayState::Off;
-        replay.bytes = Vec::new();
-    } else {
-        replay.bytes.extend_from_slice(bytes);
     }
 }
 

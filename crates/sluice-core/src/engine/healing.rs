@@ -17,7 +17,6 @@ use crate::{
     catalog::Catalog,
     io::Io,
     replies::{Expected, ParseSent},
-    server::ReplayState,
     statement::{OnServer, Statement},
 };
 
@@ -26,25 +25,20 @@ use super::backend::{OutOfStep, Relay, Verdict};
 impl<I: Io> Relay<'_, I> {
     /// The first statement of a transaction was stale, and all that was sent can be sent again.
     pub(super) fn begin_healing(&mut self, error: &[u8]) -> bool {
-        let replay = &mut self.server.replay;
-        let Some(statement) = &replay.statement else { return false };
-        let can_be_healed = match is_stale(error) {
-            true => replay.shape_free || is_missing(error),
+        if self.server.exchange.status() != TransactionStatus::Idle {
+            return false;
+        }
+        let failed = match self.server.exchange.replies().front() {
+            Some(Expected::Bind(Some(failed)) | Expected::Describe(Some(failed), _)) => failed.clone(),
+            _ => return false,
+        };
+        let possible = self.server.exchange.replay().heal(failed.id, |shape_free| match is_stale(error) {
+            true => shape_free || is_missing(error),
             // The client's own Parse, now, might succeed.
-            false => statement.is_unnamed(),
-        };
-        let first = match self.server.replies.front() {
-            Some(Expected::Bind(Some(bound))) => bound.id == statement.id,
-            Some(Expected::Describe(Some(described), _)) => described.id == statement.id,
-            _ => false,
-        };
-        let possible = first
-            && replay.state == ReplayState::Whole
-            && can_be_healed
-            && self.server.status == TransactionStatus::Idle;
+            false => failed.is_unnamed(),
+        });
         if possible {
-            replay.state = ReplayState::Healing;
-            note_change(&self.server.pool.catalog, statement, error);
+            note_change(&self.server.pool.catalog, &failed, error);
         }
         possible
     }
@@ -53,20 +47,18 @@ impl<I: Io> Relay<'_, I> {
         if kind != BackendKind::ReadyForQuery {
             return Ok(if kind == BackendKind::NoticeResponse { Verdict::Pass } else { Verdict::Swallow });
         }
-        let replay = &mut self.server.replay;
-        replay.state = ReplayState::Off;
-        let (Some(statement), Some(b'I')) = (replay.statement.take(), body.first()) else {
+        let (Some((statement, batch)), Some(b'I')) = (self.server.exchange.replay().take(), body.first()) else {
             return Err(OutOfStep("a stale statement left it inside a transaction"));
         };
-        let mut out = Vec::with_capacity(replay.bytes.len() + statement.definition.len() + 64);
+        let mut out = Vec::with_capacity(batch.len() + statement.definition.len() + 64);
         message::put_statement_message(&mut out, FrontendKind::Close, &statement.name);
         Parse::write(&mut out, &statement.name, &statement.to_parse());
-        out.extend_from_slice(&replay.bytes);
+        out.extend_from_slice(batch);
         let parse =
             ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None, again: None };
-        self.server.replies.push_front(Expected::Parse(parse));
+        self.server.exchange.expect_first(Expected::Parse(parse));
         let gone = OnServer { id: statement.id, name: statement.name.clone() };
-        self.server.replies.push_front(Expected::Evict(gone));
+        self.server.exchange.expect_first(Expected::Evict(gone));
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.
         self.server.statements.forget_shape(statement.id);
         if let Some((_, session)) = &mut self.client {
@@ -81,7 +73,7 @@ impl<I: Io> Relay<'_, I> {
     /// closes it anyway.
     pub(super) fn drop_stale(&mut self, statement: &Statement, error: &[u8]) {
         note_change(&self.server.pool.catalog, statement, error);
-        if !self.server.replies.closes(statement.id) {
+        if !self.server.exchange.replies().closes(statement.id) {
             self.server.stale.extend(self.server.statements.remove(statement.id));
         }
     }

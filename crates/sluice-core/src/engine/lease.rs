@@ -17,7 +17,7 @@ use crate::{
     pauses::Reason,
     pool::{Acquired, PoolState, Released},
     replies::{Expected, Own},
-    server::{BeginState, Preparation, Replay, Role, Server},
+    server::{Preparation, Role, Server},
     sql::Effects,
     time::Time,
 };
@@ -144,7 +144,7 @@ impl Engine {
         if server.preparation == Preparation::None
             && let Some(begun) = session.begun.take()
         {
-            server.begin = BeginState::Sent;
+            server.exchange.begin().announce();
             send_begin(now, server, &mut self.scratch, begun, io);
         }
     }
@@ -243,10 +243,6 @@ impl Engine {
         let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
-        server.replay = Replay::default();
-        server.learning = false;
-        server.awaited = false;
-        server.batch_runs = false;
         server.preparation = Preparation::None;
         server.pinned = None;
         if !server.follows_statements() {
@@ -254,29 +250,20 @@ impl Engine {
         }
         resume_server(server, io);
         self.scratch.clear();
-        let owes = !server.replies.is_empty();
-        let copies = std::mem::take(&mut server.copy_in);
-        let reads = copies || owes;
-        if reads {
+        let farewell = server.exchange.abandon();
+        if farewell.copy_fail {
             // It may be about to read a COPY, which a cancel does not end. Outside of one this is ignored.
             message::framed(&mut self.scratch, FrontendKind::CopyFail, |out| {
                 message::put_cstr(out, b"the client has gone");
             });
-            if owes {
-                server.replies.push(Expected::CopyEnd);
-            }
         }
-        let skips = std::mem::take(&mut server.skipping);
-        let open = std::mem::take(&mut server.batch_open);
-        if open && !skips {
+        if farewell.failure {
             // What ran since the last Sync is rolled back, as it is when PostgreSQL's own client goes.
             message::put_statement_message(&mut self.scratch, FrontendKind::Describe, NO_STATEMENT);
-            server.replies.push(Expected::Describe(None, None));
         }
-        if reads || open || skips {
+        if farewell.sync {
             // A COPY swallows the client's own.
             self.scratch.extend_from_slice(&SYNC);
-            server.replies.push(Expected::Sync(None));
         }
         if !self.scratch.is_empty() {
             io.send(server.conn, &self.scratch);
@@ -286,7 +273,7 @@ impl Engine {
         } else {
             server.cancel_again = now + patience + CANCEL_AGAIN;
             // A COPY ends by itself. A cancel could end it before it has read a Sync that it would ignore.
-            if !copies && patience.is_zero() {
+            if !farewell.copies && patience.is_zero() {
                 self.send_cancel(now, id, io);
             }
         }
@@ -307,7 +294,7 @@ impl Engine {
             // Whatever is sent now, it could hit.
             return;
         }
-        if server.status != TransactionStatus::Idle {
+        if server.exchange.status() != TransactionStatus::Idle {
             send_own(server, &mut self.scratch, Own::Rollback, "ROLLBACK", io);
             return;
         }
@@ -433,7 +420,7 @@ impl Engine {
         };
         let again = |server: &Server| {
             let busy = matches!(server.role, Role::Settling { .. }) && !server.is_settled();
-            let own = matches!(server.replies.front(), Some(Expected::Own(_)));
+            let own = matches!(server.exchange.replies().front(), Some(Expected::Own(_)));
             busy && !own && server.cancels == 0 && now >= server.cancel_again
         };
         for id in self.servers.ids(again) {
@@ -505,7 +492,7 @@ impl Engine {
 pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
     scratch.clear();
     message::put_query(scratch, sql);
-    server.replies.push(Expected::Own(own));
+    server.exchange.expect(Expected::Own(own));
     server.unnamed = None;
     io.send(server.conn, scratch);
 }

@@ -13,7 +13,6 @@ use crate::{
     client::{NAMES_MAX, Prepared, Unnamed},
     io::Io,
     replies::{Expected, Given, Local, ParseSent, Tell},
-    server::ReplayState,
     shape::Shape,
     sql::{self, Effects},
     statement::{NAME_PREFIX, Statement, StatementId},
@@ -97,9 +96,6 @@ impl<'a, I: Io> Relay<'a, I> {
                         return Step::Next;
                     }
                 }
-                let server = self.server();
-                server.batch_open = true;
-                server.batch_runs = true;
                 self.pass_expecting(seen, Expected::Execute)
             }
             _ if !seen.is_whole() => self.incomplete(seen),
@@ -149,7 +145,6 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// A Parse that the server refuses, whatever the pool knows of its text.
     fn pass_parse(&mut self, seen: Seen<'a>) -> Step {
-        self.server().batch_open = true;
         let sent = ParseSent { statement: None, shared: false, asked: true, given: None, again: None };
         self.pass_expecting(seen, Expected::Parse(sent))
     }
@@ -164,10 +159,9 @@ impl<'a, I: Io> Relay<'a, I> {
         self.scratch.clear();
         Parse::write(self.scratch, &statement.name, parse.definition);
         let server = self.server();
-        server.batch_open = true;
         let sent =
             ParseSent { statement: None, shared: false, asked: true, given: None, again: Some(parse.name.into()) };
-        server.replies.push(Expected::Parse(sent));
+        server.exchange.expect(Expected::Parse(sent));
         self.send_scratch();
         Step::Next
     }
@@ -193,7 +187,6 @@ impl<'a, I: Io> Relay<'a, I> {
         }
         let server = self.server();
         server.unnamed = Some(statement.id);
-        server.batch_open = true;
         let sent =
             ParseSent { statement: Some(statement), shared: false, asked: true, given: Some(given), again: None };
         self.pass_expecting(seen, Expected::Parse(sent))
@@ -207,7 +200,7 @@ impl<'a, I: Io> Relay<'a, I> {
             Some(server) => server.statements.touch(statement.id) || statement.begins.is_some(),
             None => statement.is_accepted(),
         };
-        let is_open = self.server.as_ref().is_some_and(|server| server.replies.runs());
+        let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().runs());
         if known && is_open && statement.begins.is_none() {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing.
             let server = self.server();
@@ -224,7 +217,9 @@ impl<'a, I: Io> Relay<'a, I> {
     /// Whether PostgreSQL would parse nothing but the end of the transaction now. While something runs that is not
     /// known yet: then the client hears of it at the Bind.
     pub(super) fn is_in_failed_transaction(&self) -> bool {
-        self.server.as_ref().is_some_and(|s| s.status == TransactionStatus::Failed && !s.replies.runs())
+        self.server
+            .as_ref()
+            .is_some_and(|s| s.exchange.status() == TransactionStatus::Failed && !s.exchange.replies().runs())
     }
 
     /// Prepares a shared statement on the server, and makes room for it there.
@@ -236,14 +231,14 @@ impl<'a, I: Io> Relay<'a, I> {
         let now = self.now;
         for gone in server.statements.insert(&statement, now).into_iter().chain(server.stale.drain(..)) {
             message::put_statement_message(self.scratch, FrontendKind::Close, &gone.name);
-            server.replies.push(Expected::Evict(gone));
+            server.exchange.expect(Expected::Evict(gone));
         }
         Parse::write(self.scratch, &statement.name, &statement.to_parse());
         let described = match &given {
             Some(Given::Name(name)) if statement.shape().is_none() => Some((statement.clone(), Tell(name.clone()))),
             _ => None,
         };
-        server.replies.push(Expected::Parse(ParseSent {
+        server.exchange.expect(Expected::Parse(ParseSent {
             statement: Some(statement),
             shared: true,
             asked: given.is_some(),
@@ -253,9 +248,8 @@ impl<'a, I: Io> Relay<'a, I> {
         if let Some((statement, tell)) = described {
             // Its parameters and its result are from now on what they are now.
             message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
-            server.replies.push(Expected::Learn(statement, Some(tell)));
+            server.exchange.expect(Expected::Learn(statement, Some(tell)));
         }
-        server.batch_open = true;
         self.send_scratch();
     }
 
@@ -272,11 +266,7 @@ impl<'a, I: Io> Relay<'a, I> {
             self.send_parse(statement.clone(), None);
         } else if server.is_fresh() {
             self.flush();
-            let replay = &mut self.server().replay;
-            replay.bytes.clear();
-            replay.statement = Some(statement.clone());
-            replay.shape_free = shape_free;
-            replay.state = ReplayState::Open;
+            self.server().exchange.replay().begin(statement.clone(), shape_free);
         }
     }
 
@@ -312,7 +302,7 @@ impl<'a, I: Io> Relay<'a, I> {
             Some(shape) if shape == told => return Some(true),
             Some(_) if learnt => return Some(false),
             // In a failed transaction the server refuses whatever comes.
-            _ if server.status == TransactionStatus::Failed => return Some(true),
+            _ if server.exchange.status() == TransactionStatus::Failed => return Some(true),
             // What returns no rows does not begin to.
             None if told == Shape::none() => return Some(true),
             Some(_) => {
@@ -329,9 +319,7 @@ impl<'a, I: Io> Relay<'a, I> {
         message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);
         let server = self.server();
-        server.replies.push(Expected::Learn(statement.clone(), None));
-        server.batch_open = true;
-        server.learning = true;
+        server.exchange.expect(Expected::Learn(statement.clone(), None));
         self.send_scratch();
         None
     }
@@ -384,16 +372,14 @@ impl<'a, I: Io> Relay<'a, I> {
                 self.note_customs(effects, seen.body);
                 let server = self.server();
                 server.resets = statement.and_then(|statement| statement.resets.clone()).or(server.resets.take());
-                server.batch_open = true;
-                server.batch_runs = true;
                 self.pass_expecting(seen, Expected::Bind(None))
             }
-            Meaning::Missing => self.pass_missing(seen, names.statement, Expected::Bind(None)),
+            Meaning::Missing => self.pass_missing(seen, names.statement),
         }
     }
 
     /// Lets a message through that speaks of a statement which is not there: the server says so.
-    fn pass_missing(&mut self, seen: Seen<'a>, name: &[u8], expected: Expected) -> Step {
+    fn pass_missing(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
         if name.starts_with(NAME_PREFIX) {
             self.drop_message(seen);
             return self.refuse(no_such_statement(name));
@@ -404,10 +390,9 @@ impl<'a, I: Io> Relay<'a, I> {
         message::put_statement_message(self.scratch, FrontendKind::Close, b"");
         let server = self.server();
         server.unnamed = None;
-        server.batch_open = true;
-        server.replies.push(Expected::OwnClose);
+        server.exchange.expect(Expected::OwnClose);
         self.send_scratch();
-        self.pass_expecting(seen, expected)
+        self.pass_expecting(seen, Expected::Fault)
     }
 
     fn bind_shared(&mut self, seen: Seen<'a>, names: BindNames<'a>, prepared: Prepared) -> Step {
@@ -446,9 +431,7 @@ impl<'a, I: Io> Relay<'a, I> {
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
-        server.replies.push(Expected::Bind(Some(statement)));
-        server.batch_open = true;
-        server.batch_runs = true;
+        server.exchange.expect(Expected::Bind(Some(statement)));
         self.replace_head(seen, names.bytes);
         Step::Next
     }
@@ -477,16 +460,12 @@ impl<'a, I: Io> Relay<'a, I> {
                 message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
                 let tell = self.told_by(Some((statement.id, Tell(name.into()))));
                 let server = self.server();
-                server.replies.push(Expected::Describe(Some(statement), tell));
-                server.batch_open = true;
+                server.exchange.expect(Expected::Describe(Some(statement), tell));
                 self.send_scratch();
                 Step::Next
             }
-            Meaning::Raw | Meaning::Unknown => {
-                self.server().batch_open = true;
-                self.pass_expecting(seen, Expected::Describe(None, None))
-            }
-            Meaning::Missing => self.pass_missing(seen, name, Expected::Describe(None, None)),
+            Meaning::Raw | Meaning::Unknown => self.pass_expecting(seen, Expected::Describe(None, None)),
+            Meaning::Missing => self.pass_missing(seen, name),
         }
     }
 
@@ -494,7 +473,6 @@ impl<'a, I: Io> Relay<'a, I> {
         let bound = self.session.bound.take().filter(|_| name.is_empty());
         let statement = bound.as_ref().map(|(statement, _)| statement.clone());
         let tell = self.told_by(bound.map(|(statement, tell)| (statement.id, tell)));
-        self.server().batch_open = true;
         let statement = statement.filter(|_| tell.is_some());
         self.pass_expecting(seen, Expected::Describe(statement, tell))
     }
@@ -518,7 +496,6 @@ impl<'a, I: Io> Relay<'a, I> {
                 if name.is_empty() {
                     self.session.portal = None;
                 }
-                self.server().batch_open = true;
                 return self.pass_expecting(seen, Expected::Close);
             }
             Err(_) => return self.pass_malformed(seen),
@@ -531,7 +508,6 @@ impl<'a, I: Io> Relay<'a, I> {
                 Some(statement) => undo = Some((name.into(), statement)),
                 // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
                 None if self.server.is_some() && !name.starts_with(NAME_PREFIX) => {
-                    self.server().batch_open = true;
                     return self.pass_expecting(seen, Expected::Close);
                 }
                 None => {}
@@ -547,8 +523,7 @@ impl<'a, I: Io> Relay<'a, I> {
         self.scratch.clear();
         message::put_statement_message(self.scratch, FrontendKind::Describe, NO_STATEMENT);
         let server = self.server();
-        server.replies.push(Expected::Refused(Box::new(error)));
-        server.batch_open = true;
+        server.exchange.expect(Expected::Refused(Box::new(error)));
         self.send_scratch();
         Step::Next
     }

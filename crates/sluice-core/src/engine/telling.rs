@@ -24,7 +24,7 @@ pub(super) fn find_teller(server: &mut Server, scratch: &mut Vec<u8>, io: &mut i
     }
     scratch.clear();
     message::put_query(scratch, client_address::FIND);
-    server.replies.push(Expected::Own(Own::FindTeller));
+    server.exchange.expect(Expected::Own(Own::FindTeller));
     io.send(server.conn, scratch);
     true
 }
@@ -35,14 +35,14 @@ pub(super) fn tell(server: &mut Server, peer: PeerAddress, scratch: &mut Vec<u8>
     let Some(function) = server.teller.take_call(peer) else { return };
     scratch.clear();
     client_address::put_call(scratch, function, secret, peer);
-    server.replies.push(Expected::Own(Own::Tell));
+    server.exchange.expect(Expected::Own(Own::Tell));
     io.send(server.conn, scratch);
 }
 
 impl<I: Io> Relay<'_, I> {
     /// A DataRow or FunctionCallResponse of Sluice's own.
     pub(super) fn own_answer(&mut self, body: &[u8]) -> Verdict {
-        match self.server.replies.front() {
+        match self.server.exchange.replies().front() {
             Some(Expected::Own(Own::FindTeller)) => {
                 if let Some(oid) = client_address::read_oid(body) {
                     self.server.teller = Teller::Function(oid, None);

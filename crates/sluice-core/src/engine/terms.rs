@@ -7,7 +7,7 @@ use std::{
 
 use sluice_wire::{
     FrontendKind,
-    message::{self, Parse, SYNC, TransactionStatus},
+    message::{self, Parse, SYNC},
 };
 
 use crate::{
@@ -120,32 +120,33 @@ impl<I: Io> Relay<'_, I> {
         self.flush();
         let scratch = &mut *self.scratch;
         let Some(server) = self.server.as_deref_mut() else { return false };
-        let is_of_no_use = server.skipping || server.copy_in || server.status == TransactionStatus::Failed;
-        if is_of_no_use || server.statements.touch(statement.id) {
+        if !server.exchange.prepares() || server.statements.touch(statement.id) {
             return false;
         }
         let here = server.profile.clone();
-        if server.batch_open {
+        if server.exchange.has_open_batch() {
             self.prepare_within(statement, &here);
             return false;
         }
-        if !server.replies.is_empty() || server.cancels > 0 {
+        if server.exchange.owes() || server.cancels > 0 {
             // A cancel of what stands before this could hit it.
-            server.awaited = !server.replies.is_empty();
+            if server.exchange.owes() {
+                server.exchange.await_answers();
+            }
             return true;
         }
         switch(server, &here, &statement.profile, scratch, self.io);
         scratch.clear();
         for gone in server.statements.insert(statement, now).into_iter().chain(server.stale.drain(..)) {
             message::put_statement_message(scratch, FrontendKind::Close, &gone.name);
-            server.replies.push(Expected::Evict(gone));
+            server.exchange.expect(Expected::Evict(gone));
         }
         Parse::write(scratch, &statement.name, &statement.to_parse());
         scratch.extend_from_slice(&SYNC);
         let sent =
             ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None, again: None };
-        server.replies.push(Expected::Parse(sent));
-        server.replies.push(Expected::Own(Own::Prepare));
+        server.exchange.expect(Expected::Parse(sent));
+        server.exchange.expect(Expected::Own(Own::Prepare));
         self.io.send(server.conn, scratch);
         scratch.clear();
         switch(server, &statement.profile, &here, scratch, self.io);
@@ -170,8 +171,8 @@ impl<I: Io> Relay<'_, I> {
         message::put_portal_message(self.scratch, FrontendKind::Close, SWITCH);
         message::put_statement_message(self.scratch, FrontendKind::Close, SWITCH);
         let server = self.server();
-        (0..3).for_each(|_| server.replies.push(Expected::Switch));
-        (0..2).for_each(|_| server.replies.push(Expected::OwnClose));
+        (0..3).for_each(|_| server.exchange.expect(Expected::Switch));
+        (0..2).for_each(|_| server.exchange.expect(Expected::OwnClose));
         self.send_scratch();
     }
 

@@ -1,5 +1,9 @@
 //! A server connection: where it stands in the protocol, and what is in place there.
 
+mod begin;
+mod exchange;
+mod replay;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -22,12 +26,15 @@ use crate::{
     ids::ClientId,
     io::Conn,
     profile::Profile,
-    replies::Replies,
     settings::PoolMode,
-    sql::{Begin, Effects, Reset},
-    statement::{OnServer, ServerStatements, Statement, StatementId},
+    sql::{Effects, Reset},
+    statement::{OnServer, ServerStatements, StatementId},
     time::Time,
 };
+
+pub use begin::EarlyBegin;
+pub use exchange::{Admission, Exchange, Farewell};
+pub use replay::Replay;
 
 /// A server connection.
 #[derive(Debug)]
@@ -50,30 +57,8 @@ pub struct Server {
     pub pending: Vec<u8>,
     /// Whether reading stopped because the client does not read.
     pub paused: bool,
-    /// Of the last ReadyForQuery.
-    pub status: TransactionStatus,
-    /// What it owes.
-    pub replies: Replies,
-    /// Whether messages of the extended protocol were sent since the last Sync.
-    pub batch_open: bool,
-    /// Whether it ignores all up to the next Sync, which has not been sent yet.
-    pub skipping: bool,
-    /// Whether the batch that is open has run anything, or only prepared and described.
-    pub batch_runs: bool,
-    /// Whether a Sync stands behind messages that give names a meaning: until they are answered, what a name means
-    /// behind that Sync is open.
-    pub names_open: bool,
-    /// Whether a client's Bind waits for the shape of a statement.
-    pub learning: bool,
-    /// Whether a Sync of Sluice's own stands in for a Flush: behind an error, what the client sends next would run
-    /// instead of being skipped, so it waits for the answer.
-    pub flushing: bool,
-    /// Whether a Sync of Sluice's own stands behind the client's message that is passing, and has not been sent yet.
-    pub sync_follows: bool,
-    /// Whether a client's DEALLOCATE waits until nothing is owed any more.
-    pub awaited: bool,
-    /// Whether it reads a COPY whose end has not been sent yet.
-    pub copy_in: bool,
+    /// What goes on between it and its client.
+    pub exchange: Exchange,
     /// The shared statements it has.
     pub statements: ServerStatements,
     /// Shared statements that it has and that must be closed before they are prepared again.
@@ -122,16 +107,10 @@ pub struct Server {
     pub cancel_again: Time,
     /// Whether a cancel waits until what Sluice itself has sent is done, which it must not hit.
     pub cancel_held: bool,
-    /// How far a BEGIN has come that its client was told of before.
-    pub begin: BeginState,
-    /// When it was last sent a BEGIN for a client that was told of it before.
-    pub begun_at: Time,
     /// How it is told where its clients are.
     pub teller: Teller,
     /// Its BackendKeyData.
     pub key: Option<(u32, Box<[u8]>)>,
-    /// What can be sent again if a shared statement proves stale.
-    pub replay: Replay,
 }
 
 /// Whose uses of sequences a session remembers.
@@ -158,42 +137,6 @@ pub enum Preparation {
     Done,
 }
 
-/// How far a BEGIN of that kind has come.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum BeginState {
-    /// There is none that is not answered, or the client has not been told either.
-    #[default]
-    Known,
-    /// It is sent.
-    Sent,
-    /// It is sent, and a Sync or Query behind it: nothing else may be before it is answered.
-    Followed,
-    /// It was refused, and the client has been told.
-    Refused {
-        /// How the client began.
-        begin: Begin,
-        /// Whether the Sync is sent up to which the server skips: what comes behind it would run, but outside of the
-        /// transaction.
-        followed: bool,
-    },
-}
-
-impl BeginState {
-    /// A Sync or Query is being sent.
-    pub fn is_followed(&mut self) {
-        *self = match *self {
-            Self::Sent => Self::Followed,
-            Self::Refused { begin, .. } => Self::Refused { begin, followed: true },
-            state => state,
-        };
-    }
-
-    /// Whether nothing else may be sent now.
-    pub fn holds(self) -> bool {
-        matches!(self, Self::Followed | Self::Refused { followed: true, .. })
-    }
-}
-
 /// What a server is doing.
 #[derive(Debug)]
 pub enum Role {
@@ -215,44 +158,6 @@ pub enum Role {
     },
 }
 
-/// The beginning of a transaction, kept until the server shows that its statement is not stale.
-#[derive(Debug, Default)]
-pub struct Replay {
-    /// The messages, up to and with a Sync.
-    pub bytes: Vec<u8>,
-    /// What is kept.
-    pub state: ReplayState,
-    /// The statement it uses first.
-    pub statement: Option<Arc<Statement>>,
-    /// Whether another shape of the result would be no surprise to the client.
-    pub shape_free: bool,
-}
-
-impl Replay {
-    /// Whether nothing may follow before the server has shown that an unnamed statement is not stale: the client's own
-    /// Parse would not have been.
-    pub fn awaits_answer(&self) -> bool {
-        self.state == ReplayState::Whole && self.statement.as_ref().is_some_and(|statement| statement.is_unnamed())
-    }
-}
-
-/// Whether a [`Replay`] can be used.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum ReplayState {
-    /// Nothing is kept.
-    #[default]
-    Off,
-    /// The batch is being kept, and its Sync has not come.
-    Open,
-    /// The batch is whole, and nothing came after it.
-    Whole,
-    /// The statement was stale: at the next ReadyForQuery it is prepared again, and the batch sent again.
-    Healing,
-}
-
-/// What is kept for a replay at most, in bytes.
-pub const REPLAY_BYTES_MAX: usize = 16 << 10;
-
 impl Server {
     /// A connection that is being opened.
     pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, now: Time) -> Self {
@@ -267,17 +172,7 @@ impl Server {
             discarding: false,
             pending: Vec::new(),
             paused: false,
-            status: TransactionStatus::Idle,
-            replies: Replies::default(),
-            batch_open: false,
-            batch_runs: false,
-            names_open: false,
-            learning: false,
-            awaited: false,
-            flushing: false,
-            sync_follows: false,
-            skipping: false,
-            copy_in: false,
+            exchange: Exchange::new(now),
             statements,
             stale: Vec::new(),
             unnamed: None,
@@ -302,27 +197,36 @@ impl Server {
             cancels: 0,
             cancel_again: now,
             cancel_held: false,
-            begin: BeginState::Known,
-            begun_at: now,
             teller: Teller::Unknown,
             key: None,
-            replay: Replay::default(),
         }
     }
 
     /// Whether its transaction has ended and nothing is owed or half sent.
     pub fn is_at_rest(&self) -> bool {
-        self.status == TransactionStatus::Idle && self.is_settled() && self.preparation != Preparation::Done
+        self.exchange.status() == TransactionStatus::Idle && self.is_settled() && self.preparation != Preparation::Done
     }
 
     /// Whether nothing is owed or half sent, in either direction; a transaction may be open.
     pub fn is_settled(&self) -> bool {
-        self.replies.is_empty() && self.has_whole_messages()
+        !self.exchange.owes() && self.has_whole_messages()
+    }
+
+    /// Whether a client's message of that kind may go to it now.
+    pub fn admission(&self, kind: FrontendKind) -> Admission {
+        // Where something unasked is passing, an answer of Sluice's own would land in the midst of it.
+        let is_passing = !self.exchange.owes() && self.framer.is_inside();
+        if self.preparation != Preparation::None || is_passing {
+            return Admission::Later;
+        }
+        self.exchange.admission(kind)
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
     pub fn is_fresh(&self) -> bool {
-        self.status == TransactionStatus::Idle && self.has_whole_messages() && self.replies.are_own()
+        self.exchange.status() == TransactionStatus::Idle
+            && self.has_whole_messages()
+            && self.exchange.replies().are_own()
     }
 
     /// Whether it is known under which settings and by which catalogs the next statement is parsed.
@@ -371,7 +275,7 @@ impl Server {
     }
 
     fn has_whole_messages(&self) -> bool {
-        !self.batch_open && !self.copy_in && !self.skipping && !self.framer.is_inside()
+        self.exchange.is_closed() && !self.framer.is_inside()
     }
 
     /// Whether clients' prepared statements are followed.

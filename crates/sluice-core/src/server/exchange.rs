@@ -1,0 +1,406 @@
+//! The exchange with one server: the answers it owes, the batch that stands open there, and whether another message may
+//! go to it now.
+//!
+//! Nothing here reads or writes a message. Whoever sends one says which answer is expected, by [`Exchange::expect`], and
+//! that alone moves the state of the batch; whoever hears an answer takes it out of the queue. An expected answer holds
+//! all that its coming or failing means, so that answers to several clients could stand in one queue.
+
+use sluice_wire::{FrontendKind, message::TransactionStatus};
+
+use crate::{
+    replies::{Expected, Own, Replies},
+    sql::Reset,
+    time::Time,
+};
+
+use super::{begin::EarlyBegin, replay::Replay};
+
+/// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
+/// hundred kilobytes.
+const OWED_MAX: usize = 10_000;
+
+/// The exchange with a server.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Of the last ReadyForQuery.
+    status: TransactionStatus,
+    replies: Replies,
+    state: State,
+    hold: Hold,
+    /// Whether a Sync stands behind messages that give names a meaning: until they are answered, what a name means
+    /// behind that Sync is open.
+    names_open: bool,
+    /// Whether a client's message waits until nothing is owed any more.
+    awaited: bool,
+    begin: EarlyBegin,
+    replay: Replay,
+}
+
+/// The messages that the server has got since the last Sync or Query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Batch {
+    /// None.
+    Closed,
+    /// Messages of the extended protocol that only prepare and describe.
+    Prepares,
+    /// Messages of the extended protocol that may run something.
+    Runs,
+}
+
+/// What the server does with the next message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It handles it, as part of that batch.
+    Ready(Batch),
+    /// It ignores all up to the next Sync, which has not been sent yet.
+    Skipping,
+    /// It reads a COPY whose end has not been sent yet; that batch is behind it.
+    Copying(Batch),
+}
+
+/// The answer that a client's next message waits for, whatever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    None,
+    /// The shape of a statement's result, for the Bind that comes next.
+    Shape,
+    /// ReadyForQuery to a Sync of Sluice's own: behind an error, what the client sends next would run instead of being
+    /// skipped.
+    OwnSync {
+        /// Whether that Sync is sent when the client's message that is passing has come to its end.
+        follows: bool,
+    },
+}
+
+/// Whether a message may go to a server now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// It may.
+    Now,
+    /// Not before what is under way has ended.
+    Later,
+    /// Not before the server has answered what it owes, which is as much as may be noted.
+    AfterAnswers,
+}
+
+/// What an abandoned server has to be sent to come to rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Farewell {
+    /// Whether it reads a COPY for certain.
+    pub copies: bool,
+    /// CopyFail: it reads a COPY, or may be about to.
+    pub copy_fail: bool,
+    /// A message that fails, so that what ran since the last Sync is rolled back.
+    pub failure: bool,
+    /// Sync.
+    pub sync: bool,
+}
+
+impl Exchange {
+    /// Nothing sent yet.
+    pub fn new(now: Time) -> Self {
+        Self {
+            status: TransactionStatus::Idle,
+            replies: Replies::default(),
+            state: State::Ready(Batch::Closed),
+            hold: Hold::None,
+            names_open: false,
+            awaited: false,
+            begin: EarlyBegin::none(now),
+            replay: Replay::default(),
+        }
+    }
+
+    /// The status that the last ReadyForQuery told.
+    pub fn status(&self) -> TransactionStatus {
+        self.status
+    }
+
+    /// The answers it owes.
+    pub fn replies(&self) -> &Replies {
+        &self.replies
+    }
+
+    /// Whether it owes an answer.
+    pub fn owes(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Whether all that was sent has come to its end: no batch or COPY is open.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Ready(Batch::Closed)
+    }
+
+    /// Whether messages of the extended protocol were sent since the last Sync.
+    pub fn has_open_batch(&self) -> bool {
+        self.batch() != Batch::Closed
+    }
+
+    /// Whether it reads a COPY whose end has not been sent yet.
+    pub fn is_copying(&self) -> bool {
+        matches!(self.state, State::Copying(_))
+    }
+
+    /// Whether it would prepare a statement, and not skip or refuse it.
+    pub fn prepares(&self) -> bool {
+        matches!(self.state, State::Ready(_)) && self.status != TransactionStatus::Failed
+    }
+
+    /// Whether what is open does nothing but prepare and describe, outside of a transaction.
+    pub fn only_prepares(&self) -> bool {
+        self.batch() == Batch::Prepares && self.status == TransactionStatus::Idle
+    }
+
+    /// The early BEGIN.
+    pub fn begin(&mut self) -> &mut EarlyBegin {
+        &mut self.begin
+    }
+
+    /// The messages that can be sent again.
+    pub fn replay(&mut self) -> &mut Replay {
+        &mut self.replay
+    }
+
+    /// Whether the server's next answer is one that a cancel must not hit.
+    pub fn shields(&self, now: Time) -> bool {
+        match self.replies.front() {
+            // Nobody asked for a query of Sluice's own to be cancelled.
+            Some(Expected::Own(_)) => true,
+            Some(Expected::Begin(_)) => self.begin.is_at_work(now),
+            _ => false,
+        }
+    }
+
+    /// Whether a client's message of that kind may go now.
+    pub fn admission(&self, kind: FrontendKind) -> Admission {
+        let is_held = self.hold != Hold::None || self.begin.holds() || self.replay.holds();
+        // What the client began with is brought back first.
+        if is_held || self.replies.are_resetting() || (self.names_open && names_statements(kind)) {
+            Admission::Later
+        } else if self.replies.len() >= OWED_MAX && !is_of_copy(kind) {
+            Admission::AfterAnswers
+        } else {
+            Admission::Now
+        }
+    }
+
+    /// A message is sent that will be answered like that, or not at all.
+    pub fn expect(&mut self, expected: Expected) {
+        match &expected {
+            Expected::Parse(_)
+            | Expected::Describe(..)
+            | Expected::Close
+            | Expected::Evict(_)
+            | Expected::OwnClose
+            | Expected::Switch
+            | Expected::Fault
+            | Expected::Refused(_)
+            | Expected::Learn(_, Some(_))
+            | Expected::Begin(_) => self.extend_batch(Batch::Prepares),
+            Expected::Bind(_) | Expected::Execute => self.extend_batch(Batch::Runs),
+            Expected::Learn(_, None) => {
+                self.extend_batch(Batch::Prepares);
+                self.hold_for(Hold::Shape);
+            }
+            Expected::Query { clears, .. } => {
+                self.close_batch();
+                self.begin.follow();
+                self.names_open |= clears;
+            }
+            Expected::Sync(_) => {
+                self.state = State::Ready(Batch::Closed);
+                self.begin.follow();
+                self.names_open |= self.replies.has_named();
+            }
+            Expected::OwnSync => {
+                self.close_batch();
+                self.replay.stop();
+                self.hold_for(Hold::OwnSync { follows: false });
+            }
+            Expected::Own(Own::Prepare) => self.close_batch(),
+            Expected::Own(_) | Expected::Local(_) | Expected::CopyEnd | Expected::Failure => {}
+        }
+        self.replies.push(expected);
+    }
+
+    /// Messages are sent that the server handles before all that it has not answered yet.
+    pub fn expect_first(&mut self, expected: Expected) {
+        self.replies.push_front(expected);
+    }
+
+    /// In place of a Query's answers, its ReadyForQuery now comes to a Sync of Sluice's own; `follows` says that it is
+    /// sent when the client's message has come to its end.
+    pub fn expect_own_sync_first(&mut self, follows: bool) {
+        self.hold_for(Hold::OwnSync { follows });
+        self.replies.push_front(Expected::OwnSync);
+    }
+
+    /// A client's message has come to its end; returns whether a Sync of Sluice's own is to be sent behind it.
+    pub fn take_sync_that_follows(&mut self) -> bool {
+        let follows = self.hold == Hold::OwnSync { follows: true };
+        if follows {
+            self.hold = Hold::OwnSync { follows: false };
+        }
+        follows
+    }
+
+    /// The client has sent the end of a COPY.
+    pub fn end_copy(&mut self) {
+        self.stop_copying();
+        if self.owes() {
+            self.replies.push(Expected::CopyEnd);
+        }
+    }
+
+    /// A client's message waits until nothing is owed any more; `false` if that is known already.
+    pub fn await_answers(&mut self) -> bool {
+        !std::mem::replace(&mut self.awaited, true)
+    }
+
+    /// The client has gone, and nobody waits for its answers. Returns what is to be sent, which is expected from now on.
+    pub fn abandon(&mut self) -> Farewell {
+        self.replay = Replay::default();
+        self.stop_learning();
+        self.awaited = false;
+        let owes = self.owes();
+        let (batch, copies, skips) = match self.state {
+            State::Ready(batch) => (batch, false, false),
+            State::Copying(batch) => (batch, true, false),
+            State::Skipping => (Batch::Runs, false, true),
+        };
+        let copy_fail = copies || owes;
+        let failure = batch != Batch::Closed && !skips;
+        let sync = copy_fail || failure || skips;
+        self.state = State::Ready(Batch::Closed);
+        if owes {
+            self.replies.push(Expected::CopyEnd);
+        }
+        if failure {
+            self.replies.push(Expected::Describe(None, None));
+        }
+        if sync {
+            self.replies.push(Expected::Sync(None));
+        }
+        Farewell { copies, copy_fail, failure, sync }
+    }
+
+    /// Notes that what is being answered takes settings back, as far as that was not known, or takes none back. Returns
+    /// whether the end of it has been sent.
+    pub fn set_resets(&mut self, resets: Option<Reset>) -> bool {
+        self.replies.set_resets(resets)
+    }
+
+    /// The answer that comes next has come.
+    pub fn answered(&mut self) -> Option<Expected> {
+        self.replies.pop()
+    }
+
+    /// The next one, if nothing comes from the server for it.
+    pub fn answered_here(&mut self) -> Option<Expected> {
+        self.replies.pop_settled()
+    }
+
+    /// ReadyForQuery has come; returns to what.
+    pub fn ready(&mut self, status: TransactionStatus) -> Option<Expected> {
+        self.status = status;
+        let answered = self.replies.pop();
+        match answered {
+            Some(Expected::Query { .. } | Expected::Sync(_)) => self.stop_copying(),
+            Some(Expected::OwnSync) => self.hold = Hold::None,
+            _ => {}
+        }
+        answered
+    }
+
+    /// The server has begun to read a COPY. Returns whether it ignores a Sync that it has been sent.
+    pub fn begin_copy(&mut self) -> bool {
+        let by_execute = matches!(self.replies.front(), Some(Expected::Execute));
+        let (has_ended, ignores_sync) = self.replies.begin_copy_in();
+        if has_ended {
+            self.stop_copying();
+        } else {
+            // Its Sync does not count any more.
+            self.state = State::Copying(if by_execute { Batch::Runs } else { self.batch() });
+        }
+        ignores_sync
+    }
+
+    /// An error has come: a COPY ends with it.
+    pub fn stop_copying(&mut self) {
+        if let State::Copying(batch) = self.state {
+            self.state = State::Ready(batch);
+        }
+    }
+
+    /// An error has come to a batch, and is taken out of the queue: the next one that the server skips because of it.
+    pub fn skipped(&mut self) -> Option<Expected> {
+        self.replies.pop_skipped()
+    }
+
+    /// All that was skipped is taken out of the queue. Returns whether a Bind was held that can be handled again.
+    pub fn skip(&mut self) -> bool {
+        // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
+        self.state = match self.state {
+            _ if self.replies.is_empty() => State::Skipping,
+            State::Skipping => State::Ready(Batch::Runs),
+            state => state,
+        };
+        self.stop_learning()
+    }
+
+    /// The shape is known that a Bind waits for, or never will be; returns whether one waited.
+    pub fn stop_learning(&mut self) -> bool {
+        let learnt = self.hold == Hold::Shape;
+        if learnt {
+            self.hold = Hold::None;
+        }
+        learnt
+    }
+
+    /// Called when an answer has been handled; returns whether that has ended a client's wait.
+    pub fn ends_wait(&mut self) -> bool {
+        let names_known = self.names_open && !self.replies.has_named();
+        let all_answered = self.awaited && (!self.owes() || self.is_copying());
+        self.names_open &= !names_known;
+        self.awaited &= !all_answered;
+        names_known || all_answered
+    }
+
+    fn batch(&self) -> Batch {
+        match self.state {
+            State::Ready(batch) | State::Copying(batch) => batch,
+            State::Skipping => Batch::Runs,
+        }
+    }
+
+    fn extend_batch(&mut self, to: Batch) {
+        if let State::Ready(batch) | State::Copying(batch) = &mut self.state {
+            *batch = to.max(*batch);
+        }
+    }
+
+    fn close_batch(&mut self) {
+        debug_assert_ne!(self.state, State::Skipping, "nothing but a Sync goes to a server that skips");
+        if let State::Ready(batch) | State::Copying(batch) = &mut self.state {
+            *batch = Batch::Closed;
+        }
+    }
+
+    fn hold_for(&mut self, hold: Hold) {
+        debug_assert_eq!(self.hold, Hold::None, "a client that is held sends nothing to be held for");
+        self.hold = hold;
+    }
+}
+
+/// Whether a message may speak of a prepared statement by its name.
+fn names_statements(kind: FrontendKind) -> bool {
+    matches!(
+        kind,
+        FrontendKind::Parse | FrontendKind::Bind | FrontendKind::Describe | FrontendKind::Close | FrontendKind::Query
+    )
+}
+
+/// Whether a message is part of a COPY: a server that reads one gives no answer before it has it.
+fn is_of_copy(kind: FrontendKind) -> bool {
+    matches!(kind, FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail)
+}
