@@ -30,6 +30,9 @@ pub struct Buffers {
     returned: Vec<BufferId>,
 }
 
+/// What any memory is aligned to. With more, zeroed memory is written to before it is used.
+const ALIGNMENT_BYTES: usize = 16;
+
 impl Buffers {
     /// Memory for `count` buffers of `size` bytes each; the system gives it page by page as it is used.
     ///
@@ -39,7 +42,7 @@ impl Buffers {
     pub fn new(count: u16, size: usize) -> Self {
         assert!(count > 0 && size > 0);
         let bytes = usize::from(count).checked_mul(size).expect("no more memory than there can be");
-        let layout = Layout::from_size_align(bytes, 4096).expect("no more memory than there can be");
+        let layout = Layout::from_size_align(bytes, ALIGNMENT_BYTES).expect("no more memory than there can be");
         // SAFETY: the layout's size is not zero.
         let memory = unsafe { std::alloc::alloc_zeroed(layout) };
         let Some(memory) = NonNull::new(memory) else { std::alloc::handle_alloc_error(layout) };
