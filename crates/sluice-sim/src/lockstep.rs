@@ -1,6 +1,6 @@
 //! Workers moved on by hand: whatever can happen happens at once, but for what the user holds back.
 
-use std::{collections::VecDeque, rc::Rc, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, rc::Rc, sync::Arc, time::Duration};
 
 use sluice_core::{
     Engine,
@@ -153,6 +153,13 @@ impl Lockstep {
         self.connecting.retain(|other| *other != pipe);
         self.side(pipe);
         self.network.end_connect(pipe, None);
+        self.run();
+    }
+
+    /// A connect fails.
+    pub fn refuse(&mut self, pipe: PipeId) {
+        self.connecting.retain(|other| *other != pipe);
+        self.network.end_connect(pipe, Some(io::ErrorKind::ConnectionRefused));
         self.run();
     }
 

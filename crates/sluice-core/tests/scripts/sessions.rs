@@ -54,7 +54,7 @@ fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
     assert_eq!(table.hears(client), "C(LISTEN) Z(I) A(7) A(8)");
     // One of the client's own: it knows itself by the number that it was told.
     table.says(client, &query("NOTIFY news"));
-    table.says(server, &answers(&format!("C(NOTIFY) A({}) Z(I)", 1000 + server.0)));
+    table.says(server, &answers(&format!("C(NOTIFY) A({}) Z(I)", 1000 + server)));
     assert_eq!(table.hears(client), format!("C(NOTIFY) A({number}) Z(I)"));
 }
 

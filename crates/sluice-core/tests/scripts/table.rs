@@ -2,18 +2,15 @@
 //!
 //! Messages are written as bytes by the functions below and read as short texts: `P(a: SELECT 1) B(a) E S`.
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use sluice_core::{
-    Engine,
-    engine::BACKLOG_HIGH_BYTES,
     hub::{Hub, Mail, Route},
-    io::{Address, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
+    io::{Address, Owner, PeerAddress},
     secrets::{Method, Secrets, Source},
-    server::Server,
     settings::{Limits, PoolSettings},
-    time::Time,
 };
+use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     ErrorFields, Frame, Framer,
     message::{self, AUTHENTICATION_OK, BindNames, Named, Parse, TransactionStatus, framed, put_cstr},
@@ -21,99 +18,22 @@ use sluice_wire::{
 };
 
 /// One side of the engine: a client's connection, or a server's.
-pub(crate) type Side = Conn;
+pub(crate) type Side = PipeId;
 
-/// A connection as the engine sees it.
-#[derive(Default)]
-struct Link {
-    owner: Option<Owner>,
-    /// What the engine has sent and nobody has read.
-    sent: Vec<u8>,
-    /// Whether that was above the limit.
-    high: bool,
-    paused: bool,
-    closed: bool,
-}
+/// The room for bytes on their way to a side that does not read, in bytes: next to nothing.
+const ROOM_BYTES: usize = 8 << 10;
 
-#[derive(Default)]
-struct Links {
-    all: Vec<Link>,
-    /// The chunk that is being handled.
-    chunk: Vec<u8>,
-    /// Connects that were asked for and not made.
-    asked: Vec<usize>,
-    /// What the worker has written to itself.
-    letters: Vec<Mail>,
-}
+/// The worker's buffers: how many, and of how many bytes. What a side says in one piece comes in one piece.
+const BUFFERS: (u16, usize) = (64, 4 << 20);
 
-impl Links {
-    fn open(&mut self, owner: Option<Owner>) -> Conn {
-        self.all.push(Link { owner, ..Link::default() });
-        Conn(self.all.len() as u32 - 1)
-    }
-
-    fn take(&mut self, conn: Conn) -> Vec<u8> {
-        std::mem::take(&mut self.all[conn.0 as usize].sent)
-    }
-}
-
-impl Io for Links {
-    fn forward(&mut self, to: Conn, range: Range<usize>) {
-        let bytes = self.chunk[range].to_vec();
-        self.send(to, &bytes);
-    }
-
-    fn send(&mut self, to: Conn, bytes: &[u8]) {
-        let link = &mut self.all[to.0 as usize];
-        link.sent.extend_from_slice(bytes);
-        link.high |= link.sent.len() > BACKLOG_HIGH_BYTES;
-    }
-
-    fn backlog(&self, conn: Conn) -> usize {
-        self.all[conn.0 as usize].sent.len()
-    }
-
-    fn pause(&mut self, conn: Conn) {
-        self.all[conn.0 as usize].paused = true;
-    }
-
-    fn resume(&mut self, conn: Conn) {
-        self.all[conn.0 as usize].paused = false;
-    }
-
-    fn close(&mut self, conn: Conn) {
-        self.all[conn.0 as usize].closed = true;
-    }
-
-    fn connect(&mut self, owner: Owner, _address: &Address) -> Conn {
-        let conn = self.open(Some(owner));
-        self.asked.push(conn.0 as usize);
-        conn
-    }
-
-    fn hand_over(&mut self, _conn: Conn, _worker: u16, _server: Box<Server>, _mail: HandOver) {
-        unreachable!("there is one worker");
-    }
-
-    fn mail(&mut self, _worker: u16, mail: Mail) {
-        self.letters.push(mail);
-    }
-
-    fn look_up(&mut self, _user: &str) {}
-
-    fn random(&mut self, bytes: &mut [u8]) {
-        bytes.fill(7);
-    }
-
-    fn log(&mut self, _event: LogEvent<'_>) {}
-}
-
-/// The engine, and where everybody sits.
+/// A worker, and where everybody sits.
 pub(crate) struct Table {
-    engine: Engine,
+    net: Lockstep,
     hub: Arc<Hub>,
-    links: Links,
-    now: Time,
+    /// The keys that clients were told.
+    keys: HashMap<Side, Vec<u8>>,
+    /// Connections for CancelRequests so far.
+    cancels: Vec<Side>,
     /// Whether servers say by themselves what their sessions hold.
     reports: bool,
 }
@@ -160,7 +80,8 @@ impl Table {
             pool: settings,
         };
         let hub = Arc::new(Hub::new(limits, secrets, vec![route], 1));
-        Self { engine: Engine::new(0, hub.clone()), hub, links: Links::default(), now: Time(0), reports: false }
+        let net = Lockstep::new(&hub, &[Style::Polls], BUFFERS, ROOM_BYTES).unread();
+        Self { net, hub, keys: HashMap::new(), cancels: Vec::new(), reports: false }
     }
 
     /// How many pools there are.
@@ -169,135 +90,167 @@ impl Table {
     }
 
     /// A client that is logged in, as is the server that it needed for that.
-    pub(crate) fn client(&mut self) -> Conn {
+    pub(crate) fn client(&mut self) -> Side {
         self.numbered_client().0
     }
 
     /// The same, with the process number that it was told.
-    pub(crate) fn numbered_client(&mut self) -> (Conn, u32) {
-        let conn = self.stranger("app");
+    pub(crate) fn numbered_client(&mut self) -> (Side, u32) {
+        let side = self.stranger("app");
         self.connects();
-        let heard = self.hears(conn);
+        let heard = self.hears(side);
         assert!(heard.ends_with("Z(I)"), "a client is not let in");
         let number = heard.split_once("K(").and_then(|(_, rest)| rest.split_once(')')).expect("it is told a number").0;
-        (conn, number.parse().expect("a number"))
+        (side, number.parse().expect("a number"))
     }
 
     /// A client that has said who it is, and nothing else.
-    pub(crate) fn stranger(&mut self, user: &str) -> Conn {
-        let conn = self.links.open(None);
-        let owner = self.engine.accepted(self.now, conn, PeerAddress::Local, &mut self.links);
-        self.links.all[conn.0 as usize].owner = owner;
+    pub(crate) fn stranger(&mut self, user: &str) -> Side {
+        let side = self.net.open(0, PeerAddress::Local).expect("the worker accepts clients");
         let mut packet = Vec::new();
         startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", user), ("database", "app")]);
-        self.says(conn, &packet);
-        conn
+        self.says(side, &packet);
+        side
     }
 
     /// Makes the connections that were asked for; returns those to servers, logged in.
-    pub(crate) fn connects(&mut self) -> Vec<Conn> {
+    pub(crate) fn connects(&mut self) -> Vec<Side> {
+        self.note_cancels();
         let mut servers = Vec::new();
-        for asked in std::mem::take(&mut self.links.asked) {
-            let conn = Conn(asked as u32);
-            let owner = self.links.all[asked].owner.expect("a connect has an owner");
-            self.engine.connected(self.now, owner, &mut self.links);
-            let Owner::Server(_) = owner else { continue };
-            self.links.take(conn);
+        for side in self.net.connecting() {
+            let is_server = self.is_server(side);
+            self.net.connect(side);
+            if !is_server {
+                continue;
+            }
+            self.take(side);
             let mut welcome = AUTHENTICATION_OK.to_vec();
             message::put_parameter_status(&mut welcome, "server_version", "15.0");
             if self.reports {
                 message::put_parameter_status(&mut welcome, "sluice.session", "");
                 message::put_parameter_status(&mut welcome, "sluice.catalog", "1");
             }
-            message::put_backend_key_data(&mut welcome, 1000 + conn.0, b"abcd");
+            message::put_backend_key_data(&mut welcome, 1000 + side as u32, b"abcd");
             welcome.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
-            self.says(conn, &welcome);
-            if self.hears(conn).starts_with("Q(SELECT p.oid") {
-                self.says(conn, &answers("D(77) C(SELECT 1) Z(I)"));
+            self.says(side, &welcome);
+            if self.hears(side).starts_with("Q(SELECT p.oid") {
+                self.says(side, &answers("D(77) C(SELECT 1) Z(I)"));
             }
-            servers.push(conn);
+            servers.push(side);
         }
         servers
     }
 
+    fn is_server(&self, side: Side) -> bool {
+        matches!(self.net.place(side), Some((_, _, Owner::Server(_))))
+    }
+
     /// The server connections that are open.
-    pub(crate) fn servers(&self) -> Vec<Conn> {
-        let is_open = |link: &Link| matches!(link.owner, Some(Owner::Server(_))) && !link.closed;
-        (0..self.links.all.len()).filter(|at| is_open(&self.links.all[*at])).map(|at| Conn(at as u32)).collect()
+    pub(crate) fn servers(&self) -> Vec<Side> {
+        let connections = self.net.workers()[0].net().connections();
+        let servers = connections.filter(|(_, owner, _)| matches!(owner, Some(Owner::Server(_))));
+        let mut sides: Vec<Side> = servers.filter_map(|(_, _, socket)| Some(socket?.pipe())).collect();
+        sides.sort_unstable();
+        sides
+    }
+
+    fn note_cancels(&mut self) {
+        for side in self.net.connecting() {
+            let is_cancel = matches!(self.net.place(side), Some((_, _, Owner::Cancel(_))));
+            if is_cancel && !self.cancels.contains(&side) {
+                self.cancels.push(side);
+            }
+        }
     }
 
     /// CancelRequests so far.
-    pub(crate) fn cancels(&self) -> usize {
-        self.links.all.iter().filter(|link| matches!(link.owner, Some(Owner::Cancel(_)))).count()
+    pub(crate) fn cancels(&mut self) -> usize {
+        self.note_cancels();
+        self.cancels.len()
     }
 
     /// The CancelRequests that were sent have been passed on: the server closes their connections.
     pub(crate) fn cancels_arrive(&mut self) {
-        let open: Vec<Owner> =
-            self.links.all.iter().filter(|link| !link.closed).filter_map(|link| link.owner).collect();
-        for owner in open.into_iter().filter(|owner| matches!(owner, Owner::Cancel(_))) {
-            self.engine.closed(self.now, owner, "it was passed on", &mut self.links);
+        self.note_cancels();
+        for side in self.cancels.clone() {
+            if self.net.network().is_connecting(side) {
+                self.net.connect(side);
+            }
+            self.net.hang_up(side);
         }
     }
 
     /// Bytes come from that side, in one piece.
-    pub(crate) fn says(&mut self, conn: Conn, bytes: &[u8]) {
-        let owner = self.links.all[conn.0 as usize].owner.expect("only who is known speaks");
-        self.links.chunk = bytes.to_vec();
-        self.engine.received(self.now, owner, bytes, &mut self.links);
-        self.post();
+    pub(crate) fn says(&mut self, side: Side, bytes: &[u8]) {
+        self.net.say(side, &[bytes]);
+    }
+
+    /// Several pieces come from that side, and all have been read before anything is done about the first.
+    pub(crate) fn says_at_once(&mut self, side: Side, pieces: &[&[u8]]) {
+        self.net.say(side, pieces);
     }
 
     /// That side hangs up.
-    pub(crate) fn hangs_up(&mut self, conn: Conn) {
-        let owner = self.links.all[conn.0 as usize].owner.expect("only who is known hangs up");
-        self.engine.closed(self.now, owner, "it hung up", &mut self.links);
-        self.post();
+    pub(crate) fn hangs_up(&mut self, side: Side) {
+        if self.net.network().is_connecting(side) {
+            return self.net.refuse(side);
+        }
+        self.net.hang_up(side);
     }
 
-    fn post(&mut self) {
-        for mail in std::mem::take(&mut self.links.letters) {
-            self.engine.mail(self.now, mail, &mut self.links);
-        }
+    /// All that a side is sent, until nothing more comes.
+    fn take(&mut self, side: Side) -> Vec<u8> {
+        self.net.set_reads(side, true);
+        self.net.set_reads(side, false);
+        std::mem::take(&mut self.net.side(side).heard)
     }
 
     /// What that side has been sent since it was last asked.
-    pub(crate) fn hears(&mut self, conn: Conn) -> String {
-        let owner = self.links.all[conn.0 as usize].owner;
-        let is_server = matches!(owner, Some(Owner::Server(_)));
-        let bytes = self.links.take(conn);
-        if let (true, Some(owner)) = (std::mem::take(&mut self.links.all[conn.0 as usize].high), owner) {
-            self.engine.drained(self.now, owner, &mut self.links);
+    pub(crate) fn hears(&mut self, side: Side) -> String {
+        let bytes = self.take(side);
+        if !self.net.side(side).is_client {
+            return read(&bytes, frontend);
         }
-        read(&bytes, if is_server { frontend } else { backend })
+        self.note_key(side, &bytes);
+        read(&bytes, backend)
+    }
+
+    fn note_key(&mut self, side: Side, bytes: &[u8]) {
+        let mut at = 0;
+        while let Ok(Frame::Message { tag, total, here }) = Framer::default().next(&bytes[at..])
+            && here == total
+        {
+            if tag == b'K' {
+                self.keys.insert(side, bytes[at + 9..at + total].to_vec());
+            }
+            at += total;
+        }
     }
 
     /// How many bytes that side has not read.
-    pub(crate) fn unread(&self, conn: Conn) -> usize {
-        self.links.all[conn.0 as usize].sent.len()
+    pub(crate) fn unread(&self, side: Side) -> usize {
+        self.net.unread_by(side)
     }
 
     /// Whether that side is not read from.
-    pub(crate) fn is_paused(&self, conn: Conn) -> bool {
-        self.links.all[conn.0 as usize].paused
+    pub(crate) fn is_paused(&self, side: Side) -> bool {
+        !self.net.network().is_read(side)
     }
 
-    pub(crate) fn is_closed(&self, conn: Conn) -> bool {
-        self.links.all[conn.0 as usize].closed
+    pub(crate) fn is_closed(&self, side: Side) -> bool {
+        self.net.place(side).is_none()
     }
 
     /// A CancelRequest of a client comes.
-    pub(crate) fn cancel(&mut self, client: Conn) {
-        let Some(Owner::Client(client)) = self.links.all[client.0 as usize].owner else { panic!("not a client") };
-        let key = vec![7; 4];
-        self.engine.mail(self.now, Mail::Cancel { client, key }, &mut self.links);
+    pub(crate) fn cancel(&mut self, client: Side) {
+        let Some((_, _, Owner::Client(id))) = self.net.place(client) else { panic!("not a client") };
+        let key = self.keys.get(&client).expect("it was told one").clone();
+        self.net.post(0, Mail::Cancel { client: id, key });
     }
 
     /// Time goes by, with a tick at its end.
     pub(crate) fn passes(&mut self, time: Duration) {
-        self.now = self.now + time;
-        self.engine.tick(self.now, &mut self.links);
-        self.post();
+        self.net.pass(time);
     }
 }
 
