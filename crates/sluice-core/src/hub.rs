@@ -25,7 +25,7 @@ use crate::{
     secrets::Secrets,
     server::Server,
     settings::{Limits, PoolSettings},
-    statement::Registry,
+    statement::{Registry, name_prefix},
     time::Time,
 };
 
@@ -109,6 +109,8 @@ pub struct Pool {
     pub catalog: Arc<Catalog>,
     /// Whether a client has ever asked what a sequence gave it (`currval`, `lastval`).
     pub reads_sequences: AtomicBool,
+    /// The beginning of its shared statements' names on the servers.
+    pub name_prefix: Box<[u8]>,
     state: Mutex<PoolState>,
     statements: Mutex<Registry>,
     login: Mutex<Login>,
@@ -189,6 +191,7 @@ impl Pool {
         catalog: Arc<Catalog>,
         nonce: u32,
     ) -> Self {
+        let prefix = name_prefix(nonce);
         Self {
             database: database.to_owned(),
             user: user.to_owned(),
@@ -197,7 +200,8 @@ impl Pool {
             upstream,
             catalog,
             reads_sequences: AtomicBool::new(false),
-            statements: Mutex::new(Registry::new(nonce)),
+            statements: Mutex::new(Registry::new(&prefix)),
+            name_prefix: prefix,
             login: Mutex::default(),
             unused_since: AtomicU64::new(IN_USE),
         }

@@ -193,7 +193,9 @@ impl PoolState {
 
     /// A server to be taken from the client that keeps it, since others wait and no more can be opened.
     pub fn recall(&mut self) -> Option<ServerRef> {
-        let needed = !self.waiters.is_empty() && self.open >= self.settings.size && !self.recallable.is_empty();
+        // One that is being opened comes to a waiter, too.
+        let is_short = self.waiters.len() as u32 > self.connecting && self.open >= self.settings.size;
+        let needed = is_short && !self.recallable.is_empty();
         needed.then(|| self.recallable.remove(0))
     }
 
@@ -353,6 +355,22 @@ mod tests {
 
     fn pool(size: u32) -> PoolState {
         PoolState::new(PoolSettings { size, ..PoolSettings::default() })
+    }
+
+    #[test]
+    fn a_server_is_recalled_only_where_none_can_be_opened() {
+        let mut pool = pool(2);
+        for (number, id) in [(0, 0), (1, 1)] {
+            assert!(matches!(pool.acquire(NOW, client(number), &Customs::default()), Acquired::Queued(_)));
+            assert!(pool.may_connect(NOW));
+            assert_eq!(pool.recall(), None, "one is coming");
+            pool.connected();
+            assert_eq!(pool.release(NOW, server(id), NOW, &Customs::default()), Released::To(client(number)));
+            pool.set_recallable(server(id), true);
+        }
+        assert_eq!(pool.recall(), None, "nobody waits");
+        assert!(matches!(pool.acquire(NOW, client(2), &Customs::default()), Acquired::Queued(_)));
+        assert_eq!(pool.recall(), Some(server(0)));
     }
 
     /// A pool with one server in use and `waiting` clients.

@@ -22,8 +22,13 @@ use crate::{
     time::Time,
 };
 
-/// What the names of shared statements begin with, on the servers.
-pub const NAME_PREFIX: &[u8] = b"sluice_";
+/// The beginning of shared statements' names on the servers. With a nonce in it (0: none), no client names one by accident.
+pub fn name_prefix(nonce: u32) -> Box<[u8]> {
+    match nonce {
+        0 => Box::from(&b"sluice_"[..]),
+        nonce => format!("sluice_{nonce:08x}_").into_bytes().into(),
+    }
+}
 
 /// Definitions larger than this are not kept once no client has them, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -68,6 +73,8 @@ pub struct Statement {
     pub effects: Effects,
     /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something else.
     pub is_tied: bool,
+    /// Whether it was parsed under other settings than those of the profile.
+    is_bent: bool,
     /// Whether it is a BEGIN that may be answered without a server.
     pub begins: Option<Begin>,
     /// The settings that it takes back.
@@ -100,6 +107,7 @@ impl Statement {
             resets: effects.any(Effects::STATE).then(|| sql::reset(text)).flatten(),
             effects,
             is_tied: false,
+            is_bent: false,
             begins,
             deallocates: sql::deallocated(text),
             types: OnceLock::new(),
@@ -151,8 +159,8 @@ impl Statement {
     }
 
     /// Whether its literals mean what they do by other settings than those it runs under.
-    pub fn is_parsed_apart(&self) -> bool {
-        self.effects.any(Effects::LITERAL) && self.terms.is_some_and(|terms| terms.parsed != terms.run)
+    pub fn is_parsed_apart(&self, run: Context) -> bool {
+        self.effects.any(Effects::LITERAL) && !self.is_bent && self.profile.context() != run
     }
 
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
@@ -201,14 +209,14 @@ pub struct Registry {
     clock: VecDeque<Arc<Statement>>,
     hasher: foldhash::quality::RandomState,
     next: u32,
-    /// Part of every name, so that no client names one by accident; 0: no part.
-    nonce: u32,
+    /// What every name begins with.
+    prefix: Box<[u8]>,
 }
 
 impl Registry {
-    /// An empty one; `nonce` becomes part of the statements' names on the servers.
-    pub fn new(nonce: u32) -> Self {
-        Self { nonce, ..Self::default() }
+    /// An empty one; the statements' names on the servers begin with `prefix`.
+    pub fn new(prefix: &[u8]) -> Self {
+        Self { prefix: prefix.into(), ..Self::default() }
     }
 
     /// The statement of that definition under those terms, counted as seen once more. `profile` is what
@@ -236,7 +244,7 @@ impl Registry {
         let statement = self.make(definition, None, profile);
         let effects = statement.effects;
         let is_tied = effects.any(Effects::CLOCK) || (is_bent && effects.any(Effects::LITERAL));
-        Arc::new(Statement { is_tied, ..statement })
+        Arc::new(Statement { is_tied, is_bent, ..statement })
     }
 
     /// The same statement, to be run under other settings than before.
@@ -261,11 +269,8 @@ impl Registry {
     fn make(&mut self, definition: &[u8], terms: Option<Terms>, profile: &Profile) -> Statement {
         let id = StatementId(self.next);
         self.next = self.next.wrapping_add(1);
-        let name = match self.nonce {
-            0 => format!("sluice_{:x}", id.0),
-            nonce => format!("sluice_{nonce:08x}_{:x}", id.0),
-        };
-        Statement::new(id, name.into_bytes().into(), definition, terms, profile.clone())
+        let name = [&*self.prefix, format!("{:x}", id.0).as_bytes()].concat();
+        Statement::new(id, name.into(), definition, terms, profile.clone())
     }
 
     /// Whether there is room for one more. Where clients hold them all, there are twice as many at most.
@@ -411,7 +416,7 @@ mod tests {
 
     #[test]
     fn the_same_definition_under_the_same_terms_is_the_same_statement() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(b"sluice_");
         let a = intern(&mut registry, b"select 1\0\0\0");
         assert!(!a.came_again());
         let b = intern(&mut registry, b"select 1\0\0\0");
@@ -424,7 +429,7 @@ mod tests {
 
     #[test]
     fn types_that_were_told_stay() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(b"sluice_");
         let statement = intern(&mut registry, b"select $1\0\0\0");
         assert_eq!(statement.to_parse(), b"select $1\0\0\0");
         statement.tell_types(&[0, 1, 0, 0, 0, 20]);
@@ -434,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_registry_stays_bounded_and_keeps_what_clients_hold() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(b"sluice_");
         let held = intern(&mut registry, b"held");
         for i in 0..3 * KEPT_MAX {
             intern(&mut registry, format!("statement {i}").as_bytes());
@@ -449,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_server_closes_the_least_recently_used() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(b"sluice_");
         let statements = [1, 2, 3].map(|i| intern(&mut registry, format!("{i}").as_bytes()));
         let mut server = ServerStatements::new(2);
         assert_eq!(server.insert(&statements[0], Time(0)), None);

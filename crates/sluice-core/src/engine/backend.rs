@@ -16,7 +16,7 @@ use crate::{
     server::{Preparation, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
-    statement::{NAME_PREFIX, Statement},
+    statement::Statement,
     time::Time,
 };
 
@@ -591,7 +591,7 @@ impl<I: Io> Relay<'_, I> {
     /// An error names a statement as the server knows it: the client gets it with its own name for it, which may be
     /// `known`.
     fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>) -> Verdict {
-        let quoted = [b"\"", NAME_PREFIX].concat();
+        let quoted = [b"\"", &*self.server.pool.name_prefix].concat();
         let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
         let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
         let Some((conn, session)) = &self.client else { return Verdict::Pass };

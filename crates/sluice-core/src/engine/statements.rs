@@ -15,7 +15,7 @@ use crate::{
     replies::{Expected, Given, Local, ParseSent, Tell},
     shape::Shape,
     sql::{self, Effects},
-    statement::{NAME_PREFIX, Statement, StatementId},
+    statement::{Statement, StatementId},
 };
 
 use super::frontend::{Relay, Seen, Step, Stop};
@@ -324,12 +324,17 @@ impl<'a, I: Io> Relay<'a, I> {
         None
     }
 
+    /// Whether servers may have a shared statement by that name.
+    fn is_the_pools(&self, name: &[u8]) -> bool {
+        name.starts_with(&self.session.pool.name_prefix)
+    }
+
     fn meaning(&mut self, name: &[u8]) -> Meaning {
         if !name.is_empty() {
             self.follow_settings(name);
             return match self.session.named(name) {
                 Some(prepared) => Meaning::Shared(prepared.clone()),
-                None if name.starts_with(NAME_PREFIX) => Meaning::Missing,
+                None if self.is_the_pools(name) => Meaning::Missing,
                 None => Meaning::Unknown,
             };
         }
@@ -380,7 +385,7 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Lets a message through that speaks of a statement which is not there: the server says so.
     fn pass_missing(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
-        if name.starts_with(NAME_PREFIX) {
+        if self.is_the_pools(name) {
             self.drop_message(seen);
             return self.refuse(no_such_statement(name));
         }
@@ -507,7 +512,7 @@ impl<'a, I: Io> Relay<'a, I> {
             match self.session.forget(name) {
                 Some(statement) => undo = Some((name.into(), statement)),
                 // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
-                None if self.server.is_some() && !name.starts_with(NAME_PREFIX) => {
+                None if self.server.is_some() && !self.is_the_pools(name) => {
                     return self.pass_expecting(seen, Expected::Close);
                 }
                 None => {}

@@ -113,7 +113,7 @@ impl<I: Io> Relay<'_, I> {
     /// Prepares a statement under the settings that it was parsed under, if those are not the client's any more and its
     /// literals might mean something else now. Returns whether the message has to wait for that.
     pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>) -> bool {
-        if !statement.is_parsed_apart() {
+        if !statement.is_parsed_apart(self.session.profile.context()) {
             return false;
         }
         let now = self.now;

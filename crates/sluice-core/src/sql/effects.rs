@@ -25,7 +25,7 @@ impl Effects {
     pub const SEQUENCE: Self = Self(1 << 4);
     /// It holds something that no query shows: a library, a backup.
     pub const UNSEEN: Self = Self(1 << 5);
-    /// A string literal stands in it, which settings may give another meaning.
+    /// A literal stands in it that settings may give another meaning: a string, or NULL.
     pub const LITERAL: Self = Self(1 << 6);
     /// It gives the session a seed.
     pub const SEED: Self = Self(1 << 7);
@@ -236,8 +236,11 @@ impl<'a> Reader<'a> {
 
     fn next_token(&mut self) -> Option<Token<'a>> {
         let token = self.lexer.next()?;
-        if token == Token::Unclear {
-            self.found.add(Effects::ANYTHING.and(Effects::CATALOG).and(Effects::CLOCK));
+        match token {
+            Token::Unclear => self.found.add(Effects::ANYTHING.and(Effects::CATALOG).and(Effects::CLOCK)),
+            // `transform_null_equals` gives `= NULL` another meaning.
+            Token::Word(word) if word.eq_ignore_ascii_case(b"null") => self.found.add(Effects::LITERAL),
+            _ => {}
         }
         Some(token)
     }
@@ -549,6 +552,14 @@ mod tests {
     #[test]
     fn lists_are_in_order() {
         assert!(NO_CALLS.is_sorted() && HARMLESS.is_sorted());
+    }
+
+    #[test]
+    fn a_null_may_stand_behind_an_equals_sign() {
+        for (text, expected) in [("select a = NULL", true), ("select nulls, $1", false), ("select a is not null", true)]
+        {
+            assert_eq!(effects(text.as_bytes()) == Effects::LITERAL, expected, "{text}");
+        }
     }
 
     #[test]

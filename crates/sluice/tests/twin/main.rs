@@ -17,6 +17,7 @@
 
 mod acts;
 mod compare;
+mod found;
 mod generate;
 mod ignored;
 mod plan;

@@ -62,6 +62,13 @@ impl Place {
         Copy { place: self, name }
     }
 
+    /// An empty database that nobody had before.
+    pub(crate) fn empty(&self) -> String {
+        let name = format!("twin{}", self.count.fetch_add(1, Ordering::Relaxed));
+        self.server.execute(&format!("CREATE DATABASE {name} OWNER app TEMPLATE template0"));
+        name
+    }
+
     /// A fresh pool.
     pub(crate) fn pool(&self, case: Case) -> TestPool {
         PoolConfig::new(SLUICE, case, &self.server)
