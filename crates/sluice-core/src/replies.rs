@@ -124,6 +124,16 @@ pub enum Own {
     Tell,
 }
 
+impl Own {
+    /// Whether the server is of use without it.
+    pub fn is_optional(self) -> bool {
+        match self {
+            Self::FindTeller | Self::Tell => true,
+            Self::Settings | Self::Look | Self::Prepare | Self::Sequences | Self::Rollback | Self::Reset => false,
+        }
+    }
+}
+
 /// The answers a server owes, the next one first.
 #[derive(Debug, Default)]
 pub struct Replies {

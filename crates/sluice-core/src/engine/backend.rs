@@ -2,7 +2,7 @@
 //! tells where a transaction ends and what is in place on the server.
 
 use sluice_wire::{
-    BackendKind, ErrorFields, ErrorResponse, Frame,
+    BackendKind, Frame,
     message::{self, TransactionStatus},
 };
 
@@ -12,7 +12,7 @@ use crate::{
     ids::ServerId,
     io::{Conn, Io},
     profile::Profile,
-    replies::{Expected, Local, Own, ParseSent, Tell},
+    replies::{Expected, Own, ParseSent, Tell},
     server::{Preparation, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
@@ -20,7 +20,7 @@ use crate::{
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, frontend::send_local, healing::is_stale, keeping::restore};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, frontend::send_local, keeping::restore};
 
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
@@ -226,7 +226,7 @@ impl<I: Io> Relay<'_, I> {
             BackendKind::DataRow | BackendKind::CopyData | BackendKind::CopyDone => Ok(self.unless_own()),
             BackendKind::CommandComplete => Ok(self.command_complete(body)),
             BackendKind::ReadyForQuery => self.ready_for_query(body),
-            BackendKind::ErrorResponse => self.error(body),
+            BackendKind::ErrorResponse => Ok(self.error(body)),
             BackendKind::ParseComplete => self.parse_complete(),
             BackendKind::BindComplete => {
                 self.resumes |= self.server.exchange.replay().stop();
@@ -482,162 +482,6 @@ impl<I: Io> Relay<'_, I> {
             self.io.send(conn, &message);
         }
         Verdict::Swallow
-    }
-
-    fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
-        self.server.exchange.stop_copying();
-        let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
-        let own = match self.server.exchange.replies().front() {
-            Some(Expected::Own(own)) => Some(*own),
-            _ => None,
-        };
-        // What was set within a transaction that has failed goes with it.
-        let undone = own == Some(Own::Settings) && self.server.exchange.status() == TransactionStatus::Failed;
-        if own.is_some_and(|own| !is_end && (undone || self.may_fail(own))) {
-            return Ok(Verdict::Swallow);
-        }
-        match self.server.exchange.replies().front() {
-            Some(Expected::Own(_)) => {
-                self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
-                // Which of its settings took effect is not known.
-                self.server.effects.add(Effects::STATE);
-                return Ok(Verdict::Swallow);
-            }
-            Some(Expected::Begin(begin)) if !is_end => {
-                let begin = *begin;
-                if let Some(verdict) = self.begin_refused(begin) {
-                    return Ok(verdict);
-                }
-            }
-            Some(Expected::Failure) if !is_end => {
-                self.server.exchange.answered();
-                return Ok(Verdict::Swallow);
-            }
-            // Between transactions it is no concern of the client's that the server ends.
-            None if self.server.follows_statements() && self.server.is_at_rest() => return Ok(Verdict::Swallow),
-            _ => {}
-        }
-        self.server.said_why |= is_end && self.client.is_some();
-        // Nothing is taken back where that fails, and what was is again what it was before.
-        self.resumes |= self.server.exchange.replies().are_resetting();
-        if !self.server.exchange.set_resets(None) {
-            self.server.resets = None;
-        }
-        // ReadyForQuery follows, or the end of the connection.
-        let is_batch = !matches!(
-            self.server.exchange.replies().front(),
-            None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync)
-        );
-        if !is_batch && !self.server.exchange.begin().is_refused() {
-            return Ok(Verdict::Pass);
-        }
-        if !is_end && self.begin_healing(body) {
-            return Ok(Verdict::Swallow);
-        }
-        self.server.exchange.replay().stop();
-        let mut failed = self.server.exchange.answered();
-        let mut stale = None;
-        // Where it is not the statement's name that tells: a client may know one by several.
-        let name = match &mut failed {
-            Some(Expected::Parse(sent)) => sent.again.take(),
-            _ => None,
-        };
-        let verdict = match &failed {
-            Some(Expected::Refused(error)) if !is_end => {
-                self.flush();
-                if let Some((conn, _)) = &self.client {
-                    self.io.send(*conn, &error.to_bytes());
-                }
-                Verdict::Swallow
-            }
-            Some(
-                Expected::Bind(Some(statement))
-                | Expected::Describe(Some(statement), _)
-                | Expected::Learn(statement, _),
-            ) if is_stale(body) => {
-                stale = Some(statement.clone());
-                Verdict::Pass
-            }
-            _ => Verdict::Pass,
-        };
-        // Backwards, since a later one may have built on an earlier one: a name closed and given again.
-        let mut undone: Vec<Expected> = failed.into_iter().collect();
-        undone.extend(std::iter::from_fn(|| self.server.exchange.skipped()));
-        for (place, expected) in undone.into_iter().enumerate().rev() {
-            self.undo(expected, place > 0);
-        }
-        if let Some(statement) = stale {
-            // Only now: a message that was skipped may have been the one to prepare it again.
-            self.drop_stale(&statement, body);
-        }
-        let verdict = match verdict {
-            Verdict::Pass => self.in_clients_words(body, name.as_deref()),
-            verdict => verdict,
-        };
-        self.resumes |= self.server.exchange.skip();
-        // Behind a Sync of the client's own a new batch has begun, behind one of Sluice's the old one goes on.
-        let goes_on = !matches!(self.server.exchange.replies().front(), Some(Expected::Sync(_)));
-        if let Some((_, session)) = &mut self.client {
-            session.skipping = goes_on;
-            if goes_on {
-                // What it had bound went with the transaction.
-                session.portal = None;
-            }
-            session.learnt = false;
-        }
-        Ok(verdict)
-    }
-
-    /// An error names a statement as the server knows it: the client gets it with its own name for it, which may be
-    /// `known`.
-    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>) -> Verdict {
-        let quoted = [b"\"", &*self.server.pool.name_prefix].concat();
-        let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
-        let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
-        let Some((conn, session)) = &self.client else { return Verdict::Pass };
-        let Some(own) = known.or_else(|| session.name_of(name)) else { return Verdict::Pass };
-        let words = [&body[..start + 1], own, &body[start + 1 + name.len()..]].concat();
-        let conn = *conn;
-        let mut message = Vec::with_capacity(words.len() + 5);
-        message::framed(&mut message, BackendKind::ErrorResponse, |out| out.extend_from_slice(&words));
-        self.flush();
-        self.io.send(conn, &message);
-        Verdict::Swallow
-    }
-
-    /// Takes back what was noted when a message was sent that the server has refused or skipped.
-    fn undo(&mut self, expected: Expected, was_skipped: bool) {
-        let session = self.client.as_mut().map(|(_, session)| &mut **session);
-        match expected {
-            Expected::Parse(ParseSent { statement: Some(statement), shared, given, .. }) => {
-                if shared {
-                    self.server.statements.remove(statement.id);
-                    statement.refuse();
-                } else {
-                    self.server.unnamed = None;
-                }
-                if let (Some(session), Some(given)) = (session, given) {
-                    session.take_back(given, was_skipped);
-                }
-            }
-            Expected::Evict(gone) if !self.server.stale.contains(&gone) => {
-                // It is still there; if the list is full again meanwhile, another one is there that it does not have.
-                self.server.stale.push(gone);
-            }
-            Expected::Local(Local::ParseComplete(given)) => {
-                if let Some(session) = session {
-                    session.take_back(given, true);
-                }
-            }
-            Expected::Local(
-                Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))),
-            ) => {
-                if let Some(session) = session {
-                    session.names.get_or_insert_default().entry(name).or_insert(prepared);
-                }
-            }
-            _ => {}
-        }
     }
 }
 

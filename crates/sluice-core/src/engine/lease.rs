@@ -117,6 +117,8 @@ impl Engine {
             self.todo.push_back(Todo::Settle(id));
             return;
         };
+        debug_assert!(!matches!(server.role, Role::Serving(_) | Role::Opening { .. }), "one server serves one client");
+        debug_assert!(server.pinned.is_none(), "a client that has gone keeps no server");
         session.link = Link::Server(id);
         server.role = Role::Serving(client.id);
         if session.begun.is_some() && !session.made.cover(&server.made) {
@@ -170,6 +172,7 @@ impl Engine {
 
     fn hand_over(&mut self, id: ServerId, client: ClientRef, io: &mut impl Io) {
         let Some(server) = self.servers.remove(id).map(Box::new) else { return };
+        server.assert_free();
         io.hand_over(server.conn, client.worker, server, HandOver(client));
     }
 
@@ -189,6 +192,7 @@ impl Engine {
     pub(super) fn check_rest(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
         self.watch(now, id);
         let Some(server) = self.servers.get(id) else { return };
+        self.assert_link(id, server);
         if !server.is_at_rest() {
             if matches!(server.role, Role::Settling { .. }) && server.is_settled() {
                 self.todo.push_back(Todo::Settle(id));
@@ -203,6 +207,9 @@ impl Engine {
     }
 
     pub(super) fn detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
+        if let Some(server) = self.servers.get(server) {
+            debug_assert!(server.is_at_rest(), "a client leaves its server when nothing is open there");
+        }
         if let Some(client) = self.clients.get_mut(client) {
             // The server has taken all it was sent.
             client.resume(Reason::Server, io);
@@ -215,6 +222,14 @@ impl Engine {
             server.pinned = None;
         }
         self.todo.push_back(Todo::Settle(server));
+    }
+
+    /// A server that serves a client is the one that this client has.
+    fn assert_link(&self, id: ServerId, server: &Server) {
+        if let Role::Serving(client) = server.role {
+            let link = self.clients.get(client).and_then(Client::session).map(|session| session.link);
+            debug_assert_eq!(link, Some(Link::Server(id)), "a server serves the client that has it");
+        }
     }
 
     /// A client is gone: what it had or waited for goes back.
@@ -319,6 +334,7 @@ impl Engine {
     fn release(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
         let Some(reference) = self.server_ref(id) else { return };
         let server = &mut self.servers[id];
+        server.assert_free();
         server.role = Role::Idle;
         let released = server.pool.state().release(now, reference, server.opened, &server.made);
         match released {

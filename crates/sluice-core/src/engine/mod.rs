@@ -14,6 +14,7 @@
 //! | `telling` | telling servers where their clients are |
 //! | `backend` | what a server says, on its way to a client |
 //! | `notifications` | what a client that listens hears |
+//! | `errors` | what an error of a server answers, and what follows from it |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | what a session holds: settings that follow its client, and what keeps it on its server |
@@ -25,6 +26,7 @@ mod backend;
 mod begin;
 mod cancel;
 mod commands;
+mod errors;
 mod frontend;
 mod healing;
 mod idling;

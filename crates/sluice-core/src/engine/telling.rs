@@ -60,17 +60,4 @@ impl<I: Io> Relay<'_, I> {
         }
         Verdict::Swallow
     }
-
-    /// A query of that kind has failed; whether that is no reason to give the server up.
-    pub(super) fn may_fail(&mut self, own: Own) -> bool {
-        match own {
-            Own::FindTeller => true,
-            // The function was there before: it may be again, as another one.
-            Own::Tell => {
-                self.server.teller = Teller::Unknown;
-                true
-            }
-            Own::Settings | Own::Look | Own::Sequences | Own::Prepare | Own::Rollback | Own::Reset => false,
-        }
-    }
 }

@@ -131,6 +131,11 @@ impl Exchange {
         self.state == State::Ready(Batch::Closed)
     }
 
+    /// Whether it is over: no transaction, nothing owed, and nobody held.
+    pub fn is_over(&self) -> bool {
+        self.status == TransactionStatus::Idle && !self.owes() && self.is_closed() && self.hold == Hold::None
+    }
+
     /// Whether messages of the extended protocol were sent since the last Sync.
     pub fn has_open_batch(&self) -> bool {
         self.batch() != Batch::Closed

@@ -263,6 +263,14 @@ impl Server {
         true
     }
 
+    /// Nothing of its last client is left on the way to it or from it: anybody may have it.
+    pub fn assert_free(&self) {
+        debug_assert!(self.exchange.is_over(), "a server goes to another client only at rest: {:?}", self.exchange);
+        debug_assert_eq!(self.cancels, 0, "a cancel that is on its way would hit the next client");
+        debug_assert!(self.own_error.is_none() && self.pinned.is_none(), "it has been put in order");
+        debug_assert!(self.change.is_none(), "what its client did to the catalogs is done or undone");
+    }
+
     /// Whether it holds what only its end takes away.
     pub fn is_spent(&self) -> bool {
         self.pins.any(Pins::SPENT)

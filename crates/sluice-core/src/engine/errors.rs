@@ -1,0 +1,338 @@
+//! Errors of a server: first what one is, by the message that it answers; then what follows from it.
+//!
+//! In the extended protocol a server skips all behind an error up to the next Sync. What was noted when those messages
+//! were sent is taken back, and the client's own messages up to its Sync are dropped here.
+
+use std::sync::Arc;
+
+use sluice_wire::{
+    BackendKind, ErrorFields, ErrorResponse,
+    message::{self, TransactionStatus},
+};
+
+use crate::{
+    client_address::Teller,
+    io::Io,
+    replies::{Expected, Local, Own, ParseSent},
+    sql::{Begin, Effects},
+    statement::Statement,
+};
+
+use super::{
+    backend::{Relay, Verdict},
+    healing::is_stale,
+};
+
+/// An error, by the message that it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answers {
+    /// A query of Sluice's own that may fail.
+    OptionalOwn(Own),
+    /// A query of Sluice's own that must not.
+    Own,
+    /// A BEGIN that Sluice has sent for its client.
+    Begin(Begin),
+    /// The message by which Sluice has provoked it; the client was told of it before.
+    Failure,
+    /// Nothing, between transactions: it is no concern of a client's.
+    Nothing,
+    /// A message that brings its own ReadyForQuery, or nothing: the server skips nothing because of it.
+    Whole,
+    /// A message of a batch, whose rest the server skips.
+    Batch,
+}
+
+/// Where the server stands when an error comes.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    status: TransactionStatus,
+    /// Whether the error ends the connection.
+    is_end: bool,
+    /// Whether nothing is open on a server that is shared.
+    is_at_rest: bool,
+    /// Whether the server has refused the BEGIN before what it answers now.
+    begin_refused: bool,
+}
+
+impl Answers {
+    fn of(front: Option<&Expected>, standing: Standing) -> Self {
+        let Standing { status, is_end, is_at_rest, .. } = standing;
+        match front {
+            Some(Expected::Own(own)) => {
+                // What was set within a transaction that has failed goes with it.
+                let goes_anyway = *own == Own::Settings && status == TransactionStatus::Failed;
+                if !is_end && (own.is_optional() || goes_anyway) { Self::OptionalOwn(*own) } else { Self::Own }
+            }
+            Some(Expected::Begin(begin)) if !is_end => Self::Begin(*begin),
+            Some(Expected::Failure) if !is_end => Self::Failure,
+            None if is_at_rest => Self::Nothing,
+            front => Self::of_client(front, standing.begin_refused),
+        }
+    }
+
+    /// The error is for the client, if there is one.
+    fn of_client(front: Option<&Expected>, begin_refused: bool) -> Self {
+        match front {
+            // The Sync that the server skips up to is still to come, whatever comes first.
+            _ if begin_refused => Self::Batch,
+            None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync) => Self::Whole,
+            Some(_) => Self::Batch,
+        }
+    }
+}
+
+/// What a client hears of an error to a message of its batch.
+#[derive(Debug, Clone)]
+enum Hears {
+    /// The server's own.
+    TheServers,
+    /// The same, of a shared statement that is of no use any more.
+    Stale(Arc<Statement>),
+    /// Another one, which the server's was provoked for.
+    Instead(Box<ErrorResponse>),
+}
+
+impl Hears {
+    fn of(failed: Option<&Expected>, body: &[u8], is_end: bool) -> Self {
+        match failed {
+            Some(Expected::Refused(error)) if !is_end => Self::Instead(error.clone()),
+            Some(
+                Expected::Bind(Some(statement))
+                | Expected::Describe(Some(statement), _)
+                | Expected::Learn(statement, _),
+            ) if is_stale(body) => Self::Stale(statement.clone()),
+            _ => Self::TheServers,
+        }
+    }
+}
+
+impl<I: Io> Relay<'_, I> {
+    /// An ErrorResponse has come.
+    pub(super) fn error(&mut self, body: &[u8]) -> Verdict {
+        let exchange = &mut self.server.exchange;
+        exchange.stop_copying();
+        let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
+        let begin_refused = exchange.begin().is_refused();
+        let standing = Standing {
+            status: exchange.status(),
+            is_end,
+            is_at_rest: self.server.follows_statements() && self.server.is_at_rest(),
+            begin_refused,
+        };
+        let mut answers = Answers::of(self.server.exchange.replies().front(), standing);
+        if let Answers::Begin(begin) = answers {
+            if let Some(verdict) = self.begin_refused(begin) {
+                return verdict;
+            }
+            let begin_refused = self.server.exchange.begin().is_refused();
+            answers = Answers::of_client(self.server.exchange.replies().front(), begin_refused);
+        }
+        match answers {
+            Answers::OptionalOwn(own) => {
+                if own == Own::Tell {
+                    // The function was there before: it may be again, as another one.
+                    self.server.teller = Teller::Unknown;
+                }
+                Verdict::Swallow
+            }
+            Answers::Own => {
+                self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
+                // Which of its settings took effect is not known.
+                self.server.effects.add(Effects::STATE);
+                Verdict::Swallow
+            }
+            Answers::Failure => {
+                self.server.exchange.answered();
+                Verdict::Swallow
+            }
+            Answers::Nothing => Verdict::Swallow,
+            // ReadyForQuery follows, or the end of the connection.
+            Answers::Whole => {
+                self.note_failure(is_end);
+                Verdict::Pass
+            }
+            Answers::Batch | Answers::Begin(_) => {
+                self.note_failure(is_end);
+                self.batch_error(body, is_end)
+            }
+        }
+    }
+
+    /// What a client has asked for has failed.
+    fn note_failure(&mut self, is_end: bool) {
+        self.server.said_why |= is_end && self.client.is_some();
+        // Nothing is taken back where that fails, and what was is again what it was before.
+        self.resumes |= self.server.exchange.replies().are_resetting();
+        if !self.server.exchange.set_resets(None) {
+            self.server.resets = None;
+        }
+    }
+
+    /// A message of a batch has failed, and the server skips what is behind it.
+    fn batch_error(&mut self, body: &[u8], is_end: bool) -> Verdict {
+        if !is_end && self.begin_healing(body) {
+            return Verdict::Swallow;
+        }
+        self.server.exchange.replay().stop();
+        let failed = self.server.exchange.answered();
+        let hears = Hears::of(failed.as_ref(), body, is_end);
+        // Where it is not the statement's name that tells: a client may know one by several.
+        let name = match &failed {
+            Some(Expected::Parse(sent)) => sent.again.clone(),
+            _ => None,
+        };
+        self.undo_batch(failed);
+        let verdict = match hears {
+            Hears::TheServers => self.in_clients_words(body, name.as_deref()),
+            Hears::Stale(statement) => {
+                // Only now: a message that was skipped may have been the one to prepare it again.
+                self.drop_stale(&statement, body);
+                self.in_clients_words(body, None)
+            }
+            Hears::Instead(error) => {
+                self.flush();
+                if let Some((conn, _)) = &self.client {
+                    self.io.send(*conn, &error.to_bytes());
+                }
+                Verdict::Swallow
+            }
+        };
+        self.resumes |= self.server.exchange.skip();
+        // Behind a Sync of the client's own a new batch has begun, behind one of Sluice's the old one goes on.
+        let goes_on = !matches!(self.server.exchange.replies().front(), Some(Expected::Sync(_)));
+        if let Some((_, session)) = &mut self.client {
+            session.skipping = goes_on;
+            if goes_on {
+                // What it had bound went with the transaction.
+                session.portal = None;
+            }
+            session.learnt = false;
+        }
+        verdict
+    }
+
+    /// Takes back what was noted of a message that has failed, and of those that the server skips because of it.
+    fn undo_batch(&mut self, failed: Option<Expected>) {
+        // Backwards, since a later one may have built on an earlier one: a name closed and given again.
+        let mut undone: Vec<Expected> = failed.into_iter().collect();
+        undone.extend(std::iter::from_fn(|| self.server.exchange.skipped()));
+        for (place, expected) in undone.into_iter().enumerate().rev() {
+            self.undo(expected, place > 0);
+        }
+    }
+
+    /// An error names a statement as the server knows it: the client gets it with its own name for it, which may be
+    /// `known`.
+    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>) -> Verdict {
+        let quoted = [b"\"", &*self.server.pool.name_prefix].concat();
+        let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
+        let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
+        let Some((conn, session)) = &self.client else { return Verdict::Pass };
+        let Some(own) = known.or_else(|| session.name_of(name)) else { return Verdict::Pass };
+        let words = [&body[..start + 1], own, &body[start + 1 + name.len()..]].concat();
+        let conn = *conn;
+        let mut message = Vec::with_capacity(words.len() + 5);
+        message::framed(&mut message, BackendKind::ErrorResponse, |out| out.extend_from_slice(&words));
+        self.flush();
+        self.io.send(conn, &message);
+        Verdict::Swallow
+    }
+
+    /// Takes back what was noted when a message was sent that the server has refused or skipped.
+    fn undo(&mut self, expected: Expected, was_skipped: bool) {
+        let session = self.client.as_mut().map(|(_, session)| &mut **session);
+        match expected {
+            Expected::Parse(ParseSent { statement: Some(statement), shared, given, .. }) => {
+                if shared {
+                    self.server.statements.remove(statement.id);
+                    statement.refuse();
+                } else {
+                    self.server.unnamed = None;
+                }
+                if let (Some(session), Some(given)) = (session, given) {
+                    session.take_back(given, was_skipped);
+                }
+            }
+            Expected::Evict(gone) if !self.server.stale.contains(&gone) => {
+                // It is still there; if the list is full again meanwhile, another one is there that it does not have.
+                self.server.stale.push(gone);
+            }
+            Expected::Local(Local::ParseComplete(given)) => {
+                if let Some(session) = session {
+                    session.take_back(given, true);
+                }
+            }
+            Expected::Local(
+                Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))),
+            ) => {
+                if let Some(session) = session {
+                    session.names.get_or_insert_default().entry(name).or_insert(prepared);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::{Command, command};
+
+    fn begin() -> Begin {
+        match command(b"BEGIN") {
+            Some(Command::Begin(begin)) => begin,
+            _ => panic!("BEGIN begins"),
+        }
+    }
+
+    const OPEN: Standing =
+        Standing { status: TransactionStatus::Idle, is_end: false, is_at_rest: false, begin_refused: false };
+
+    #[test]
+    fn an_error_is_known_by_what_it_answers() {
+        let ends = Standing { is_end: true, ..OPEN };
+        let failed = Standing { status: TransactionStatus::Failed, ..OPEN };
+        let rests = Standing { is_at_rest: true, ..OPEN };
+        let refused = Standing { begin_refused: true, ..OPEN };
+        let query = || Expected::Query { clears: false, resets: None };
+        let cases = [
+            (None, OPEN, Answers::Whole),
+            (None, rests, Answers::Nothing),
+            (None, refused, Answers::Batch),
+            (Some(query()), OPEN, Answers::Whole),
+            (Some(query()), rests, Answers::Whole),
+            (Some(query()), refused, Answers::Batch),
+            (Some(Expected::Sync(None)), OPEN, Answers::Whole),
+            (Some(Expected::OwnSync), OPEN, Answers::Whole),
+            (Some(Expected::OwnSync), refused, Answers::Batch),
+            (Some(Expected::Execute), OPEN, Answers::Batch),
+            (Some(Expected::Bind(None)), ends, Answers::Batch),
+            (Some(Expected::Fault), OPEN, Answers::Batch),
+            (Some(Expected::Switch), OPEN, Answers::Batch),
+            (Some(Expected::Begin(begin())), OPEN, Answers::Begin(begin())),
+            (Some(Expected::Begin(begin())), ends, Answers::Batch),
+            (Some(Expected::Failure), OPEN, Answers::Failure),
+            (Some(Expected::Failure), ends, Answers::Batch),
+            (Some(Expected::Own(Own::Tell)), OPEN, Answers::OptionalOwn(Own::Tell)),
+            (Some(Expected::Own(Own::FindTeller)), OPEN, Answers::OptionalOwn(Own::FindTeller)),
+            (Some(Expected::Own(Own::Tell)), ends, Answers::Own),
+            (Some(Expected::Own(Own::Settings)), OPEN, Answers::Own),
+            (Some(Expected::Own(Own::Settings)), failed, Answers::OptionalOwn(Own::Settings)),
+            (Some(Expected::Own(Own::Look)), failed, Answers::Own),
+            (Some(Expected::Own(Own::Reset)), rests, Answers::Own),
+        ];
+        for (front, standing, expected) in cases {
+            assert_eq!(Answers::of(front.as_ref(), standing), expected, "{front:?}, {standing:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_was_provoked_gives_way_to_the_one_it_was_provoked_for() {
+        let refused = Expected::Refused(Box::new(ErrorResponse::error("26000", "no such statement")));
+        let body = b"SERROR\0VERROR\0C26000\0Mprepared statement does not exist\0\0";
+        assert!(matches!(Hears::of(Some(&refused), body, false), Hears::Instead(error) if error.code == "26000"));
+        assert!(matches!(Hears::of(Some(&refused), body, true), Hears::TheServers));
+        assert!(matches!(Hears::of(Some(&Expected::Bind(None)), body, false), Hears::TheServers));
+    }
+}
