@@ -39,7 +39,8 @@ bench:
 	target/release/sluice bench run quick $(ARGS)
 
 bench-peers:
-	scripts/bench-deps.sh peers
+	scripts/bench-deps.sh all
+	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 	cargo build --release --locked -p sluice
 	cargo run --release --locked -p xtask -- bench-peers $(ARGS)
 

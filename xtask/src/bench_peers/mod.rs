@@ -43,11 +43,23 @@ pub(crate) struct Options {
     /// Sluice's program
     #[arg(long, env = "SLUICE", default_value = "target/release/sluice")]
     sluice: PathBuf,
+    /// Also measure another build of Sluice, in the same rounds
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
+    /// Also measure Sluice before a PostgreSQL that has its extension, which must be installed
+    #[arg(long)]
+    extension: bool,
     #[command(flatten)]
     common: Common,
 }
 
 impl Options {
+    /// The targets that run in every case where Sluice does, because they were asked for.
+    fn extra(&self) -> impl Iterator<Item = Target> {
+        let before = self.before.as_ref().map(|_| Target::SluiceBefore);
+        before.into_iter().chain(self.extension.then_some(Target::SluiceExtension))
+    }
+
     fn wants(&self, target: Target) -> bool {
         self.targets.is_empty() || self.targets.contains(&target)
     }
@@ -68,13 +80,14 @@ fn groups(cases: &[&'static Case]) -> Vec<Vec<&'static Case>> {
 /// Measures, prints, and stores. Fails if a target broke that should not have; bars that are not met are only said.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let ground = Ground::prepare(&options.common)?;
-    let programs = Programs::find(&options.sluice);
+    let programs = Programs::find(&options.sluice, options.before.as_deref());
     let machine = Machine::describe(ground.postgres_version().into_iter().chain(programs.versions()).collect());
     let cluster = ground.cluster("postgres", "")?;
+    let reporting = options.extension.then(|| ground.cluster("extension", "sluice")).transpose()?;
     machine.warning().inspect(|warning| eprintln!("{warning}"));
 
     let cases = options.common.cases(&options.cases);
-    let bench = Bench { options, cases, programs, machine, cluster, ground };
+    let bench = Bench { options, cases, programs, machine, cluster, reporting, ground };
     let mut results = Results::new();
     for group in groups(&bench.cases) {
         bench.run_group(&group, &mut results)?;
@@ -105,6 +118,8 @@ struct Bench<'a> {
     programs: Programs,
     machine: Machine,
     cluster: Cluster,
+    /// The one with the extension.
+    reporting: Option<Cluster>,
     ground: Ground,
 }
 
@@ -114,7 +129,8 @@ impl Bench<'_> {
         let mut runs: Vec<(&'static Case, Target)> = Vec::new();
         for case in group {
             let on_request = case.on_request.iter().map(|(target, why)| (*target, Some(*why)));
-            for (target, why) in case.targets.iter().map(|target| (*target, None)).chain(on_request) {
+            let extra = self.options.extra().map(|target| (target, None));
+            for (target, why) in case.targets.iter().map(|target| (*target, None)).chain(on_request).chain(extra) {
                 if !self.options.wants(target) {
                     continue;
                 }
@@ -129,6 +145,7 @@ impl Bench<'_> {
             }
         }
         self.cluster.tidy()?;
+        self.reporting.as_ref().map_or(Ok(()), Cluster::tidy)?;
         take_turns(self, &runs, self.options.common.turns(), results)
     }
 
@@ -177,17 +194,18 @@ impl bench::rounds::Bench for Bench<'_> {
         &self.ground.interrupt
     }
 
-    fn cluster(&self, _: Target) -> &Cluster {
-        &self.cluster
+    fn cluster(&self, target: Target) -> &Cluster {
+        self.reporting.as_ref().filter(|_| target == Target::SluiceExtension).unwrap_or(&self.cluster)
     }
 
     fn turn(&self, case: &'static Case, target: Target) -> Result<Figures> {
-        self.cluster.quiesce()?;
+        let cluster = self.cluster(target);
+        cluster.quiesce()?;
         let dir = scratch_dir(Some(self.ground.scratch.path()))?;
-        let mut running = Running::start(target, &self.programs, &self.cluster, dir.path(), &self.ground.interrupt)?;
+        let mut running = Running::start(target, &self.programs, cluster, dir.path(), &self.ground.interrupt)?;
         let (load, endpoint) = (self.options.common.load(case.load), running.endpoint.clone());
         let turn = Turn {
-            cluster: &self.cluster,
+            cluster,
             endpoint: &endpoint,
             pool: running.pool(),
             load,

@@ -13,7 +13,7 @@ use sluice_lab::table::{show, table};
 
 use super::bars::{Figures, Results, Series};
 use super::cases::Case;
-use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres};
+use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres, SluiceBefore};
 
 /// One object of `bench-peers.json`; what wasn't measured is null.
 #[derive(Debug, Serialize)]
@@ -64,6 +64,7 @@ const HEAD: &[&str] = &[
     "/ straight",
     "/ PgBouncer",
     "/ HAProxy",
+    "/ before",
     "mean ms",
     "p50",
     "p99",
@@ -111,6 +112,7 @@ fn row(results: &Results, case: &'static Case, target: Target, series: &Series) 
         over(Postgres, tps),
         over(Pgbouncer, tps),
         over(Haproxy, tps),
+        over(SluiceBefore, tps),
         show(series.median(|figures| Some(figures.mean_ms))),
         show(series.median(|figures| figures.p50_ms)),
         show(series.median(|figures| figures.p99_ms)),

@@ -41,6 +41,10 @@ pub(crate) enum Target {
     SluiceIoUring,
     #[value(name = "sluice-epoll")]
     SluiceEpoll,
+    /// With io_uring, before a PostgreSQL that has Sluice's extension.
+    SluiceExtension,
+    /// Another build, with io_uring: that of `--before`.
+    SluiceBefore,
 }
 
 impl Target {
@@ -51,11 +55,13 @@ impl Target {
             Self::Pgbouncer => "pgbouncer",
             Self::SluiceIoUring => "sluice-io_uring",
             Self::SluiceEpoll => "sluice-epoll",
+            Self::SluiceExtension => "sluice-extension",
+            Self::SluiceBefore => "sluice-before",
         }
     }
 
     pub(crate) fn is_sluice(self) -> bool {
-        matches!(self, Self::SluiceIoUring | Self::SluiceEpoll)
+        matches!(self, Self::SluiceIoUring | Self::SluiceEpoll | Self::SluiceExtension | Self::SluiceBefore)
     }
 }
 
@@ -76,14 +82,16 @@ pub(crate) struct Programs {
     pub(crate) haproxy: Option<PathBuf>,
     pub(crate) pgbouncer: Option<PathBuf>,
     pub(crate) sluice: PathBuf,
+    pub(crate) before: Option<PathBuf>,
 }
 
 impl Programs {
-    pub(crate) fn find(sluice: &Path) -> Self {
+    pub(crate) fn find(sluice: &Path, before: Option<&Path>) -> Self {
         Self {
             haproxy: process::find_in_path("haproxy"),
             pgbouncer: process::find_in_path("pgbouncer"),
             sluice: sluice.to_owned(),
+            before: before.map(Path::to_owned),
         }
     }
 
@@ -105,8 +113,13 @@ impl Programs {
             Target::Postgres => Ok(None),
             Target::Haproxy => installed("haproxy", &self.haproxy).map(|()| self.haproxy.as_deref()),
             Target::Pgbouncer => installed("pgbouncer", &self.pgbouncer).map(|()| self.pgbouncer.as_deref()),
-            Target::SluiceIoUring | Target::SluiceEpoll if self.sluice.is_file() => Ok(Some(&self.sluice)),
-            Target::SluiceIoUring | Target::SluiceEpoll => Err(format!(
+            Target::SluiceBefore => match self.before.as_deref() {
+                Some(before) if before.is_file() => Ok(Some(before)),
+                Some(before) => Err(format!("no {}: --before names an earlier build of Sluice", before.display())),
+                None => Err("--before names no earlier build of Sluice".to_owned()),
+            },
+            _ if self.sluice.is_file() => Ok(Some(&self.sluice)),
+            _ => Err(format!(
                 "no {}: run `cargo build --release -p sluice`, or say where with --sluice",
                 self.sluice.display()
             )),
@@ -175,7 +188,7 @@ impl Running {
             }
             _ => {
                 write_private(&dir.join("users.txt"), &cluster.users_line()?, None)?;
-                let driver = if target == Target::SluiceIoUring { "io_uring" } else { "epoll" };
+                let driver = if target == Target::SluiceEpoll { "epoll" } else { "io_uring" };
                 let config = write_config(dir, "sluice.toml", &sluice_config(cluster, port, driver))?;
                 command.args(["serve", "-c"]).arg(config);
             }
