@@ -13,7 +13,10 @@ use std::{
 
 use hashbrown::HashTable;
 use lru::LruCache;
-use sluice_wire::message::split_cstr;
+use sluice_wire::{
+    BackendKind,
+    message::{framed, split_cstr},
+};
 
 use crate::{
     profile::{Context, Profile},
@@ -136,6 +139,14 @@ impl Statement {
         if self.types.get().is_none() {
             let _ = self.types.set(body.into());
         }
+    }
+
+    /// The ParameterDescription that clients were told.
+    pub fn parameter_description(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let types = self.types.get().map_or(&[0, 0][..], |types| types);
+        framed(&mut out, BackendKind::ParameterDescription, |out| out.extend_from_slice(types));
+        out
     }
 
     /// The shape that its result had when it was first parsed, once that is known.

@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     backend::{Relay, Verdict},
-    healing::is_stale,
+    healing::{is_of_other_shape, is_stale},
 };
 
 /// An error, by the message that it answers.
@@ -176,6 +176,9 @@ impl<I: Io> Relay<'_, I> {
         self.server.exchange.replay().stop();
         let failed = self.server.exchange.answered();
         let hears = Hears::of(failed.as_ref(), body, is_end);
+        if let Some(Expected::Learn(statement, _)) = &failed {
+            self.describe_parameters_of(statement, body);
+        }
         // Where it is not the statement's name that tells: a client may know one by several.
         let name = match &failed {
             Some(Expected::Parse(sent)) => sent.again.clone(),
@@ -209,6 +212,19 @@ impl<I: Io> Relay<'_, I> {
             session.learnt = false;
         }
         verdict
+    }
+
+    /// A Describe of Sluice's own has failed where the client's follows: that would have described the parameters first.
+    fn describe_parameters_of(&mut self, statement: &Statement, error: &[u8]) {
+        if let Some(Expected::Describe(Some(next), _)) = self.server.exchange.replies().front()
+            && next.id == statement.id
+            && is_of_other_shape(error)
+        {
+            self.flush();
+            if let Some((conn, _)) = &self.client {
+                self.io.send(*conn, &statement.parameter_description());
+            }
+        }
     }
 
     /// Takes back what was noted of a message that has failed, and of those that the server skips because of it.

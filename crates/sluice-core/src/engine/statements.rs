@@ -286,7 +286,12 @@ impl<'a, I: Io> Relay<'a, I> {
         match self.is_as_told(statement, told?) {
             Some(true) => None,
             Some(false) => {
+                let is_describe = seen.kind == FrontendKind::Describe;
                 self.drop_message(seen);
+                if is_describe {
+                    // PostgreSQL describes the parameters before it looks at the result.
+                    self.answer(Local::Message(statement.parameter_description().into(), None));
+                }
                 Some(self.refuse(changed_result()))
             }
             None => Some(Step::Stop(Stop::Hold)),

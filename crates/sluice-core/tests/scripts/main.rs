@@ -330,6 +330,36 @@ fn a_result_is_what_it_was_at_the_parse_or_an_error() {
 }
 
 #[test]
+fn a_statement_of_another_result_is_described_as_far_as_postgresql_does() {
+    let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
+    table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
+    table.says(server, &answers("1 t T(a) 3 1 t n Z(I)"));
+    let mut describe = Vec::new();
+    message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
+    table.says(client, &[describe, sync()].concat());
+    table.hears(server);
+    table.says(server, &answers("3 1 t T(b)"));
+    assert_eq!(table.hears(server), "D(sluice_refused) S");
+    table.says(server, &answers("E(26000) Z(I)"));
+    // Its parameters are described before its result is looked at.
+    assert_eq!(table.hears(client), "1 1 Z(I) t E(0A000) Z(I)");
+}
+
+#[test]
+fn a_statement_that_changes_behind_its_parse_is_described_as_far_as_postgresql_does() {
+    let mut describe = Vec::new();
+    message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
+    for (next, sent, heard) in [(describe, "D(sluice_0) S", "t "), (bind("a", 0), "B(sluice_0) S", "")] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &[parse("a", "SELECT 1"), next, sync()].concat());
+        assert_eq!(table.hears(server), format!("P(sluice_0: SELECT 1) D(sluice_0) {sent}"));
+        // The first Describe is Sluice's own.
+        table.says(server, &answers("1 t E(0A000) Z(I)"));
+        assert_eq!(table.hears(client), format!("1 {heard}E(0A000) Z(I)"));
+    }
+}
+
+#[test]
 fn a_batch_that_something_follows_is_not_sent_again() {
     let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[run("a"), query("SELECT 2")].concat());
