@@ -1,25 +1,28 @@
-//! What pgbench runs: one of its own scripts, by one of its protocols, with so many clients.
+//! What pgbench runs: one of its own scripts or one of ours, by one of its protocols, with so many clients.
 
 use std::fmt;
 
 use sluice_lab::scenario::{self, Protocol};
 
-/// pgbench's built-in script.
+/// A script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     /// `-S`: one select by primary key.
     Select,
     /// The default, TPC-B-like: three updates, a select and an insert in one transaction.
     TpcB,
+    /// One of ours, in pgbench's language.
+    Own(&'static str),
 }
 
 impl Script {
     pub(crate) fn of_pgbench(self) -> scenario::Script {
-        let name = match self {
-            Self::Select => "select-only",
-            Self::TpcB => "tpcb-like",
+        let (name, text) = match self {
+            Self::Select => ("select-only", None),
+            Self::TpcB => ("tpcb-like", None),
+            Self::Own(text) => ("own", Some(text.to_owned())),
         };
-        scenario::Script { name: name.to_owned(), text: None, weight: 1 }
+        scenario::Script { name: name.to_owned(), text, weight: 1 }
     }
 }
 
@@ -28,6 +31,7 @@ impl fmt::Display for Script {
         out.write_str(match self {
             Self::Select => "select",
             Self::TpcB => "TPC-B",
+            Self::Own(_) => "own",
         })
     }
 }
@@ -55,7 +59,7 @@ impl Load {
     /// small that writing the log does not show in the figures (about 1,500 lines a second).
     pub(crate) fn log_share(self) -> f64 {
         match self.script {
-            Script::Select => 0.05,
+            Script::Select | Script::Own(_) => 0.05,
             Script::TpcB => 0.25,
         }
     }
@@ -77,7 +81,11 @@ impl Load {
 
     /// The flags that tell this load from others, as typed.
     pub(crate) fn flags(self) -> String {
-        let script = if self.script == Script::Select { "-S " } else { "" };
+        let script = match self.script {
+            Script::Select => "-S ".to_owned(),
+            Script::TpcB => String::new(),
+            Script::Own(text) => format!("-f <(echo \"{}\") ", text.replace('\n', " ")),
+        };
         format!("{script}-M {} -c {} -j {}", self.protocol.flag(), self.clients, self.threads())
     }
 }

@@ -34,6 +34,11 @@ pub(crate) trait Case: Sized + 'static {
     /// Whether it is part of `--quick`.
     fn is_quick(&self) -> bool;
 
+    /// Whether it runs only where its name is given.
+    fn is_on_demand(&self) -> bool {
+        false
+    }
+
     /// For the command line.
     fn parse(name: &str) -> Result<&'static Self, String> {
         Self::all().iter().find(|case| case.name() == name).ok_or_else(|| {

@@ -53,7 +53,7 @@ impl Common {
     /// The cases to run: those asked for, or all; `--quick` leaves some out.
     pub(crate) fn cases<C: Case>(&self, wanted: &[&'static C]) -> Vec<&'static C> {
         let is_wanted = |case: &&'static C| match wanted {
-            [] => !self.quick || case.is_quick(),
+            [] => (!self.quick || case.is_quick()) && !case.is_on_demand(),
             cases => cases.iter().any(|wanted| wanted.name() == case.name()),
         };
         C::all().iter().filter(is_wanted).collect()

@@ -106,7 +106,7 @@ impl Gate {
     /// The limit that an automatic search has come to; right only when [`SEARCH_ENDS`] has passed since the load's end.
     pub(crate) fn limit_found(&self, script: Script) -> Result<f64> {
         let class = match script {
-            Script::Select => "query",
+            Script::Select | Script::Own(_) => "query",
             Script::TpcB => "transaction",
         };
         let limit =

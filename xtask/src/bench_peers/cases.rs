@@ -21,6 +21,8 @@ pub(crate) struct Case {
     pub(crate) beside_previous: bool,
     /// Part of `--quick`.
     pub(crate) quick: bool,
+    /// Runs only where its name is given.
+    pub(crate) on_demand: bool,
 }
 
 const ALL: &[Target] = &[Postgres, Haproxy, Pgbouncer, SluiceIoUring, SluiceEpoll];
@@ -37,6 +39,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[],
         beside_previous: false,
         quick: true,
+        on_demand: false,
     },
     Case {
         name: "select-prepared-64",
@@ -45,6 +48,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[(Pgbouncer, NOT_PREPARED)],
         beside_previous: false,
         quick: true,
+        on_demand: false,
     },
     Case {
         name: "tpcb-extended-64",
@@ -53,6 +57,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[],
         beside_previous: false,
         quick: false,
+        on_demand: false,
     },
     Case {
         name: "tpcb-prepared-64",
@@ -61,6 +66,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[(Haproxy, "no bar compares with it here"), (Pgbouncer, NOT_PREPARED)],
         beside_previous: false,
         quick: false,
+        on_demand: false,
     },
     Case {
         name: "select-prepared-1",
@@ -69,6 +75,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[(Pgbouncer, NOT_PREPARED)],
         beside_previous: false,
         quick: true,
+        on_demand: false,
     },
     Case {
         name: "select-simple-64",
@@ -77,6 +84,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[(Postgres, "no bar compares with it here"), (Pgbouncer, "no bar compares with it here")],
         beside_previous: false,
         quick: false,
+        on_demand: false,
     },
     Case {
         name: "select-simple-16000",
@@ -85,6 +93,7 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[(Pgbouncer, "its logins take about a minute a turn")],
         beside_previous: true,
         quick: false,
+        on_demand: false,
     },
     Case {
         name: "tpcb-simple-1000",
@@ -93,8 +102,27 @@ pub(crate) static CASES: &[Case] = &[
         on_request: &[(Haproxy, "no bar compares with it here")],
         beside_previous: false,
         quick: false,
+        on_demand: false,
     },
+    // What it costs that a session follows its client: beside a statement that leaves nothing, one that may leave something,
+    // one that sets something (64 clients with settings of their own on 20 servers), and one that keeps its server.
+    session("session-plain-64", "SELECT 1;", 64),
+    session("session-function-64", "SELECT bench_one();", 64),
+    session("session-setting-64", "SET application_name = 'client :client_id';\nSELECT 1;", 64),
+    session("session-lock-16", "SELECT pg_advisory_lock(:client_id);\nSELECT pg_advisory_unlock(:client_id);", 16),
 ];
+
+const fn session(name: &'static str, script: &'static str, clients: u32) -> Case {
+    Case {
+        name,
+        load: Load { script: Script::Own(script), protocol: Protocol::Simple, clients },
+        targets: &[Postgres, SluiceIoUring],
+        on_request: &[],
+        beside_previous: false,
+        quick: false,
+        on_demand: true,
+    }
+}
 
 impl bench::Case for Case {
     fn all() -> &'static [Self] {
@@ -107,6 +135,10 @@ impl bench::Case for Case {
 
     fn is_quick(&self) -> bool {
         self.quick
+    }
+
+    fn is_on_demand(&self) -> bool {
+        self.on_demand
     }
 }
 
