@@ -369,9 +369,9 @@ impl<I: Io> Relay<'_, I> {
             return Verdict::Pass;
         }
         if matches!(tag, b"RESET" | b"DISCARD ALL") {
-            // Where the text did not show which: in session mode, and among other statements.
-            if !self.server.exchange.set_resets(Some(Reset::All)) {
-                self.server.resets.get_or_insert(Reset::All);
+            // Where the text did not show which: that of a long Query, and those of the extended protocol in session mode.
+            if !self.server.exchange.set_resets(Some(Reset::all())) {
+                self.server.resets.get_or_insert_with(Reset::all);
             }
         }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {

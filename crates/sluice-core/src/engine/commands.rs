@@ -30,7 +30,8 @@ impl<'a, I: Io> Relay<'a, I> {
     /// A Query with a server.
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
-            return self.pass_query(seen, false, None);
+            let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
+            return self.pass_query(seen, false, seen.is_whole().then(|| sql::reset(text)).flatten());
         }
         if may_become_own(seen) {
             return Step::Incomplete(seen.total);
@@ -52,7 +53,7 @@ impl<'a, I: Io> Relay<'a, I> {
         if let Some(step) = self.prepare_for(effects, text) {
             return step;
         }
-        let resets = effects.any(Effects::STATE).then(|| sql::reset(text)).flatten();
+        let resets = (effects.any(Effects::STATE) && seen.is_whole()).then(|| sql::reset(text)).flatten();
         let server = self.server();
         server.unnamed = None;
         self.pass_query(seen, clears, resets)
@@ -60,7 +61,7 @@ impl<'a, I: Io> Relay<'a, I> {
 
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
-        let resets = self.server().resets.take().or(resets);
+        let resets = Reset::both(self.server().resets.take(), resets.as_ref());
         self.pass_expecting(seen, Expected::Query { clears, resets })
     }
 

@@ -14,7 +14,7 @@ use crate::{
     io::Io,
     replies::{Expected, Given, Local, ParseSent, Tell},
     shape::Shape,
-    sql::{self, Effects},
+    sql::{self, Effects, Reset},
     statement::{Statement, StatementId},
 };
 
@@ -381,7 +381,8 @@ impl<'a, I: Io> Relay<'a, I> {
                 }
                 self.note_customs(effects, seen.body);
                 let server = self.server();
-                server.resets = statement.and_then(|statement| statement.resets.clone()).or(server.resets.take());
+                let resets = statement.as_ref().and_then(|statement| statement.resets.as_ref());
+                server.resets = Reset::both(server.resets.take(), resets);
                 self.pass_expecting(seen, Expected::Bind(None))
             }
             Meaning::Missing => self.pass_missing(seen, names.statement),
@@ -426,7 +427,8 @@ impl<'a, I: Io> Relay<'a, I> {
         }
         self.note_customs(statement.effects, seen.body);
         if statement.resets.is_some() {
-            self.server().resets.clone_from(&statement.resets);
+            let server = self.server();
+            server.resets = Reset::both(server.resets.take(), statement.resets.as_ref());
         }
         if let Some(step) = self.check_shape(seen, &statement, told) {
             return step;

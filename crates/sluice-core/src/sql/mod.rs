@@ -4,9 +4,11 @@
 mod builtin;
 mod effects;
 mod lexer;
+mod resets;
 
 pub(crate) use effects::keep_custom;
 pub use effects::{Effects, custom_settings, effects, effects_of_beginning};
+pub use resets::{Reset, reset};
 
 /// A command that Sluice may carry out by itself.
 #[derive(Debug, PartialEq, Eq)]
@@ -138,55 +140,6 @@ pub(crate) fn ends_transaction(text: &[u8]) -> bool {
     }
 }
 
-/// Settings that a command takes back to what the session began with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reset {
-    /// This one, by its lower-case name.
-    One(String),
-    /// All of them.
-    All,
-}
-
-impl Reset {
-    /// Whether it is about a setting, by its lower-case name.
-    pub fn covers(&self, name: &str) -> bool {
-        match self {
-            Self::One(one) => one == name,
-            Self::All => true,
-        }
-    }
-}
-
-/// Reads a RESET, DISCARD ALL, or SET to DEFAULT that stands alone.
-pub fn reset(text: &[u8]) -> Option<Reset> {
-    if text.len() > TEXT_BYTES_MAX {
-        return None;
-    }
-    let mut words = Words(text);
-    let reset = match words.keyword()?.as_slice() {
-        b"discard" => words.take(b"all").then_some(Reset::All)?,
-        b"reset" => match words.keyword()?.as_slice() {
-            b"all" => Reset::All,
-            b"time" => words.take(b"zone").then(|| Reset::One("timezone".into()))?,
-            b"session" => words.take(b"authorization").then(|| Reset::One("session_authorization".into()))?,
-            name => Reset::One(words.dotted(name)?),
-        },
-        b"set" => {
-            let _noise = words.take(b"session");
-            let name = words.keyword()?;
-            if name == b"time" && words.take(b"zone") {
-                (words.take(b"local") || words.take(b"default")).then(|| Reset::One("timezone".into()))?
-            } else {
-                let name = words.dotted(&name)?;
-                (words.take(b"to") || words.sign(b"=")).then_some(())?;
-                words.take(b"default").then_some(Reset::One(name))?
-            }
-        }
-        _ => return None,
-    };
-    words.at_end().then_some(reset)
-}
-
 /// The name that a DEALLOCATE of one statement forgets.
 pub(crate) fn deallocated(text: &[u8]) -> Option<Box<[u8]>> {
     match command(text)? {
@@ -251,16 +204,6 @@ impl Words<'_> {
 
     fn comma(&mut self) -> bool {
         self.sign(b",")
-    }
-
-    /// A setting's whole name, which begins with this word.
-    fn dotted(&mut self, first: &[u8]) -> Option<String> {
-        let mut name = first.to_vec();
-        while self.sign(b".") {
-            name.push(b'.');
-            name.extend(self.keyword()?);
-        }
-        String::from_utf8(name).ok()
     }
 
     /// Takes a sign, if it comes next.
@@ -344,26 +287,6 @@ mod tests {
         }
         let tag = |text: &[u8]| begin(text).map(|begin| begin.tag);
         assert_eq!((tag(b"begin"), tag(b"start transaction")), (Some("BEGIN"), Some("START TRANSACTION")));
-    }
-
-    #[test]
-    fn reads_the_ways_to_reset() {
-        let one = |name: &str| Some(Reset::One(name.into()));
-        for (text, expected) in [
-            ("RESET ALL;", Some(Reset::All)),
-            ("discard all", Some(Reset::All)),
-            ("reset DateStyle", one("datestyle")),
-            ("reset app . Tenant", one("app.tenant")),
-            ("reset time zone", one("timezone")),
-            ("set time zone local", one("timezone")),
-            ("set session work_mem = default", one("work_mem")),
-            ("set work_mem to default;", one("work_mem")),
-            ("set work_mem to 5", None),
-            ("set local work_mem to default", None),
-            ("reset all; select 1", None),
-        ] {
-            assert_eq!(reset(text.as_bytes()), expected, "{text}");
-        }
     }
 
     #[test]

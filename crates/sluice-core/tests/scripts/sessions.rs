@@ -43,6 +43,32 @@ fn a_look_follows_what_may_have_left_something() {
 }
 
 #[test]
+fn what_one_reset_takes_back_among_other_statements_is_not_all() {
+    let mut table = Table::new(one());
+    let client = table.stranger_with("app", &[("TimeZone", "Start"), ("application_name", "start")]);
+    let server = table.connects()[0];
+    table.hears(server);
+    table.says(server, &answers("C(SET) S(application_name=start) S(TimeZone=Start) Z(I)"));
+    assert_eq!(table.hears(server), "Q(look)");
+    // `application_name` is `start`, and `timezone` is `Start`.
+    let settings = "set=6170706c69636174696f6e5f6e616d65:7374617274,74696d657a6f6e65:5374617274";
+    table.says(server, &answers(&format!("D({settings}) C(SELECT 1) Z(I)")));
+    for sql in ["BEGIN READ WRITE", "SET timezone = 'Mine'"] {
+        table.says(client, &query(sql));
+        table.says(server, &answers("C(SET) S(TimeZone=Mine) Z(T)"));
+    }
+    table.hears(server);
+    table.hears(client);
+    let sql = "SET work_mem = 1; RESET work_mem; RESET application_name; SET timezone = 'Other'";
+    table.says(client, &query(sql));
+    table.says(server, &answers("C(SET) C(RESET) C(RESET) C(SET) S(application_name=) S(TimeZone=Other) Z(T)"));
+    // It has taken itself for `start` all along.
+    assert_eq!(table.hears(client), "C(SET) C(RESET) C(RESET) C(SET) S(TimeZone=Other) Z(T)");
+    let back = "Q(SELECT pg_catalog.set_config('application_name','start',false);)";
+    assert_eq!(table.hears(server), format!("Q({sql}) {back}"));
+}
+
+#[test]
 fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
     let mut table = Table::new(one());
     let (client, number) = table.numbered_client();

@@ -106,9 +106,15 @@ impl Table {
 
     /// A client that has said who it is, and nothing else.
     pub(crate) fn stranger(&mut self, user: &str) -> Side {
+        self.stranger_with(user, &[])
+    }
+
+    /// One that asks for settings as well.
+    pub(crate) fn stranger_with(&mut self, user: &str, settings: &[(&str, &str)]) -> Side {
         let side = self.net.open(0, PeerAddress::Local).expect("the worker accepts clients");
         let mut packet = Vec::new();
-        startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", user), ("database", "app")]);
+        let parameters = [("user", user), ("database", "app")].into_iter().chain(settings.iter().copied());
+        startup::put_session(&mut packet, ProtocolVersion::V3_0, parameters);
         self.says(side, &packet);
         side
     }
