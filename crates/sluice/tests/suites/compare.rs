@@ -42,13 +42,22 @@ impl<'a> Comparison<'a> {
         Self { straight, pool, rows, stale }
     }
 
-    /// What makes the comparison fail: differences that nobody has listed and, of whole suites, listed ones that are none.
-    pub(crate) fn wrong(&self, whole: bool) -> impl Iterator<Item = String> {
-        let rows = self.rows.iter().filter(|row| row.known.is_none());
-        let rows = rows.map(|row| format!("{}: {} straight, {} through the pool", row.test, row.straight, row.pool));
-        let stale = self.stale.iter().filter(move |_| whole);
-        rows.chain(stale.map(|known| format!("{}: listed, but ends alike", known.test)))
+    /// The tests that differ and are not listed, by names that they can be run by.
+    pub(crate) fn unknown(&self) -> Vec<String> {
+        self.rows.iter().filter(|row| row.known.is_none()).map(|row| runnable(row.test)).collect()
     }
+
+    /// The tests that are listed and end alike.
+    pub(crate) fn stale(&self) -> impl Iterator<Item = &str> {
+        self.stale.iter().map(|known| known.test.as_str())
+    }
+}
+
+/// The name by which a test can be run again: for what comes before or behind a class's tests (`tearDownClass (NAME)`),
+/// the class.
+fn runnable(test: &str) -> String {
+    let class = test.split_once(" (").and_then(|(_, rest)| rest.strip_suffix(')'));
+    class.map_or(test, |class| class.trim_start_matches("tests.")).to_owned()
 }
 
 impl fmt::Display for Comparison<'_> {

@@ -20,13 +20,13 @@ const TIME_MAX: Duration = Duration::from_secs(900);
 const SKIPPED: i32 = 77;
 
 /// Runs parts of a suite, or all of it; `None` if this machine lacks the language.
-pub(crate) fn run(suite: &str, log: &str, port: u16, user: &str, database: &str, parts: &[&str]) -> Option<Outcomes> {
+pub(crate) fn run(suite: &str, log: &str, port: u16, database: &str, parts: &[&str]) -> Option<Outcomes> {
     let logs = repository().join("target/driver-suites");
     fs::create_dir_all(&logs).unwrap();
     let log = logs.join(format!("{log}.log"));
     let begin = Instant::now();
     let mut command = Command::new(repository().join("tests/drivers/suites").join(suite).join("run"));
-    command.args(parts).env("PGHOST", "127.0.0.1").env("PGPORT", port.to_string()).env("PGUSER", user);
+    command.args(parts).env("PGHOST", "127.0.0.1").env("PGPORT", port.to_string()).env("PGUSER", "suite");
     command.env("PGPASSWORD", "secret").env("PGDATABASE", database).env_remove("PGOPTIONS").stdin(Stdio::null());
     fs::write(&log, "").unwrap();
     // Appending, so that both streams can go to one file.
