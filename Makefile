@@ -5,7 +5,7 @@ SECONDS_EACH ?= 60
 SEEDS ?= 20000
 SESSIONS ?= 3000
 
-.PHONY: help up test regress lint deb bench bench-peers bench-gate soak fuzz reference
+.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-gate soak fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulation with many seeds, then the twin test with a million statements  (SEEDS=20000 SESSIONS=3000)'
+	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
 
@@ -58,6 +59,10 @@ soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation
 	scripts/test-deps.sh
 	SLUICE_TWIN_SESSIONS=$(SESSIONS) cargo test --release --locked -p sluice --test twin
+
+driver-suites:
+	scripts/test-deps.sh
+	SLUICE_SUITES=all cargo test --release --locked -p sluice --test suites -- --test-threads 1 --nocapture
 
 fuzz:
 	scripts/fuzz.sh $(SECONDS_EACH)
