@@ -1,5 +1,5 @@
-//! Drivers' own test suites, straight to PostgreSQL and through a pool in transaction mode with few servers: each test must
-//! end alike on both.
+//! Drivers' own test suites, straight to PostgreSQL and through a pool in transaction mode with few servers: each test
+//! must end alike on both.
 //!
 //! The suites are run by `tests/drivers/suites/*/run`; where a test may end otherwise stands, with the reason, in
 //! `tests/drivers/suites/differences.toml`. All that they print goes to `target/driver-suites`.
@@ -80,8 +80,8 @@ fn asyncpg_on_18() {
     suite(&ASYNCPG, Version::V18, Driver::Epoll);
 }
 
-/// Runs a suite straight, through a pool, and through a pool before a server with Sluice's extension; quick parts through
-/// one of them.
+/// Runs a suite straight, through a pool, and through a pool before a server with Sluice's extension; quick parts
+/// through one of them.
 fn suite(suite: &Suite, version: Version, driver: Driver) {
     let chosen = env::var("SLUICE_SUITES").unwrap_or_default();
     let parts: Vec<_> = match chosen.as_str() {
