@@ -71,6 +71,11 @@ impl Pins {
         self.0 == 0
     }
 
+    /// Whether there are some, and a client may lose them all.
+    pub fn are_soft(self) -> bool {
+        !self.is_empty() && self.without(Self::SOFT).is_empty()
+    }
+
     /// Whether one of `other` is among them.
     pub fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -106,6 +111,30 @@ impl std::fmt::Display for Pins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = Self::NAMES.iter().filter(|(pin, _)| self.any(*pin)).map(|(_, name)| *name);
         f.write_str(&names.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// How many sessions hold each kind of thing. Shown as `temp=2 lock=1`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PinCounts([u32; Pins::NAMES.len()]);
+
+impl PinCounts {
+    /// Of what these sessions hold.
+    pub fn of(sessions: impl Iterator<Item = Pins>) -> Self {
+        let mut counts = Self::default();
+        for pins in sessions {
+            for ((pin, _), count) in Pins::NAMES.iter().zip(&mut counts.0) {
+                *count += u32::from(pins.any(*pin));
+            }
+        }
+        counts
+    }
+}
+
+impl std::fmt::Display for PinCounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let held = Pins::NAMES.iter().zip(self.0).filter(|(_, count)| *count > 0);
+        f.write_str(&held.map(|((_, name), count)| format!("{name}={count}")).collect::<Vec<_>>().join(" "))
     }
 }
 

@@ -18,6 +18,7 @@ use sluice_wire::{ErrorResponse, scram, secret::Secret};
 use crate::{
     catalog::Catalog,
     client::Credentials,
+    holding::Pins,
     ids::{ClientId, ServerId},
     io::Address,
     pool::PoolState,
@@ -249,13 +250,13 @@ pub struct Pinned {
 
 impl Pinned {
     /// `None` where as many clients keep their servers as may.
-    pub fn take(pool: &Arc<Pool>, server: ServerRef) -> Option<Self> {
-        pool.state().pin().then(|| Self { pool: pool.clone(), server })
+    pub fn take(pool: &Arc<Pool>, server: ServerRef, pins: Pins) -> Option<Self> {
+        pool.state().pin(server, pins).then(|| Self { pool: pool.clone(), server })
     }
 
-    /// Whether the client may lose its server to others.
-    pub fn set_soft(&self, soft: bool) {
-        self.pool.state().set_recallable(self.server, soft);
+    /// Notes why the client keeps it now.
+    pub fn set_pins(&self, pins: Pins) {
+        self.pool.state().set_pins(self.server, pins);
     }
 }
 

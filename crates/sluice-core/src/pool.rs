@@ -8,6 +8,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     customs::Customs,
+    holding::{PinCounts, Pins},
     hub::{ClientRef, ServerRef},
     queue::{Queue, Ticket},
     settings::PoolSettings,
@@ -27,10 +28,8 @@ pub struct PoolState {
     /// What went wrong last, while nothing has gone right since.
     trouble: Option<Trouble>,
     used: bool,
-    /// Servers that clients keep between transactions.
-    pinned: u32,
-    /// Of these, the ones that may be taken from their clients; the longest kept first.
-    recallable: Vec<ServerRef>,
+    /// Servers that clients keep between transactions, and why; the longest kept first.
+    pinned: Vec<(ServerRef, Pins)>,
     served: u64,
     waited: Duration,
 }
@@ -90,8 +89,7 @@ impl PoolState {
             connecting: 0,
             trouble: None,
             used: false,
-            pinned: 0,
-            recallable: Vec::new(),
+            pinned: Vec::new(),
             served: 0,
             waited: Duration::ZERO,
         }
@@ -168,35 +166,49 @@ impl PoolState {
         if lasting && self.open == 0 { self.refuse_while(|_| true, error) } else { self.expire(now) }
     }
 
-    /// Lets a client keep its server between transactions; `false` where as many do as may.
-    pub fn pin(&mut self) -> bool {
+    /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may.
+    pub fn pin(&mut self, server: ServerRef, pins: Pins) -> bool {
         let limit = self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1));
-        let admitted = self.pinned < limit;
-        self.pinned += u32::from(admitted);
+        let admitted = self.pinned.len() < limit as usize;
+        if admitted {
+            self.pinned.push((server, pins));
+        }
         admitted
+    }
+
+    /// A client keeps its server for other reasons than before.
+    pub fn set_pins(&mut self, server: ServerRef, pins: Pins) {
+        if let Some(known) = self.pinned.iter_mut().find(|(pinned, _)| *pinned == server) {
+            known.1 = pins;
+        }
     }
 
     /// A client keeps its server no longer.
     pub fn unpin(&mut self, server: ServerRef) {
-        self.set_recallable(server, false);
-        debug_assert!(self.pinned > 0, "only what was pinned is unpinned");
-        self.pinned = self.pinned.saturating_sub(1);
+        let before = self.pinned.len();
+        self.pinned.retain(|(pinned, _)| *pinned != server);
+        debug_assert_eq!(self.pinned.len() + 1, before, "only what was pinned is unpinned");
     }
 
-    /// A server that its client keeps may be taken from it, or not.
-    pub fn set_recallable(&mut self, server: ServerRef, recallable: bool) {
-        self.recallable.retain(|known| *known != server);
-        if recallable {
-            self.recallable.push(server);
-        }
+    /// Why clients keep servers: how many for each reason.
+    pub fn pins(&self) -> PinCounts {
+        PinCounts::of(self.pinned.iter().map(|(_, pins)| *pins))
     }
 
-    /// A server to be taken from the client that keeps it, since others wait and no more can be opened.
+    /// Whether clients wait that no server will come to, unless one is given back or taken from its client.
+    pub fn is_short(&self) -> bool {
+        self.waiters.len() as u32 > self.connecting && self.open >= self.settings.size
+    }
+
+    /// A server to be taken from the client that keeps it, if it is needed and the client may lose it.
     pub fn recall(&mut self) -> Option<ServerRef> {
-        // One that is being opened comes to a waiter, too.
-        let is_short = self.waiters.len() as u32 > self.connecting && self.open >= self.settings.size;
-        let needed = is_short && !self.recallable.is_empty();
-        needed.then(|| self.recallable.remove(0))
+        if !self.is_short() {
+            return None;
+        }
+        let place = self.pinned.iter().position(|(_, pins)| pins.are_soft())?;
+        // Asked for once: whether it can be taken is decided where it is.
+        self.pinned[place].1 = Pins::NONE;
+        Some(self.pinned[place].0)
     }
 
     /// A server that was in use or being reset is gone.
@@ -307,7 +319,7 @@ impl PoolState {
             idle: self.idle.len() as u32,
             connecting: self.connecting,
             waiting: self.waiters.len() as u32,
-            pinned: self.pinned,
+            pinned: self.pinned.len() as u32,
             served: self.served,
             waited: self.waited,
         }
@@ -359,18 +371,20 @@ mod tests {
 
     #[test]
     fn a_server_is_recalled_only_where_none_can_be_opened() {
-        let mut pool = pool(2);
+        let mut pool = PoolState::new(PoolSettings { size: 2, pinned_max: Some(2), ..PoolSettings::default() });
         for (number, id) in [(0, 0), (1, 1)] {
             assert!(matches!(pool.acquire(NOW, client(number), &Customs::default()), Acquired::Queued(_)));
             assert!(pool.may_connect(NOW));
             assert_eq!(pool.recall(), None, "one is coming");
             pool.connected();
             assert_eq!(pool.release(NOW, server(id), NOW, &Customs::default()), Released::To(client(number)));
-            pool.set_recallable(server(id), true);
+            assert!(pool.settings.pinned_max.is_some() && pool.pin(server(id), Pins::SEQUENCE));
         }
         assert_eq!(pool.recall(), None, "nobody waits");
         assert!(matches!(pool.acquire(NOW, client(2), &Customs::default()), Acquired::Queued(_)));
-        assert_eq!(pool.recall(), Some(server(0)));
+        pool.set_pins(server(0), Pins::SEQUENCE.and(Pins::TEMPORARY));
+        assert_eq!(pool.pins().to_string(), "temp=1 sequence=2");
+        assert_eq!((pool.recall(), pool.recall()), (Some(server(1)), None), "the other one can't be lost");
     }
 
     /// A pool with one server in use and `waiting` clients.

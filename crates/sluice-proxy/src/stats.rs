@@ -30,9 +30,9 @@ pub(crate) async fn log(hub: Arc<Hub>, period: Option<Duration>, epoch: Instant)
 }
 
 fn line(pool: &Pool, up: Duration) {
-    let (Counts { open, idle, connecting, waiting, pinned, served, waited }, longest) = {
+    let (Counts { open, idle, connecting, waiting, pinned, served, waited }, pins, longest) = {
         let state = pool.state();
-        (state.counts(), state.longest_wait(Time(up.as_micros() as u64)))
+        (state.counts(), state.pins(), state.longest_wait(Time(up.as_micros() as u64)))
     };
     tracing::info!(
         target: TARGET,
@@ -45,6 +45,7 @@ fn line(pool: &Pool, up: Duration) {
         idle,
         connecting,
         pinned,
+        pins = (pinned > 0).then(|| pins.to_string()),
         served,
         waited_s = waited.as_secs_f64(),
         "pool"

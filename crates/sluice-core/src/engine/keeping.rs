@@ -99,15 +99,15 @@ impl Engine {
     fn keep_or_detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let Some(reference) = self.server_ref(server) else { return };
         let state = &mut self.servers[server];
-        let is_soft = state.pins.without(Pins::SOFT).is_empty();
-        if state.pins.is_empty() || (is_soft && state.pool.state().counts().waiting > 0) {
-            state.pins = state.pins.without(Pins::SOFT);
+        let is_soft = state.pins.are_soft();
+        if state.pins.is_empty() || (is_soft && state.pool.state().is_short()) {
+            state.pins = Pins::NONE;
             self.detach(now, client, server, io);
             return;
         }
         let Some(session) = self.clients.get(client).and_then(Client::session) else { return };
         if state.pinned.is_none() && state.pool.settings.pins == PinPolicy::Pin {
-            state.pinned = Pinned::take(&state.pool, reference);
+            state.pinned = Pinned::take(&state.pool, reference, state.pins);
         }
         if state.pinned.is_none() && is_soft {
             // Without its server the client is told that it has used no sequence, which many never ask.
@@ -121,7 +121,7 @@ impl Engine {
             return;
         }
         if let Some(pinned) = &state.pinned {
-            pinned.set_soft(is_soft);
+            pinned.set_pins(state.pins);
         }
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
         self.begin_begun(now, client, server, io);

@@ -47,8 +47,8 @@ With `stats_period`, each pool writes a line of figures to the log (standard err
 `sluice::stats`. Totals are since the start.
 
 ```
-INFO pool database=\"app\" user=\"web\" up_s=60.0 waiting=44 longest_wait_s=0.012 active=20 idle=0 connecting=0 served=81234 \
-waited_s=702.5
+INFO pool database=\"app\" user=\"web\" up_s=60.0 waiting=44 longest_wait_s=0.012 active=20 idle=0 connecting=0 pinned=2 \
+pins=\"temp=2 lock=1\" served=81234 waited_s=702.5
 ```
 
 | figure | |
@@ -56,6 +56,7 @@ waited_s=702.5
 | `up_s` | seconds since the start |
 | `waiting`, `longest_wait_s` | clients that wait for a server, and for how long the next one has |
 | `active`, `idle`, `connecting` | server connections that a client has, that wait for one, that are being opened |
+| `pinned`, `pins` | servers that clients keep between transactions, and why: temporary objects, session-level advisory locks, `LISTEN`, … |
 | `served` | times that a client was given a server: transactions, in transaction mode |
 | `waited_s` | how long these clients had waited, together |
 ";

@@ -360,6 +360,10 @@ fn figures_are_in_the_log(case: Case) {
     eventually("its end", || {
         last(" waiting=0 longest_wait_s=0.0 active=0 idle=1 connecting=0 pinned=0 served=3 waited_s=0.")
     });
+    waiting.query("LISTEN news; SELECT pg_advisory_lock(1)");
+    eventually("a server that is kept", || {
+        last(" active=1 idle=0 connecting=0 pinned=1 pins=\"lock=1 listen=1\" served=4 ")
+    });
 }
 
 fn a_stop_lets_transactions_finish(case: Case) {
