@@ -276,7 +276,14 @@ fn engine_seeds() -> Seeds {
             one(0).says(0, 0, &[BEGIN, SELECT]).answers(0).says(0, 0, &[SELECT]).op(Closed, &[0]).answers(0).answers(0)
         }),
         ("server-lost", one(0).says(0, 0, &[SELECT]).op(Closed, &[1]).op(Tick, &[2]).op(Tick, &[4])),
-        ("slow-client", one(0).op(Slow, &[0]).says(0, 0, &[SELECT]).answers(0).op(Drained, &[0])),
+        ("slow-client", {
+            let script = one(0).says(0, 0, &[COPY]).answers(0).op(Slow, &[0]).op(Large, &[1]).op(Large, &[1]);
+            script.says(0, 0, &[COPY_DONE]).answers(0).op(Drained, &[0]).says(0, 0, &[SELECT]).answers(0)
+        }),
+        ("slow-server", {
+            let script = one(0).says(0, 0, &[COPY]).answers(0).op(Slow, &[1]).op(Large, &[0]).op(Large, &[0]);
+            script.op(Drained, &[0]).says(0, 0, &[COPY_DONE]).answers(0)
+        }),
         ("md5", {
             let script = Script::new(1, ROOMY).client(0, 0, 1).op(ClientProves, &[0, 0, 1]).op(Connected, &[0, 2]);
             script.answers(0).answers(0).says(0, 0, &[SELECT]).answers(0)

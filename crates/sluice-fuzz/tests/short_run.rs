@@ -97,6 +97,7 @@ fn the_corpus_reaches_the_depths_of_the_engine() {
     assert!(count(|r| r.pinned > 0) >= 2, "{all:#?}");
     assert!(count(|r| r.cancels > 0) >= 1, "{all:#?}");
     assert!(count(|r| r.handed_over > 0) >= 1, "{all:#?}");
+    assert!(count(|r| r.backlog > sluice_core::engine::BACKLOG_HIGH_BYTES) >= 2, "{all:#?}");
 }
 
 /// Targets, cargo-fuzz's files and corpora belong together.

@@ -305,6 +305,11 @@ impl Network {
         link.and_then(|(worker, link)| state.watch(worker, link)).is_some_and(|watch| watch.reading)
     }
 
+    /// How many connections there have been.
+    pub fn pipes(&self) -> usize {
+        self.0.borrow().pipes.len()
+    }
+
     /// Sockets of workers that are open.
     pub fn open_sockets(&self) -> usize {
         self.0.borrow().pipes.iter().filter(|pipe| pipe.is_open).count()

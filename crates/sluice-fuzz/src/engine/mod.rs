@@ -1,29 +1,51 @@
-//! Two engines of one process between clients and servers that say and do anything at all, at any time.
+//! Two workers of one process between clients and servers that say and do anything at all, at any time.
 //!
 //! The input is a list of operations; each takes its arguments from the bytes behind it, so that cutting or splicing
-//! inputs gives other scripts and not noise. Besides panics, two things count as findings: an action on a connection
-//! that the engine has given up ([`net`]), and anything left over when all is closed at the end.
+//! inputs gives other scripts and not noise. The workers are the service's own, on a network in memory
+//! ([`sluice_sim::Lockstep`]). Besides panics, two things count as findings: an action on a connection that the engine
+//! has given up (asserted in `sluice_net`), and anything left over when all is closed at the end.
 
-mod net;
 mod peers;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use sluice_core::{
-    Engine,
+    engine::BACKLOG_HIGH_BYTES,
     hub::{Hub, Mail, Route},
-    io::{Address, Conn, Owner, PeerAddress},
+    io::{Address, Owner, PeerAddress},
     secrets::{LookUp, Method, Secrets, Source},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
-    time::Time,
 };
-use sluice_wire::{ErrorResponse, md5, secret::Secret, sqlstate, startup};
+use sluice_sim::{Lockstep, PipeId, SimWorker, Style};
+use sluice_wire::{
+    ErrorResponse, md5,
+    message::{backend, framed, frontend},
+    secret::Secret,
+    sqlstate, startup,
+};
 
 use crate::Input;
-use net::{Life, Link, Net, Parcel, WorkerIo};
-use peers::{Asks, PASSWORD, USERS};
+use peers::{Asks, PASSWORD, Peer, USERS};
 
 const WORKERS: u16 = 2;
+
+/// The workers' drivers: one of each manner.
+const DRIVERS: [Style; WORKERS as usize] = [Style::Completes, Style::Polls];
+
+/// The buffers of a worker: how many, and of how many bytes.
+const BUFFERS: (u16, usize) = (8, 16 << 10);
+
+/// The room for bytes on their way to a side that does not read, in bytes.
+const ROOM_BYTES: usize = 1 << 10;
+
+/// The length of a message that is more than may wait for a side that does not read, in bytes.
+const LARGE_BYTES: usize = BACKLOG_HIGH_BYTES + (32 << 10);
+
+/// Messages of that length in a script, at most: they take long.
+const LARGE_MAX: usize = 2;
+
+/// What one chunk, and the room on the way, may add to what waits.
+const BACKLOG_SLACK_BYTES: usize = 64 << 10;
 
 /// Rounds until all is at rest at the end. Each takes one step of every connection.
 const CLOSING_ROUNDS_MAX: usize = 100;
@@ -66,9 +88,11 @@ pub enum Op {
     Tick,
     /// The service stops.
     Stop,
+    /// A client or server says something very long: which one.
+    Large,
 }
 
-const OPS: [Op; 17] = [
+const OPS: [Op; 18] = [
     Op::Accept,
     Op::ClientBytes,
     Op::ClientSays,
@@ -86,6 +110,7 @@ const OPS: [Op; 17] = [
     Op::Found,
     Op::Tick,
     Op::Stop,
+    Op::Large,
 ];
 
 /// How far a script has come: what tells a corpus that reaches the engine's depths from one that does not.
@@ -105,6 +130,8 @@ pub struct Reached {
     pub client_bytes: usize,
     /// Bytes that came to servers.
     pub server_bytes: usize,
+    /// Bytes that waited for one side, at most.
+    pub backlog: usize,
 }
 
 /// Runs a script.
@@ -124,10 +151,12 @@ pub fn run(data: &[u8]) -> Reached {
 }
 
 struct World {
-    now: Time,
     hub: Arc<Hub>,
-    engines: Vec<Engine>,
-    net: Net,
+    net: Lockstep,
+    /// What the other side of each connection remembers.
+    peers: Vec<Peer>,
+    /// Long messages so far.
+    large: usize,
     reached: Reached,
 }
 
@@ -164,63 +193,68 @@ impl World {
             ..Limits::default()
         };
         let hub = Arc::new(Hub::new(limits, secrets(method), routes, WORKERS));
-        let engines = (0..WORKERS).map(|worker| Engine::new(worker, hub.clone())).collect();
-        Self { now: Time(1_000_000), hub, engines, net: Net::new(WORKERS), reached: Reached::default() }
+        let mut net = Lockstep::new(&hub, &DRIVERS, BUFFERS, ROOM_BYTES).holding_mail();
+        net.pass(Duration::from_secs(1));
+        Self { hub, net, peers: Vec::new(), large: 0, reached: Reached::default() }
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
         match OPS[input.below(OPS.len())] {
             Op::Accept => {
-                self.accept(worker(input));
+                self.net.open(worker(input), PeerAddress::Local);
             }
-            Op::ClientBytes => self.bytes(input, is_client, |_, input| input.bytes().to_vec()),
-            Op::ClientSays => self.bytes(input, is_client, |_, input| {
+            Op::ClientBytes => self.bytes(input, Self::is_client, |_, _, input| input.bytes().to_vec()),
+            Op::ClientSays => self.bytes(input, Self::is_client, |_, _, input| {
                 let mut out = Vec::new();
                 for _ in 0..input.below(8) + 1 {
                     peers::phrase(input.below(peers::PHRASES), &mut out);
                 }
                 out
             }),
-            Op::ClientStarts => self.bytes(input, is_client, |_, input| first_packet(input.byte())),
-            Op::ClientProves => self.bytes(input, is_client, |link, input| {
-                link.peer.log_in(USERS[input.below(USERS.len())], &mut link.sent)
+            Op::ClientStarts => self.bytes(input, Self::is_client, |_, _, input| first_packet(input.byte())),
+            Op::ClientProves => self.bytes(input, Self::is_client, |peer, heard, input| {
+                peer.log_in(USERS[input.below(USERS.len())], heard)
             }),
             Op::Connected => self.connected(input),
-            Op::ServerBytes => self.bytes(input, is_server, |_, input| input.bytes().to_vec()),
-            Op::ServerAnswers => self.bytes(input, is_server, |link, _| link.peer.serve(&mut link.sent)),
+            Op::ServerBytes => self.bytes(input, Self::is_server, |_, _, input| input.bytes().to_vec()),
+            Op::ServerAnswers => self.bytes(input, Self::is_server, |peer, heard, _| peer.serve(heard)),
             Op::ServerStale => {
-                if let Some(link) = self.pick(input, is_server) {
-                    self.net.links[link].peer.stale = true;
+                if let Some(side) = self.pick(input, Self::is_server) {
+                    self.peer(side).stale = true;
                 }
             }
             Op::Closed => {
-                if let Some(link) = self.pick(input, Link::is_live) {
-                    self.closed(link);
+                if let Some(side) = self.pick(input, Self::is_live) {
+                    self.hang_up(side);
                 }
             }
             Op::Slow => {
-                if let Some(link) = self.pick(input, Link::is_live) {
-                    self.net.links[link].slow = true;
+                if let Some(side) = self.pick(input, Self::is_live) {
+                    self.net.set_reads(side, false);
                 }
             }
             Op::Drained => {
-                if let Some(link) = self.pick(input, |l| l.is_live() && l.slow) {
-                    self.net.links[link].slow = false;
-                    self.event(link, &[], |engine, now, owner, io| engine.drained(now, owner, io));
+                if let Some(side) = self.pick(input, |world, side| world.is_live(side) && !world.reads(side)) {
+                    self.net.set_reads(side, true);
                 }
             }
-            Op::Post => self.read_post(worker(input)),
+            Op::Post => self.net.read_mail(worker(input)),
             Op::Cancel => self.cancel(input),
             Op::Found => self.found(input.byte()),
-            Op::Tick => self.tick([1, 100, 1_000, 11_000, 61_000, 4_000_000][input.below(6)]),
+            Op::Tick => {
+                let millis = [1, 100, 1_000, 11_000, 61_000, 4_000_000][input.below(6)];
+                self.net.pass(Duration::from_millis(millis));
+            }
             Op::Stop => self.stop(),
+            Op::Large => self.large(input),
         }
         self.check_sessions();
+        self.check_backlogs();
     }
 
     /// What is free holds nothing that ties a client to it, and no more servers are kept than may be.
     fn check_sessions(&mut self) {
-        for server in self.engines.iter().flat_map(Engine::idle) {
+        for server in self.net.workers().iter().flat_map(|worker| worker.engine().idle()) {
             assert!(server.pins.is_empty() && server.pinned.is_none(), "a server is free that is kept for a client");
         }
         for pool in self.hub.pools() {
@@ -231,105 +265,116 @@ impl World {
         }
     }
 
-    /// One of the connections that `choose` likes.
-    fn pick(&self, input: &mut Input<'_>, choose: impl Fn(&Link) -> bool) -> Option<usize> {
-        let chosen = self.net.select(choose);
+    /// Where sending does not keep up, reading has stopped.
+    fn check_backlogs(&mut self) {
+        if self.large == 0 {
+            return;
+        }
+        let waiting = (0..self.net.sides().len()).map(|side| self.net.unread_by(side)).max().unwrap_or_default();
+        let most = BACKLOG_HIGH_BYTES + BACKLOG_SLACK_BYTES;
+        assert!(waiting < most, "{waiting} bytes wait for a side that does not read");
+        self.reached.backlog = self.reached.backlog.max(waiting);
+    }
+
+    fn peer(&mut self, side: PipeId) -> &mut Peer {
+        let known = self.peers.len().max(side + 1);
+        self.peers.resize_with(known, Peer::default);
+        &mut self.peers[side]
+    }
+
+    fn is_client(&self, side: PipeId) -> bool {
+        matches!(self.net.place(side), Some((_, _, Owner::Client(_))))
+    }
+
+    fn is_server(&self, side: PipeId) -> bool {
+        let is_open = !self.net.network().is_connecting(side);
+        is_open && matches!(self.net.place(side), Some((_, _, Owner::Server(_) | Owner::Cancel(_))))
+    }
+
+    fn is_live(&self, side: PipeId) -> bool {
+        self.net.place(side).is_some()
+    }
+
+    fn reads(&self, side: PipeId) -> bool {
+        self.net.sides().get(side).is_none_or(|side| side.reads)
+    }
+
+    /// One of the sides that `choose` likes.
+    fn pick(&self, input: &mut Input<'_>, choose: impl Fn(&Self, PipeId) -> bool) -> Option<PipeId> {
+        let chosen: Vec<PipeId> = (0..self.net.network().pipes()).filter(|side| choose(self, *side)).collect();
         let number = input.byte();
         (!chosen.is_empty()).then(|| chosen[usize::from(number) % chosen.len()])
     }
 
-    /// Lets an engine handle an event of a connection, unless it has given that up.
-    fn event(&mut self, link: usize, chunk: &[u8], handle: impl FnOnce(&mut Engine, Time, Owner, &mut WorkerIo<'_>)) {
-        let Link { worker, owner, .. } = self.net.links[link];
-        let Some(owner) = owner else { return };
-        let mut io = WorkerIo { net: &mut self.net, worker, chunk };
-        handle(&mut self.engines[usize::from(worker)], self.now, owner, &mut io);
-    }
-
-    fn accept(&mut self, worker: u16) -> usize {
-        let conn = self.net.add(worker, None, Life::Open);
-        let mut io = WorkerIo { net: &mut self.net, worker, chunk: &[] };
-        let owner = self.engines[usize::from(worker)].accepted(self.now, conn, PeerAddress::Local, &mut io);
-        let link = conn.0 as usize;
-        assert_eq!(owner.is_none(), self.net.links[link].life == Life::Closed, "a client is refused or owned");
-        self.net.links[link].owner = owner;
-        link
-    }
-
-    /// Which connection, then how its bytes are cut, then the bytes.
+    /// Which side, then how its bytes are cut, then the bytes.
     fn bytes(
         &mut self,
         input: &mut Input<'_>,
-        choose: impl Fn(&Link) -> bool,
-        make: impl FnOnce(&mut Link, &mut Input<'_>) -> Vec<u8>,
+        choose: impl Fn(&Self, PipeId) -> bool,
+        make: impl FnOnce(&mut Peer, &mut Vec<u8>, &mut Input<'_>) -> Vec<u8>,
     ) {
-        let Some(link) = self.pick(input, choose) else { return };
+        let Some(side) = self.pick(input, choose) else { return };
         let cut = usize::from(input.byte());
-        let bytes = make(&mut self.net.links[link], input);
-        self.received(link, &bytes, if cut == 0 { usize::MAX } else { cut });
+        let mut heard = std::mem::take(&mut self.net.side(side).heard);
+        let bytes = make(self.peer(side), &mut heard, input);
+        self.net.side(side).heard = heard;
+        for piece in bytes.chunks(if cut == 0 { usize::MAX } else { cut }) {
+            self.net.say(side, &[piece]);
+        }
     }
 
-    fn received(&mut self, link: usize, bytes: &[u8], cut: usize) {
-        for chunk in bytes.chunks(cut) {
-            if self.net.links[link].life == Life::Open {
-                self.event(link, chunk, |engine, now, owner, io| engine.received(now, owner, chunk, io));
-            }
+    /// Data of a COPY from a client, or a notice of a server: more than may wait.
+    fn large(&mut self, input: &mut Input<'_>) {
+        let Some(side) = self.pick(input, |world, side| world.is_client(side) || world.is_server(side)) else { return };
+        if self.large == LARGE_MAX {
+            return;
         }
+        self.large += 1;
+        let mut out = Vec::with_capacity(LARGE_BYTES + 16);
+        let filler = std::iter::repeat_n(b' ', LARGE_BYTES);
+        if self.is_client(side) {
+            framed(&mut out, frontend::COPY_DATA, |out| out.extend(filler));
+        } else {
+            framed(&mut out, backend::NOTICE_RESPONSE, |out| {
+                out.push(b'M');
+                out.extend(filler);
+                out.extend_from_slice(&[0, 0]);
+            });
+        }
+        self.net.say(side, &[&out]);
     }
 
     fn connected(&mut self, input: &mut Input<'_>) {
-        let Some(link) = self.pick(input, |l| l.life == Life::Connecting) else { return };
-        self.net.links[link].life = Life::Open;
+        let is_connecting = |world: &Self, side| world.is_live(side) && world.net.network().is_connecting(side);
+        let Some(side) = self.pick(input, is_connecting) else { return };
         let how = input.byte();
-        let peer = &mut self.net.links[link].peer;
+        let peer = self.peer(side);
         peer.asks = [Asks::Nothing, Asks::Cleartext, Asks::Md5, Asks::Scram][usize::from(how & 3)];
         peer.reports = how >> 2 & 1 == 1;
-        match self.net.links[link].owner {
-            Some(Owner::Cancel(_)) => self.reached.cancels += 1,
+        match self.net.place(side) {
+            Some((_, _, Owner::Cancel(_))) => self.reached.cancels += 1,
             _ => self.reached.servers += 1,
         }
-        self.event(link, &[], |engine, now, owner, io| engine.connected(now, owner, io));
+        self.net.connect(side);
     }
 
-    fn closed(&mut self, link: usize) {
-        self.event(link, &[], |engine, now, owner, io| engine.closed(now, owner, "it hung up", io));
-        assert_eq!(self.net.links[link].life, Life::Closed, "a connection that is gone is given up");
-    }
-
-    fn read_post(&mut self, worker: u16) {
-        for parcel in std::mem::take(&mut self.net.post[usize::from(worker)]) {
-            let engine = &mut self.engines[usize::from(worker)];
-            match parcel {
-                Parcel::Mail(mail) => {
-                    let mut io = WorkerIo { net: &mut self.net, worker, chunk: &[] };
-                    engine.mail(self.now, mail, &mut io);
-                }
-                Parcel::Server { link, mut server, client } => {
-                    self.reached.handed_over += 1;
-                    let Conn(adopted) = self.net.add(worker, None, Life::Open);
-                    let (old, new) = (link, adopted as usize);
-                    self.net.links[new].is_accepted = false;
-                    self.net.links[old].life = Life::Closed;
-                    self.net.links[new].peer = std::mem::take(&mut self.net.links[old].peer);
-                    self.net.links[new].sent = std::mem::take(&mut self.net.links[old].sent);
-                    server.conn = Conn(adopted);
-                    let mut io = WorkerIo { net: &mut self.net, worker, chunk: &[] };
-                    let owner = engine.adopt(self.now, server, client, &[], &mut io);
-                    assert_eq!(owner.is_some(), self.net.links[new].is_live(), "a server is kept or given up");
-                    self.net.links[new].owner = owner;
-                }
-            }
+    fn hang_up(&mut self, side: PipeId) {
+        if self.net.network().is_connecting(side) {
+            self.net.refuse(side);
+        } else {
+            self.net.hang_up(side);
         }
     }
 
     fn cancel(&mut self, input: &mut Input<'_>) {
-        let victim = self.pick(input, is_client);
+        let victim = self.pick(input, Self::is_client);
         let worker = worker(input);
-        let Some((process_id, key)) = victim.and_then(|link| peers::key_in(&self.net.links[link].sent)) else { return };
-        let link = self.accept(worker);
+        let key = victim.and_then(|side| peers::key_in(&self.net.side(side).heard));
+        let Some((process_id, key)) = key else { return };
+        let Some(side) = self.net.open(worker, PeerAddress::Local) else { return };
         let mut request = Vec::new();
         startup::put_cancel(&mut request, process_id, &key);
-        self.received(link, &request, usize::MAX);
+        self.net.say(side, &[&request]);
     }
 
     /// The answer to the oldest question for a secret.
@@ -340,23 +385,14 @@ impl World {
             1 => Ok(None),
             _ => Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"))),
         };
-        for client in self.hub.secrets.found(self.now, &user, found) {
-            self.net.post[usize::from(client.worker)].push_back(Parcel::Mail(Mail::Secret(client)));
-        }
-    }
-
-    fn tick(&mut self, millis: u64) {
-        self.now = self.now + Duration::from_millis(millis);
-        for worker in 0..WORKERS {
-            let mut io = WorkerIo { net: &mut self.net, worker, chunk: &[] };
-            self.engines[usize::from(worker)].tick(self.now, &mut io);
+        for client in self.hub.secrets.found(self.net.now(), &user, found) {
+            self.net.post(client.worker, Mail::Secret(client));
         }
     }
 
     fn stop(&mut self) {
-        for post in &mut self.net.post {
-            post.push_back(Parcel::Mail(Mail::Stop(self.now + Duration::from_secs(5))));
-        }
+        let deadline = self.net.now() + Duration::from_secs(5);
+        (0..WORKERS).for_each(|worker| self.net.post(worker, Mail::Stop(deadline)));
     }
 
     /// Stops the service and hangs up on it: then nothing may be left, here or in the counts.
@@ -364,20 +400,21 @@ impl World {
         self.count_bytes();
         self.stop();
         for _ in 0..CLOSING_ROUNDS_MAX {
-            (0..WORKERS).for_each(|worker| self.read_post(worker));
-            self.tick(10_000);
-            for link in self.net.select(Link::is_live) {
-                if self.net.links[link].is_live() {
-                    self.closed(link);
+            (0..WORKERS).for_each(|worker| self.net.read_mail(worker));
+            self.net.pass(Duration::from_secs(10));
+            for side in 0..self.net.network().pipes() {
+                if self.is_live(side) {
+                    self.hang_up(side);
                 }
             }
-            let quiet = self.net.post.iter().all(|post| post.is_empty()) && self.net.select(Link::is_live).is_empty();
-            if quiet && self.engines.iter().all(Engine::is_finished) {
+            if !self.net.has_mail() && self.net.workers().iter().all(SimWorker::is_finished) {
                 break;
             }
         }
-        for engine in &self.engines {
-            assert!(engine.is_finished(), "clients and servers left: {:?}", engine.counts());
+        for worker in self.net.workers() {
+            let (clients, servers) = worker.engine().counts();
+            assert!(worker.is_finished(), "{clients} clients and {servers} servers left, or connections");
+            assert_eq!(worker.net().buffers().in_use(), 0, "buffers left in use");
         }
         assert_eq!((self.hub.clients(), self.hub.servers()), (0, 0), "clients and servers left in the counts");
         for pool in self.hub.pools() {
@@ -385,28 +422,21 @@ impl World {
             assert_eq!((counts.open, counts.idle, counts.connecting), (0, 0, 0), "servers left in a pool: {counts:?}");
             assert_eq!(counts.waiting, 0, "clients left in a queue");
         }
-        assert_eq!(self.net.select(|l| l.life != Life::Closed), [0; 0], "connections left");
+        assert_eq!(self.net.network().open_sockets(), 0, "connections left");
     }
 
     fn count_bytes(&mut self) {
-        self.reached.looks = self.net.links.iter().map(|link| link.peer.looks).sum();
-        for link in &self.net.links {
-            let count = if link.is_accepted { &mut self.reached.client_bytes } else { &mut self.reached.server_bytes };
-            *count += link.total;
+        self.reached.looks = self.peers.iter().map(|peer| peer.looks).sum();
+        self.reached.handed_over = self.net.handed_over;
+        for side in self.net.sides() {
+            let count = if side.is_client { &mut self.reached.client_bytes } else { &mut self.reached.server_bytes };
+            *count += side.total;
         }
     }
 }
 
 fn worker(input: &mut Input<'_>) -> u16 {
     u16::from(input.byte()) % WORKERS
-}
-
-fn is_client(link: &Link) -> bool {
-    link.life == Life::Open && matches!(link.owner, Some(Owner::Client(_)))
-}
-
-fn is_server(link: &Link) -> bool {
-    link.life == Life::Open && matches!(link.owner, Some(Owner::Server(_) | Owner::Cancel(_)))
 }
 
 /// An encryption request, or a StartupMessage of any user.
