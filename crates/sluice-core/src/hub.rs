@@ -117,10 +117,15 @@ pub struct Pool {
     login: Mutex<Login>,
     /// When it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
+    /// Until when a statement waits for its database to be left by all, in microseconds.
+    to_be_left_until: AtomicU64,
 }
 
 /// A pool that somebody uses.
 const IN_USE: u64 = u64::MAX;
+
+/// How long PostgreSQL waits for others to leave a database (`CountOtherDBBackends`).
+const LEAVING_TIME: Duration = Duration::from_secs(5);
 
 /// How long a pool that nobody uses is kept: what it knows of its statements and its server spares the next client a
 /// moment.
@@ -205,6 +210,7 @@ impl Pool {
             name_prefix: prefix,
             login: Mutex::default(),
             unused_since: AtomicU64::new(IN_USE),
+            to_be_left_until: AtomicU64::new(0),
         }
     }
 
@@ -223,6 +229,20 @@ impl Pool {
         let since = self.unused_since.load(Ordering::Relaxed).min(now.0);
         self.unused_since.store(since, Ordering::Relaxed);
         now.since(Time(since))
+    }
+
+    /// Takes its idle servers out of it, if a statement waits for its database to be left, and no client of its own is
+    /// there: without a pool nobody would be connected. `None` if that is not so. `held` is how many references the
+    /// caller has.
+    pub fn leave_database(self: &Arc<Self>, now: Time, held: usize) -> Option<Vec<ServerRef>> {
+        if now.0 >= self.to_be_left_until.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.state();
+        let counts = state.counts();
+        // Each server and each client has a reference, and so has the hub.
+        let has_clients = counts.idle < counts.open || Arc::strong_count(self) > 1 + held + counts.open as usize;
+        (!has_clients).then(|| std::iter::from_fn(|| state.give_up_idle()).collect())
     }
 
     /// Its servers and waiters.
@@ -385,6 +405,20 @@ impl Hub {
         if old > 0 {
             // Nobody gets a reference while this lock is held, so what is unused now stays so.
             self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|_, pool| !is_old(pool));
+        }
+    }
+
+    /// A statement about databases is about to run at that address, and PostgreSQL refuses it after a while if anybody
+    /// else is connected to those that it names (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE …
+    /// TEMPLATE`): pools of theirs that have no client are not to be in its way.
+    pub fn leave_databases(&self, now: Time, address: &Address, text: &[u8]) {
+        let until = now + LEAVING_TIME;
+        let is_named = |pool: &Pool| {
+            let name = pool.upstream.dbname.as_bytes();
+            pool.upstream.address == *address && text.windows(name.len()).any(|part| part.eq_ignore_ascii_case(name))
+        };
+        for pool in self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter(|pool| is_named(pool)) {
+            pool.to_be_left_until.store(until.0, Ordering::Relaxed);
         }
     }
 

@@ -8,7 +8,7 @@ use sluice_wire::{
 
 use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase, Session},
-    hub::ClientRef,
+    hub::{ClientRef, Hub},
     ids::ClientId,
     io::{Conn, Io},
     pauses::Reason,
@@ -45,6 +45,7 @@ pub(super) struct Relay<'a, I> {
     pub(super) session: &'a mut Session,
     pub(super) server: Option<&'a mut Server>,
     pub(super) scratch: &'a mut Vec<u8>,
+    pub(super) hub: &'a Hub,
     pub(super) message_bytes_max: usize,
     pub(super) now: Time,
     framer: &'a mut sluice_wire::Framer,
@@ -155,7 +156,6 @@ impl Engine {
         io: &mut impl Io,
     ) -> Option<usize> {
         loop {
-            let message_bytes_max = self.hub.limits.rewritten_message_bytes as usize;
             let worker = self.worker;
             let Client { conn, serial, framer, discarding, phase, needed, .. } = self.clients.get_mut(id)?;
             *needed = 0;
@@ -171,7 +171,8 @@ impl Engine {
                 session,
                 server,
                 scratch: &mut self.scratch,
-                message_bytes_max,
+                hub: &self.hub,
+                message_bytes_max: self.hub.limits.rewritten_message_bytes as usize,
                 now,
                 framer,
                 discarding,

@@ -458,6 +458,13 @@ impl Engine {
     /// What a pool needs as time goes by: waits that end, servers no longer needed, connects after a pause.
     pub(super) fn tend_pools(&mut self, now: Time, io: &mut impl Io) {
         let mut pools = self.hub.pools_in_use();
+        pools.retain(|pool| {
+            let left = pool.leave_database(now, 1);
+            for server in left.iter().flatten() {
+                io.mail(server.worker, Mail::CloseIdle(*server));
+            }
+            left.is_none()
+        });
         for pool in &pools {
             let (refused, surplus) = {
                 let mut state = pool.state();

@@ -195,6 +195,9 @@ impl<I: Io> Relay<'_, I> {
             return Some(Step::Stop(Stop::Hold));
         }
         server.expect_effects(effects);
+        if effects.any(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
+            self.hub.leave_databases(self.now, &server.pool.upstream.address, text);
+        }
         if effects.any(Effects::ADVANCES) {
             let alone =
                 matches!(server.sequences, Sequences::Untouched) || server.sequences == Sequences::Of(self.this);

@@ -387,3 +387,36 @@ fn a_reset_that_fails_takes_nothing_back() {
     assert_eq!(table.hears(server), "Q(SELECT 1)");
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014) S(application_name=a) Z(E)", "as it was before");
 }
+
+#[test]
+fn a_pool_without_clients_is_not_in_the_way_of_its_databases_end() {
+    let mut table = Table::reporting(one());
+    let client = table.client();
+    let guest = table.stranger("other");
+    let server = table.connects()[0];
+    table.hears(guest);
+    let tick = Duration::from_millis(100);
+    table.says(client, &query("DROP DATABASE app"));
+    table.passes(tick);
+    assert!(!table.is_closed(server), "it has a client, who would be in the way as well without a pool");
+    table.says(guest, &terminate());
+    table.passes(tick);
+    assert!(table.is_closed(server), "nobody is connected any more, and PostgreSQL waits for that");
+    assert!(!table.is_closed(table.servers()[0]), "the client's own is another pool's");
+
+    let guest = table.stranger("other");
+    table.says(guest, &query("SELECT 1"));
+    let server = table.connects()[0];
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.passes(Duration::from_secs(5));
+    table.says(guest, &terminate());
+    table.passes(tick);
+    assert!(!table.is_closed(server), "PostgreSQL has given up");
+    table.says(table.servers()[0], &answers("E(55006) Z(I)"));
+    for sql in ["DROP DATABASE mail", "DROP TABLE app"] {
+        table.says(client, &query(sql));
+        table.says(table.servers()[0], &answers("C(DROP) Z(I)"));
+        table.passes(tick);
+        assert!(!table.is_closed(server), "{sql} is no concern of this database's");
+    }
+}

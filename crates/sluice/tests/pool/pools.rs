@@ -26,6 +26,7 @@ matrix!(transaction:
     workers_share_servers,
     a_slow_reader_holds_its_own_server_only,
     figures_are_in_the_log,
+    a_database_can_be_dropped_when_its_clients_have_gone,
 );
 
 fn s() -> Script {
@@ -482,4 +483,22 @@ fn a_slow_reader_holds_its_own_server_only(case: Case) {
     let grown = pool.rss_kb().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
     assert_eq!(writer.until_ready(2).len(), 4 + 30 * 4 + 1);
+}
+
+fn a_database_can_be_dropped_when_its_clients_have_gone(case: Case) {
+    let (database, doomed) = (database(case), database(case));
+    let maker = format!("{}_maker", database.name);
+    doomed.server.execute(&format!(
+        "CREATE ROLE {maker} LOGIN IN ROLE trusted; ALTER DATABASE {} OWNER TO {maker}; ALTER ROLE {maker} CREATEDB",
+        doomed.name
+    ));
+    let pool = config(case).start();
+    let mut client = pool.app(&doomed);
+    client.simple_query("SELECT 1").unwrap();
+    let mut owner = pool.connect(&maker, None, &database.name).unwrap();
+    let drop = format!("DROP DATABASE {}", doomed.name);
+    assert_eq!(owner.simple_query(&drop).unwrap_err().code().unwrap().code(), "55006", "a client is connected");
+    client.simple_query("SELECT 1").unwrap();
+    client.close().unwrap();
+    owner.simple_query(&drop).unwrap();
 }
