@@ -23,6 +23,9 @@ const BACKLOG_LOW_BYTES: usize = 64 << 10;
 /// How long a connection that is being closed may take to send what is left, and its peer to hang up.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// The interval at which connections are looked at whose end is overdue.
+const LEFTOVERS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// A connection, and not a later one that got its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkKey {
@@ -61,6 +64,8 @@ pub struct Net<D: Driver, H> {
     dirty: Vec<LinkId>,
     /// Connections that are being closed, oldest first.
     closing: Vec<LinkId>,
+    /// When these are looked at.
+    next_tick: Option<Time>,
     /// The chunk that is being handled.
     current: Option<Chunk>,
     events: Vec<Event<D::Socket>>,
@@ -80,6 +85,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             spares: Spares::default(),
             dirty: Vec::new(),
             closing: Vec::new(),
+            next_tick: None,
             current: None,
             events: Vec::new(),
             notices: VecDeque::new(),
@@ -194,16 +200,33 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         self.links.is_empty()
     }
 
+    /// When [`tick`](Self::tick) has something to do next; `None` if nothing.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.next_tick
+    }
+
     /// Ends the lives that have taken too long.
     pub fn tick(&mut self) {
+        if self.next_tick.is_none_or(|at| self.now < at) {
+            return;
+        }
+        self.next_tick = None;
         let closing = std::mem::take(&mut self.closing);
         for id in closing {
             match self.links.get(id as usize).map(|link| &link.life) {
-                Some(Life::Closing { deadline, .. }) if self.now < *deadline => self.closing.push(id),
+                Some(&Life::Closing { deadline, .. }) if self.now < deadline => self.await_end(id, deadline),
                 Some(Life::Closing { .. }) => self.finish(id),
                 _ => {}
             }
         }
+        // All of them are looked at each time, so not at each one's own.
+        self.next_tick = self.next_tick.map(|at| at.max(self.now + LEFTOVERS_INTERVAL));
+    }
+
+    /// Looks at a closing connection at that time, if it is still there.
+    fn await_end(&mut self, id: LinkId, at: Time) {
+        self.closing.push(id);
+        self.next_tick = Some(self.next_tick.map_or(at, |next| next.min(at)));
     }
 
     fn event(&mut self, event: Event<D::Socket>) {
@@ -403,7 +426,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.remove(id);
         } else {
             link.shutdown(Shutdown::Both);
-            self.closing.push(id);
+            self.await_end(id, self.now + LEFTOVERS_INTERVAL);
         }
     }
 
@@ -467,13 +490,14 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
     fn close(&mut self, conn: Conn) {
         let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
-        link.life = Life::Closing { deadline: self.now + LINGER, finished: false };
+        let deadline = self.now + LINGER;
+        link.life = Life::Closing { deadline, finished: false };
         // Reading goes on, to notice when the peer hangs up.
         link.wants_bytes = true;
-        self.closing.push(conn.0);
         if link.ended {
             link.outbox.clear(&mut self.buffers);
         }
+        self.await_end(conn.0, deadline);
         self.read(conn.0);
         self.advance(conn.0);
     }

@@ -48,7 +48,13 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
         true
     }
 
-    /// Does what time has brought; to be called about ten times a second.
+    /// When [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if nothing.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let timeouts = [self.net.next_timeout(), self.engine.next_timeout()];
+        timeouts.into_iter().flatten().min()
+    }
+
+    /// Does what time has brought: to be called at [`next_timeout`](Self::next_timeout), and of no effect before.
     pub fn tick(&mut self, now: Time) {
         self.net.set_now(now);
         self.net.tick();

@@ -11,8 +11,11 @@ use sluice_core::{Engine, hub::Hub, time::Time};
 
 use crate::{host::Host, net::System, pace::Pace};
 
-/// How often the engine looks at what time has brought.
-const TICK: Duration = Duration::from_millis(100);
+/// The longest sleep of a worker with nothing to do.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// How long the driver of a worker that has nothing left may take to stop.
+const STOP_TIME: Duration = Duration::from_millis(100);
 
 /// What a worker starts with.
 pub(crate) struct Setup {
@@ -44,24 +47,33 @@ impl<D: System> Worker<D> {
 
     /// Runs until it has nothing left after a [`sluice_core::hub::Mail::Stop`].
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let start = Instant::now();
-        let mut next_tick = start + TICK;
-        let mut pace = Pace::new(start);
+        let mut pace = Pace::new(Instant::now());
         loop {
             let before = Instant::now();
-            let timeout = next_tick.saturating_duration_since(before);
+            let timeout = self.timeout(before);
             let notices = self.inner.wait(timeout, pace.spin(before, self.inner.engine().serving(2)))?;
             let instant = Instant::now();
             pace.woke(instant, notices);
-            let now = Time(instant.duration_since(self.epoch).as_micros() as u64);
+            let now = self.time(instant);
             while self.inner.step(now) {}
-            if instant >= next_tick {
-                next_tick = instant + TICK;
+            if self.inner.next_timeout().is_some_and(|at| now >= at) {
                 self.inner.tick(now);
-                if self.inner.is_finished() {
-                    return Ok(());
-                }
+            }
+            if self.inner.is_finished() {
+                // The driver still carries out what it was asked for last: to accept nobody any more.
+                self.inner.wait(STOP_TIME, Duration::ZERO)?;
+                return Ok(());
             }
         }
+    }
+
+    /// How long there is nothing to do, unless something happens.
+    fn timeout(&self, instant: Instant) -> Duration {
+        let now = self.time(instant);
+        self.inner.next_timeout().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
+    }
+
+    fn time(&self, instant: Instant) -> Time {
+        Time(instant.duration_since(self.epoch).as_micros() as u64)
     }
 }

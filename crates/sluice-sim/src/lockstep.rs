@@ -213,7 +213,9 @@ impl Lockstep {
     pub fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         for worker in 0..self.workers.len() {
-            self.workers[worker].tick(self.now);
+            if self.workers[worker].next_timeout().is_some_and(|at| at <= self.now) {
+                self.workers[worker].tick(self.now);
+            }
             self.turn(worker as u16);
         }
         self.run();

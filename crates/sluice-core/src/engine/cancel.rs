@@ -9,12 +9,11 @@ use crate::{
     hub::{ClientRef, Mail},
     ids::{CancelId, ClientId, ServerId},
     io::{Conn, Io, Owner},
-    replies::Expected,
-    server::{Role, Server},
+    server::Role,
     time::Time,
 };
 
-use super::{Engine, SETTLE_TIMEOUT, Todo};
+use super::{Engine, SETTLE_TIMEOUT, Todo, timers::Timer};
 
 /// `query_canceled`.
 const QUERY_CANCELED: &str = "57014";
@@ -97,13 +96,16 @@ impl Engine {
         }
         server.cancel_held = server.exchange.shields(now);
         if server.cancel_held {
+            self.arm(id);
             return;
         }
         let mut request = Vec::new();
         startup::put_cancel(&mut request, *process_id, key);
         server.cancels += 1;
         let conn = io.connect(Owner::Cancel(self.cancels.next_id()), &server.pool.upstream.address);
-        self.cancels.insert(Canceller { conn, server: Some(id), request, deadline: now + SETTLE_TIMEOUT });
+        let deadline = now + SETTLE_TIMEOUT;
+        let cancel = self.cancels.insert(Canceller { conn, server: Some(id), request, deadline });
+        self.timers.push(deadline, Timer::Cancel(cancel));
     }
 
     pub(super) fn cancel_connected(&mut self, id: CancelId, io: &mut impl Io) {
@@ -133,22 +135,16 @@ impl Engine {
         }
     }
 
-    /// Sends the cancels that waited for a BEGIN long enough.
-    pub(super) fn send_held_cancels(&mut self, now: Time, io: &mut impl Io) {
-        let begins = |server: &Server| matches!(server.exchange.replies().front(), Some(Expected::Begin(_)));
-        for id in self.servers.ids(|server| server.cancel_held && begins(server)) {
-            self.send_cancel(now, id, io);
-        }
-    }
-
     /// A cancel that could not be delivered in time may still be: its server can't be trusted with another query.
-    pub(super) fn expire_cancels(&mut self, now: Time, io: &mut impl Io) {
-        for id in self.cancels.ids(|canceller| now >= canceller.deadline) {
-            let Some(canceller) = self.cancels.remove(id) else { continue };
-            io.close(canceller.conn);
-            if let Some(server) = canceller.server {
-                self.server_closed(now, server, "a cancel request could not be delivered", io);
-            }
+    pub(super) fn cancel_due(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
+        if self.cancels.get(id).is_none_or(|canceller| now < canceller.deadline) {
+            // It has been delivered, and this is another one.
+            return;
+        }
+        let Some(canceller) = self.cancels.remove(id) else { return };
+        io.close(canceller.conn);
+        if let Some(server) = canceller.server {
+            self.server_closed(now, server, "a cancel request could not be delivered", io);
         }
     }
 

@@ -1,13 +1,12 @@
 //! Clients that hold a server and leave it waiting: in the middle of a message, or of a transaction. Each has its time,
 //! and then it is sent away, so that those who wait for a server get this one.
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+use std::time::Duration;
 
 use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
 
 use crate::{
     client::{Client, Phase},
-    hub::ClientRef,
     ids::{ClientId, ServerId},
     io::Io,
     server::{Role, Server},
@@ -15,7 +14,7 @@ use crate::{
     time::Time,
 };
 
-use super::Engine;
+use super::{Engine, timers::Timer};
 
 /// So many bytes of a message begin its time anew: a large one may take as long as the network needs, while one that
 /// comes byte by byte does not hold a server for ever.
@@ -39,24 +38,6 @@ pub struct Watch {
     bytes: usize,
     /// When it is looked at.
     look_at: Option<Time>,
-}
-
-/// When to look at whom, the next one first. A deadline that moves on leaves its entry where it is until that is due: so
-/// a client has one mostly, however often it leaves something undone for a moment.
-#[derive(Debug, Default)]
-pub(super) struct Deadlines(BinaryHeap<Reverse<(Time, ClientId, u32)>>);
-
-impl Deadlines {
-    fn push(&mut self, at: Time, client: ClientRef) {
-        self.0.push(Reverse((at, client.id, client.serial)));
-    }
-
-    /// The next one that is due: its time, and the client's number and serial.
-    fn pop_due(&mut self, now: Time) -> Option<(Time, ClientId, u32)> {
-        let Reverse(next) = *self.0.peek()?;
-        (next.0 <= now).then(|| self.0.pop())?;
-        Some(next)
-    }
 }
 
 impl Watch {
@@ -94,36 +75,32 @@ impl Engine {
         };
         let look_at = client.watch.note(now, undone, limit);
         if let (Some(at), Some(client)) = (look_at, self.client_ref(id)) {
-            self.deadlines.push(at, client);
+            self.timers.push(at, Timer::Client(client.id, client.serial));
         }
     }
 
-    /// Sends those away whose time is over.
-    pub(super) fn expire_holders(&mut self, now: Time, io: &mut impl Io) {
-        while let Some((at, id, serial)) = self.deadlines.pop_due(now) {
-            let Some(client) = self.clients.get_mut(id).filter(|client| client.serial == serial) else {
-                continue;
-            };
-            if client.watch.look_at != Some(at) {
-                // It is to be looked at before that, or was.
-                continue;
-            }
-            client.watch.look_at = None;
-            let (Some(undone), Some(server)) = (client.watch.undone, client.server()) else { continue };
-            if !client.pauses.is_empty() {
-                // That its message does not come is not its fault.
-                client.watch.undone = None;
-            }
-            let Some(limit) = limit_of(&self.hub.limits, undone) else { continue };
-            if client.watch.undone.is_some() && now >= client.watch.since + limit {
-                self.refuse_client(now, id, &error_of(undone), io);
-            } else if client.watch.undone.is_some() {
-                let deadline = client.watch.since + limit;
-                client.watch.look_at = Some(deadline);
-                self.deadlines.push(deadline, ClientRef { worker: self.worker, id, serial });
-            } else {
-                self.watch(now, server);
-            }
+    /// It is time to look at a client: it is sent away if its time is over.
+    pub(super) fn client_due(&mut self, now: Time, at: Time, id: ClientId, serial: u32, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id).filter(|client| client.serial == serial) else { return };
+        if client.watch.look_at != Some(at) {
+            // It is to be looked at before that, or was.
+            return;
+        }
+        client.watch.look_at = None;
+        let (Some(undone), Some(server)) = (client.watch.undone, client.server()) else { return };
+        if !client.pauses.is_empty() {
+            // That its message does not come is not its fault.
+            client.watch.undone = None;
+        }
+        let Some(limit) = limit_of(&self.hub.limits, undone) else { return };
+        if client.watch.undone.is_some() && now >= client.watch.since + limit {
+            self.refuse_client(now, id, &error_of(undone), io);
+        } else if client.watch.undone.is_some() {
+            let deadline = client.watch.since + limit;
+            client.watch.look_at = Some(deadline);
+            self.timers.push(deadline, Timer::Client(id, serial));
+        } else {
+            self.watch(now, server);
         }
     }
 }

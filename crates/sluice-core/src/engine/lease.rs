@@ -29,11 +29,8 @@ use super::{
     resume_server, shutting_down,
     statements::NO_STATEMENT,
     telling::{find_teller, tell},
+    timers::CANCEL_AGAIN,
 };
-
-/// How long a server whose client is gone may go on after a cancel, before it gets another: the first one may have come
-/// before the query did, and is lost then.
-const CANCEL_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a server may go on with what a client asked for before it said goodbye.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -194,8 +191,12 @@ impl Engine {
         let Some(server) = self.servers.get(id) else { return };
         self.assert_link(id, server);
         if !server.is_at_rest() {
-            if matches!(server.role, Role::Settling { .. }) && server.is_settled() {
-                self.todo.push_back(Todo::Settle(id));
+            if matches!(server.role, Role::Settling { .. }) {
+                if server.is_settled() {
+                    self.todo.push_back(Todo::Settle(id));
+                } else {
+                    self.arm(id);
+                }
             }
             return;
         }
@@ -291,6 +292,7 @@ impl Engine {
             if !farewell.copies && patience.is_zero() {
                 self.send_cancel(now, id, io);
             }
+            self.arm(id);
         }
     }
 
@@ -429,29 +431,19 @@ impl Engine {
         self.connect_for(now, &pool, io);
     }
 
-    pub(super) fn expire_servers(&mut self, now: Time, io: &mut impl Io) {
-        let due = |server: &Server| match server.role {
-            Role::Opening { deadline, .. } | Role::Settling { deadline } => now >= deadline,
-            Role::Idle | Role::Serving(_) => false,
-        };
-        let again = |server: &Server| {
-            let busy = matches!(server.role, Role::Settling { .. }) && !server.is_settled();
-            let own = matches!(server.exchange.replies().front(), Some(Expected::Own(_)));
-            busy && !own && server.cancels == 0 && now >= server.cancel_again
-        };
-        for id in self.servers.ids(again) {
-            self.servers[id].cancel_again = now + CANCEL_AGAIN;
-            self.send_cancel(now, id, io);
-        }
-        for id in self.servers.ids(due) {
-            let server = &self.servers[id];
-            if matches!(server.role, Role::Opening { .. }) {
+    /// Gives up a server whose opening or settling has taken too long.
+    pub(super) fn expire_server(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get(id) else { return };
+        match server.role {
+            Role::Opening { deadline, .. } if now >= deadline => {
                 self.server_closed(now, id, "it did not answer within connect_timeout", io);
-            } else {
+            }
+            Role::Settling { deadline } if now >= deadline => {
                 let pool = server.pool.clone();
                 self.close_server(id, io);
                 self.connect_for(now, &pool, io);
             }
+            _ => {}
         }
     }
 

@@ -19,6 +19,7 @@
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | what a session holds: settings that follow its client, and what keeps it on its server |
 //! | `idling` | clients that hold a server and leave it waiting |
+//! | `timers` | what is looked at when its time has come |
 //! | `lease` | who has which server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
 
@@ -38,6 +39,7 @@ mod opening;
 mod statements;
 mod telling;
 mod terms;
+mod timers;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -54,8 +56,8 @@ use crate::{
 };
 
 use cancel::Canceller;
-use idling::Deadlines;
 use lease::Parting;
+use timers::Timers;
 
 pub use idling::Watch;
 
@@ -76,8 +78,7 @@ pub struct Engine {
     serial: u32,
     /// Clients in the order they came, until they are logged in or too late.
     logins: VecDeque<(Time, ClientRef)>,
-    /// When to look at clients that hold a server.
-    deadlines: Deadlines,
+    timers: Timers,
     /// Work that an event has left to do: done before the event's call returns.
     todo: VecDeque<Todo>,
     /// When the last client is sent away, once the service is stopping.
@@ -107,7 +108,7 @@ impl Engine {
             cancels: Slots::default(),
             serial: 0,
             logins: VecDeque::new(),
-            deadlines: Deadlines::default(),
+            timers: Timers::default(),
             todo: VecDeque::new(),
             stopping: None,
             scratch: Vec::new(),
@@ -135,6 +136,7 @@ impl Engine {
         let serial = self.next_serial();
         let id = self.clients.insert(Client::new(conn, serial, peer));
         let client = ClientRef { worker: self.worker, id, serial };
+        self.forget_logins();
         self.logins.push_back((now + self.hub.limits.login_timeout, client));
         Some(Owner::Client(id))
     }
@@ -231,7 +233,7 @@ impl Engine {
         let serial = self.next_serial();
         // The pool has given it away, and counts it as in use.
         let role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
-        let id = self.servers.insert(Server { serial, role, ..*server });
+        let id = self.servers.insert(Server { serial, role, timer: None, ..*server });
         if !early.is_empty() {
             self.server_bytes(now, id, early, false, io);
         }
@@ -246,14 +248,11 @@ impl Engine {
         here.then_some(Owner::Server(id))
     }
 
-    /// Time has passed; to be called about ten times a second.
+    /// Time has passed: to be called at [`next_timeout`](Self::next_timeout), and of no effect before.
     pub fn tick(&mut self, now: Time, io: &mut impl Io) {
         self.expire_logins(now, io);
-        self.expire_holders(now, io);
-        self.expire_servers(now, io);
-        self.send_held_cancels(now, io);
-        self.expire_cancels(now, io);
-        if self.worker == 0 {
+        self.expire(now, io);
+        if self.worker == 0 && self.timers.tends(now) {
             self.tend_pools(now, io);
             self.hub.forget_unused_pools(now);
         }
@@ -264,6 +263,7 @@ impl Engine {
             }
         }
         self.work(now, io);
+        self.assert_timers();
     }
 
     /// Whether a stopping engine has nothing left.
@@ -291,7 +291,10 @@ impl Engine {
     fn work(&mut self, now: Time, io: &mut impl Io) {
         while let Some(todo) = self.todo.pop_front() {
             match todo {
-                Todo::Settle(server) => self.settle(now, server, io),
+                Todo::Settle(server) => {
+                    self.settle(now, server, io);
+                    self.arm(server);
+                }
                 Todo::Input(client) => self.resume_input(now, client, io),
                 Todo::Cancel(server) => self.send_cancel(now, server, io),
             }
@@ -350,18 +353,27 @@ impl Engine {
     }
 
     fn expire_logins(&mut self, now: Time, io: &mut impl Io) {
+        self.forget_logins();
         while let Some(&(deadline, client)) = self.logins.front() {
-            let known = self.is_current(client) && !self.is_open(client.id);
-            if known && now < deadline {
+            if now < deadline {
                 return;
             }
             self.logins.pop_front();
-            if known {
-                let error =
-                    ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "canceling authentication due to timeout")
-                        .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
-                self.refuse_client(now, client.id, &error, io);
+            let error =
+                ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "canceling authentication due to timeout")
+                    .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
+            self.refuse_client(now, client.id, &error, io);
+            self.forget_logins();
+        }
+    }
+
+    /// Forgets the first logins that have ended, well or not.
+    fn forget_logins(&mut self) {
+        while let Some((_, client)) = self.logins.front() {
+            if self.is_current(*client) && !self.is_open(client.id) {
+                return;
             }
+            self.logins.pop_front();
         }
     }
 

@@ -44,7 +44,8 @@ impl Engine {
             }
             let serial = self.next_serial();
             let conn = io.connect(Owner::Server(self.servers.next_id()), &pool.upstream.address);
-            self.servers.insert(Server::opening(conn, serial, pool.clone(), now));
+            let id = self.servers.insert(Server::opening(conn, serial, pool.clone(), now));
+            self.arm(id);
         }
     }
 

@@ -65,9 +65,9 @@ impl EarlyBegin {
         matches!(self.state, State::Followed | State::Refused { followed: true, .. })
     }
 
-    /// Whether a cancel might hit the BEGIN itself.
-    pub fn is_at_work(self, now: Time) -> bool {
-        now < self.sent_at + BEGIN_TIME
+    /// The time up to which a cancel might hit the BEGIN itself.
+    pub fn at_work_until(self) -> Time {
+        self.sent_at + BEGIN_TIME
     }
 
     /// The server has answered it; returns whether the client was held until then.

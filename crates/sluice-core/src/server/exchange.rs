@@ -166,12 +166,17 @@ impl Exchange {
         &mut self.replay
     }
 
+    /// The time up to which a BEGIN that was sent may be taken to be at work.
+    pub fn begun_by(&self) -> Time {
+        self.begin.at_work_until()
+    }
+
     /// Whether the server's next answer is one that a cancel must not hit.
     pub fn shields(&self, now: Time) -> bool {
         match self.replies.front() {
             // Nobody asked for a query of Sluice's own to be cancelled.
             Some(Expected::Own(_)) => true,
-            Some(Expected::Begin(_)) => self.begin.is_at_work(now),
+            Some(Expected::Begin(_)) => now < self.begun_by(),
             _ => false,
         }
     }

@@ -105,6 +105,8 @@ pub struct Server {
     pub cancels: u32,
     /// When it gets another one, if it is still busy for a client that is gone.
     pub cancel_again: Time,
+    /// When it is looked at next, because of a deadline.
+    pub timer: Option<Time>,
     /// Whether a cancel waits until what Sluice itself has sent is done, which it must not hit.
     pub cancel_held: bool,
     /// How it is told where its clients are.
@@ -197,6 +199,7 @@ impl Server {
             cancels: 0,
             cancel_again: now,
             cancel_held: false,
+            timer: None,
             teller: Teller::Unknown,
             key: None,
         }

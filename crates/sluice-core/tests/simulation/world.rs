@@ -277,7 +277,11 @@ impl World {
 
     fn tick(&mut self) {
         for worker in 0..self.io.plan.workers {
-            self.workers[usize::from(worker)].tick(self.io.now);
+            let worker_at = &mut self.workers[usize::from(worker)];
+            // It said itself when it is to be woken.
+            if worker_at.next_timeout().is_some_and(|at| at <= self.io.now) {
+                worker_at.tick(self.io.now);
+            }
             self.check_queues();
             self.check_sessions();
             self.turn_again(worker);

@@ -1,0 +1,172 @@
+//! Times at which something is to be looked at. Whoever runs the engine sleeps until [`Engine::next_timeout`].
+//!
+//! A deadline that moves on leaves its entry where it is until that is due; then it is entered anew. So a client or server
+//! has one entry mostly, however often its deadline moves.
+
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+
+use crate::{
+    ids::{CancelId, ClientId, ServerId},
+    io::Io,
+    replies::Expected,
+    server::{Role, Server},
+    time::Time,
+};
+
+use super::Engine;
+
+/// How long a server whose client is gone may go on after a cancel, before it gets another: the first one may have come
+/// before the query did, and is lost then.
+pub(super) const CANCEL_AGAIN: Duration = Duration::from_millis(500);
+
+/// The interval at which the first worker tends the pools, which all workers change.
+const TEND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whatever is to be looked at. One that is gone meanwhile is known by its serial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A client that has left something undone while it has a server.
+    Client(ClientId, u32),
+    /// A server that is opening or settling, or for which a cancel is held.
+    Server(ServerId, u32),
+    /// A CancelRequest on its way.
+    Cancel(CancelId),
+}
+
+/// The timers, the next one first.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Time, Timer)>>,
+    /// When the pools are tended next.
+    tend_at: Time,
+}
+
+impl Timers {
+    pub(super) fn push(&mut self, at: Time, timer: Timer) {
+        self.heap.push(Reverse((at, timer)));
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    fn pop_due(&mut self, now: Time) -> Option<(Time, Timer)> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(due)| due)
+    }
+
+    /// Whether it is time to tend the pools.
+    pub(super) fn tends(&mut self, now: Time) -> bool {
+        let is_due = now >= self.tend_at;
+        if is_due {
+            self.tend_at = now + TEND_INTERVAL;
+        }
+        is_due
+    }
+}
+
+impl Engine {
+    /// When [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if nothing.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let login = self.logins.front().map(|(deadline, _)| *deadline);
+        let tend = (self.worker == 0).then_some(self.timers.tend_at);
+        let stop = self.stopping.filter(|_| !self.is_finished());
+        [self.timers.next(), login, tend, stop].into_iter().flatten().min()
+    }
+
+    /// Looks at what is due.
+    pub(super) fn expire(&mut self, now: Time, io: &mut impl Io) {
+        while let Some((at, timer)) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Client(id, serial) => self.client_due(now, at, id, serial, io),
+                Timer::Server(id, serial) => self.server_due(now, at, id, serial, io),
+                Timer::Cancel(id) => self.cancel_due(now, id, io),
+            }
+        }
+    }
+
+    /// Notes the deadline of a server, if it has one and that is not noted.
+    pub(super) fn arm(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let Some(at) = deadline(server) else { return };
+        if server.timer.is_none_or(|known| at < known) {
+            server.timer = Some(at);
+            self.timers.push(at, Timer::Server(id, server.serial));
+        }
+    }
+
+    fn server_due(&mut self, now: Time, at: Time, id: ServerId, serial: u32, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id).filter(|server| server.serial == serial) else { return };
+        if server.timer != Some(at) {
+            // It is to be looked at before that, or was.
+            return;
+        }
+        server.timer = None;
+        if cancel_again(server).is_some_and(|at| now >= at) {
+            server.cancel_again = now + CANCEL_AGAIN;
+            self.send_cancel(now, id, io);
+        } else if held_until(server).is_some_and(|at| now >= at) {
+            self.send_cancel(now, id, io);
+        }
+        self.expire_server(now, id, io);
+        self.arm(id);
+    }
+
+    /// Each server's deadline is noted: nothing would look at it otherwise.
+    pub(super) fn assert_timers(&self) {
+        let is_noted = |server: &Server| match deadline(server) {
+            Some(at) => server.timer.is_some_and(|known| known <= at),
+            None => true,
+        };
+        debug_assert!(self.servers.iter().all(|(_, server)| is_noted(server)), "a server's deadline is forgotten");
+    }
+}
+
+/// The time at which a server is to be looked at, if there is one.
+fn deadline(server: &Server) -> Option<Time> {
+    let role = match server.role {
+        Role::Opening { deadline, .. } | Role::Settling { deadline } => Some(deadline),
+        Role::Idle | Role::Serving(_) => None,
+    };
+    [role, cancel_again(server), held_until(server)].into_iter().flatten().min()
+}
+
+/// The time at which a server gets another cancel, if it is still busy for a client that is gone.
+fn cancel_again(server: &Server) -> Option<Time> {
+    let is_busy = matches!(server.role, Role::Settling { .. }) && !server.is_settled();
+    let is_own = matches!(server.exchange.replies().front(), Some(Expected::Own(_)));
+    (is_busy && !is_own && server.cancels == 0).then_some(server.cancel_again)
+}
+
+/// The time up to which a cancel waits for a BEGIN.
+fn held_until(server: &Server) -> Option<Time> {
+    let begins = matches!(server.exchange.replies().front(), Some(Expected::Begin(_)));
+    (server.cancel_held && begins).then(|| server.exchange.begun_by())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_comes_in_order_and_nothing_else() {
+        let mut timers = Timers::default();
+        let (client, server) = (Timer::Client(ClientId(1), 7), Timer::Server(ServerId(1), 8));
+        for (at, timer) in [(30, client), (10, server), (20, Timer::Cancel(CancelId(0)))] {
+            timers.push(Time(at), timer);
+        }
+        assert_eq!((timers.next(), timers.pop_due(Time(9))), (Some(Time(10)), None));
+        assert_eq!(timers.pop_due(Time(25)), Some((Time(10), server)));
+        assert_eq!(timers.pop_due(Time(25)), Some((Time(20), Timer::Cancel(CancelId(0)))));
+        assert_eq!((timers.pop_due(Time(25)), timers.next()), (None, Some(Time(30))));
+    }
+
+    #[test]
+    fn pools_are_tended_at_an_interval() {
+        let mut timers = Timers::default();
+        let later = Time(5) + TEND_INTERVAL;
+        assert_eq!([timers.tends(Time(5)), timers.tends(Time(6)), timers.tends(later)], [true, false, true]);
+    }
+}
