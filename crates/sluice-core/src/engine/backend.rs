@@ -29,7 +29,7 @@ const WHOLE_BYTES_MAX: usize = 64 << 20;
 pub(super) struct OutOfStep(pub(super) &'static str);
 
 /// One server's bytes on their way.
-pub(super) struct Relay<'a, I> {
+pub(super) struct ServerRelay<'a, I> {
     pub(super) io: &'a mut I,
     pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
@@ -95,7 +95,7 @@ impl Engine {
                 _ => None,
             }
         });
-        let mut relay = Relay {
+        let mut relay = ServerRelay {
             io,
             server,
             client,
@@ -130,7 +130,7 @@ impl Engine {
     }
 }
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ServerRelay<'_, I> {
     fn run(&mut self) -> Result<(), OutOfStep> {
         while self.pos < self.bytes.len() {
             match self.server.framer.next(&self.bytes[self.pos..]) {
@@ -358,7 +358,7 @@ impl<I: Io> Relay<'_, I> {
                 return Verdict::Swallow;
             }
             Some(Expected::Begin(_)) => {
-                self.has_begun();
+                self.complete_begin();
                 return Verdict::Swallow;
             }
             _ => self.executed(),

@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    backend::{Relay, Verdict},
+    backend::{ServerRelay, Verdict},
     statements::NO_STATEMENT,
 };
 
@@ -46,9 +46,9 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
     scratch.clear();
 }
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ServerRelay<'_, I> {
     /// The transaction has begun.
-    pub(super) fn has_begun(&mut self) {
+    pub(super) fn complete_begin(&mut self) {
         self.server.exchange.answered();
         self.resumes |= self.server.exchange.begin().complete();
         self.cancels |= std::mem::take(&mut self.server.cancel_held);

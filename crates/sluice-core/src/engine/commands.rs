@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     begin::send_begin,
-    frontend::{Relay, Seen, Step, Stop},
+    frontend::{ClientRelay, Seen, Step, Stop},
 };
 
 /// A larger Query passes as it comes, and is taken for one that may do anything, in bytes.
@@ -26,7 +26,7 @@ pub(super) const WHOLE_QUERY_BYTES_MAX: usize = 32 << 10;
 const NO_PARAMETERS: [u8; 7] = [BackendKind::ParameterDescription.byte(), 0, 0, 0, 6, 0, 0];
 
 /// By the simple protocol.
-impl<'a, I: Io> Relay<'a, I> {
+impl<'a, I: Io> ClientRelay<'a, I> {
     /// A Query with a server.
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
@@ -137,7 +137,7 @@ impl<'a, I: Io> Relay<'a, I> {
 }
 
 /// By the extended protocol: the unnamed portal may be such a command.
-impl<'a, I: Io> Relay<'a, I> {
+impl<'a, I: Io> ClientRelay<'a, I> {
     /// Whether a Parse is of a BEGIN that may be answered without a server: it needs none to be right.
     pub(super) fn begins(&self, parse: &Parse<'_>) -> bool {
         self.may_begin() && statement::begin_of(parse.definition).is_some()

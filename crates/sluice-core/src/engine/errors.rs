@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    backend::{Relay, Verdict},
+    backend::{ServerRelay, Verdict},
     healing::{is_of_other_shape, is_stale},
 };
 
@@ -106,7 +106,7 @@ impl Hears {
     }
 }
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ServerRelay<'_, I> {
     /// An ErrorResponse has come.
     pub(super) fn error(&mut self, body: &[u8]) -> Verdict {
         let exchange = &mut self.server.exchange;

@@ -37,7 +37,7 @@ pub(super) enum Stop {
 }
 
 /// One client's bytes on their way.
-pub(super) struct Relay<'a, I> {
+pub(super) struct ClientRelay<'a, I> {
     pub(super) io: &'a mut I,
     pub(super) client: Conn,
     /// Who that is.
@@ -164,7 +164,7 @@ impl Engine {
                 Link::Server(server) => self.servers.get_mut(server),
                 _ => None,
             };
-            let mut relay = Relay {
+            let mut relay = ClientRelay {
                 io,
                 client: *conn,
                 this: ClientRef { worker, id, serial: *serial },
@@ -221,7 +221,7 @@ impl Engine {
     }
 }
 
-impl<'a, I: Io> Relay<'a, I> {
+impl<'a, I: Io> ClientRelay<'a, I> {
     fn run(&mut self) -> Stop {
         while self.pos < self.bytes.len() {
             let step = match self.framer.next(&self.bytes[self.pos..]) {

@@ -20,9 +20,9 @@ use crate::{
     statement::{OnServer, Statement},
 };
 
-use super::backend::{OutOfStep, Relay, Verdict};
+use super::backend::{OutOfStep, ServerRelay, Verdict};
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ServerRelay<'_, I> {
     /// The first statement of a transaction was stale, and all that was sent can be sent again.
     pub(super) fn begin_healing(&mut self, error: &[u8]) -> bool {
         if self.server.exchange.status() != TransactionStatus::Idle {

@@ -4,9 +4,9 @@ use sluice_wire::{BackendKind, message};
 
 use crate::io::Io;
 
-use super::backend::{Relay, Verdict};
+use super::backend::{ServerRelay, Verdict};
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ServerRelay<'_, I> {
     /// Nobody asked for a notification, so it is the client's wherever it comes. One that the client sent itself is from
     /// the process that the client takes itself for.
     pub(super) fn notification(&mut self, body: &[u8]) -> Verdict {

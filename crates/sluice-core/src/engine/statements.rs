@@ -18,7 +18,7 @@ use crate::{
     statement::{Statement, StatementId},
 };
 
-use super::frontend::{Relay, Seen, Step, Stop};
+use super::frontend::{ClientRelay, Seen, Step, Stop};
 
 /// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
 /// one, so that the server skips and rolls back just as PostgreSQL does.
@@ -36,7 +36,7 @@ enum Meaning {
     Missing,
 }
 
-impl<'a, I: Io> Relay<'a, I> {
+impl<'a, I: Io> ClientRelay<'a, I> {
     /// Without a server: names can be given and forgotten, and that is all.
     pub(super) fn statement_without_server(&mut self, seen: Seen<'a>) -> Step {
         let need_server = Step::Stop(Stop::NeedServer);

@@ -11,7 +11,7 @@ use crate::{
     server::Server,
 };
 
-use super::backend::{Relay, Verdict};
+use super::backend::{ServerRelay, Verdict};
 
 /// Asks a server how it can be told, where that is wanted and not known.
 pub(super) fn find_teller(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
@@ -39,7 +39,7 @@ pub(super) fn tell(server: &mut Server, peer: PeerAddress, scratch: &mut Vec<u8>
     io.send(server.conn, scratch);
 }
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ServerRelay<'_, I> {
     /// A DataRow or FunctionCallResponse of Sluice's own.
     pub(super) fn own_answer(&mut self, body: &[u8]) -> Verdict {
         match self.server.exchange.replies().front() {

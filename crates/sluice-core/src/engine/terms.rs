@@ -21,7 +21,7 @@ use crate::{
 
 use super::{
     commands::WHOLE_QUERY_BYTES_MAX,
-    frontend::{Relay, Seen, Step, Stop},
+    frontend::{ClientRelay, Seen, Step, Stop},
     lease::send_own,
 };
 
@@ -35,7 +35,7 @@ const SWITCH: &[u8] = b"sluice_switch";
 /// Custom settings that a client may be asked for at once.
 const CUSTOMS_MAX: usize = 64;
 
-impl<I: Io> Relay<'_, I> {
+impl<I: Io> ClientRelay<'_, I> {
     /// What a statement that is parsed now is known by; `None` where nobody can say what PostgreSQL makes of it.
     pub(super) fn terms(&self, is_unnamed: bool) -> Option<Terms> {
         let catalog = &self.session.pool.catalog;
