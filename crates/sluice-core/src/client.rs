@@ -142,6 +142,14 @@ pub struct Session {
     pub begun: Option<Begun>,
 }
 
+/// No name of a statement is longer, in bytes: PostgreSQL cuts what is (`NAMEDATALEN`).
+const NAME_BYTES_MAX: usize = 63;
+
+/// The part of a statement's name by which it is known.
+pub fn known_name(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(NAME_BYTES_MAX)]
+}
+
 /// A client's names and what they mean.
 pub type Names = HashMap<Box<[u8]>, Prepared, foldhash::fast::RandomState>;
 
@@ -300,7 +308,7 @@ impl Session {
 
     /// The statement behind one of its names.
     pub fn named(&self, name: &[u8]) -> Option<&Prepared> {
-        self.names.as_ref()?.get(name)
+        self.names.as_ref()?.get(known_name(name))
     }
 
     /// Whether one of its named statements is tied to the server where it was parsed.
@@ -330,7 +338,7 @@ impl Session {
         let prepared = if name.is_empty() {
             self.unnamed.as_mut().map(|unnamed| &mut unnamed.prepared)
         } else {
-            self.names.as_mut().and_then(|names| names.get_mut(name))
+            self.names.as_mut().and_then(|names| names.get_mut(known_name(name)))
         };
         if let Some(prepared) = prepared.filter(|p| p.statement.id == id) {
             prepared.told = shape;
@@ -400,6 +408,6 @@ impl Session {
 
     /// Forgets a name; gives what it meant.
     pub fn forget(&mut self, name: &[u8]) -> Option<Prepared> {
-        self.names.as_mut()?.remove(name)
+        self.names.as_mut()?.remove(known_name(name))
     }
 }

@@ -399,6 +399,7 @@ impl<I: Io> ServerRelay<'_, I> {
             self.server.change = None;
         }
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
+            self.report_start(resets);
             if status == TransactionStatus::InTransaction
                 && let Some((_, session)) = &self.client
             {
@@ -474,6 +475,7 @@ impl<I: Io> ServerRelay<'_, I> {
         // What the client goes back to is what it began with, and not the server's own default.
         let Some(start) = session.start.get(&key) else { return Verdict::Pass };
         let Ok(value) = std::str::from_utf8(start) else { return Verdict::Pass };
+        self.server.reported_back.insert(key);
         if before.as_deref() != Some(value) {
             let conn = *conn;
             let mut message = Vec::new();
@@ -482,6 +484,30 @@ impl<I: Io> ServerRelay<'_, I> {
             self.io.send(conn, &message);
         }
         Verdict::Swallow
+    }
+}
+
+impl<I: Io> Relay<'_, I> {
+    /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing to
+    /// report, since the value before was its own default.
+    fn report_start(&mut self, resets: &Reset) {
+        let reported = std::mem::take(&mut self.server.reported_back);
+        let Some((conn, session)) = &self.client else { return };
+        let mut messages = Vec::new();
+        for (name, value) in &self.server.parameters {
+            let key = name.to_ascii_lowercase();
+            let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
+            if let Some(start) = start.filter(|_| resets.covers(&key) && !reported.contains(&key))
+                && start != value
+            {
+                message::put_parameter_status(&mut messages, name, start);
+            }
+        }
+        let conn = *conn;
+        if !messages.is_empty() {
+            self.flush();
+            self.io.send(conn, &messages);
+        }
     }
 }
 

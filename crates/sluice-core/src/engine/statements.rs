@@ -10,7 +10,7 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{NAMES_MAX, Prepared, Unnamed},
+    client::{NAMES_MAX, Prepared, Unnamed, known_name},
     io::Io,
     replies::{Expected, Given, Local, ParseSent, Tell},
     shape::Shape,
@@ -137,7 +137,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
             return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
         }
-        names.insert(parse.name.into(), Prepared { statement: statement.clone(), told: None });
+        names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), told: None });
         self.session.note_tied(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
@@ -517,7 +517,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.session.drop_unnamed_statement();
         } else {
             match self.session.forget(name) {
-                Some(statement) => undo = Some((name.into(), statement)),
+                Some(statement) => undo = Some((known_name(name).into(), statement)),
                 // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
                 None if self.server.is_some() && !self.is_the_pools(name) => {
                     return self.pass_expecting(seen, Expected::Close);

@@ -11,6 +11,7 @@ use sluice_wire::{
 };
 
 use crate::{
+    client::known_name,
     io::Io,
     profile,
     replies::{Expected, Own, ParseSent},
@@ -70,7 +71,9 @@ impl<I: Io> ClientRelay<'_, I> {
     /// One of the client's named statements runs under the settings that the client has now.
     pub(super) fn follow_settings(&mut self, name: &[u8]) {
         let context = self.session.profile.context();
-        let Some(prepared) = self.session.names.as_mut().and_then(|names| names.get_mut(name)) else { return };
+        let Some(prepared) = self.session.names.as_mut().and_then(|names| names.get_mut(known_name(name))) else {
+            return;
+        };
         if prepared.statement.terms.is_some_and(|terms| terms.run != context) {
             prepared.statement = self.session.pool.statements().under(&prepared.statement, context);
         }

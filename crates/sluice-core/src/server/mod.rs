@@ -101,6 +101,8 @@ pub struct Server {
     pub said_why: bool,
     /// The settings that its client takes back in the batch that is open, to what it began with.
     pub resets: Option<Reset>,
+    /// The parameters that it has reported while its client took them back, by their lower-case names.
+    pub reported_back: BTreeSet<String>,
     /// CancelRequests on their way to it.
     pub cancels: u32,
     /// When it gets another one, if it is still busy for a client that is gone.
@@ -196,6 +198,7 @@ impl Server {
             own_error: None,
             said_why: false,
             resets: None,
+            reported_back: BTreeSet::new(),
             cancels: 0,
             cancel_again: now,
             cancel_held: false,

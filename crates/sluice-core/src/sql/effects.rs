@@ -159,9 +159,11 @@ const NAMES_RELATION: [&str; 6] = ["as", "copy", "into", "recursive", "update", 
 
 /// The effects of a text, which may hold several statements.
 pub fn effects(text: &[u8]) -> Effects {
-    let mut reader = Reader { lexer: Lexer::new(text), found: Effects::NONE };
+    let mut reader = Reader { lexer: Lexer::new(text), found: Effects::NONE, names_seed: false, sets_by_name: false };
     while reader.statement() {}
-    reader.found
+    let found = reader.found;
+    // By set_config, or an UPDATE of pg_settings.
+    if reader.names_seed && reader.sets_by_name { found.and(Effects::SEED).and(Effects::STATE) } else { found }
 }
 
 /// The effects of a text of which only the beginning is known.
@@ -219,6 +221,10 @@ const WORD_BYTES_MAX: usize = 64;
 struct Reader<'a> {
     lexer: Lexer<'a>,
     found: Effects,
+    /// Whether a literal is the name of the setting that gives a seed.
+    names_seed: bool,
+    /// Whether it sets something whose name is a literal.
+    sets_by_name: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -240,6 +246,12 @@ impl<'a> Reader<'a> {
             Token::Unclear => self.found.add(Effects::ANYTHING.and(Effects::CATALOG).and(Effects::CLOCK)),
             // `transform_null_equals` gives `= NULL` another meaning.
             Token::Word(word) if word.eq_ignore_ascii_case(b"null") => self.found.add(Effects::LITERAL),
+            Token::Word(word) | Token::Quoted(word)
+                if word.eq_ignore_ascii_case(b"set_config") || word.eq_ignore_ascii_case(b"pg_settings") =>
+            {
+                self.sets_by_name = true;
+            }
+            Token::Literal(text) => self.names_seed |= text.eq_ignore_ascii_case(b"seed"),
             _ => {}
         }
         Some(token)
@@ -390,10 +402,19 @@ impl<'a> Reader<'a> {
                 if is_read {
                     self.found.add(Effects::CONTEXT.and(Effects::BENDS));
                 }
+                if second.eq_ignore_ascii_case(b"seed") {
+                    self.found.add(Effects::STATE.and(Effects::SEED));
+                }
                 // It ends with the transaction, and takes a session's earlier SET with it where there was one.
                 return self.skip();
             }
-            "session" => name = "",
+            "session" => {
+                name = "";
+                if matches!(self.next_token(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"seed")) {
+                    self.found.add(Effects::SEED);
+                }
+            }
+            "seed" => self.found.add(Effects::SEED),
             _ => {}
         }
         self.found.add(Effects::STATE);
@@ -552,6 +573,24 @@ mod tests {
     #[test]
     fn lists_are_in_order() {
         assert!(NO_CALLS.is_sorted() && HARMLESS.is_sorted());
+    }
+
+    #[test]
+    fn a_seed_is_set_in_several_ways() {
+        for (text, expected) in [
+            ("set seed = 0.5", true),
+            ("SET SESSION Seed TO 0.5", true),
+            ("set local seed = 0.5", true),
+            ("select setseed(0.5)", true),
+            ("select set_config('seed', '0.5', true)", true),
+            ("update pg_settings set setting = '0.5' where name = 'seed'", true),
+            ("select f('seed')", false),
+            ("set session authorization seed", false),
+            ("update t set a = 'seed'", false),
+        ] {
+            let found = effects(text.as_bytes());
+            assert_eq!(found.any(Effects::SEED) && found.any(Effects::STATE), expected, "{text}");
+        }
     }
 
     #[test]

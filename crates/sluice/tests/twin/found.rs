@@ -4,6 +4,7 @@
 //! | number | what was found | where else it is tested |
 //! |---|---|---|
 //! | 1 to 13 | wrong answers, leaks, and what differs in the protocol | here |
+//! | none | relatives that were found later | here, `later_*` |
 //! | 14, 15, 16 | memory and servers without a bound | `tests/pool/bounds.rs`, `tests/scripts/bounds.rs` of the core |
 //! | 17 | look-ups of secrets that wait for each other | `tests/pool/bounds.rs`, the proxy's `look_ups.rs` |
 //! | 18 | a registry that walks while it is locked | `statement.rs` of the core, `a_registry_stays_bounded_and_keeps_what_clients_hold` |
@@ -31,6 +32,9 @@ matrix!(brief:
     case_11_settings_in_other_encodings,
     case_12_a_copy_that_fails_behind_a_sync,
     case_13_malformed_and_out_of_order,
+    later_parameters_that_go_back,
+    later_long_names,
+    later_seeds,
 );
 
 /// Clients of a pool, and the same clients beside it.
@@ -520,5 +524,61 @@ fn case_13_malformed_and_out_of_order(case: Case) {
         b.until(0, &s().unnamed("SELECT 1 / $1::int", &[Some("0")]).parse("", "SELEC").sync().query("SELECT 2"), 2);
         b.says(0, &s().parse("", "SELECT 1").bind("", &[]).close_portal("").execute().sync());
         b.query(1, "SELECT 1");
+    });
+}
+
+fn later_parameters_that_go_back(case: Case) {
+    let named: Startup<'_> = &[("application_name", "app"), ("DateStyle", "German, DMY")];
+    beside(case, &[named, &[]], |b| {
+        for act in ["SET application_name = ''; SET DateStyle = 'ISO, MDY'", "SET application_name = 'other'"] {
+            for back in ["RESET application_name", "RESET ALL", "DISCARD ALL", "SET application_name TO DEFAULT"] {
+                b.query(0, act);
+                b.query(1, "SHOW application_name");
+                b.query(0, back);
+                b.query(1, "SHOW DateStyle");
+                b.query(0, "SHOW application_name");
+                b.query(0, act);
+                b.query(0, "BEGIN READ WRITE");
+                b.query(0, back);
+                b.query(0, "SHOW application_name");
+                b.query(0, "COMMIT");
+                b.query(0, "RESET ALL");
+            }
+        }
+    });
+}
+
+fn later_long_names(case: Case) {
+    let long = "a".repeat(70);
+    let run = |name: &str| s().bind(name, &[]).execute().sync();
+    beside(case, &[&[]], |b| {
+        b.says(0, &s().parse(&long, "SELECT 1").describe(&long[..63]).sync());
+        for bytes in [62, 63, 64, 70] {
+            b.says(0, &run(&long[..bytes]));
+        }
+        b.says(0, &s().parse(&long[..63], "SELECT 2").sync());
+        b.says(0, &s().parse(&long[..69], "SELECT 2").sync());
+        b.says(0, &s().close(&long[..65]).sync());
+        b.says(0, &run(&long));
+    });
+}
+
+fn later_seeds(case: Case) {
+    beside(case, &[], |b| {
+        for seed in [
+            "SET seed = 0.5",
+            "SET SESSION seed TO 0.5",
+            "SELECT setseed(0.5)",
+            "SELECT set_config('seed', '0.5', false)",
+            "BEGIN; SET LOCAL seed = 0.5; COMMIT",
+        ] {
+            b.clients(&[&[], &[]]);
+            b.query(0, seed);
+            for _ in 0..3 {
+                b.query(1, "BEGIN READ WRITE");
+                b.query(0, "SELECT random()");
+                b.query(1, "COMMIT");
+            }
+        }
     });
 }
