@@ -12,6 +12,7 @@ use sluice_wire::{
 
 use crate::{
     client_address::Teller,
+    holding::Pins,
     io::Io,
     replies::{Expected, Local, Own, ParseSent},
     sql::{Begin, Effects},
@@ -116,7 +117,10 @@ impl<I: Io> ServerRelay<'_, I> {
         let standing = Standing {
             status: exchange.status(),
             is_end,
-            is_at_rest: self.server.follows_statements() && self.server.is_at_rest(),
+            // The end of a server that its client keeps is that of the session.
+            is_at_rest: self.server.follows_statements()
+                && self.server.is_at_rest()
+                && self.server.pins.without(Pins::SOFT).is_empty(),
             begin_refused,
         };
         let mut answers = Answers::of(self.server.exchange.replies().front(), standing);

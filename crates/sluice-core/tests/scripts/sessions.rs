@@ -332,6 +332,18 @@ fn a_literal_means_that_within_a_batch_too() {
 }
 
 #[test]
+fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    table.says(client, &[parse("", "SELECT 1"), bind("", 0), execute(), run("a")].concat());
+    let switched = "1 2 D() C(SELECT 1) 3 3";
+    let heard = table.hears(server);
+    assert!(heard.starts_with("P(: SELECT 1) B() E P(sluice_switch"), "{heard}");
+    table.says(server, &answers(&format!("1 2 s {switched} 1 {switched} 2 C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(client), "1 2 s 2 C(SELECT 1) Z(I)");
+}
+
+#[test]
 fn a_cancel_does_not_hit_a_look() {
     let (mut table, client, server) = seated(one());
     table.says(client, &query("SET timezone = 'X'"));

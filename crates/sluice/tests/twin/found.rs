@@ -35,6 +35,7 @@ matrix!(brief:
     later_parameters_that_go_back,
     later_long_names,
     later_seeds,
+    later_ends_of_servers_that_are_kept,
 );
 
 /// Clients of a pool, and the same clients beside it.
@@ -579,6 +580,24 @@ fn later_seeds(case: Case) {
                 b.query(0, "SELECT random()");
                 b.query(1, "COMMIT");
             }
+        }
+    });
+}
+
+fn later_ends_of_servers_that_are_kept(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        for act in ["CREATE TEMP TABLE kept (a int)", "LISTEN news", "SELECT pg_advisory_lock(7)"] {
+            b.clients(&[&[], &[]]);
+            b.query(0, act);
+            for clients in [&mut b.pooled, &mut b.alone] {
+                let pid = clients[0].value("SELECT pg_backend_pid()");
+                assert_eq!(clients[1].value(&format!("SELECT pg_terminate_backend({pid})")), "t");
+            }
+            let [pooled, alone] = [&mut b.pooled[0], &mut b.alone[0]].map(|raw| raw.until_end());
+            let heard = |messages: &[Message]| messages.iter().map(shown).collect::<Vec<_>>();
+            assert_eq!(heard(&pooled), heard(&alone), "{act}");
+            assert!(heard(&alone)[0].starts_with("FATAL 57P01"), "{act}");
+            b.query(1, "SELECT 1");
         }
     });
 }
