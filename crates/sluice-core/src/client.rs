@@ -45,13 +45,13 @@ pub struct Client {
     pub pauses: Pauses,
     /// Whether part of a message has come, and nothing but its rest is missing.
     pub unfinished: bool,
-    /// What it has left undone while it has a server.
+    /// The things that it has left undone while it has a server.
     pub watch: Watch,
-    /// What has come and can't be handled yet: part of a message, or all while it waits.
+    /// Bytes that have come and can't be handled yet: part of a message, or all while it waits.
     pub pending: Vec<u8>,
     /// Bytes that have to be there before another look at them is worth it.
     pub needed: usize,
-    /// What its BackendKeyData said.
+    /// The key of its BackendKeyData.
     pub key: Box<[u8]>,
 }
 
@@ -73,7 +73,7 @@ pub enum Phase {
 /// A login that is not complete.
 #[derive(Debug)]
 pub struct LoginRequest {
-    /// What it asked for.
+    /// The request of its startup message.
     pub request: SessionRequest,
     /// Its user.
     pub user: String,
@@ -81,11 +81,11 @@ pub struct LoginRequest {
     pub database: String,
     /// The settings it starts with.
     pub profile: Profile,
-    /// What its pool may log in with, once it has proven who it is.
+    /// The credentials for its pool, once it has proven who it is.
     pub credentials: Credentials,
 }
 
-/// What a client's login shows that is enough to log in to the server as the same user.
+/// The parts of a client's login that are enough to log in to the server as the same user.
 #[derive(Debug, Default)]
 pub struct Credentials {
     /// Its secret, where that is a plain password or an MD5 hash.
@@ -94,7 +94,7 @@ pub struct Credentials {
     pub keys: Option<scram::Keys>,
 }
 
-/// What a client was asked for.
+/// The proof that a client was asked for.
 #[derive(Debug)]
 pub enum Challenge {
     /// An MD5 hash with this salt, of this secret; `None` if no answer is right.
@@ -130,7 +130,7 @@ pub struct Session {
     pub learnt: bool,
     /// A DEALLOCATE in the extended protocol, which Sluice carries out by itself.
     pub deallocate: Option<Box<Deallocate>>,
-    /// What the unnamed portal is, if Sluice answered its Bind by itself.
+    /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
     /// The custom settings that it has made.
     pub made: Customs,
@@ -156,7 +156,7 @@ pub type Names = HashMap<Box<[u8]>, Prepared, foldhash::fast::RandomState>;
 /// A statement as a client has it.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// What it is.
+    /// The statement.
     pub statement: Arc<Statement>,
     /// The shape of its result, as the client was told; it may read rows by that ever after.
     pub told: Option<Shape>,
@@ -189,7 +189,7 @@ pub struct Begun {
 /// A client's unnamed statement.
 #[derive(Debug, Clone)]
 pub struct Unnamed {
-    /// What it is.
+    /// The statement.
     pub prepared: Prepared,
     /// Whether it was sent to a server as it came; otherwise it is served from the shared one.
     pub raw: bool,
@@ -200,7 +200,7 @@ pub struct Unnamed {
 /// A `DEALLOCATE` of a name that only Sluice knows, sent by Parse.
 #[derive(Debug)]
 pub struct Deallocate {
-    /// What to forget; `None` for `ALL`.
+    /// The name to forget; `None` for `ALL`.
     pub name: Option<Box<[u8]>>,
     /// See [`Unnamed::turn`].
     pub turn: u32,

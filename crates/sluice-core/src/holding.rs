@@ -53,7 +53,7 @@ impl Pins {
     /// Those that only the end of the server's process takes away.
     pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0);
 
-    /// What they are called, by the extension and in messages.
+    /// Their names, in the extension and in messages.
     const NAMES: [(Self, &str); 9] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
@@ -138,10 +138,10 @@ impl std::fmt::Display for PinCounts {
     }
 }
 
-/// What a session holds.
+/// The contents of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// What ties its client to it.
+    /// The pins that tie its client to it.
     pub pins: Pins,
     /// Its settings, as PostgreSQL itself states them.
     pub profile: Profile,

@@ -102,7 +102,7 @@ pub struct Pool {
     pub database: String,
     /// The user's name, as clients say it.
     pub user: String,
-    /// What the operator decided.
+    /// The operator's settings.
     pub settings: PoolSettings,
     /// Where its servers come from.
     pub upstream: Upstream,
@@ -131,14 +131,14 @@ const LEAVING_TIME: Duration = Duration::from_secs(5);
 /// moment.
 const UNUSED_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What a pool knows for logging in, to its server and of its clients.
+/// The knowledge of a pool for logging in, to its server and of its clients.
 #[derive(Debug)]
 pub struct Login {
     /// Keys seen at a client's login.
     pub keys: Option<scram::Keys>,
     /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
     pub secret: Option<Secret>,
-    /// What the server reports to clients that start with these settings.
+    /// The reports of the server to clients that start with these settings.
     welcomes: LruCache<Profile, Welcome, RandomState>,
 }
 
@@ -146,7 +146,7 @@ pub struct Login {
 /// goes first.
 const WELCOMES_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
 
-/// What the server reports at login.
+/// The server's report at login.
 #[derive(Debug, Clone)]
 pub struct Welcome {
     /// The one copy of the profile that its clients share.
@@ -172,7 +172,7 @@ impl Login {
         self.keys = keys.or(self.keys.take());
     }
 
-    /// What clients with these settings are told, if it is known.
+    /// The welcome of clients with these settings, if it is known.
     pub fn welcome(&mut self, profile: &Profile) -> Option<Welcome> {
         self.welcomes.get(profile).cloned()
     }
@@ -255,7 +255,7 @@ impl Pool {
         lock(&self.statements)
     }
 
-    /// What it logs in with.
+    /// The credentials that it logs in with.
     pub fn login(&self) -> MutexGuard<'_, Login> {
         lock(&self.login)
     }

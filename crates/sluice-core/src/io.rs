@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Conn(pub u32);
 
-/// Whose connection it is, by the engine's number.
+/// The owner of a connection, by the engine's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// A client's.
@@ -104,21 +104,21 @@ pub trait Io {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandOver(pub crate::hub::ClientRef);
 
-/// What an operator should know. The driver's side words it.
+/// An event that an operator should know of. The driver's side words it.
 #[derive(Debug, Clone, Copy)]
 pub enum LogEvent<'a> {
     /// A client was refused or sent away.
     ClientRefused {
         /// Where it came from.
         peer: PeerAddress,
-        /// What it was told.
+        /// The error that it got.
         error: &'a sluice_wire::ErrorResponse,
     },
     /// A server can't be reached or refuses the login.
     ConnectFailed {
         /// Where it should be.
         address: &'a Address,
-        /// What came back.
+        /// The error that came back.
         error: &'a sluice_wire::ErrorResponse,
     },
     /// A server does not believe the pool when it tells where a client comes from.

@@ -25,7 +25,7 @@ pub struct PoolState {
     /// Servers connected, connecting, or promised.
     open: u32,
     connecting: u32,
-    /// What went wrong last, while nothing has gone right since.
+    /// The last failure, while nothing has gone right since.
     trouble: Option<Trouble>,
     used: bool,
     /// Servers that clients keep between transactions, and why; the longest kept first.
@@ -64,7 +64,7 @@ pub enum Acquired {
     Queued(Ticket),
 }
 
-/// What becomes of a server that is free.
+/// The fate of a server that is free.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Released {
     /// It goes to the client that has waited longest.

@@ -67,19 +67,19 @@ pub struct Tell(pub Box<[u8]>);
 /// A Parse on its way.
 #[derive(Debug)]
 pub struct ParseSent {
-    /// What is being parsed; `None` where statements are not followed.
+    /// The statement; `None` where statements are not followed.
     pub statement: Option<Arc<Statement>>,
     /// Whether under its shared name.
     pub shared: bool,
     /// Whether the client asked for it and gets the answer.
     pub asked: bool,
-    /// What the client has by it, unless it fails.
+    /// The name that the client has by it, unless it fails.
     pub given: Option<Given>,
     /// The name in the client's Parse, where it was sent by another one that is not its own.
     pub again: Option<Box<[u8]>>,
 }
 
-/// What a Parse gives the client, and its failure takes back.
+/// The name that a Parse gives the client, and its failure takes back.
 #[derive(Debug)]
 pub enum Given {
     /// A name.

@@ -30,7 +30,7 @@ pub const ASKED_MAX: usize = 1024;
 pub struct Secrets {
     /// The method.
     pub method: Method,
-    /// What makes up salts for users that do not exist; secret, and the same for the process's life.
+    /// The seed of salts for users that do not exist; secret, and the same for the process's life.
     pub mock_seed: [u8; 32],
     source: Source,
     /// Verifiers of passwords that are known in clear, each with the password it was made of.
@@ -57,7 +57,7 @@ pub enum Source {
     LookUp(LookUp),
 }
 
-/// What has been looked up.
+/// The secrets that have been looked up.
 #[derive(Debug)]
 pub struct LookUp {
     ttl: Duration,
@@ -80,7 +80,7 @@ struct Answer {
     doubted: bool,
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 pub type Found = Result<Option<Secret>, Arc<ErrorResponse>>;
 
 /// The answer to a client that wants to log in.

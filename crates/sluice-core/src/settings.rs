@@ -11,7 +11,7 @@ pub enum PoolMode {
     Session,
 }
 
-/// What becomes of a client whose session holds what can't follow it: a temporary table, a lock, a subscription.
+/// The policy for a client whose session holds what can't follow it: a temporary table, a lock, a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinPolicy {
     /// It keeps its server until that is gone.
@@ -47,7 +47,7 @@ pub struct PoolSettings {
     pub auto_prepare: bool,
     /// Whether a BEGIN on its own is answered without a server, and sent with the statement behind it.
     pub lazy_begin: bool,
-    /// What becomes of a client whose session holds something that can't follow it to another server.
+    /// The policy for a client whose session holds something that can't follow it to another server.
     pub pins: PinPolicy,
     /// Servers that clients may keep for that between transactions; `None`: all of the pool's but one.
     pub pinned_max: Option<u32>,

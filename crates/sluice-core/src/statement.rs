@@ -46,7 +46,7 @@ const LOOKS_MAX: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StatementId(pub u32);
 
-/// What besides its definition decides what PostgreSQL makes of a statement.
+/// The circumstances that, besides its definition, decide what PostgreSQL makes of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// The settings under which it was parsed.
@@ -72,7 +72,7 @@ pub struct Statement {
     pub terms: Option<Terms>,
     /// The settings under which it was parsed.
     pub profile: Profile,
-    /// What running it may do.
+    /// The effects that running it may have.
     pub effects: Effects,
     /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something else.
     pub is_tied: bool,
@@ -126,7 +126,7 @@ impl Statement {
         self.definition.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// What is sent to prepare it: its definition, with the parameter types that clients were told.
+    /// The definition to prepare it by, with the parameter types that clients were told.
     pub fn to_parse(&self) -> Vec<u8> {
         match self.types.get() {
             Some(types) => [self.query(), &[0], &**types].concat(),
@@ -220,7 +220,7 @@ pub struct Registry {
     clock: VecDeque<Arc<Statement>>,
     hasher: foldhash::quality::RandomState,
     next: u32,
-    /// What every name begins with.
+    /// The beginning of every name.
     prefix: Box<[u8]>,
 }
 

@@ -30,7 +30,7 @@ pub struct Buffers {
     returned: Vec<BufferId>,
 }
 
-/// What any memory is aligned to. With more, zeroed memory is written to before it is used.
+/// The alignment of any memory. With more, zeroed memory is written to before it is used.
 const ALIGNMENT_BYTES: usize = 16;
 
 impl Buffers {

@@ -21,7 +21,7 @@ pub enum Parcel<S> {
         server: Box<Server>,
         /// The client that it is for.
         client: ClientRef,
-        /// What the server said while the connection changed hands.
+        /// The bytes that the server sent while the connection changed hands.
         early: Vec<u8>,
     },
 }

@@ -33,7 +33,7 @@ pub struct LinkKey {
     serial: u32,
 }
 
-/// What the worker has to tell the engine.
+/// An event for the engine.
 #[derive(Debug)]
 pub enum Notice {
     /// A client has connected.
@@ -154,7 +154,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         Conn(self.insert(Some(socket), None, Life::Open).id)
     }
 
-    /// Whose a connection is, unless it has been given up since.
+    /// The owner of a connection, unless it has been given up since.
     pub fn owner(&self, key: LinkKey) -> Option<Owner> {
         self.links.get(key.id as usize).filter(|link| link.serial == key.serial)?.owner
     }

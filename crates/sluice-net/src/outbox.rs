@@ -32,7 +32,7 @@ impl Piece {
     }
 }
 
-/// What waits to be sent on one connection.
+/// The bytes that wait to be sent on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// Nearly always the only one, so that it needs no memory of its own.

@@ -55,7 +55,7 @@ pub(crate) fn requests() -> (mpsc::Sender<Request>, mpsc::Receiver<Request>) {
     mpsc::channel(ASKED_MAX)
 }
 
-/// What asks.
+/// The task that asks.
 struct Asker {
     look_up: LookUp,
     resolver: Arc<Resolver>,

@@ -17,7 +17,7 @@ pub(crate) type Parcel = sluice_net::Parcel<Socket>;
 pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
-    /// What a worker has to watch to hear it.
+    /// The descriptor that a worker watches to hear it.
     pub(crate) fn watch(&self) -> io::Result<OwnedFd> {
         self.0.try_clone()
     }

@@ -19,7 +19,7 @@ const MEMORY: u32 = 8;
 /// Events a turn, in 256ths, up to which they come "one by one".
 const ALONE: u32 = 256 + 64;
 
-/// What recent turns were like.
+/// A record of recent turns.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Events a turn, in 256ths.

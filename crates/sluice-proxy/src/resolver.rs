@@ -11,7 +11,7 @@ use sluice_core::io::Address;
 
 use crate::net::sockets::Target;
 
-/// What is known of host names.
+/// The known addresses of host names.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     names: RwLock<HashMap<String, Result<IpAddr, String>>>,

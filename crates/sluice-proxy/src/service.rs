@@ -42,7 +42,7 @@ pub enum StartError {
     Listen {
         /// The address or the socket's path.
         address: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The driver that the configuration demands does not work here.
@@ -52,7 +52,7 @@ pub enum StartError {
     Driver {
         /// Its name.
         driver: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The process may not have as many files open as the limits demand.
@@ -64,7 +64,7 @@ pub enum StartError {
         wanted: u64,
         /// The hard limit.
         allowed: u64,
-        /// What the limit should be.
+        /// The limit that is needed.
         needed: u64,
     },
     /// The users file can't be used.
@@ -73,9 +73,9 @@ pub enum StartError {
     /// The system refused something else.
     #[error("can't {what}: {error}")]
     System {
-        /// What was tried.
+        /// The action that was tried.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }

@@ -13,7 +13,7 @@ use sluice_core::{
 };
 use tokio::time::{MissedTickBehavior, interval};
 
-/// What `RUST_LOG` calls these lines.
+/// The name of these lines in `RUST_LOG`.
 const TARGET: &str = "sluice::stats";
 
 /// Writes a line for each pool, every `period`, for ever.

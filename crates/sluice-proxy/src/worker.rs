@@ -17,7 +17,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How long the driver of a worker that has nothing left may take to stop.
 const STOP_TIME: Duration = Duration::from_millis(100);
 
-/// What a worker starts with.
+/// The parts that a worker starts with.
 pub(crate) struct Setup {
     pub(crate) hub: Arc<Hub>,
     pub(crate) host: Host,

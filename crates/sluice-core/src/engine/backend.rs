@@ -34,7 +34,7 @@ pub(super) struct ServerRelay<'a, I> {
     pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
     pub(super) client: Option<(Conn, &'a mut Session)>,
-    /// What BackendKeyData called the client.
+    /// The process id that the client got in BackendKeyData.
     pub(super) process_id: u32,
     /// Whether a message of the client's has been sent in part.
     pub(super) is_client_inside: bool,

@@ -38,7 +38,7 @@ pub(super) struct Canceller {
     deadline: Time,
 }
 
-/// What BackendKeyData calls a client.
+/// The process id that a client gets in BackendKeyData.
 pub(super) fn process_id(client: ClientRef) -> u32 {
     let turn = client.serial % (1 << TURN_BITS);
     let index = client.id.0 % (1 << INDEX_BITS);

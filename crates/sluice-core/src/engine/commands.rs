@@ -148,7 +148,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.server.is_none() && self.session.pool.settings.lazy_begin && self.session.begun.is_none()
     }
 
-    /// What a DEALLOCATE by Parse forgets, of what only Sluice knows: a name, or all of them.
+    /// The names that a DEALLOCATE by Parse forgets, of those that only Sluice knows: one, or all of them.
     pub(super) fn deallocate_of(&self, parse: &Parse<'_>) -> Option<Option<Box<[u8]>>> {
         if !parse.name.is_empty() || self.is_in_failed_transaction() {
             return None;
@@ -162,7 +162,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
-    /// What a portal of one of the client's statements would be, if Sluice carries that out.
+    /// The portal of one of the client's statements, if Sluice carries that out.
     fn own_portal_of(&self, statement: &[u8]) -> Option<OwnPortal> {
         if let (b"", Some(deallocate)) = (statement, &self.session.deallocate) {
             return Some(OwnPortal::Deallocate(deallocate.name.clone()));
@@ -269,7 +269,7 @@ fn command_in(seen: Seen<'_>) -> Option<Command> {
     text_of(seen).and_then(sql::command)
 }
 
-/// What a Query says, if all of it has come.
+/// The text of a Query, if all of it has come.
 fn text_of(seen: Seen<'_>) -> Option<&[u8]> {
     match seen.is_whole().then(|| message::split_cstr(seen.body)).flatten() {
         Some((text, [])) => Some(text),

@@ -82,7 +82,7 @@ impl Answers {
     }
 }
 
-/// What a client hears of an error to a message of its batch.
+/// The error that a client hears when a message of its batch fails.
 #[derive(Debug, Clone)]
 enum Hears {
     /// The server's own.
@@ -162,7 +162,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// What a client has asked for has failed.
+    /// A client's request has failed.
     fn note_failure(&mut self, is_end: bool) {
         self.server.said_why |= is_end && self.client.is_some();
         // Nothing is taken back where that fails, and what was is again what it was before.

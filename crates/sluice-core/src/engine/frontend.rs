@@ -24,7 +24,7 @@ use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
 pub(super) enum Stop {
     /// All is handled, or what is left is part of a message.
     Done,
-    /// What comes next needs a server.
+    /// The next message needs a server.
     NeedServer,
     /// The server is busy with something that must end first.
     Hold,
@@ -40,7 +40,7 @@ pub(super) enum Stop {
 pub(super) struct ClientRelay<'a, I> {
     pub(super) io: &'a mut I,
     pub(super) client: Conn,
-    /// Who that is.
+    /// The client's reference.
     pub(super) this: ClientRef,
     pub(super) session: &'a mut Session,
     pub(super) server: Option<&'a mut Server>,
@@ -59,7 +59,7 @@ pub(super) struct ClientRelay<'a, I> {
     run: usize,
 }
 
-/// What becomes of one message.
+/// The outcome for one message.
 pub(super) enum Step {
     /// It is handled.
     Next,

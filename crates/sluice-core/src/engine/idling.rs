@@ -20,7 +20,7 @@ use super::{Engine, timers::Timer};
 /// comes byte by byte does not hold a server for ever.
 const PROGRESS_BYTES: usize = 64 << 10;
 
-/// What a client has left undone while its server waits for it.
+/// The thing that a client has left undone while its server waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Undone {
     /// A message has not come whole.
@@ -29,7 +29,7 @@ enum Undone {
     Transaction,
 }
 
-/// What is noted about that in a client.
+/// The note about that in a client.
 #[derive(Debug, Default)]
 pub struct Watch {
     undone: Option<Undone>,
@@ -105,7 +105,7 @@ impl Engine {
     }
 }
 
-/// What a client has left undone while its server has nothing else to do.
+/// The thing that a client has left undone while its server has nothing else to do.
 fn undone(client: &Client, server: &Server) -> Option<Undone> {
     if !matches!(client.phase, Phase::Open(_)) {
         return None;
@@ -127,7 +127,7 @@ fn limit_of(limits: &Limits, undone: Undone) -> Option<Duration> {
     }
 }
 
-/// What PostgreSQL says of it.
+/// PostgreSQL's own words for it.
 fn error_of(undone: Undone) -> ErrorResponse {
     match undone {
         Undone::Message => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "incomplete message from client")

@@ -170,7 +170,7 @@ fn take_news(server: &mut Server, session: &mut Session) {
     session.profile = with_start(&server.profile, &session.start);
 }
 
-/// What the session holds until its process ends.
+/// The pins that last until the session's process ends.
 fn until_its_end(server: &Server) -> Pins {
     let mut pins = server.pins.only(Pins::SPENT);
     if server.effects.any(Effects::SEED) {
@@ -182,7 +182,7 @@ fn until_its_end(server: &Server) -> Pins {
     pins
 }
 
-/// What a look could not see.
+/// The profile with the setting that a look could not see.
 fn with_timeout(server: &mut Server, profile: Profile) -> Profile {
     server.sets_timeout = false;
     let Some(timeout) = server.known_timeout.take() else { return profile };

@@ -447,7 +447,7 @@ impl Engine {
         }
     }
 
-    /// What a pool needs as time goes by: waits that end, servers no longer needed, connects after a pause.
+    /// The needs of a pool as time goes by: waits that end, servers no longer needed, connects after a pause.
     pub(super) fn tend_pools(&mut self, now: Time, io: &mut impl Io) {
         let mut pools = self.hub.pools_in_use();
         pools.retain(|pool| {

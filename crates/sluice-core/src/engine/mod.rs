@@ -396,7 +396,7 @@ impl Engine {
     }
 }
 
-/// What clients are told when the service stops.
+/// The error that clients get when the service stops.
 fn shutting_down() -> ErrorResponse {
     ErrorResponse::fatal(
         sqlstate::ADMIN_SHUTDOWN,

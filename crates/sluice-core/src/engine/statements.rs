@@ -24,7 +24,7 @@ use super::frontend::{ClientRelay, Seen, Step, Stop};
 /// one, so that the server skips and rolls back just as PostgreSQL does.
 pub(super) const NO_STATEMENT: &[u8] = b"sluice_refused";
 
-/// What a client's statement name means.
+/// The meaning of a client's statement name.
 enum Meaning {
     /// The shared statement.
     Shared(Prepared),

@@ -37,7 +37,7 @@ const SWITCH: &[u8] = b"sluice_switch";
 const CUSTOMS_MAX: usize = 64;
 
 impl<I: Io> ClientRelay<'_, I> {
-    /// What a statement that is parsed now is known by; `None` where nobody can say what PostgreSQL makes of it.
+    /// The terms of a statement that is parsed now; `None` where nobody can say what PostgreSQL makes of it.
     pub(super) fn terms(&self, is_unnamed: bool) -> Option<Terms> {
         let catalog = &self.session.pool.catalog;
         let is_plain = self.server.as_ref().is_none_or(|server| server.is_plain());

@@ -47,7 +47,7 @@ enum Batch {
     Runs,
 }
 
-/// What the server does with the next message.
+/// The server's way with the next message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It handles it, as part of that batch.
@@ -83,7 +83,7 @@ pub enum Admission {
     AfterAnswers,
 }
 
-/// What an abandoned server has to be sent to come to rest.
+/// The messages that an abandoned server is sent to come to rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Farewell {
     /// Whether it reads a COPY for certain.

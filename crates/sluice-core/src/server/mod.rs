@@ -45,7 +45,7 @@ pub struct Server {
     pub serial: u32,
     /// Its pool.
     pub pool: Arc<Pool>,
-    /// What it is doing.
+    /// Its role.
     pub role: Role,
     /// When it was opened.
     pub opened: Time,
@@ -57,29 +57,29 @@ pub struct Server {
     pub pending: Vec<u8>,
     /// Whether reading stopped because the client does not read.
     pub paused: bool,
-    /// What goes on between it and its client.
+    /// The messages between it and its client.
     pub exchange: Exchange,
     /// The shared statements it has.
     pub statements: ServerStatements,
     /// Shared statements that it has and that must be closed before they are prepared again.
     pub stale: Vec<OnServer>,
-    /// What its unnamed statement is.
+    /// Its unnamed statement.
     pub unnamed: Option<StatementId>,
     /// The settings in place.
     pub profile: Profile,
-    /// What it has reported.
+    /// The parameters that it has reported.
     pub parameters: BTreeMap<String, String>,
-    /// What may have been done to the session since it was last known what it holds.
+    /// The effects that the session may have had since it was last known what it holds.
     pub effects: Effects,
-    /// What it holds that ties its client to it.
+    /// The pins that tie its client to it.
     pub pins: Pins,
     /// Its client's leave to keep it for that.
     pub pinned: Option<Pinned>,
     /// Whether it says by itself what its session holds: it has Sluice's extension.
     pub reports: bool,
-    /// What it has said last that its session holds, until that is acted on.
+    /// The last report of what its session holds, until that is acted on.
     pub news: Option<Holding>,
-    /// Whose uses of sequences `currval` and `lastval` would tell of there.
+    /// The clients whose uses of sequences `currval` and `lastval` would show there.
     pub sequences: Sequences,
     /// The custom settings that it has.
     pub made: Customs,
@@ -89,9 +89,9 @@ pub struct Server {
     pub sets_timeout: bool,
     /// The `statement_timeout` that the look which is under way can't see.
     pub known_timeout: Option<Box<[u8]>>,
-    /// What Sluice itself does there before its client's next message goes to it.
+    /// The work of Sluice's own there before its client's next message goes to it.
     pub preparation: Preparation,
-    /// What its client is doing to the catalogs.
+    /// The change to the catalogs that its client is making.
     pub change: Option<Change>,
     /// Shared statements that were used while nobody knew the settings.
     pub tainted: Vec<StatementId>,
@@ -117,7 +117,7 @@ pub struct Server {
     pub key: Option<(u32, Box<[u8]>)>,
 }
 
-/// Whose uses of sequences a session remembers.
+/// The clients whose uses of sequences a session remembers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Sequences {
     /// Nobody's.
@@ -129,7 +129,7 @@ pub enum Sequences {
     Mixed,
 }
 
-/// What Sluice itself does on a server that belongs to a client, while that client's messages wait.
+/// The work of Sluice's own on a server that belongs to a client, while that client's messages wait.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Preparation {
     /// Nothing.
@@ -141,7 +141,7 @@ pub enum Preparation {
     Done,
 }
 
-/// What a server is doing.
+/// The role of a server.
 #[derive(Debug)]
 pub enum Role {
     /// Connecting or logging in.
@@ -297,7 +297,7 @@ impl Server {
         self.pool.settings.mode == PoolMode::Transaction
     }
 
-    /// What it has reported, as ParameterStatus messages.
+    /// The parameters that it has reported, as ParameterStatus messages.
     pub fn reported(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         for (name, value) in &self.parameters {

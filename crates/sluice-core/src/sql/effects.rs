@@ -31,7 +31,7 @@ impl Effects {
     pub const SEED: Self = Self(1 << 7);
     /// It may take a value of a sequence, which `currval` and `lastval` tell of.
     pub const ADVANCES: Self = Self(1 << 8);
-    /// What it means depends on what its session has made: a cursor, a statement, a custom setting.
+    /// Its meaning depends on something that its session has made: a cursor, a statement, a custom setting.
     pub const SESSION: Self = Self(1 << 9);
     /// It makes custom settings, which its text names.
     pub const CUSTOM: Self = Self(1 << 10);

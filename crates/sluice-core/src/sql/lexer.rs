@@ -22,7 +22,7 @@ pub(super) enum Token<'a> {
     Close,
     /// `;`
     Semicolon,
-    /// What this is depends on a setting, or its end is missing.
+    /// A token whose meaning depends on a setting, or whose end is missing.
     Unclear,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What stands between quotes of that kind; a quote within is doubled.
+    /// The text between quotes of that kind; a quote within is doubled.
     fn quoted(&mut self, quote: u8, escapes: bool) -> Option<&'a [u8]> {
         let start = self.at + 1;
         let mut at = start;

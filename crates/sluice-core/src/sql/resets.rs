@@ -33,7 +33,7 @@ impl Reset {
         self.names.contains(name) || is_among_all
     }
 
-    /// What two in turn take back, of which each may be nothing.
+    /// The settings that two in turn take back, of which each may be nothing.
     pub fn both(first: Option<Self>, later: Option<&Self>) -> Option<Self> {
         match (first, later) {
             (Some(first), Some(later)) => Some(first.and(later)),

@@ -20,7 +20,7 @@ pub(super) const USERS_BYTES_MAX: u64 = 16 << 20;
 /// The largest file with one password.
 pub(super) const PASSWORD_FILE_BYTES_MAX: u64 = 4 << 10;
 
-/// Who may read a file.
+/// The users who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Its owner, and perhaps its group.

@@ -20,10 +20,10 @@ pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// A kind of value.
 pub(super) trait Kind: Sync {
-    /// What the program gets.
+    /// The value that the program gets.
     type Value;
 
-    /// What the reference says about it, in Markdown.
+    /// The reference's words about it, in Markdown.
     fn describe(&self) -> String;
 
     /// Reads a value, or says what is wrong with it.
@@ -303,7 +303,7 @@ fn is_host_name(text: &str) -> bool {
     name.split('.').all(is_part) && !name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// What every text must be: neither empty, nor too long, nor with a zero byte, which ends texts in the protocol.
+/// The rule for every text: neither empty, nor too long, nor with a zero byte, which ends texts in the protocol.
 pub(super) fn plain_text(text: &str, bytes_max: usize) -> Result<(), Fault> {
     if text.is_empty() {
         return Err(Fault::new("empty", "write a value, or leave the key out where it is optional"));
@@ -321,7 +321,7 @@ fn wrong_type(expected: &str, value: &Value, remedy: impl Into<String>) -> Fault
     Fault::new(format!("{expected} was expected, but this is {}", found(value)), remedy)
 }
 
-/// What stands there, in words.
+/// The value that stands there, in words.
 pub(super) fn found_item(item: &Item) -> String {
     match item {
         Item::None => "nothing".to_owned(),

@@ -31,7 +31,7 @@ pub use document::{load, parse};
 pub use reference::reference;
 pub use report::{Position, Problem, Report};
 
-/// What `sluice serve` runs with.
+/// The configuration that `sluice serve` runs with.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where clients connect by TCP.

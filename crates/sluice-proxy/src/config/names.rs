@@ -33,7 +33,7 @@ pub(super) fn holds(schema: &Table, name: &str) -> bool {
     names(schema).any(|known| known == name)
 }
 
-/// What is wrong with an unknown key or table, and what may have been meant.
+/// The problem with an unknown key or table, and the name that may have been meant.
 pub(super) fn unknown(schema: &'static Table, name: &str, item: &Item) -> Fault {
     let what = if item.is_table() || item.is_array_of_tables() { "unknown table" } else { "unknown key" };
     Fault::new(what, remedy(schema, name))

@@ -37,7 +37,7 @@ pub(super) struct Section<'a> {
     offset: Option<usize>,
 }
 
-/// What was found for a key.
+/// The finding for a key.
 pub(super) enum Read<T> {
     Absent,
     /// A problem has been noted.
@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
         self.file
     }
 
-    /// Who may read the file.
+    /// The users who may read the file.
     pub(super) fn access(&self) -> Access {
         self.access
     }

@@ -22,9 +22,9 @@ pub struct Problem {
     pub position: Option<Position>,
     /// The key's path, such as `pool.size`; empty where no key is at fault.
     pub key: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -37,7 +37,7 @@ pub struct Position {
     pub column: usize,
 }
 
-/// What is wrong with a value, before it is known where the value stands.
+/// The problem with a value, before it is known where the value stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) what: String,

@@ -32,7 +32,7 @@ pub(super) struct Table {
     pub(super) path: &'static str,
     /// Whether it is written `[[path]]` and may stand there several times.
     pub(super) many: bool,
-    /// What it is for, in Markdown.
+    /// Its purpose, in Markdown.
     pub(super) meaning: &'static str,
     pub(super) keys: &'static [&'static dyn AnyKey],
     pub(super) tables: &'static [&'static Table],
@@ -43,16 +43,16 @@ pub(super) struct Key<K: 'static> {
     pub(super) name: &'static str,
     pub(super) kind: K,
     pub(super) absent: Absent,
-    /// What it does, in Markdown.
+    /// Its effect, in Markdown.
     pub(super) meaning: &'static str,
 }
 
-/// What the absence of a key means.
+/// The meaning of a key's absence.
 #[derive(Clone, Copy)]
 pub(super) enum Absent {
     /// It has this value, in TOML.
     Default(&'static str),
-    /// What the words say.
+    /// It means this, in words.
     Means(&'static str),
     /// The start stops.
     Required,

@@ -32,12 +32,12 @@ pub(super) fn show_size(bytes: u64) -> String {
     show(bytes, "0B", &SIZES)
 }
 
-/// What to write for a duration.
+/// The way to write a duration.
 pub(super) fn duration_remedy() -> String {
     remedy(&TIMES, "30s")
 }
 
-/// What to write for a size.
+/// The way to write a size.
 pub(super) fn size_remedy() -> String {
     remedy(&SIZES, "16MiB")
 }

@@ -16,7 +16,7 @@ use super::{
 /// The users of a file, each with a secret in one of its forms ([`SecretForm`]).
 pub type Users = BTreeMap<String, Secret>;
 
-/// What a secret is, by its beginning (PostgreSQL documentation, 52.8, `rolpassword`).
+/// The kind of a secret, by its beginning (PostgreSQL documentation, 52.8, `rolpassword`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretForm {
     /// `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`.
@@ -78,7 +78,7 @@ pub(super) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, 
     (users, problems)
 }
 
-/// What a secret is.
+/// The kind of a secret.
 ///
 /// # Errors
 ///

@@ -29,7 +29,7 @@ pub(crate) struct Epoll {
     listeners: Vec<OwnedFd>,
     mailbox: Option<OwnedFd>,
     free: Vec<BufferId>,
-    /// What each connection is watched for.
+    /// The events that each connection is watched for.
     watched: Vec<Option<Watched>>,
     /// Events that a call has led to at once.
     ready: Vec<Event<Socket>>,

@@ -108,7 +108,7 @@ fn canonical(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-/// What the configuration's address means to the core.
+/// The core's address for one of the configuration.
 pub(crate) fn address(server: &crate::config::ServerAddress) -> Address {
     match server {
         crate::config::ServerAddress::Unix { dir, port } => Address::Unix(dir.join(format!(".s.PGSQL.{port}"))),

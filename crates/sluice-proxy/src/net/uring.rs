@@ -40,7 +40,7 @@ const SEND_AT_ONCE_BYTES: usize = 32 << 10;
 /// cost the others, once.
 const SEND_WAIT: Duration = Duration::from_millis(10);
 
-/// What a completion belongs to: the upper half of its user data.
+/// The operation that a completion belongs to: the upper half of its user data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Operation {
