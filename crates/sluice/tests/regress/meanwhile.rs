@@ -14,17 +14,27 @@ use postgres::{Client, SimpleQueryMessage};
 
 use crate::{side::Side, suite::Suite};
 
-/// What each of them sets, and how PostgreSQL shows it.
-const CLIENTS: [[(&str, &str, &str); 3]; 2] = [
-    [
+/// What each of them sets, and how PostgreSQL shows it. Most of it would change what a file prints.
+const CLIENTS: [&[(&str, &str, &str)]; 3] = [
+    &[
         ("timezone", "Asia/Tokyo", "Asia/Tokyo"),
         ("datestyle", "German", "German, DMY"),
         ("search_path", "nowhere", "nowhere"),
+        ("standard_conforming_strings", "off", "off"),
     ],
-    [
+    &[
         ("intervalstyle", "iso_8601", "iso_8601"),
         ("enable_seqscan", "off", "off"),
         ("client_encoding", "LATIN1", "LATIN1"),
+        ("transform_null_equals", "on", "on"),
+        ("bytea_output", "escape", "escape"),
+    ],
+    &[
+        ("role", "pg_monitor", "pg_monitor"),
+        ("default_transaction_isolation", "serializable", "serializable"),
+        ("default_transaction_read_only", "on", "on"),
+        ("row_security", "off", "off"),
+        ("extra_float_digits", "-2", "-2"),
     ],
 ];
 

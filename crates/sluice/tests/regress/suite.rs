@@ -55,7 +55,7 @@ impl Suite {
     pub(crate) fn servers(self) -> u32 {
         match self {
             Self::Files => 4,
-            Self::Specs => 10,
+            Self::Specs => 12,
         }
     }
 
