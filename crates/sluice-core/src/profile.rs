@@ -257,6 +257,25 @@ pub fn transition(from: &Profile, to: &Profile) -> Option<String> {
     Some(sql)
 }
 
+/// The SQL that makes settings what they are here, but for those that the session has set itself; `None` where there are
+/// none. Who the server works as stays.
+pub fn fill(settings: &Profile) -> Option<String> {
+    let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
+    let mut values = String::new();
+    for (name, value) in settings.settings().iter().filter(|(name, _)| !is_user(name)) {
+        values.push_str(if values.is_empty() { "(" } else { ",(" });
+        put_literal(&mut values, name.as_bytes());
+        values.push(',');
+        put_literal(&mut values, value);
+        values.push(')');
+    }
+    let sql = format!(
+        "SELECT pg_catalog.set_config(v.n,v.v,false) FROM pg_catalog.pg_settings s,(VALUES {values}) v(n,v) \
+         WHERE pg_catalog.lower(s.name) OPERATOR(pg_catalog.=) v.n AND s.source OPERATOR(pg_catalog.<>) 'session'"
+    );
+    (!values.is_empty()).then_some(sql)
+}
+
 /// Appends the SQL that makes custom settings without a value.
 pub fn make<'a>(sql: &mut String, names: impl Iterator<Item = &'a str>) {
     for name in names {

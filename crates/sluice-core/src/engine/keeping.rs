@@ -234,7 +234,11 @@ pub(super) fn put_in_place(
 pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: &mut impl Io) {
     let settings = start.settings().iter().filter(|(name, _)| resets.covers(name));
     let back = Profile::new(settings.map(|(name, value)| (name.clone(), value.clone())).collect());
-    if let Some(sql) = profile::transition(&Profile::default(), &back) {
+    let sql = match resets.is_read() {
+        true => profile::transition(&Profile::default(), &back),
+        false => profile::fill(&back),
+    };
+    if let Some(sql) = sql {
         send_own(server, &mut Vec::new(), Own::Settings, &sql, io);
         server.preparation = Preparation::UnderWay;
     }

@@ -13,6 +13,8 @@ pub struct Reset {
     names: BTreeSet<String>,
     /// Set since.
     set: BTreeSet<String>,
+    /// Whether only a command tag told of it, so that any of these may have been left alone, or set since.
+    unread: bool,
 }
 
 /// Those that `RESET ALL` leaves alone.
@@ -24,7 +26,12 @@ const HEAD_MAX: usize = 16;
 impl Reset {
     /// All settings: what a command tag says where the text was not read.
     pub fn all() -> Self {
-        Self { all: true, ..Self::default() }
+        Self { all: true, unread: true, ..Self::default() }
+    }
+
+    /// Whether it is known which ones they are.
+    pub fn is_read(&self) -> bool {
+        !self.unread
     }
 
     /// Whether it is about a setting, by its lower-case name.
@@ -42,6 +49,7 @@ impl Reset {
     }
 
     fn and(mut self, later: &Self) -> Self {
+        self.unread |= later.unread;
         if later.all {
             self.note_all();
         }

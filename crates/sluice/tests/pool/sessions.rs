@@ -16,7 +16,7 @@ matrix!(both_modes:
     half_closed_clients_end,
 );
 matrix!(transaction: nothing_leaks_between_transactions, reported_settings_follow_the_client);
-matrix!(session: a_session_is_the_clients_own, nothing_leaks_between_sessions);
+matrix!(session: a_session_is_the_clients_own, nothing_leaks_between_sessions, a_reset_leaves_other_settings_alone);
 
 /// What one client does, and a query whose answer tells whether another one sees anything of it.
 const TRACES: [(&str, &str); 11] = [
@@ -104,6 +104,26 @@ fn nothing_leaks_between_sessions(case: Case) {
         other.talk(&Script::new().parse("a", "SELECT 2").bind("a", &[]).execute().sync()),
         "1 2 D(2) C(SELECT 1) Z(I)"
     );
+}
+
+fn a_reset_leaves_other_settings_alone(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).start();
+    // The server was opened for another one, and does not know what this client began with.
+    drop(pool.app(&database));
+    let mut settings = pool.client_config("app", &database.name);
+    let mut client = settings.application_name("start").connect(postgres::NoTls).unwrap();
+    let mut shown = |sql: &str| {
+        client.batch_execute("BEGIN; SET application_name = 'mine'; SET work_mem = '5MB'").unwrap();
+        // By the extended protocol, whose texts nobody reads in session mode.
+        client.execute(sql, &[]).unwrap();
+        let name: String = client.query_one("SELECT current_setting('application_name')", &[]).unwrap().get(0);
+        client.batch_execute("COMMIT").unwrap();
+        name
+    };
+    assert_eq!(shown("RESET work_mem"), "mine");
+    assert_eq!(shown("RESET application_name"), "start");
+    assert_eq!(shown("RESET ALL"), "start");
 }
 
 fn a_session_is_the_clients_own(case: Case) {
