@@ -1,5 +1,5 @@
-//! What the workers of one process share: the pools, the counts behind the limits, the secrets. And the letters they
-//! write each other.
+//! The things that the workers of one process share: the pools, the counts behind the limits, the secrets. And the
+//! messages that they send each other.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -52,7 +52,7 @@ pub struct ServerRef {
     pub serial: u32,
 }
 
-/// A letter to a worker.
+/// A message to a worker.
 #[derive(Debug)]
 pub enum Mail {
     /// A server, handed over for a client. The driver of the receiving worker has adopted its connection.

@@ -11,7 +11,7 @@ use sluice_core::{
 /// A delivery to a worker.
 #[derive(Debug)]
 pub enum Parcel<S> {
-    /// A letter for its engine.
+    /// A message for its engine.
     Mail(Mail),
     /// A server connection, with its socket.
     Server {

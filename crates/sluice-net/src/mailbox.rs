@@ -51,7 +51,7 @@ impl<S, B: Bell> Mailboxes<S, B> {
         }
     }
 
-    /// Sends the same letter to every worker.
+    /// Sends the same message to every worker.
     pub fn send_all(&self, mail: impl Fn() -> Mail) {
         for worker in 0..self.boxes.len() as u16 {
             self.send(worker, Parcel::Mail(mail()));

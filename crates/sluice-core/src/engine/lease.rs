@@ -158,7 +158,7 @@ impl Engine {
         io: &mut impl Io,
     ) {
         if !self.is_idle(server) {
-            // It went while the letter was on its way, when the pool had no idle server of that name to count out.
+            // It went while the message was on its way, when the pool had no idle server of that name to count out.
             pool.state().lost();
             io.mail(client.worker, Mail::FetchFailed(client));
             self.connect_for(now, pool, io);
@@ -357,7 +357,7 @@ impl Engine {
             return;
         };
         match server.role {
-            // One that has just been given to another worker's client is counted out when that letter comes.
+            // One that has just been given to another worker's client is counted out when that message comes.
             Role::Idle => {
                 server.pool.state().lost_idle(reference);
             }

@@ -198,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// A letter has come.
+    /// A message of another worker has come.
     pub fn mail(&mut self, now: Time, mail: Mail, io: &mut impl Io) {
         match mail {
             Mail::Server(server, client) => {

@@ -57,7 +57,7 @@ impl Engine {
             }
             if let Some(server) = other.state().give_up_idle() {
                 io.mail(server.worker, Mail::CloseIdle(server));
-                // Over the limit by one until that letter is read; the wait for it would be longer than that.
+                // Over the limit by one until that message is read; the wait for it would be longer than that.
                 self.hub.admit_server_over();
                 return true;
             }
