@@ -35,6 +35,7 @@
 #include "catalog/pg_language.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "commands/prepare.h"
 #include "common/shortest_dec.h"
 #include "compat.h"
@@ -42,6 +43,7 @@
 #include "gate.h"
 #include "lib/stringinfo.h"
 #include "replication/walsender.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
@@ -86,6 +88,12 @@ static bool may_lock = false;
 /* Names under which there may be a statement or a cursor. */
 static HTAB *prepared_names = NULL;
 static HTAB *cursor_names = NULL;
+
+/*
+ * Names of custom settings that may have been made. RESET and the end of a
+ * transaction leave them there without a value, to the session's end.
+ */
+static List *custom_names = NIL;
 
 /* Whether the temporary schema has objects, as of the last commit. */
 static bool has_temporary = false;
@@ -167,6 +175,41 @@ any_exists(HTAB *names, bool (*exists) (const char *name), bool forgets)
 			(void) hash_search(names, name, HASH_REMOVE, NULL);
 	}
 	return false;
+}
+
+/* Notes the name of a custom setting that is made, or about to be. */
+static void
+note_custom(const char *name)
+{
+	ListCell   *cell;
+	MemoryContext before;
+
+	foreach(cell, custom_names)
+	{
+		if (pg_strcasecmp(lfirst(cell), name) == 0)
+			return;
+	}
+	before = MemoryContextSwitchTo(TopMemoryContext);
+	custom_names = lappend(custom_names, pstrdup(name));
+	MemoryContextSwitchTo(before);
+	may_have_changed = true;
+}
+
+/* Notes the custom settings that have a value now, which the transaction's end may take away. */
+static void
+note_customs(void)
+{
+	List	   *changed = sluice_changed_settings();
+	ListCell   *cell;
+
+	foreach(cell, changed)
+	{
+		struct config_generic *setting = lfirst(cell);
+
+		if (setting->flags & GUC_CUSTOM_PLACEHOLDER)
+			note_custom(setting->name);
+	}
+	list_free(changed);
 }
 
 static bool
@@ -289,6 +332,30 @@ forget_functions(Datum arg, int cache, uint32 hash)
 	known_functions = NULL;
 }
 
+/* The custom settings that a function has while it runs leave their names, too. */
+static void
+note_customs_of(HeapTuple function)
+{
+	bool		is_null;
+	Datum		config = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_proconfig, &is_null);
+	Datum	   *settings;
+	int			count;
+
+	if (is_null)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false, TYPALIGN_INT, &settings, NULL, &count);
+	for (int i = 0; i < count; i++)
+	{
+		char	   *setting = TextDatumGetCString(settings[i]);
+		char	   *end = strchr(setting, '=');
+
+		if (end != NULL)
+			*end = '\0';
+		if (strchr(setting, GUC_QUALIFIER_SEPARATOR))
+			note_custom(setting);
+	}
+}
+
 static KnownFunction *
 known_function(Oid function)
 {
@@ -331,6 +398,7 @@ known_function(Oid function)
 		/* What the pool calls is not to cost it anything. */
 		else if (!is_null && row->prolang == ClanguageId)
 			known->is_c = strncmp(TextDatumGetCString(source), "sluice_", 7) != 0;
+		note_customs_of(tuple);
 		ReleaseSysCache(tuple);
 	}
 	return known;
@@ -456,6 +524,8 @@ note_set(const VariableSetStmt *command)
 	/* It sows when it is set, and what was sown stays when it is not any more. */
 	if (command->name && pg_strcasecmp(command->name, "seed") == 0)
 		has_seed = may_have_changed = true;
+	if (command->name && strchr(command->name, GUC_QUALIFIER_SEPARATOR))
+		note_custom(command->name);
 	/* What goes with the transaction is not held by the session. */
 	if (command->is_local ||
 		(command->kind == VAR_SET_MULTI && strcmp(command->name, "SESSION CHARACTERISTICS") != 0))
@@ -602,8 +672,13 @@ look_for_seed(void)
 static void
 at_end_of_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB && called_set_config)
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	if (called_set_config)
+	{
 		look_for_seed();
+		note_customs();
+	}
 }
 
 /*
@@ -639,7 +714,10 @@ session_at_end(XactEvent event)
 				may_have_changed = true;
 			}
 			if (called_set_config)
+			{
 				look_for_seed();
+				note_customs();
+			}
 			if ((may_have_changed || was_asked_inside || any_is_gone()) && has_client())
 				sluice_flag_for_report(SESSION_SETTING);
 			may_have_changed = was_asked_inside = false;
@@ -784,6 +862,28 @@ append_settings(StringInfo report)
 	return true;
 }
 
+/* Custom settings that are there without a value of the session's: "made=", or nothing. */
+static void
+append_made(StringInfo report)
+{
+	const char *before = "made=";
+	ListCell   *cell;
+
+	foreach(cell, custom_names)
+	{
+		const char *name = lfirst(cell);
+		struct config_generic *setting = sluice_find_setting(name);
+
+		if (setting == NULL || (setting->flags & GUC_CUSTOM_PLACEHOLDER) == 0 || is_set(setting))
+			continue;
+		if (report->len > 0 && *before == 'm')
+			appendStringInfoCharMacro(report, ' ');
+		appendStringInfoString(report, before);
+		append_hex(report, setting->name);
+		before = ",";
+	}
+}
+
 /* What is to be reported. */
 static const char *
 show_session(void)
@@ -819,6 +919,7 @@ show_session(void)
 		appendStringInfoCharMacro(&report, ' ');
 	appendBinaryStringInfo(&report, settings.data, settings.len);
 	pfree(settings.data);
+	append_made(&report);
 	return report.data;
 }
 

@@ -376,6 +376,12 @@ impl Session {
         self.unnamed_turn
     }
 
+    /// Tells its unnamed statement from those before and behind it.
+    pub fn unnamed_turn(&self) -> Option<u32> {
+        let deallocate = self.deallocate.as_ref().map(|deallocate| deallocate.turn);
+        self.unnamed.as_ref().map(|unnamed| unnamed.turn).or(deallocate)
+    }
+
     /// The client has no unnamed statement any more; a portal that was made of it stays.
     pub fn drop_unnamed_statement(&mut self) {
         self.unnamed = None;
@@ -389,19 +395,22 @@ impl Session {
     }
 
     /// Takes back what a Parse gave that has failed or was skipped. One that has failed has taken the unnamed statement
-    /// away that was there before (`drop_unnamed_stmt`).
-    pub fn take_back(&mut self, given: Given, was_skipped: bool) {
+    /// away that was there before (`drop_unnamed_stmt`). Where another unnamed statement has come since, gives the turn
+    /// of the one that was taken back, and what was there in its place.
+    pub fn take_back(&mut self, given: Given, was_skipped: bool) -> Option<(u32, Option<Unnamed>)> {
         match given {
             Given::Name(name) => {
                 self.forget(&name);
+                None
             }
             Given::Unnamed(turn, before) => {
-                let is_it = self.unnamed.as_ref().is_some_and(|unnamed| unnamed.turn == turn)
-                    || self.deallocate.as_ref().is_some_and(|deallocate| deallocate.turn == turn);
-                if is_it {
-                    self.drop_unnamed_statement();
-                    self.unnamed = before.filter(|_| was_skipped);
+                let before = before.filter(|_| was_skipped);
+                if self.unnamed_turn() != Some(turn) {
+                    return Some((turn, before));
                 }
+                self.drop_unnamed_statement();
+                self.unnamed = before;
+                None
             }
         }
     }

@@ -29,6 +29,8 @@ pub enum Expected {
     Parse(ParseSent),
     /// To a Bind, of a shared statement or of one the server alone knows.
     Bind(Option<Arc<Statement>>),
+    /// To a Bind of a stand-in for the statement that the client knows by that name.
+    BindStandIn(Box<[u8]>),
     /// To a Describe of a statement or portal.
     Describe(Option<Arc<Statement>>, Option<Tell>),
     /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer. Either it stands behind
@@ -142,9 +144,20 @@ pub struct Replies {
     named: usize,
     /// How many of them take settings back.
     resetting: usize,
+    /// How many of them give the client its unnamed statement.
+    unnamed: usize,
 }
 
 impl Expected {
+    /// The turn of the unnamed statement that it gives.
+    fn unnamed_turn(&self) -> Option<u32> {
+        match self {
+            Self::Parse(ParseSent { given: Some(Given::Unnamed(turn, _)), .. })
+            | Self::Local(Local::ParseComplete(Given::Unnamed(turn, _))) => Some(*turn),
+            _ => None,
+        }
+    }
+
     /// The settings that a Query or a batch takes back, which its ReadyForQuery ends.
     fn resets_mut(&mut self) -> Option<&mut Option<Reset>> {
         match self {
@@ -214,6 +227,13 @@ impl Replies {
         true
     }
 
+    /// Whether answers that are still to come decide if a transaction is open, or has failed: they have run something, or
+    /// end a batch that has.
+    pub fn decide_status(&self) -> bool {
+        let decides = |e: &Expected| matches!(e, Expected::Query { .. } | Expected::Execute | Expected::Sync(_));
+        self.queue.iter().any(decides)
+    }
+
     /// How many are owed.
     pub fn len(&self) -> usize {
         self.queue.len()
@@ -224,15 +244,42 @@ impl Replies {
         self.named > 0
     }
 
+    /// Whether the unnamed statement of that turn came before a Sync whose answer is still to come: until then it is open
+    /// whether the client has it.
+    pub fn gives_before_sync(&self, turn: u32) -> bool {
+        let mut is_before = false;
+        let from_behind = self.queue.iter().rev().filter(|_| self.unnamed > 0);
+        for expected in from_behind {
+            if expected.unnamed_turn() == Some(turn) {
+                return is_before;
+            }
+            is_before |= matches!(expected, Expected::Sync(_) | Expected::OwnSync);
+        }
+        false
+    }
+
     /// Whether a Close of that shared statement is among them.
     pub fn closes(&self, id: StatementId) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Evict(evicted) if evicted.id == id))
+    }
+
+    /// An unnamed statement was never there: what a later one would bring back is what was there before it.
+    pub fn correct_unnamed(&mut self, turn: u32, before: Option<&Unnamed>) {
+        for expected in self.queue.iter_mut().filter(|_| self.unnamed > 0) {
+            if let Expected::Parse(ParseSent { given: Some(Given::Unnamed(_, known)), .. })
+            | Expected::Local(Local::ParseComplete(Given::Unnamed(_, known))) = expected
+                && known.as_ref().is_some_and(|known| known.turn == turn)
+            {
+                *known = before.cloned();
+            }
+        }
     }
 
     /// One more, behind the others.
     pub fn push(&mut self, expected: Expected) {
         self.named += usize::from(expected.is_named());
         self.resetting += usize::from(expected.is_resetting());
+        self.unnamed += usize::from(expected.unnamed_turn().is_some());
         self.queue.push_back(expected);
     }
 
@@ -240,6 +287,7 @@ impl Replies {
     pub fn push_front(&mut self, expected: Expected) {
         self.named += usize::from(expected.is_named());
         self.resetting += usize::from(expected.is_resetting());
+        self.unnamed += usize::from(expected.unnamed_turn().is_some());
         self.queue.push_front(expected);
     }
 
@@ -253,6 +301,7 @@ impl Replies {
         let expected = self.queue.pop_front()?;
         self.named -= usize::from(expected.is_named());
         self.resetting -= usize::from(expected.is_resetting());
+        self.unnamed -= usize::from(expected.unnamed_turn().is_some());
         Some(expected)
     }
 

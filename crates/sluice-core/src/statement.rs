@@ -159,6 +159,12 @@ impl Statement {
         let _ = self.shape.set(shape);
     }
 
+    /// Its parameter types, as they stand in Parse, if they are known: clients were told, or it has none.
+    pub fn known_types(&self) -> Option<Box<[u8]>> {
+        let has_none = || sql::parameters(self.query()) == 0 && self.definition.ends_with(&[0, 0, 0]);
+        self.types.get().cloned().or_else(|| has_none().then(|| Box::from([0, 0])))
+    }
+
     /// Whether clients know its parameter types, and there are any.
     pub fn has_types(&self) -> bool {
         self.types.get().is_some_and(|types| types.len() > 2)
@@ -322,6 +328,8 @@ pub struct ServerStatements {
 struct Known {
     name: Box<[u8]>,
     shape: Option<Shape>,
+    /// Whether it looks as if it returned rows.
+    has_rows: bool,
     /// When it was prepared.
     since: Time,
     /// Whether its parameter types are those that clients were told.
@@ -361,6 +369,13 @@ impl ServerStatements {
         self.known.peek(&id)?.shape
     }
 
+    /// The name of one that returns rows, if the server has any that is known to.
+    pub fn with_rows(&self) -> Option<Box<[u8]>> {
+        let known = self.known.iter().map(|(_, known)| known);
+        let mut with_rows = known.filter(|known| known.shape.map_or(known.has_rows, |shape| shape != Shape::none()));
+        with_rows.next().map(|known| known.name.clone())
+    }
+
     /// The server has described it.
     pub fn set_shape(&mut self, id: StatementId, shape: Shape) {
         if let Some(known) = self.known.peek_mut(&id) {
@@ -379,8 +394,13 @@ impl ServerStatements {
     pub fn insert(&mut self, statement: &Statement, now: Time) -> Option<OnServer> {
         let full = self.known.len() >= self.limit && !self.known.contains(&statement.id);
         let evicted = if full { self.known.pop_lru() } else { None };
-        let known =
-            Known { name: statement.name.clone(), shape: None, since: now, is_typed: statement.types.get().is_some() };
+        let known = Known {
+            name: statement.name.clone(),
+            shape: None,
+            has_rows: sql::returns_rows(statement.query()),
+            since: now,
+            is_typed: statement.types.get().is_some(),
+        };
         self.known.put(statement.id, known);
         evicted.map(|(id, known)| OnServer { id, name: known.name })
     }

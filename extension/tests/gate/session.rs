@@ -11,6 +11,7 @@ use crate::server::{Gate, run};
 
 versions!(
     a_new_session_holds_nothing,
+    custom_settings_leave_their_names,
     settings_are_told_with_their_values,
     values_come_back_by_set_config,
     settings_follow_their_transaction,
@@ -103,11 +104,13 @@ impl Session {
     }
 }
 
-/// A report with its names and values in plain text: `pins=temp set=app.tenant:7`.
+/// A report with its names and values in plain text, without the custom settings that have no value:
+/// `pins=temp set=app.tenant:7`.
 fn plain(report: &str) -> String {
     let mut fields = report.split(' ').filter(|field| !field.is_empty());
     let plain: Vec<String> = fields
         .by_ref()
+        .filter(|field| !field.starts_with("made="))
         .map(|field| match field.strip_prefix("set=") {
             Some(set) => format!("set={}", set.split(',').map(setting).collect::<Vec<_>>().join(",")),
             None => field.to_owned(),
@@ -132,6 +135,44 @@ fn settings_of(held: &str) -> Vec<(String, String)> {
     let set = held.split(' ').find_map(|field| field.strip_prefix("set="));
     let settings = set.into_iter().flat_map(|set| set.split(','));
     settings.map(|setting| setting.split_once(':').unwrap()).map(|(n, v)| (unhex(n), unhex(v))).collect()
+}
+
+/// The custom settings of a report that have no value.
+fn made_of(report: &str) -> String {
+    let made = report.split(' ').find_map(|field| field.strip_prefix("made="));
+    made.into_iter().flat_map(|made| made.split(',')).map(unhex).collect::<Vec<_>>().join(",")
+}
+
+fn custom_settings_leave_their_names(version: Version) {
+    let gate = Gate::new(version, &[]);
+    gate.server.execute("GRANT SET ON PARAMETER app.d TO app");
+    run(
+        &mut gate.session(),
+        "CREATE FUNCTION catches() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+           PERFORM set_config('app.c', '1', false); PERFORM 1/0; EXCEPTION WHEN division_by_zero THEN NULL; END $$;
+         CREATE FUNCTION inside() RETURNS int LANGUAGE plpgsql SET app.d = '1' AS $$ BEGIN RETURN 1; END $$",
+    );
+    for (sql, made) in [
+        ("SET app.a = '1'", ""),
+        ("SET app.a = '1'; RESET app.a", "app.a"),
+        ("SET app.a TO DEFAULT", "app.a"),
+        ("BEGIN; SET LOCAL app.a = '1'; COMMIT", "app.a"),
+        ("SELECT set_config('app.a', '1', true)", "app.a"),
+        ("BEGIN; SET app.a = '1'; ROLLBACK", "app.a"),
+        ("BEGIN; SAVEPOINT s; SET app.a = '1'; ROLLBACK TO s; COMMIT", "app.a"),
+        ("SET app.a = '1'; SELECT catches()", "app.c"),
+        ("SET app.b = '1'; SET app.a = '1'; DISCARD ALL", "app.b,app.a"),
+        ("BEGIN; SET app.a = '1'; SELECT 1 / 0; ROLLBACK", "app.a"),
+        ("SELECT inside()", "app.d"),
+        ("RESET app.a; SET app.a = '1'", ""),
+        ("RESET work_mem", ""),
+    ] {
+        let mut session = Session::new(&gate);
+        for statement in sql.split("; ") {
+            session.run(statement);
+        }
+        assert_eq!(made_of(&session.report), made, "{sql}");
+    }
 }
 
 fn a_new_session_holds_nothing(version: Version) {
@@ -170,7 +211,6 @@ fn a_new_session_holds_nothing(version: Version) {
         "NOTIFY c",
         "SET LOCAL work_mem = '6MB'",
         "SELECT set_config('work_mem', '7MB', true)",
-        "SELECT set_config('app.tenant', '7', true)",
         "BEGIN; DECLARE c CURSOR FOR SELECT 1; FETCH c; COMMIT",
         "DO $$ BEGIN PERFORM 1; EXCEPTION WHEN OTHERS THEN NULL; END $$",
         "EXPLAIN ANALYZE SELECT * FROM t",

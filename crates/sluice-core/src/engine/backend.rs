@@ -231,7 +231,7 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::BindComplete => {
                 self.resumes |= self.server.exchange.replay().stop();
                 match self.server.exchange.answered() {
-                    Some(Expected::Bind(_)) => Ok(Verdict::Pass),
+                    Some(Expected::Bind(_) | Expected::BindStandIn(_)) => Ok(Verdict::Pass),
                     Some(Expected::Begin(_) | Expected::Switch) => Ok(Verdict::Swallow),
                     _ => Err(OutOfStep("it sent BindComplete out of turn")),
                 }

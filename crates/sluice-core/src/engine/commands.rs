@@ -226,7 +226,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             }
             OwnPortal::Deallocate(Some(name)) => match self.session.forget(&name) {
                 Some(prepared) => ("DEALLOCATE", Some((name, prepared))),
-                None => return false,
+                None if self.server.is_some() => {
+                    self.put_deallocate(&name);
+                    return false;
+                }
+                None => {
+                    self.session.portal = Some(OwnPortal::Deallocate(Some(name)));
+                    return false;
+                }
             },
         };
         let mut complete = Vec::with_capacity(32);

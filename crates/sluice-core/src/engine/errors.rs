@@ -11,6 +11,7 @@ use sluice_wire::{
 };
 
 use crate::{
+    client::Unnamed,
     client_address::Teller,
     holding::Pins,
     io::Io,
@@ -22,6 +23,7 @@ use crate::{
 use super::{
     backend::{ServerRelay, Verdict},
     healing::{is_of_other_shape, is_stale},
+    standing_in::STAND_IN,
 };
 
 /// An error, by the message that it answers.
@@ -186,9 +188,14 @@ impl<I: Io> ServerRelay<'_, I> {
         // Where it is not the statement's name that tells: a client may know one by several.
         let name = match &failed {
             Some(Expected::Parse(sent)) => sent.again.clone(),
+            Some(Expected::BindStandIn(name)) => Some(name.clone()),
             _ => None,
         };
-        self.undo_batch(failed);
+        if !is_end {
+            self.describe_parameters(failed.as_ref());
+        }
+        let is_unread = failed.as_ref().is_some_and(|failed| is_unread(body, failed));
+        self.undo_batch(failed, is_unread);
         let verdict = match hears {
             Hears::TheServers => self.in_clients_words(body, name.as_deref()),
             Hears::Stale(statement) => {
@@ -231,20 +238,22 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// Takes back what was noted of a message that has failed, and of those that the server skips because of it.
-    fn undo_batch(&mut self, failed: Option<Expected>) {
+    /// Takes back what was noted of a message that has failed, and of those that the server skips because of it. One that
+    /// is unread has left everything as it was, too.
+    fn undo_batch(&mut self, failed: Option<Expected>, is_unread: bool) {
         // Backwards, since a later one may have built on an earlier one: a name closed and given again.
         let mut undone: Vec<Expected> = failed.into_iter().collect();
         undone.extend(std::iter::from_fn(|| self.server.exchange.skipped()));
         for (place, expected) in undone.into_iter().enumerate().rev() {
-            self.undo(expected, place > 0);
+            self.undo(expected, place > 0 || is_unread);
         }
     }
 
-    /// An error names a statement as the server knows it: the client gets it with its own name for it, which may be
-    /// `known`.
+    /// An error names a statement as the server knows it: the client gets it with its own name for it, which is `known`
+    /// where a stand-in was used.
     fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>) -> Verdict {
-        let quoted = [b"\"", &*self.server.pool.name_prefix].concat();
+        let on_server = if known.is_some() { STAND_IN } else { &*self.server.pool.name_prefix };
+        let quoted = [b"\"", on_server].concat();
         let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
         let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
         let Some((conn, session)) = &self.client else { return Verdict::Pass };
@@ -256,6 +265,26 @@ impl<I: Io> ServerRelay<'_, I> {
         self.flush();
         self.io.send(conn, &message);
         Verdict::Swallow
+    }
+
+    fn correct_unnamed(&mut self, corrected: Option<(u32, Option<Unnamed>)>) {
+        if let Some((turn, before)) = corrected {
+            self.server.exchange.correct_unnamed(turn, before.as_ref());
+        }
+    }
+
+    /// Tells the client of the parameters of a statement that PostgreSQL would have described, up to where it finds that
+    /// it fits the catalogs no more: what has failed is that it was prepared again for that.
+    fn describe_parameters(&mut self, failed: Option<&Expected>) {
+        let Some(Expected::Parse(ParseSent { statement: Some(failed), asked: false, .. })) = failed else { return };
+        let Some(Expected::Describe(Some(described), _)) = self.server.exchange.replies().front() else { return };
+        let Some(types) = described.known_types().filter(|_| described.id == failed.id) else { return };
+        let mut message = Vec::new();
+        message::framed(&mut message, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));
+        self.flush();
+        if let Some((conn, _)) = &self.client {
+            self.io.send(*conn, &message);
+        }
     }
 
     /// Takes back what was noted when a message was sent that the server has refused or skipped.
@@ -270,7 +299,8 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.unnamed = None;
                 }
                 if let (Some(session), Some(given)) = (session, given) {
-                    session.take_back(given, was_skipped);
+                    let corrected = session.take_back(given, was_skipped);
+                    self.correct_unnamed(corrected);
                 }
             }
             Expected::Evict(gone) if !self.server.stale.contains(&gone) => {
@@ -279,7 +309,8 @@ impl<I: Io> ServerRelay<'_, I> {
             }
             Expected::Local(Local::ParseComplete(given)) => {
                 if let Some(session) = session {
-                    session.take_back(given, true);
+                    let corrected = session.take_back(given, true);
+                    self.correct_unnamed(corrected);
                 }
             }
             Expected::Local(
@@ -292,6 +323,14 @@ impl<I: Io> ServerRelay<'_, I> {
             _ => {}
         }
     }
+}
+
+/// Whether a Parse has failed because of its encoding, before PostgreSQL looked at anything else (`pq_getmsgstring`): what
+/// was there before is still there. An escape in the text may bring the same error later.
+fn is_unread(body: &[u8], failed: &Expected) -> bool {
+    let Expected::Parse(ParseSent { statement: Some(statement), .. }) = failed else { return false };
+    let is_of_encoding = matches!(ErrorFields(body).get(b'C'), Some(b"22021" | b"22P05"));
+    is_of_encoding && !statement.query().contains(&b'\\')
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! | `terms` | on what terms a statement is shared, and what has to be done before it may go to a server |
 //! | `commands` | what Sluice carries out by itself of what a client says |
 //! | `begin` | a BEGIN that the client was told of before its server |
+//! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `telling` | telling servers where their clients are |
 //! | `backend` | what a server says, on its way to a client |
 //! | `notifications` | what a client that listens hears |
@@ -36,6 +37,7 @@ mod lease;
 mod login;
 mod notifications;
 mod opening;
+mod standing_in;
 mod statements;
 mod telling;
 mod terms;

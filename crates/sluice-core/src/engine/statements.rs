@@ -18,7 +18,10 @@ use crate::{
     statement::{Statement, StatementId},
 };
 
-use super::frontend::{ClientRelay, Seen, Step, Stop};
+use super::{
+    frontend::{ClientRelay, Seen, Step, Stop},
+    standing_in::Absence,
+};
 
 /// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
 /// one, so that the server skips and rolls back just as PostgreSQL does.
@@ -123,9 +126,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.pass_parse(seen);
         }
         self.follow_settings(parse.name);
-        if let Some(prepared) = self.session.named(parse.name) {
-            let statement = prepared.statement.clone();
-            return self.parse_again(seen, parse, statement);
+        if self.session.named(parse.name).is_some() {
+            return self.parse_again(seen, parse);
         }
         let statement = self.statement_of(parse.definition, false);
         if self.server.is_none() && !statement.is_accepted() {
@@ -147,23 +149,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn pass_parse(&mut self, seen: Seen<'a>) -> Step {
         let sent = ParseSent { statement: None, shared: false, asked: true, given: None, again: None };
         self.pass_expecting(seen, Expected::Parse(sent))
-    }
-
-    /// A Parse by a name that the client has given already. PostgreSQL finds that out last of all, and says so: it gets
-    /// the text by the name that it knows the other one by.
-    fn parse_again(&mut self, seen: Seen<'a>, parse: Parse<'a>, statement: Arc<Statement>) -> Step {
-        self.drop_message(seen);
-        if !self.server().statements.touch(statement.id) {
-            self.send_parse(statement.clone(), None);
-        }
-        self.scratch.clear();
-        Parse::write(self.scratch, &statement.name, parse.definition);
-        let server = self.server();
-        let sent =
-            ParseSent { statement: None, shared: false, asked: true, given: None, again: Some(parse.name.into()) };
-        server.exchange.expect(Expected::Parse(sent));
-        self.send_scratch();
-        Step::Next
     }
 
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
@@ -200,8 +185,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Some(server) => server.statements.touch(statement.id) || statement.begins.is_some(),
             None => statement.is_accepted(),
         };
-        let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().runs());
-        if known && is_open && statement.begins.is_none() {
+        let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
+        if known && is_open {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing.
             let server = self.server();
             let gone = server.statements.remove(statement.id);
@@ -359,6 +344,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 false => self.incomplete(seen),
             };
         };
+        if names.statement.is_empty() && self.is_unnamed_open() {
+            return self.hold_for_answers();
+        }
         if self.bind_own(seen, &names) {
             return Step::Next;
         }
@@ -430,6 +418,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let server = self.server();
             server.resets = Reset::both(server.resets.take(), statement.resets.as_ref());
         }
+        match self.absence(&statement) {
+            Absence::None => {}
+            Absence::Open => return self.hold_for_answers(),
+            Absence::Final => return self.bind_stand_in(seen, names, &statement),
+        }
         if let Some(step) = self.check_shape(seen, &statement, told) {
             return step;
         }
@@ -450,6 +443,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn describe(&mut self, seen: Seen<'a>) -> Step {
         let name = match Named::read(seen.body, "Describe") {
+            Ok(Named::Statement(b"")) if self.is_unnamed_open() => return self.hold_for_answers(),
             Ok(named) if self.describe_own(seen, &named) => return Step::Next,
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
@@ -462,6 +456,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.flush();
                 if self.prepare_apart(&statement) {
                     return Step::Stop(Stop::Hold);
+                }
+                match self.absence(&statement) {
+                    Absence::None => {}
+                    Absence::Open => return self.hold_for_answers(),
+                    Absence::Final => return self.describe_stand_in(seen, &statement, told),
                 }
                 if let Some(step) = self.check_shape(seen, &statement, told) {
                     return step;
@@ -531,7 +530,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// Provokes an error on the server, so that it aborts and skips as it would, and has it replaced by `error`.
-    fn refuse(&mut self, error: ErrorResponse) -> Step {
+    pub(super) fn refuse(&mut self, error: ErrorResponse) -> Step {
         self.scratch.clear();
         message::put_statement_message(self.scratch, FrontendKind::Describe, NO_STATEMENT);
         let server = self.server();

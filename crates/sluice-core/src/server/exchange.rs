@@ -8,6 +8,7 @@
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 use crate::{
+    client::Unnamed,
     replies::{Expected, Own, Replies},
     sql::Reset,
     time::Time,
@@ -207,7 +208,7 @@ impl Exchange {
             | Expected::Refused(_)
             | Expected::Learn(_, Some(_))
             | Expected::Begin(_) => self.extend_batch(Batch::Prepares),
-            Expected::Bind(_) | Expected::Execute => self.extend_batch(Batch::Runs),
+            Expected::Bind(_) | Expected::BindStandIn(_) | Expected::Execute => self.extend_batch(Batch::Runs),
             Expected::Learn(_, None) => {
                 self.extend_batch(Batch::Prepares);
                 self.hold_for(Hold::Shape);
@@ -298,6 +299,11 @@ impl Exchange {
     /// whether the end of it has been sent.
     pub fn set_resets(&mut self, resets: Option<Reset>) -> bool {
         self.replies.set_resets(resets)
+    }
+
+    /// See [`Replies::correct_unnamed`].
+    pub fn correct_unnamed(&mut self, turn: u32, before: Option<&Unnamed>) {
+        self.replies.correct_unnamed(turn, before);
     }
 
     /// The answer that comes next has come.

@@ -10,7 +10,9 @@ pub(super) enum Token<'a> {
     Quoted(&'a [u8]),
     /// A string literal, without its quotes, doubled ones and escapes as they stand.
     Literal(&'a [u8]),
-    /// A number, a parameter, or a byte of an operator.
+    /// A parameter, by its number: `$1`.
+    Parameter(u16),
+    /// A number, or a byte of an operator.
     Other,
     /// `.`
     Dot,
@@ -129,8 +131,10 @@ impl<'a> Lexer<'a> {
     fn dollar(&mut self) -> Token<'a> {
         let rest = &self.text[self.at + 1..];
         if rest.first().is_some_and(u8::is_ascii_digit) {
-            self.at += 1 + rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
-            return Token::Other;
+            let digits = &rest[..rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len())];
+            self.at += 1 + digits.len();
+            let number = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+            return number.map_or(Token::Other, Token::Parameter);
         }
         let tag = rest.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | 0x80..)));
         let Some(tag) = tag.filter(|end| rest[*end] == b'$') else {
@@ -195,6 +199,7 @@ mod tests {
             Token::Word(word) => String::from_utf8_lossy(word).into_owned(),
             Token::Quoted(name) => format!("\"{}\"", String::from_utf8_lossy(name)),
             Token::Literal(text) => format!("'{}'", String::from_utf8_lossy(text)),
+            Token::Parameter(number) => format!("${number}"),
             Token::Other => "?".to_owned(),
             Token::Dot => ".".to_owned(),
             Token::Comma => ",".to_owned(),
@@ -209,10 +214,10 @@ mod tests {
     #[test]
     fn words_are_told_from_what_is_quoted_or_commented() {
         for (text, expected) in [
-            ("select a.b, $1 from \"T x\"", "select a . b , ? from \"T x\""),
+            ("select a.b, $1 from \"T x\"", "select a . b , $1 from \"T x\""),
             ("create/* a /* b */ ' */temp -- 'x\n table t;", "create temp table t ;"),
             ("'it''s' E'\\'' \"a\"\"b\"", "'it''s' '\\'' \"a\"\"b\""),
-            ("$$a 'b$$ $x$ $$ $x$ $1", "'a 'b' ' $$ ' ?"),
+            ("$$a 'b$$ $x$ $$ $x$ $1", "'a 'b' ' $$ ' $1"),
             ("a$b 1.5e3 x'ff' 1::int", "a$b ? . ? e3 'ff' ? ? ? int"),
             ("", ""),
         ] {

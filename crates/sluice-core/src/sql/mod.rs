@@ -4,10 +4,12 @@
 mod builtin;
 mod effects;
 mod lexer;
+mod outline;
 mod resets;
 
 pub(crate) use effects::keep_custom;
 pub use effects::{Effects, custom_settings, effects, effects_of_beginning};
+pub(crate) use outline::{parameters, returns_rows};
 pub use resets::{Reset, reset};
 
 /// A command that Sluice may carry out by itself.

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod sessions;
+mod standing_in;
 mod table;
 
 use std::time::Duration;
@@ -60,11 +61,12 @@ fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
     let (mut table, client, server) = prepared("SELECT 1");
     // The second Parse of that name is refused, so the rest of the batch is skipped.
     table.says(client, &[parse("a", "SELECT 2"), parse("", "DEALLOCATE a"), bind("", 0)].concat());
-    table.says(server, &answers("E(42P05: prepared statement \"sluice_0\" already exists)"));
+    table.says(server, &answers("3 1 E(42P05: prepared statement \"sluice_stand_in\" already exists)"));
     table.says(client, &[execute(), sync()].concat());
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(client), "E(42P05: prepared statement \"a\" already exists) Z(I)");
-    assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S");
+    let sent = "C(sluice_stand_in) P(sluice_stand_in: ) P(sluice_stand_in: SELECT 2) S";
+    assert_eq!(table.hears(server), sent);
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S");
     table.says(server, &answers("2 C(SELECT 1) Z(I)"));
@@ -82,15 +84,18 @@ fn a_statement_that_was_closed_behind_its_error_is_not_stale() {
     assert_eq!(table.hears(server), sent);
     table.says(server, &answers("1 t n 3 1 t n Z(I)"));
     // The first batch finds "b" stale, when the second one has closed it to make room.
-    table.says(client, &[query("BEGIN READ WRITE"), run("b"), query("ROLLBACK"), run("a")].concat());
+    table.says(
+        client,
+        &[query("BEGIN READ WRITE"), run("b"), query("ROLLBACK"), parse("c", "SELECT 3"), sync()].concat(),
+    );
     assert_eq!(
         table.hears(server),
-        "Q(BEGIN READ WRITE) B(sluice_1) E S Q(ROLLBACK) C(sluice_1) P(sluice_0: SELECT 1) B(sluice_0) E S"
+        "Q(BEGIN READ WRITE) B(sluice_1) E S Q(ROLLBACK) C(sluice_1) P(sluice_2: SELECT 3) D(sluice_2) S"
     );
-    table.says(server, &answers("C(BEGIN) Z(T) E(0A000) Z(E) C(ROLLBACK) Z(I) 3 1 2 C(SELECT 1) Z(I)"));
+    table.says(server, &answers("C(BEGIN) Z(T) E(0A000) Z(E) C(ROLLBACK) Z(I) 3 1 t n Z(I)"));
     // It is prepared again, and needs no second Close but the one that makes room.
     table.says(client, &run("b"));
-    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_1: SELECT 2) B(sluice_1) E S");
+    assert_eq!(table.hears(server), "C(sluice_2) P(sluice_1: SELECT 2) B(sluice_1) E S");
 }
 
 #[test]

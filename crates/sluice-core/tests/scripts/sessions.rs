@@ -268,18 +268,22 @@ fn a_client_is_told_of_a_statement_by_its_own_name_for_it() {
     let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[parse("b", "SELECT 1"), sync()].concat());
     assert_eq!(table.hears(client), "1 Z(I)", "two names for one");
-    let taken = answers("E(42P05: prepared statement \"sluice_0\" already exists) Z(I)");
+    let taken = answers("3 1 E(42P05: prepared statement \"sluice_stand_in\" already exists) Z(I)");
     for name in ["a", "b"] {
         table.says(client, &[parse(name, "SELECT 2"), sync()].concat());
-        assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) S", "the server finds that the name is taken");
+        assert_eq!(
+            table.hears(server),
+            "C(sluice_stand_in) P(sluice_stand_in: ) P(sluice_stand_in: SELECT 2) S",
+            "the server finds that the name is taken"
+        );
         table.says(server, &taken);
         let told = format!("E(42P05: prepared statement \"{name}\" already exists) Z(I)");
         assert_eq!(table.hears(client), told);
     }
     // A syntax error comes before that.
     table.says(client, &[parse("a", "SELEC"), sync()].concat());
-    assert_eq!(table.hears(server), "P(sluice_0: SELEC) S");
-    table.says(server, &answers("E(42601) Z(I)"));
+    assert_eq!(table.hears(server), "C(sluice_stand_in) P(sluice_stand_in: ) P(sluice_stand_in: SELEC) S");
+    table.says(server, &answers("3 1 E(42601) Z(I)"));
     assert_eq!(table.hears(client), "E(42601) Z(I)");
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S", "it is what it was");

@@ -296,7 +296,8 @@ impl Session {
 
     fn may_run(&self, sql: &str) -> Result<(), Error> {
         let ends_block = matches!(sql.to_ascii_lowercase().split(' ').next(), Some("commit" | "rollback"));
-        if self.block == Block::Failed && !ends_block {
+        // What says nothing is refused when it is bound, not when it is parsed.
+        if self.block == Block::Failed && !ends_block && !sql.is_empty() {
             let text = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(("25P02", text.into()));
         }
@@ -388,7 +389,7 @@ impl Session {
             frontend::BIND => {
                 let names = BindNames::read(body).expect("simulated clients send whole Bind messages");
                 let prepared = self.find(names.statement)?.clone();
-                self.may_run(&prepared.sql)?;
+                self.may_run(if prepared.sql.is_empty() { "nothing" } else { &prepared.sql })?;
                 check(&prepared, ends)?;
                 self.begin_transaction();
                 let parameter = bound_parameter(&body[names.bytes..]);

@@ -99,7 +99,9 @@ impl Maker {
 
     /// A step.
     pub(crate) fn say(&mut self, script: Script) {
-        let step = Step { bytes: script.0, category: self.category.name, pins: self.category.pins, unpins: false };
+        let spends = script.0.windows(4).any(|word| word == b"seed");
+        let (category, pins) = (self.category.name, self.category.pins || spends);
+        let step = Step { bytes: script.0, category, pins, spends, unpins: false };
         self.event(What::Say(step));
     }
 

@@ -5,7 +5,8 @@
 //!   which must stay the same throughout.
 //! - The number in the name of a session's temporary schema.
 //! - ParameterStatus of the extension's own settings, which only the session alone gets: they are for the pool.
-//! - What is said of the schema `pg_temp` by a session that has none: its server may have one, without anything in it.
+//! - What is said of the schema `pg_temp` by a session that has nothing in it: its server may have one, or not.
+//! - Where in PostgreSQL's source an error was raised (its fields F, L and R), where the pool words the error itself.
 //! - The order of ParameterStatus that follow each other: PostgreSQL 15 and 18 differ in it too.
 
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ impl Numbers {
             return false;
         }
         let is_error = matches!(alone.tag, backend::ERROR_RESPONSE | backend::NOTICE_RESPONSE);
-        if is_error && alone.field(b'M').starts_with(NO_TEMPORARY_SCHEMA) {
+        if is_error && misses_temporary_schema(alone, pooled) {
             return true;
         }
         match alone.tag {
@@ -74,9 +75,18 @@ impl Numbers {
     }
 }
 
+/// Whether one of two messages says that there is no temporary schema, and the other that nothing of that name is in it.
+fn misses_temporary_schema(alone: &Message, pooled: &Message) -> bool {
+    let texts = [alone, pooled].map(|message| message.field(b'M'));
+    let is_missing = |text: &String| text.ends_with("does not exist") || text.ends_with("does not exist, skipping");
+    texts.iter().any(|text| text.starts_with(NO_TEMPORARY_SCHEMA)) && texts.iter().all(is_missing)
+}
+
 fn same_error(alone: &Message, pooled: &Message) -> bool {
     let named = |message: &Message, field| without_temporary(message.field(field).as_bytes());
-    b"SVCMDHPpqWstcdnFLR".iter().all(|field| named(alone, *field) == named(pooled, *field))
+    // PostgreSQL's own errors name the file.
+    let fields: &[u8] = if pooled.field(b'F').is_empty() { b"SVCMDHPpqWstcdn" } else { b"SVCMDHPpqWstcdnFLR" };
+    fields.iter().all(|field| named(alone, *field) == named(pooled, *field))
 }
 
 /// Messages with those ParameterStatus that follow each other in the order of their names, without the extension's own.

@@ -33,6 +33,8 @@ pub(crate) struct Step {
     pub(crate) category: &'static str,
     /// Whether state may stay behind in the session for which a pool may have to keep its server for the client.
     pub(crate) pins: bool,
+    /// Whether nothing but the session's end takes that state away.
+    pub(crate) spends: bool,
     /// Whether that state is gone afterwards, if it is done outside of a transaction and without an error.
     pub(crate) unpins: bool,
 }

@@ -155,12 +155,13 @@ struct Holder {
     in_transaction: bool,
     in_exchange: bool,
     pinned: bool,
+    spent: bool,
     gone: bool,
 }
 
 impl Holder {
     fn holds(&self) -> bool {
-        self.in_transaction || self.in_exchange || self.pinned
+        self.in_transaction || self.in_exchange || self.pinned || self.spent
     }
 }
 
@@ -175,7 +176,7 @@ impl Holders {
         let (mut holding, mut pinned) = (0, 0);
         others.for_each(|(_, other)| {
             holding += usize::from(other.holds());
-            pinned += usize::from(other.pinned);
+            pinned += usize::from(other.pinned || other.spent);
         });
         let own = &self.clients[event.client];
         let pins = matches!(&event.what, What::Say(step) if step.pins);
@@ -195,6 +196,7 @@ impl Holders {
             own.in_transaction = ready.body != b"I";
         }
         own.pinned |= step.pins;
+        own.spent |= step.spends;
         if step.unpins && !own.in_transaction && !answer.has(backend::ERROR_RESPONSE) {
             own.pinned = false;
         }

@@ -45,12 +45,11 @@ const fn category(name: &'static str, weight: usize, pins: bool, out: &'static s
 
 // Why categories are left out.
 const ON: &str = "";
+const LOST: &str = "a client may lose what sequences gave it: an error, never another's number";
 const TIME: &str = "a Flush behind a Parse ends the transaction that the server had begun, and with it what now() says; and \
                     servers are taken from clients that keep them for the sake of such a literal, if others wait";
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
-const RARE: &str = "rare differences are known: in failed transactions, where a statement has to be prepared again, and with the \
-                    extension where a custom setting was made for a transaction only";
-const OWN: &str = "errors that the pool itself words at login name no source of PostgreSQL's";
+const START: &str = "of a DateStyle in `options` beside another one, only the latter counts";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
 /// All of them.
@@ -58,27 +57,27 @@ const SHOWN: &str = "PostgreSQL's views show the pool's own statements and setti
 pub(crate) static CATEGORIES: &[Category] = &[
     category("literals",    20, false, ON,        literals::act),
     category("settings",    12, false, ON,  settings::act),
-    category("startup",      0, false, OWN,    |_| ()),
+    category("startup",      0, false, START, |_| ()),
     category("tenants",      9, false, ON,  tenants::act),
     category("times",        2, false, TIME,    times::act),
-    category("encodings",    5, false, RARE,  encodings::act),
-    category("prepared",    10, false, RARE,   prepared::act),
-    category("batches",      6, false, RARE,   batches::act),
-    category("blocks",       4, false, RARE,   blocks::act),
-    category("errors",       6, false, RARE,   errors::act),
+    category("encodings",    5, false, ON, encodings::act),
+    category("prepared",    10, false, ON, prepared::act),
+    category("batches",      6, false, ON, batches::act),
+    category("blocks",       4, false, ON, blocks::act),
+    category("errors",       6, false, ON, errors::act),
     category("copy",         4, false, ON,        copy::act),
-    category("ddl",          6, false, RARE,    ddl::act),
-    category("malformed",    1, false, RARE, malformed::act),
+    category("ddl",          6, false, ON, ddl::act),
+    category("malformed",    1, false, ON, malformed::act),
     category("catalogue",    1, false, SHOWN,     catalogue::act),
-    category("roles",        3, true,  RARE,  roles::act),
-    category("functions",    3, true,  RARE,  functions::act),
+    category("roles",        3, true,  ON, roles::act),
+    category("functions",    3, true,  ON, functions::act),
     category("sqlprepared",  3, true,  COLLIDES,   sqlprepared::act),
-    category("sequences",    2, true,  RARE,   sequences::act),
-    category("locks",        2, true,  RARE,   locks::act),
-    category("notify",       2, true,  RARE,   notify::act),
-    category("cursors",      3, true,  RARE,   cursors::act),
-    category("calls",        2, true,  RARE,   calls::act),
-    category("temp",         4, true,  RARE,   temp::act),
+    category("sequences",    2, true,  LOST, sequences::act),
+    category("locks",        2, true,  ON, locks::act),
+    category("notify",       2, true,  ON, notify::act),
+    category("cursors",      3, true,  ON, cursors::act),
+    category("calls",        2, true,  ON, calls::act),
+    category("temp",         4, true,  ON, temp::act),
 ];
 
 /// Those that `SLUICE_TWIN_ONLY` names, separated by commas; without it, those that are not left out.

@@ -55,7 +55,7 @@ const OTHERS: &[&str] = &[
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
     "SET datestyle = ISO, DMY", "SET datestyle TO 'no such style'", "SET no_such_setting = 1", "SET app.\"Odd name\" = 'x'",
-    "SET work_mem = 'many'", "SET TimeZone = 'Nowhere/Land'", "SET seed = 0.5",
+    "SET work_mem = 'many'", "SET TimeZone = 'Nowhere/Land'",
     "SET SESSION AUTHORIZATION DEFAULT", "SET CONSTRAINTS ALL DEFERRED", "SET TRANSACTION READ ONLY",
 ];
 
