@@ -65,8 +65,8 @@ pub enum Mail {
     Refuse(ClientRef, Arc<ErrorResponse>),
     /// An idle server of yours is no longer part of its pool.
     CloseIdle(ServerRef),
-    /// Others need a server that its client keeps between transactions.
-    Recall(ServerRef),
+    /// Others need a server of that pool, which its client keeps between transactions.
+    Recall(ServerRef, Arc<Pool>),
     /// A CancelRequest for a client of yours.
     Cancel {
         /// The client's number.

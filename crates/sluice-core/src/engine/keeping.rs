@@ -5,7 +5,10 @@
 //! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody
 //! else goes on with that server.
 
-use std::{collections::BTreeSet, sync::atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use sluice_wire::{ErrorResponse, sqlstate};
 
@@ -13,7 +16,7 @@ use crate::{
     client::{Client, Phase, Session},
     customs::Customs,
     holding::{Holding, Pins, look},
-    hub::{ClientRef, Pinned, ServerRef},
+    hub::{ClientRef, Mail, Pinned, Pool, ServerRef},
     ids::{ClientId, ServerId},
     io::Io,
     profile::{self, Profile, Settings},
@@ -83,15 +86,17 @@ impl Engine {
         }
     }
 
-    /// Others need a server that its client could do without, if it does nothing there now; otherwise it is theirs when it
-    /// comes to rest.
-    pub(super) fn recall(&mut self, now: Time, reference: ServerRef, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(reference.id) else { return };
-        let Role::Serving(client) = server.role else { return };
-        let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
-        if server.serial == reference.serial && is_free && server.pins.without(Pins::SOFT).is_empty() {
-            server.pins = Pins::NONE;
-            self.detach(now, client, reference.id, io);
+    /// Others need a server that its client could do without, if it does nothing there now. Otherwise it is theirs when it
+    /// comes to rest, and another one may be had before.
+    pub(super) fn recall(&mut self, now: Time, reference: ServerRef, pool: &Arc<Pool>, io: &mut impl Io) {
+        match self.servers.get_mut(reference.id) {
+            Some(server) if server.serial == reference.serial && may_be_recalled(server) => {
+                server.pins = Pins::NONE;
+                if let Role::Serving(client) = server.role {
+                    self.detach(now, client, reference.id, io);
+                }
+            }
+            _ => request_recall(pool, io),
         }
     }
 
@@ -126,6 +131,20 @@ impl Engine {
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
         self.begin_begun(now, client, server, io);
     }
+}
+
+/// Asks for a server back that its client could do without, if clients wait and there is one.
+pub(super) fn request_recall(pool: &Arc<Pool>, io: &mut impl Io) {
+    let recalled = pool.state().recall();
+    if let Some(server) = recalled {
+        io.mail(server.worker, Mail::Recall(server, pool.clone()));
+    }
+}
+
+/// Whether a server is kept for a client that does nothing there now, and could do without it.
+fn may_be_recalled(server: &Server) -> bool {
+    let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
+    is_free && matches!(server.role, Role::Serving(_)) && server.pins.without(Pins::SOFT).is_empty()
 }
 
 /// Whether a server needs a query of Sluice's own before its client's next transaction.

@@ -25,7 +25,7 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
-    keeping::{begin_session, forget_sequences, put_in_order, put_in_place},
+    keeping::{begin_session, forget_sequences, put_in_order, put_in_place, request_recall},
     resume_server, shutting_down,
     statements::NO_STATEMENT,
     telling::{find_teller, tell},
@@ -81,10 +81,7 @@ impl Engine {
             Acquired::Queued(ticket) => {
                 session.link = Link::Waiting(ticket);
                 self.connect_for(now, &pool, io);
-                let recalled = pool.state().recall();
-                if let Some(server) = recalled {
-                    io.mail(server.worker, Mail::Recall(server));
-                }
+                request_recall(&pool, io);
             }
         }
     }

@@ -214,7 +214,7 @@ impl Engine {
                 }
             }
             Mail::CloseIdle(server) => self.close_idle(server, io),
-            Mail::Recall(server) => self.recall(now, server, io),
+            Mail::Recall(server, pool) => self.recall(now, server, &pool, io),
             Mail::Cancel { client, key } => self.cancel_client(now, client, &key, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),

@@ -436,3 +436,25 @@ fn a_pool_without_clients_is_not_in_the_way_of_its_databases_end() {
         assert!(!table.is_closed(server), "{sql} is no concern of this database's");
     }
 }
+
+#[test]
+fn a_server_is_taken_back_from_a_client_that_does_nothing_with_it() {
+    let mut table = Table::new(PoolSettings { size: 2, pinned_max: Some(2), ..PoolSettings::default() });
+    let (one, other, third) = (table.client(), table.client(), table.client());
+    // Each keeps its server for the sake of a literal, if nobody needs it; the first is in a transaction.
+    let servers: Vec<Side> = [one, other]
+        .into_iter()
+        .map(|client| {
+            table.says(client, &[parse("a", "SELECT 'now'::timestamptz"), sync()].concat());
+            table.connects();
+            let server = *table.servers().last().expect("there is one");
+            table.says(server, &answers("1 t T(x) Z(I)"));
+            server
+        })
+        .collect();
+    table.says(one, &query("BEGIN READ WRITE"));
+    table.says(servers[0], &answers("C(BEGIN) Z(T)"));
+    table.hears(servers[1]);
+    table.says(third, &query("SELECT 1"));
+    assert_eq!(table.hears(servers[1]), "Q(SELECT 1)");
+}
