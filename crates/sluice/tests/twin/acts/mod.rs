@@ -49,7 +49,7 @@ const LOST: &str = "a client may lose what sequences gave it: an error, never an
 const TIME: &str = "a Flush behind a Parse ends the transaction that the server had begun, and with it what now() says; and \
                     servers are taken from clients that keep them for the sake of such a literal, if others wait";
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
-const START: &str = "of a DateStyle in `options` beside another one, only the latter counts";
+const START: &str = "a DateStyle in `options` does not keep its part beside one of its own";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
 /// All of them.
