@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use sluice_wire::{Framer, message::TransactionStatus, scram, secret::Secret, startup::SessionRequest};
+use sluice_wire::{Framer, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
-    engine::Watch,
     hub::Pool,
     ids::ServerId,
     io::{Conn, Io, PeerAddress},
@@ -15,9 +14,11 @@ use crate::{
     profile::Profile,
     queue::Ticket,
     replies::{Given, Tell},
+    secrets::Credentials,
     shape::Shape,
     sql::Begin,
-    statement::{Statement, StatementId},
+    statement::{Prepared, Statement, StatementId, Unnamed},
+    watch::Watch,
 };
 
 /// A client that waits reads on until this much is kept for it, in bytes.
@@ -85,15 +86,6 @@ pub struct LoginRequest {
     pub credentials: Credentials,
 }
 
-/// The parts of a client's login that are enough to log in to the server as the same user.
-#[derive(Debug, Default)]
-pub struct Credentials {
-    /// Its secret, where that is a plain password or an MD5 hash.
-    pub secret: Option<Secret>,
-    /// The keys that its proof has shown.
-    pub keys: Option<scram::Keys>,
-}
-
 /// The proof that a client was asked for.
 #[derive(Debug)]
 pub enum Challenge {
@@ -153,15 +145,6 @@ pub fn known_name(name: &[u8]) -> &[u8] {
 /// A client's names and what they mean.
 pub type Names = HashMap<Box<[u8]>, Prepared, foldhash::fast::RandomState>;
 
-/// A statement as a client has it.
-#[derive(Debug, Clone)]
-pub struct Prepared {
-    /// The statement.
-    pub statement: Arc<Statement>,
-    /// The shape of its result, as the client was told; it may read rows by that ever after.
-    pub told: Option<Shape>,
-}
-
 /// Which server a client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
@@ -184,17 +167,6 @@ pub struct Begun {
     pub by_query: bool,
     /// Whether it has failed since: its first statement was cancelled while it waited for a server.
     pub failed: bool,
-}
-
-/// A client's unnamed statement.
-#[derive(Debug, Clone)]
-pub struct Unnamed {
-    /// The statement.
-    pub prepared: Prepared,
-    /// Whether it was sent to a server as it came; otherwise it is served from the shared one.
-    pub raw: bool,
-    /// Tells it from those that the client had before and will have after it.
-    pub turn: u32,
 }
 
 /// A `DEALLOCATE` of a name that only Sluice knows, sent by Parse.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use sluice_wire::message;
 
-use crate::io::PeerAddress;
+use crate::address::PeerAddress;
 
 /// The bytes of a secret, at most: what one byte can count, and the extension takes.
 pub const SECRET_BYTES_MAX: usize = 128;

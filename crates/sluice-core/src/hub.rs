@@ -1,5 +1,4 @@
-//! The things that the workers of one process share: the pools, the counts behind the limits, the secrets. And the
-//! messages that they send each other.
+//! The things that the workers of one process share: the pools, the counts behind the limits, the secrets.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,72 +12,20 @@ use std::{
 
 use foldhash::fast::RandomState;
 use lru::LruCache;
-use sluice_wire::{ErrorResponse, scram, secret::Secret};
+use sluice_wire::{scram, secret::Secret};
 
 use crate::{
+    address::Address,
     catalog::Catalog,
-    client::Credentials,
     holding::Pins,
-    ids::{ClientId, ServerId},
-    io::Address,
+    ids::ServerRef,
     pool::PoolState,
     profile::Profile,
-    secrets::Secrets,
-    server::Server,
+    secrets::{Credentials, Secrets},
     settings::{Limits, PoolSettings},
     statement::{Registry, name_prefix},
     time::Time,
 };
-
-/// A client, anywhere in the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ClientRef {
-    /// Its worker.
-    pub worker: u16,
-    /// Its number there.
-    pub id: ClientId,
-    /// Tells it from others that had the same number.
-    pub serial: u32,
-}
-
-/// A server connection, anywhere in the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ServerRef {
-    /// The worker that has it.
-    pub worker: u16,
-    /// Its number there.
-    pub id: ServerId,
-    /// Tells it from others that had the same number.
-    pub serial: u32,
-}
-
-/// A message to a worker.
-#[derive(Debug)]
-pub enum Mail {
-    /// A server, handed over for a client. The driver of the receiving worker has adopted its connection.
-    Server(Box<Server>, ClientRef),
-    /// The client was given an idle server of yours: hand it over. The pool counts that server until it is found gone.
-    Fetch(ServerRef, ClientRef, Arc<Pool>),
-    /// The server that was to be fetched is gone.
-    FetchFailed(ClientRef),
-    /// A client of yours that waited gets an error.
-    Refuse(ClientRef, Arc<ErrorResponse>),
-    /// An idle server of yours is no longer part of its pool.
-    CloseIdle(ServerRef),
-    /// Others need a server of that pool, which its client keeps between transactions.
-    Recall(ServerRef, Arc<Pool>),
-    /// A CancelRequest for a client of yours.
-    Cancel {
-        /// The client's number.
-        client: ClientId,
-        /// The key given.
-        key: Vec<u8>,
-    },
-    /// The secret has been looked up that a client of yours waits for.
-    Secret(ClientRef),
-    /// Stop: no new transaction, and the end at that time.
-    Stop(Time),
-}
 
 /// How to reach the server of a pool and to log in there.
 #[derive(Debug, Clone)]

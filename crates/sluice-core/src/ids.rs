@@ -50,6 +50,43 @@ id! {
     CancelId
 }
 
+/// A client, anywhere in the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientRef {
+    /// Its worker.
+    pub worker: u16,
+    /// Its number there.
+    pub id: ClientId,
+    /// Tells it from others that had the same number.
+    pub serial: u32,
+}
+
+/// A server connection, anywhere in the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerRef {
+    /// The worker that has it.
+    pub worker: u16,
+    /// Its number there.
+    pub id: ServerId,
+    /// Tells it from others that had the same number.
+    pub serial: u32,
+}
+
+/// A connection, by the driver's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Conn(pub u32);
+
+/// The owner of a connection, by the engine's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// A client's.
+    Client(ClientId),
+    /// A server's.
+    Server(ServerId),
+    /// One that carries a CancelRequest to a server.
+    Cancel(CancelId),
+}
+
 /// Values in slots, each known by its id until it is removed.
 #[derive(Debug)]
 pub struct Slots<I, T> {

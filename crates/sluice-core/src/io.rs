@@ -1,64 +1,13 @@
 //! What the core wants done. A driver does it, or a simulation.
 
-use std::{net::IpAddr, ops::Range, path::PathBuf};
+use std::ops::Range;
 
-use crate::{
-    hub::Mail,
-    ids::{CancelId, ClientId, ServerId},
-    server::Server,
+use crate::{ids::ClientRef, mail::Mail, server::Server};
+
+pub use crate::{
+    address::{Address, PeerAddress},
+    ids::{Conn, Owner},
 };
-
-/// A connection, by the driver's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Conn(pub u32);
-
-/// The owner of a connection, by the engine's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// A client's.
-    Client(ClientId),
-    /// A server's.
-    Server(ServerId),
-    /// One that carries a CancelRequest to a server.
-    Cancel(CancelId),
-}
-
-/// Where a server listens: nothing left to resolve but a host's name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Address {
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-    /// A host name or address, and a port.
-    Tcp(String, u16),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
-        }
-    }
-}
-
-/// Where a client came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerAddress {
-    /// A Unix socket.
-    Local,
-    /// An address and a port.
-    Tcp(IpAddr, u16),
-}
-
-impl std::fmt::Display for PeerAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Local => f.write_str("[local]"),
-            Self::Tcp(ip, port) => write!(f, "{ip}:{port}"),
-        }
-    }
-}
 
 /// The actions of the core. None of them fails at once: a connection that breaks is reported as an event later.
 pub trait Io {
@@ -102,7 +51,7 @@ pub trait Io {
 
 /// For whom a server is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandOver(pub crate::hub::ClientRef);
+pub struct HandOver(pub ClientRef);
 
 /// An event that an operator should know of. The driver's side words it.
 #[derive(Debug, Clone, Copy)]

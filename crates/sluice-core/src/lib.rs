@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or keeps a global: bytes and `now` come in, actions go out through
 //! [`io::Io`]. That is what lets the whole pool run in a seeded simulation.
 
+pub mod address;
 pub mod catalog;
 pub mod client;
 pub mod client_address;
@@ -12,6 +13,7 @@ pub mod holding;
 pub mod hub;
 pub mod ids;
 pub mod io;
+pub mod mail;
 pub mod pauses;
 pub mod pool;
 pub mod profile;
@@ -24,5 +26,6 @@ pub mod shape;
 pub mod sql;
 pub mod statement;
 pub mod time;
+pub mod watch;
 
 pub use engine::Engine;

@@ -9,7 +9,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 use crate::{
     customs::Customs,
     holding::{PinCounts, Pins},
-    hub::{ClientRef, ServerRef},
+    ids::{ClientRef, ServerRef},
     queue::{Queue, Ticket},
     settings::PoolSettings,
     time::Time,

@@ -6,9 +6,8 @@ use std::{collections::VecDeque, sync::Arc};
 use sluice_wire::ErrorResponse;
 
 use crate::{
-    client::{Prepared, Unnamed},
     sql::{Begin, Reset},
-    statement::{OnServer, Statement, StatementId},
+    statement::{OnServer, Prepared, Statement, StatementId, Unnamed},
 };
 
 /// An answer that is still to come.
@@ -86,7 +85,7 @@ pub struct ParseSent {
 pub enum Given {
     /// A name.
     Name(Box<[u8]>),
-    /// The unnamed statement, by its [turn](crate::client::Unnamed::turn): a later one stays. And the one that was there
+    /// The unnamed statement, by its [turn](crate::statement::Unnamed::turn): a later one stays. And the one that was there
     /// before, which is there again if the Parse was skipped.
     Unnamed(u32, Option<Unnamed>),
 }

@@ -12,18 +12,27 @@ use lru::LruCache;
 
 use sluice_wire::{
     ErrorResponse,
-    scram::{ITERATIONS_DEFAULT, Verifier},
+    scram::{self, ITERATIONS_DEFAULT, Verifier},
     secret::Secret,
     sqlstate,
 };
 
-use crate::{hub::ClientRef, time::Time};
+use crate::{ids::ClientRef, time::Time};
 
 /// Users whose secrets are remembered, at most; the one that nobody has asked for longest goes first.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("it is not zero");
 
 /// Users whose secrets are being looked up at once, at most.
 pub const ASKED_MAX: usize = 1024;
+
+/// The parts of a client's login that are enough to log in to the server as the same user.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    /// Its secret, where that is a plain password or an MD5 hash.
+    pub secret: Option<Secret>,
+    /// The keys that its proof has shown.
+    pub keys: Option<scram::Keys>,
+}
 
 /// How clients prove who they are.
 #[derive(Debug)]

@@ -96,6 +96,26 @@ pub struct Statement {
     recent: AtomicBool,
 }
 
+/// A statement as a client has it.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// The statement.
+    pub statement: Arc<Statement>,
+    /// The shape of its result, as the client was told; it may read rows by that ever after.
+    pub told: Option<Shape>,
+}
+
+/// A client's unnamed statement.
+#[derive(Debug, Clone)]
+pub struct Unnamed {
+    /// The statement.
+    pub prepared: Prepared,
+    /// Whether it was sent to a server as it came; otherwise it is served from the shared one.
+    pub raw: bool,
+    /// Tells it from those that the client had before and will have after it.
+    pub turn: u32,
+}
+
 impl Statement {
     fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
         let text = split_cstr(definition).map_or(definition, |(text, _)| text);

@@ -3,8 +3,9 @@
 use std::{collections::VecDeque, io};
 
 use sluice_core::{
-    hub::{ClientRef, Mail},
+    ids::ClientRef,
     io::{Address, LogEvent},
+    mail::Mail,
     server::Server,
 };
 

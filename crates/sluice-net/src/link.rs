@@ -5,7 +5,7 @@
 
 use std::net::Shutdown;
 
-use sluice_core::{hub::ClientRef, io::Owner, server::Server, time::Time};
+use sluice_core::{ids::ClientRef, io::Owner, server::Server, time::Time};
 
 use crate::{Flight, Socket, outbox::Outbox};
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use sluice_core::hub::Mail;
+use sluice_core::mail::Mail;
 
 use crate::Parcel;
 

@@ -5,8 +5,8 @@ use std::{collections::VecDeque, io, net::Shutdown, time::Duration};
 use slab::Slab;
 use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
-    hub::Mail,
     io::{Address, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
+    mail::Mail,
     server::Server,
     time::Time,
 };

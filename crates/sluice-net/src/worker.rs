@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, time::Duration};
 
-use sluice_core::{Engine, hub::Mail, time::Time};
+use sluice_core::{Engine, mail::Mail, time::Time};
 
 use crate::{Buffers, Driver, Host, Net, Notice, Parcel};
 

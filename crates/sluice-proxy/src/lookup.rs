@@ -7,7 +7,8 @@ use std::{
 };
 
 use sluice_core::{
-    hub::{Hub, Mail},
+    hub::Hub,
+    mail::Mail,
     secrets::{ASKED_MAX, Found},
     time::Time,
 };

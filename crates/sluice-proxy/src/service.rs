@@ -11,7 +11,8 @@ use std::{
 };
 
 use sluice_core::{
-    hub::{Hub, Mail, Route},
+    hub::{Hub, Route},
+    mail::Mail,
     secrets::{LookUp, Method, Secrets, Source},
     settings::Limits,
     time::Time,

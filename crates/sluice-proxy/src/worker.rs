@@ -45,7 +45,7 @@ impl<D: System> Worker<D> {
         Ok(Self { inner: sluice_net::Worker::new(engine, driver, buffers, host), epoch })
     }
 
-    /// Runs until it has nothing left after a [`sluice_core::hub::Mail::Stop`].
+    /// Runs until it has nothing left after a [`sluice_core::mail::Mail::Stop`].
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut pace = Pace::new(Instant::now());
         loop {

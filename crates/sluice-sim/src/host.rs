@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, io, rc::Rc};
 
 use sluice_core::{
-    hub::Mail,
     io::{Address, LogEvent},
+    mail::Mail,
 };
 use sluice_net::{Bell, Host, Parcel};
 

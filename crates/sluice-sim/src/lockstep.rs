@@ -4,8 +4,9 @@ use std::{collections::VecDeque, io, rc::Rc, sync::Arc, time::Duration};
 
 use sluice_core::{
     Engine,
-    hub::{Hub, Mail},
+    hub::Hub,
     io::{Conn, Io, Owner, PeerAddress},
+    mail::Mail,
     time::Time,
 };
 use sluice_net::Parcel;

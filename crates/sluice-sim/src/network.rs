@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::VecDeque, io, net::Shutdown, rc::Rc};
 
-use sluice_core::{hub::ServerRef, io::PeerAddress};
+use sluice_core::{ids::ServerRef, io::PeerAddress};
 use sluice_net::{LinkId, Socket};
 
 use crate::{Faults, bytes::Bytes};

@@ -8,8 +8,7 @@ use sluice_wire::{
 
 use crate::{
     client::{Phase, Session},
-    hub::ClientRef,
-    ids::ServerId,
+    ids::{ClientRef, ServerId},
     io::{Conn, Io},
     profile::Profile,
     replies::{Expected, Own, ParseSent, Tell},

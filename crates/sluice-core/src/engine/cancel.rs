@@ -6,9 +6,9 @@ use subtle::ConstantTimeEq;
 
 use crate::{
     client::{Link, Phase},
-    hub::{ClientRef, Mail},
-    ids::{CancelId, ClientId, ServerId},
+    ids::{CancelId, ClientId, ClientRef, ServerId},
     io::{Conn, Io, Owner},
+    mail::Mail,
     server::Role,
     time::Time,
 };

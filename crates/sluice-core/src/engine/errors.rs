@@ -11,13 +11,12 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::Unnamed,
     client_address::Teller,
     holding::Pins,
     io::Io,
     replies::{Expected, Local, Own, ParseSent},
     sql::{Begin, Effects},
-    statement::Statement,
+    statement::{Statement, Unnamed},
 };
 
 use super::{

@@ -8,8 +8,8 @@ use sluice_wire::{
 
 use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase, Session},
-    hub::{ClientRef, Hub},
-    ids::ClientId,
+    hub::Hub,
+    ids::{ClientId, ClientRef},
     io::{Conn, Io},
     pauses::Reason,
     replies::{Expected, Local, ParseSent},

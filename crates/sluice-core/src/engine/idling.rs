@@ -12,54 +12,10 @@ use crate::{
     server::{Role, Server},
     settings::Limits,
     time::Time,
+    watch::Undone,
 };
 
 use super::{Engine, timers::Timer};
-
-/// So many bytes of a message begin its time anew: a large one may take as long as the network needs, while one that
-/// comes byte by byte does not hold a server for ever.
-const PROGRESS_BYTES: usize = 64 << 10;
-
-/// The thing that a client has left undone while its server waits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Undone {
-    /// A message has not come whole.
-    Message,
-    /// A transaction, batch or COPY is open, and it says nothing.
-    Transaction,
-}
-
-/// The note about that in a client.
-#[derive(Debug, Default)]
-pub struct Watch {
-    undone: Option<Undone>,
-    since: Time,
-    /// Bytes that have come since.
-    bytes: usize,
-    /// When it is looked at.
-    look_at: Option<Time>,
-}
-
-impl Watch {
-    /// Bytes of the client have come.
-    pub(super) fn heard(&mut self, bytes: usize) {
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// Notes what the client has left undone now; gives the time at which to look at it, if that is not noted yet.
-    fn note(&mut self, now: Time, undone: Undone, limit: Duration) -> Option<Time> {
-        let goes_on = self.undone == Some(undone) && undone == Undone::Message && self.bytes < PROGRESS_BYTES;
-        if !goes_on {
-            *self = Self { undone: Some(undone), since: now, bytes: 0, look_at: self.look_at };
-        }
-        let deadline = self.since + limit;
-        if self.look_at.is_some_and(|at| at <= deadline) {
-            return None;
-        }
-        self.look_at = Some(deadline);
-        self.look_at
-    }
-}
 
 impl Engine {
     /// Something has happened between a server and its client.

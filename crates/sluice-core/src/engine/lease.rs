@@ -11,9 +11,10 @@ use sluice_wire::{
 use crate::{
     client::{Client, Link, Phase},
     customs::Customs,
-    hub::{ClientRef, Mail, Pool, ServerRef},
-    ids::{ClientId, ServerId},
+    hub::Pool,
+    ids::{ClientId, ClientRef, ServerId, ServerRef},
     io::{HandOver, Io, LogEvent},
+    mail::Mail,
     pauses::Reason,
     pool::{Acquired, PoolState, Released},
     replies::{Expected, Own},

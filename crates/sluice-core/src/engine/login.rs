@@ -10,12 +10,12 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Challenge, Client, Credentials, LoginRequest, Phase, Session},
-    hub::{ClientRef, NoPool, Welcome},
-    ids::{ClientId, ServerId},
+    client::{Challenge, Client, LoginRequest, Phase, Session},
+    hub::{NoPool, Welcome},
+    ids::{ClientId, ClientRef, ServerId},
     io::Io,
     profile::Profile,
-    secrets::{Found, Known, Method},
+    secrets::{Credentials, Found, Known, Method},
     settings::PoolMode,
     time::Time,
 };

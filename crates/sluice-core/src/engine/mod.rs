@@ -49,9 +49,10 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     client::Client,
-    hub::{ClientRef, Hub, Mail, ServerRef},
-    ids::{CancelId, ClientId, ServerId, Slots},
+    hub::Hub,
+    ids::{CancelId, ClientId, ClientRef, ServerId, ServerRef, Slots},
     io::{Conn, Io, LogEvent, Owner, PeerAddress},
+    mail::Mail,
     pauses::Reason,
     server::{Role, Server},
     time::Time,
@@ -60,8 +61,6 @@ use crate::{
 use cancel::Canceller;
 use lease::Parting;
 use timers::Timers;
-
-pub use idling::Watch;
 
 /// Above this many bytes that the kernel has not taken, the sender of them is not read from.
 pub const BACKLOG_HIGH_BYTES: usize = 256 << 10;

@@ -10,9 +10,10 @@ use sluice_wire::{
 };
 
 use crate::{
-    hub::{Mail, Pool},
+    hub::Pool,
     ids::ServerId,
     io::{Io, LogEvent, Owner},
+    mail::Mail,
     server::{Role, Server, ServerLogin},
     time::Time,
 };

@@ -10,12 +10,12 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{NAMES_MAX, Prepared, Unnamed, known_name},
+    client::{NAMES_MAX, known_name},
     io::Io,
     replies::{Expected, Given, Local, ParseSent, Tell},
     shape::Shape,
     sql::{self, Effects, Reset},
-    statement::{Statement, StatementId},
+    statement::{Prepared, Statement, StatementId, Unnamed},
 };
 
 use super::{

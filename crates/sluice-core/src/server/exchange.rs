@@ -8,9 +8,9 @@
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 use crate::{
-    client::Unnamed,
     replies::{Expected, Own, Replies},
     sql::Reset,
+    statement::Unnamed,
     time::Time,
 };
 

@@ -5,8 +5,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use sluice_core::{
-    hub::{Hub, Mail, Route},
+    hub::{Hub, Route},
     io::{Address, Owner, PeerAddress},
+    mail::Mail,
     secrets::{Method, Secrets, Source},
     settings::{Limits, PoolSettings},
 };

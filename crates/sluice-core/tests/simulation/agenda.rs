@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
-use sluice_core::{hub::ServerRef, time::Time};
+use sluice_core::{ids::ServerRef, time::Time};
 use sluice_sim::{Faults, Network, Rng, Style, Wake};
 
 use crate::plan::Plan;

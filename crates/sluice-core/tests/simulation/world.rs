@@ -5,8 +5,10 @@ use std::{collections::HashMap, io::ErrorKind, rc::Rc, sync::Arc, time::Duration
 use sluice_core::{
     Engine,
     engine::BACKLOG_HIGH_BYTES,
-    hub::{ClientRef, Hub, Mail},
+    hub::Hub,
+    ids::ClientRef,
     io::{Conn, Io, Owner, PeerAddress},
+    mail::Mail,
     pool::Counts,
     time::Time,
 };

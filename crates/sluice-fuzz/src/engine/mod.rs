@@ -11,8 +11,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
-    hub::{Hub, Mail, Route},
+    hub::{Hub, Route},
     io::{Address, Owner, PeerAddress},
+    mail::Mail,
     secrets::{LookUp, Method, Secrets, Source},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
 };

@@ -1,0 +1,40 @@
+//! The messages that workers send each other.
+
+use std::sync::Arc;
+
+use sluice_wire::ErrorResponse;
+
+use crate::{
+    hub::Pool,
+    ids::{ClientId, ClientRef, ServerRef},
+    server::Server,
+    time::Time,
+};
+
+/// A message to a worker.
+#[derive(Debug)]
+pub enum Mail {
+    /// A server, handed over for a client. The driver of the receiving worker has adopted its connection.
+    Server(Box<Server>, ClientRef),
+    /// The client was given an idle server of yours: hand it over. The pool counts that server until it is found gone.
+    Fetch(ServerRef, ClientRef, Arc<Pool>),
+    /// The server that was to be fetched is gone.
+    FetchFailed(ClientRef),
+    /// A client of yours that waited gets an error.
+    Refuse(ClientRef, Arc<ErrorResponse>),
+    /// An idle server of yours is no longer part of its pool.
+    CloseIdle(ServerRef),
+    /// Others need a server of that pool, which its client keeps between transactions.
+    Recall(ServerRef, Arc<Pool>),
+    /// A CancelRequest for a client of yours.
+    Cancel {
+        /// The client's number.
+        client: ClientId,
+        /// The key given.
+        key: Vec<u8>,
+    },
+    /// The secret has been looked up that a client of yours waits for.
+    Secret(ClientRef),
+    /// Stop: no new transaction, and the end at that time.
+    Stop(Time),
+}
