@@ -80,6 +80,18 @@ pub struct ParseSent {
     pub again: Option<Box<[u8]>>,
 }
 
+impl ParseSent {
+    /// One of Sluice's own, of a shared statement.
+    pub fn own(statement: Arc<Statement>) -> Self {
+        Self { statement: Some(statement), shared: true, ..Self::unfollowed(false) }
+    }
+
+    /// One that makes nothing which is followed.
+    pub fn unfollowed(asked: bool) -> Self {
+        Self { statement: None, shared: false, asked, given: None, again: None }
+    }
+}
+
 /// The name that a Parse gives the client, and its failure takes back.
 #[derive(Debug)]
 pub enum Given {

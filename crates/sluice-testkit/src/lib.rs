@@ -9,6 +9,7 @@
 pub mod case;
 pub mod pool;
 pub mod proc;
+pub mod program;
 pub mod raw;
 pub mod server;
 pub mod tokio_checks;

@@ -486,9 +486,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         Verdict::Swallow
     }
-}
 
-impl<I: Io> ServerRelay<'_, I> {
     /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing to
     /// report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {

@@ -439,9 +439,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Session mode: the names are the server's own, only the answers are counted.
     fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
         let expected = match seen.kind {
-            FrontendKind::Parse => {
-                Expected::Parse(ParseSent { statement: None, shared: false, asked: true, given: None, again: None })
-            }
+            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(true)),
             FrontendKind::Bind => Expected::Bind(None),
             FrontendKind::Describe => Expected::Describe(None, None),
             FrontendKind::Close => Expected::Close,

@@ -54,9 +54,7 @@ impl<I: Io> ServerRelay<'_, I> {
         message::put_statement_message(&mut out, FrontendKind::Close, &statement.name);
         Parse::write(&mut out, &statement.name, &statement.to_parse());
         out.extend_from_slice(batch);
-        let parse =
-            ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None, again: None };
-        self.server.exchange.expect_first(Expected::Parse(parse));
+        self.server.exchange.expect_first(Expected::Parse(ParseSent::own(statement.clone())));
         let gone = OnServer { id: statement.id, name: statement.name.clone() };
         self.server.exchange.expect_first(Expected::Evict(gone));
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.

@@ -89,8 +89,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.put_stand_in(&[0, 0]);
         self.scratch.clear();
         Parse::write(self.scratch, STAND_IN, parse.definition);
-        let sent =
-            ParseSent { statement: None, shared: false, asked: true, given: None, again: Some(parse.name.into()) };
+        let sent = ParseSent { again: Some(parse.name.into()), ..ParseSent::unfollowed(true) };
         self.server().exchange.expect(Expected::Parse(sent));
         self.send_scratch();
         Step::Next
@@ -139,7 +138,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Parse::write(self.scratch, STAND_IN, &[&[0], types].concat());
         let server = self.server();
         server.exchange.expect(Expected::OwnClose);
-        let sent = ParseSent { statement: None, shared: false, asked: false, given: None, again: None };
+        let sent = ParseSent::unfollowed(false);
         server.exchange.expect(Expected::Parse(sent));
         self.send_scratch();
     }

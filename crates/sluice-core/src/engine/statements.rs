@@ -147,7 +147,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Parse that the server refuses, whatever the pool knows of its text.
     fn pass_parse(&mut self, seen: Seen<'a>) -> Step {
-        let sent = ParseSent { statement: None, shared: false, asked: true, given: None, again: None };
+        let sent = ParseSent::unfollowed(true);
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 

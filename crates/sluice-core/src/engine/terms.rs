@@ -7,14 +7,14 @@ use std::{
 
 use sluice_wire::{
     FrontendKind,
-    message::{self, Parse, SYNC},
+    message::{self, SYNC},
 };
 
 use crate::{
     client::known_name,
     io::Io,
     profile,
-    replies::{Expected, Own, ParseSent},
+    replies::{Expected, Own},
     server::{Preparation, Sequences, Server},
     sql::{Effects, custom_settings, keep_custom},
     statement::{Statement, Terms},
@@ -119,9 +119,7 @@ impl<I: Io> ClientRelay<'_, I> {
         if !statement.is_parsed_apart(self.session.profile.context()) {
             return false;
         }
-        let now = self.now;
         self.flush();
-        let scratch = &mut *self.scratch;
         let Some(server) = self.server.as_deref_mut() else { return false };
         if !server.exchange.prepares() || server.statements.touch(statement.id) {
             return false;
@@ -138,21 +136,13 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             return true;
         }
-        switch(server, &here, &statement.profile, scratch, self.io);
-        scratch.clear();
-        for gone in server.statements.insert(statement, now).into_iter().chain(server.stale.drain(..)) {
-            message::put_statement_message(scratch, FrontendKind::Close, &gone.name);
-            server.exchange.expect(Expected::Evict(gone));
-        }
-        Parse::write(scratch, &statement.name, &statement.to_parse());
-        scratch.extend_from_slice(&SYNC);
-        let sent =
-            ParseSent { statement: Some(statement.clone()), shared: true, asked: false, given: None, again: None };
-        server.exchange.expect(Expected::Parse(sent));
-        server.exchange.expect(Expected::Own(Own::Prepare));
-        self.io.send(server.conn, scratch);
-        scratch.clear();
-        switch(server, &statement.profile, &here, scratch, self.io);
+        switch(server, &here, &statement.profile, self.scratch, self.io);
+        self.send_parse(statement.clone(), None);
+        self.scratch.extend_from_slice(&SYNC);
+        self.server().exchange.expect(Expected::Own(Own::Prepare));
+        self.send_scratch();
+        let server = self.server.as_deref_mut().expect("it was there when this began");
+        switch(server, &statement.profile, &here, self.scratch, self.io);
         server.preparation = Preparation::UnderWay;
         true
     }

@@ -1,19 +1,16 @@
 //! Drivers by their ordinary APIs, through a pool in transaction mode with few servers: they must see no difference.
 
-use std::{
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
-use sluice_testkit::{Auth, Case, Driver, Mode, Version, case::repository, proc};
+use sluice_testkit::{
+    Auth, Case, Driver, Mode, Version,
+    program::{self, Target},
+};
 
 use crate::{config, database};
 
 /// How long a driver's checks may take, an installation of its dependencies included.
 const TIME_MAX: Duration = Duration::from_secs(240);
-
-/// What a program under `tests/drivers` returns when it can't run here.
-const SKIPPED: i32 = 77;
 
 macro_rules! drivers {
     ($($name:ident $folder:literal),+ $(,)?) => {
@@ -69,31 +66,8 @@ fn run_tokio_postgres(pool: &sluice_testkit::TestPool, user: &str, database: &st
 }
 
 fn run_program(folder: &str, pool: &sluice_testkit::TestPool, user: &str, database: &str) {
-    let begin = Instant::now();
-    let mut command = Command::new(repository().join("tests/drivers").join(folder).join("run"));
-    command.env("PGHOST", "127.0.0.1").env("PGPORT", pool.address().port().to_string()).env("PGUSER", user);
-    command.env("PGPASSWORD", "secret").env("PGDATABASE", database).env_remove("PGOPTIONS").stdin(Stdio::null());
+    let target = Target { port: pool.address().port(), user, database };
     let output = tempfile::NamedTempFile::new().unwrap();
-    // Appending, so that both streams can go to one file.
-    let append = std::fs::OpenOptions::new().append(true).open(output.path()).unwrap();
-    let mut child = command.stdout(append.try_clone().unwrap()).stderr(append).spawn().unwrap();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if begin.elapsed() > TIME_MAX {
-            proc::send(child.id(), proc::Kind::SIGKILL);
-            child.wait().unwrap();
-            panic!("{folder} is not done after {TIME_MAX:?}:\n{}", std::fs::read_to_string(output.path()).unwrap());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    let said = std::fs::read_to_string(output.path()).unwrap();
-    if status.code() == Some(SKIPPED) {
-        // Past the harness, which shows only what failed.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{folder}: {said}").as_bytes());
-        return;
-    }
-    assert!(status.success(), "{folder} ended with {status}:\n{said}");
+    let Some(said) = program::run(folder, &[], target, output.path(), TIME_MAX) else { return };
     assert!(said.lines().any(|line| line.starts_with("ok ")), "{folder} checked nothing:\n{said}");
 }
