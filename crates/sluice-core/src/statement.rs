@@ -12,7 +12,6 @@ use std::{
 };
 
 use hashbrown::HashTable;
-use lru::LruCache;
 use sluice_wire::{
     BackendKind,
     message::{framed, split_cstr},
@@ -22,7 +21,6 @@ use crate::{
     profile::{Context, Profile},
     shape::Shape,
     sql::{self, Begin, Effects, Reset, effects},
-    time::Time,
 };
 
 /// The beginning of shared statements' names on the servers. With a nonce in it (0: none), no client names one by accident.
@@ -336,116 +334,6 @@ fn hash_of(hasher: &foldhash::quality::RandomState, statement: &Statement) -> u6
     statement.terms.map_or(0, |terms| hasher.hash_one((&*statement.definition, terms)))
 }
 
-/// The shared statements that one server has, the most recently used first.
-#[derive(Debug)]
-pub struct ServerStatements {
-    known: LruCache<StatementId, Known, foldhash::fast::RandomState>,
-    limit: usize,
-}
-
-/// A statement on a server.
-#[derive(Debug)]
-struct Known {
-    name: Box<[u8]>,
-    shape: Option<Shape>,
-    /// Whether it looks as if it returned rows.
-    has_rows: bool,
-    /// When it was prepared.
-    since: Time,
-    /// Whether its parameter types are those that clients were told.
-    is_typed: bool,
-}
-
-impl ServerStatements {
-    /// For a server that keeps `limit` of them.
-    pub fn new(limit: u32) -> Self {
-        Self { known: LruCache::unbounded_with_hasher(foldhash::fast::RandomState::default()), limit: limit as usize }
-    }
-
-    /// Whether the server has it; counts as a use.
-    pub fn touch(&mut self, id: StatementId) -> bool {
-        self.known.get(&id).is_some()
-    }
-
-    /// Since when the server has it.
-    pub fn since(&self, id: StatementId) -> Option<Time> {
-        Some(self.known.peek(&id)?.since)
-    }
-
-    /// Whether the server has it with the parameter types that clients were told.
-    pub fn is_typed(&self, id: StatementId) -> bool {
-        self.known.peek(&id).is_some_and(|known| known.is_typed)
-    }
-
-    /// The parameter types that it has on the server are those that clients were told.
-    pub fn set_typed(&mut self, id: StatementId) {
-        if let Some(known) = self.known.peek_mut(&id) {
-            known.is_typed = true;
-        }
-    }
-
-    /// The shape of its result, if the server has it and has described it.
-    pub fn shape(&self, id: StatementId) -> Option<Shape> {
-        self.known.peek(&id)?.shape
-    }
-
-    /// The name of one that returns rows, if the server has any that is known to.
-    pub fn with_rows(&self) -> Option<Box<[u8]>> {
-        let known = self.known.iter().map(|(_, known)| known);
-        let mut with_rows = known.filter(|known| known.shape.map_or(known.has_rows, |shape| shape != Shape::none()));
-        with_rows.next().map(|known| known.name.clone())
-    }
-
-    /// The server has described it.
-    pub fn set_shape(&mut self, id: StatementId, shape: Shape) {
-        if let Some(known) = self.known.peek_mut(&id) {
-            known.shape = Some(shape);
-        }
-    }
-
-    /// It is prepared anew, and may look different.
-    pub fn forget_shape(&mut self, id: StatementId) {
-        if let Some(known) = self.known.peek_mut(&id) {
-            known.shape = None;
-        }
-    }
-
-    /// Takes it as prepared on the server; gives the one to close for it, if the server has too many.
-    pub fn insert(&mut self, statement: &Statement, now: Time) -> Option<OnServer> {
-        let full = self.known.len() >= self.limit && !self.known.contains(&statement.id);
-        let evicted = if full { self.known.pop_lru() } else { None };
-        let known = Known {
-            name: statement.name.clone(),
-            shape: None,
-            has_rows: sql::returns_rows(statement.query()),
-            since: now,
-            is_typed: statement.types.get().is_some(),
-        };
-        self.known.put(statement.id, known);
-        evicted.map(|(id, known)| OnServer { id, name: known.name })
-    }
-
-    /// The server does not have it, or is not to use it any more; gives what is to be closed there.
-    pub fn remove(&mut self, id: StatementId) -> Option<OnServer> {
-        self.known.pop(&id).map(|known| OnServer { id, name: known.name })
-    }
-
-    /// The server has none any more.
-    pub fn clear(&mut self) {
-        self.known.clear();
-    }
-
-    /// How many the server has.
-    pub fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Whether the server has none.
-    pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
-    }
-}
-
 /// A statement that a server has under that name, whatever the pool still knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnServer {
@@ -501,17 +389,5 @@ mod tests {
         assert_eq!(intern(&mut registry, b"held").id, held.id);
         let all: Vec<_> = (0..5 * KEPT_MAX).map(|i| intern(&mut registry, format!("{i}").as_bytes())).collect();
         assert!(registry.table.len() <= 2 * KEPT_MAX && all.len() == 5 * KEPT_MAX);
-    }
-
-    #[test]
-    fn a_server_closes_the_least_recently_used() {
-        let mut registry = Registry::new(b"sluice_");
-        let statements = [1, 2, 3].map(|i| intern(&mut registry, format!("{i}").as_bytes()));
-        let mut server = ServerStatements::new(2);
-        assert_eq!(server.insert(&statements[0], Time(0)), None);
-        assert_eq!(server.insert(&statements[1], Time(0)), None);
-        assert!(server.touch(statements[0].id));
-        assert_eq!(server.insert(&statements[2], Time(0)).map(|gone| gone.id), Some(statements[1].id));
-        assert!(!server.touch(statements[1].id));
     }
 }

@@ -379,8 +379,6 @@ impl<I: Io> ServerRelay<'_, I> {
             return Verdict::Pass;
         }
         self.server.statements.clear();
-        self.server.stale.clear();
-        self.server.unnamed = None;
         if tag == b"DISCARD ALL" {
             self.server.profile = Profile::default();
         }
@@ -423,7 +421,7 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.preparation = if done { Preparation::Done } else { Preparation::None };
                     self.resumes |= done;
                 }
-                self.cancels |= std::mem::take(&mut self.server.cancel_held);
+                self.cancels |= self.server.cancels.release();
                 Ok(Verdict::Swallow)
             }
             Some(Expected::Query { .. }) => Ok(Verdict::Pass),

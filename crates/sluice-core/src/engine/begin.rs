@@ -28,7 +28,7 @@ use super::{
 pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, begun: Begun, io: &mut impl Io) {
     scratch.clear();
     message::put_unnamed_command(scratch, begun.begin.sql);
-    server.unnamed = None;
+    server.statements.set_unnamed(None);
     server.exchange.begin().send(now);
     // No ReadyForQuery tells that the transaction is open: only a Sync or Query behind it brings one.
     (0..3).for_each(|_| server.exchange.expect(Expected::Begin(begun.begin)));
@@ -51,7 +51,7 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn complete_begin(&mut self) {
         self.server.exchange.answered();
         self.resumes |= self.server.exchange.begin().complete();
-        self.cancels |= std::mem::take(&mut self.server.cancel_held);
+        self.cancels |= self.server.cancels.release();
     }
 
     /// The server has refused a BEGIN: it was cancelled, or waited too long at a gate. To the client it is the first
@@ -61,7 +61,7 @@ impl<I: Io> ServerRelay<'_, I> {
         while matches!(self.server.exchange.replies().front(), Some(Expected::Begin(_) | Expected::OwnClose)) {
             self.server.exchange.answered();
         }
-        self.cancels |= std::mem::take(&mut self.server.cancel_held);
+        self.cancels |= self.server.cancels.release();
         if !self.server.exchange.begin().refuse(begin) {
             // The client has not been told yet: it is this that it hears in place of CommandComplete.
             return None;

@@ -94,14 +94,13 @@ impl Engine {
         if !server.exchange.owes() && !server.exchange.has_open_batch() {
             return;
         }
-        server.cancel_held = server.exchange.shields(now);
-        if server.cancel_held {
+        if server.cancels.hold(server.exchange.shields(now)) {
             self.arm(id);
             return;
         }
         let mut request = Vec::new();
         startup::put_cancel(&mut request, *process_id, key);
-        server.cancels += 1;
+        server.cancels.sent();
         let conn = io.connect(Owner::Cancel(self.cancels.next_id()), &server.pool.upstream.address);
         let deadline = now + SETTLE_TIMEOUT;
         let cancel = self.cancels.insert(Canceller { conn, server: Some(id), request, deadline });
@@ -120,8 +119,8 @@ impl Engine {
         io.close(canceller.conn);
         let Some(id) = canceller.server else { return };
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.cancels -= 1;
-        if server.cancels > 0 {
+        server.cancels.delivered();
+        if server.cancels.are_under_way() {
             return;
         }
         match server.role {

@@ -55,7 +55,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let resets = (effects.any(Effects::STATE) && seen.is_whole()).then(|| sql::reset(text)).flatten();
         let server = self.server();
-        server.unnamed = None;
+        server.statements.set_unnamed(None);
         self.pass_query(seen, clears, resets)
     }
 

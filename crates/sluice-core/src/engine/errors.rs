@@ -292,20 +292,17 @@ impl<I: Io> ServerRelay<'_, I> {
         match expected {
             Expected::Parse(ParseSent { statement: Some(statement), shared, given, .. }) => {
                 if shared {
-                    self.server.statements.remove(statement.id);
+                    self.server.statements.refused(statement.id);
                     statement.refuse();
                 } else {
-                    self.server.unnamed = None;
+                    self.server.statements.set_unnamed(None);
                 }
                 if let (Some(session), Some(given)) = (session, given) {
                     let corrected = session.take_back(given, was_skipped);
                     self.correct_unnamed(corrected);
                 }
             }
-            Expected::Evict(gone) if !self.server.stale.contains(&gone) => {
-                // It is still there; if the list is full again meanwhile, another one is there that it does not have.
-                self.server.stale.push(gone);
-            }
+            Expected::Evict(gone) => self.server.statements.keep_stale(gone),
             Expected::Local(Local::ParseComplete(given)) => {
                 if let Some(session) = session {
                     let corrected = session.take_back(given, true);

@@ -72,7 +72,7 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn drop_stale(&mut self, statement: &Statement, error: &[u8]) {
         note_change(&self.server.pool.catalog, statement, error);
         if !self.server.exchange.replies().closes(statement.id) {
-            self.server.stale.extend(self.server.statements.remove(statement.id));
+            self.server.statements.retire(statement.id);
         }
     }
 }

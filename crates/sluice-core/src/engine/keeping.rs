@@ -36,7 +36,7 @@ impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
     pub(super) fn client_at_rest(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let state = &mut self.servers[server];
-        if state.cancels > 0 && self.clients.get(client).is_some_and(|client| needs_own(state, client)) {
+        if state.cancels.are_under_way() && self.clients.get(client).is_some_and(|client| needs_own(state, client)) {
             // It could hit that. What the client sends meanwhile waits.
             state.preparation = Preparation::UnderWay;
             return;
@@ -159,9 +159,7 @@ fn needs_own(server: &Server, client: &Client) -> bool {
 
 /// Acts on what the server has said that the session holds.
 fn take_news(server: &mut Server, session: &mut Session) {
-    for id in std::mem::take(&mut server.tainted) {
-        server.stale.extend(server.statements.remove(id));
-    }
+    server.statements.retire_tainted();
     session.has_advanced |= server.effects.any(Effects::ADVANCES);
     let mut unseen = until_its_end(server);
     if session.has_advanced && server.pool.reads_sequences.load(Ordering::Relaxed) {
@@ -176,10 +174,9 @@ fn take_news(server: &mut Server, session: &mut Session) {
         server.pins = before.and(unseen);
         return;
     };
-    if statements.is_some_and(|count| count < server.statements.len()) {
+    if statements.is_some_and(|count| count < server.statements.count()) {
         // A function has deallocated them. Which ones are left nobody knows, and their names are not given again.
-        server.statements.clear();
-        server.stale.clear();
+        server.statements.clear_named();
     }
     // That a sequence was used matters to those alone who ask for it later.
     server.pins = pins.without(Pins::SEQUENCE).and(unseen);
@@ -321,9 +318,7 @@ fn send_look(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
 
 /// Takes away what a client has left in the session that nobody else is to find; `false` if there is nothing.
 pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
-    for id in std::mem::take(&mut server.tainted) {
-        server.stale.extend(server.statements.remove(id));
-    }
+    server.statements.retire_tainted();
     let unseen = until_its_end(server);
     if server.reports && server.follows_statements() {
         server.effects = Effects::NONE;
@@ -340,8 +335,6 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     if server.effects.any(Effects::STATE) || !server.pins.is_empty() {
         server.pins = Pins::NONE;
         server.statements.clear();
-        server.stale.clear();
-        server.unnamed = None;
         server.profile = Profile::default();
         server.sequences = Sequences::Untouched;
         send_own(server, scratch, Own::Reset, "DISCARD ALL", io);

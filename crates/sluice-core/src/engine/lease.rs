@@ -285,7 +285,7 @@ impl Engine {
         if server.is_settled() {
             self.todo.push_back(Todo::Settle(id));
         } else {
-            server.cancel_again = now + patience + CANCEL_AGAIN;
+            server.cancels.repeat_at(now + patience + CANCEL_AGAIN);
             // A COPY ends by itself. A cancel could end it before it has read a Sync that it would ignore.
             if !farewell.copies && patience.is_zero() {
                 self.send_cancel(now, id, io);
@@ -305,7 +305,7 @@ impl Engine {
             self.close_server(id, io);
             return;
         }
-        if server.cancels > 0 {
+        if server.cancels.are_under_way() {
             // Whatever is sent now, it could hit.
             return;
         }
@@ -506,6 +506,6 @@ pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql
     scratch.clear();
     message::put_query(scratch, sql);
     server.exchange.expect(Expected::Own(own));
-    server.unnamed = None;
+    server.statements.set_unnamed(None);
     io.send(server.conn, scratch);
 }

@@ -154,7 +154,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
         if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
             self.session.drop_unnamed_statement();
-            self.server().unnamed = None;
+            self.server().statements.set_unnamed(None);
             return self.pass_parse(seen);
         }
         let statement = self.statement_of(parse.definition, true);
@@ -171,7 +171,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Next;
         }
         let server = self.server();
-        server.unnamed = Some(statement.id);
+        server.statements.set_unnamed(Some(statement.id));
         let sent =
             ParseSent { statement: Some(statement), shared: false, asked: true, given: Some(given), again: None };
         self.pass_expecting(seen, Expected::Parse(sent))
@@ -189,8 +189,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if known && is_open {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing.
             let server = self.server();
-            let gone = server.statements.remove(statement.id);
-            server.stale.extend(gone);
+            server.statements.retire(statement.id);
             self.send_parse(statement, Some(given));
         } else if known {
             self.answer(Local::ParseComplete(given));
@@ -212,9 +211,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn send_parse(&mut self, statement: Arc<Statement>, given: Option<Given>) {
         self.scratch.clear();
         let server = self.server.as_deref_mut().expect("the caller has seen that there is a server");
-        // All that are stale go along, or those that nobody asks for again would stay for good.
-        let now = self.now;
-        for gone in server.statements.insert(&statement, now).into_iter().chain(server.stale.drain(..)) {
+        for gone in server.statements.insert(&statement, self.now) {
             message::put_statement_message(self.scratch, FrontendKind::Close, &gone.name);
             server.exchange.expect(Expected::Evict(gone));
         }
@@ -244,8 +241,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.drop_old(statement);
         let server = self.server();
         if !server.is_plain() && statement.terms.is_some() {
-            // PostgreSQL may parse it anew now, under settings that nobody knows.
-            server.tainted.push(statement.id);
+            server.statements.taint(statement.id);
         }
         if !server.statements.touch(statement.id) {
             self.send_parse(statement.clone(), None);
@@ -297,8 +293,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             None if told == Shape::none() => return Some(true),
             Some(_) => {
                 // It may be the server's statement that is old: it is prepared again.
-                let gone = server.statements.remove(statement.id);
-                server.stale.extend(gone);
+                server.statements.retire(statement.id);
             }
             None => {}
         }
@@ -331,7 +326,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let Some(Unnamed { prepared, raw, .. }) = &self.session.unnamed else {
             return Meaning::Missing;
         };
-        let here = self.server.as_ref().is_some_and(|s| s.unnamed == Some(prepared.statement.id));
+        let here = self.server.as_ref().is_some_and(|s| s.statements.unnamed() == Some(prepared.statement.id));
         if *raw && here { Meaning::Raw } else { Meaning::Shared(prepared.clone()) }
     }
 
@@ -388,7 +383,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         // Another client may have left its unnamed statement there.
         message::put_statement_message(self.scratch, FrontendKind::Close, b"");
         let server = self.server();
-        server.unnamed = None;
+        server.statements.set_unnamed(None);
         server.exchange.expect(Expected::OwnClose);
         self.send_scratch();
         self.pass_expecting(seen, Expected::Fault)
@@ -410,8 +405,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if statement.is_unnamed() && !self.session.learnt && !self.can_be_healed() {
             // What the client's own Parse would have been.
             let server = self.server();
-            let gone = server.statements.remove(statement.id);
-            server.stale.extend(gone);
+            server.statements.retire(statement.id);
         }
         self.note_customs(statement.effects, seen.body);
         if statement.resets.is_some() {

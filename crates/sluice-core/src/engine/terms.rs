@@ -88,8 +88,7 @@ impl<I: Io> ClientRelay<'_, I> {
             && server.statements.since(statement.id).is_some_and(|since| now.since(since) >= UNNAMED_AGE_MAX);
         let is_of_other_types = statement.has_types() && !server.statements.is_typed(statement.id);
         if is_old || is_of_other_types {
-            let gone = server.statements.remove(statement.id);
-            server.stale.extend(gone);
+            server.statements.retire(statement.id);
         }
     }
 
@@ -129,7 +128,7 @@ impl<I: Io> ClientRelay<'_, I> {
             self.prepare_within(statement, &here);
             return false;
         }
-        if server.exchange.owes() || server.cancels > 0 {
+        if server.exchange.owes() || server.cancels.are_under_way() {
             // A cancel of what stands before this could hit it.
             if server.exchange.owes() {
                 server.exchange.await_answers();
@@ -178,7 +177,7 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         let others = !matches!(server.sequences, Sequences::Untouched) && server.sequences != Sequences::Of(self.this);
         if effects.any(Effects::SEQUENCE) && others && server.is_fresh() {
-            if server.cancels > 0 {
+            if server.cancels.are_under_way() {
                 return Some(Step::Stop(Stop::Hold));
             }
             // What sequences gave to others is nothing that this client may be told.

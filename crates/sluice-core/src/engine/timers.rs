@@ -105,7 +105,7 @@ impl Engine {
         }
         server.timer = None;
         if cancel_again(server).is_some_and(|at| now >= at) {
-            server.cancel_again = now + CANCEL_AGAIN;
+            server.cancels.repeat_at(now + CANCEL_AGAIN);
             self.send_cancel(now, id, io);
         } else if held_until(server).is_some_and(|at| now >= at) {
             self.send_cancel(now, id, io);
@@ -137,13 +137,13 @@ fn deadline(server: &Server) -> Option<Time> {
 fn cancel_again(server: &Server) -> Option<Time> {
     let is_busy = matches!(server.role, Role::Settling { .. }) && !server.is_settled();
     let is_own = matches!(server.exchange.replies().front(), Some(Expected::Own(_)));
-    (is_busy && !is_own && server.cancels == 0).then_some(server.cancel_again)
+    server.cancels.repeats_at().filter(|_| is_busy && !is_own)
 }
 
 /// The time up to which a cancel waits for a BEGIN.
 fn held_until(server: &Server) -> Option<Time> {
     let begins = matches!(server.exchange.replies().front(), Some(Expected::Begin(_)));
-    (server.cancel_held && begins).then(|| server.exchange.begun_by())
+    (server.cancels.is_held() && begins).then(|| server.exchange.begun_by())
 }
 
 #[cfg(test)]

@@ -1,21 +1,18 @@
 //! A server connection: where it stands in the protocol, and what is in place there.
 
 mod begin;
+mod cancels;
 mod exchange;
+mod login;
 mod replay;
+mod statements;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use sluice_wire::{
-    ErrorResponse, Framer, FrontendKind, md5,
-    message::{AuthenticationRequest, TransactionStatus, framed, put_cstr, put_sasl_initial, split_cstr},
-    scram::{self, ClientExchange, ClientFinal, ClientSecret},
-    secret::Secret,
-    sqlstate,
-};
+use sluice_wire::{ErrorResponse, Framer, FrontendKind, message::TransactionStatus};
 
 use crate::{
     catalog::Change,
@@ -27,13 +24,15 @@ use crate::{
     profile::Profile,
     settings::PoolMode,
     sql::{Effects, Reset},
-    statement::{OnServer, ServerStatements, StatementId},
     time::Time,
 };
 
 pub use begin::EarlyBegin;
+pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell};
+pub use login::ServerLogin;
 pub use replay::Replay;
+pub use statements::ServerStatements;
 
 /// A server connection.
 #[derive(Debug)]
@@ -58,12 +57,8 @@ pub struct Server {
     pub paused: bool,
     /// The messages between it and its client.
     pub exchange: Exchange,
-    /// The shared statements it has.
+    /// The prepared statements it has.
     pub statements: ServerStatements,
-    /// Shared statements that it has and that must be closed before they are prepared again.
-    pub stale: Vec<OnServer>,
-    /// Its unnamed statement.
-    pub unnamed: Option<StatementId>,
     /// The settings in place.
     pub profile: Profile,
     /// The parameters that it has reported.
@@ -92,8 +87,6 @@ pub struct Server {
     pub preparation: Preparation,
     /// The change to the catalogs that its client is making.
     pub change: Option<Change>,
-    /// Shared statements that were used while nobody knew the settings.
-    pub tainted: Vec<StatementId>,
     /// How a query of Sluice's own has failed.
     pub own_error: Option<Box<ErrorResponse>>,
     /// Whether it has told its client why it ends the connection.
@@ -102,14 +95,10 @@ pub struct Server {
     pub resets: Option<Reset>,
     /// The parameters that it has reported while its client took them back, by their lower-case names.
     pub reported_back: BTreeSet<String>,
-    /// CancelRequests on their way to it.
-    pub cancels: u32,
-    /// When it gets another one, if it is still busy for a client that is gone.
-    pub cancel_again: Time,
+    /// The CancelRequests for it.
+    pub cancels: Cancels,
     /// When it is looked at next, because of a deadline.
     pub timer: Option<Time>,
-    /// Whether a cancel waits until what Sluice itself has sent is done, which it must not hit.
-    pub cancel_held: bool,
     /// How it is told where its clients are.
     pub teller: Teller,
     /// Its BackendKeyData.
@@ -177,8 +166,6 @@ impl Server {
             paused: false,
             exchange: Exchange::new(now),
             statements,
-            stale: Vec::new(),
-            unnamed: None,
             profile: Profile::default(),
             parameters: BTreeMap::new(),
             effects: Effects::NONE,
@@ -193,14 +180,11 @@ impl Server {
             known_timeout: None,
             preparation: Preparation::None,
             change: None,
-            tainted: Vec::new(),
             own_error: None,
             said_why: false,
             resets: None,
             reported_back: BTreeSet::new(),
-            cancels: 0,
-            cancel_again: now,
-            cancel_held: false,
+            cancels: Cancels::new(now),
             timer: None,
             teller: Teller::Unknown,
             key: None,
@@ -271,7 +255,7 @@ impl Server {
     /// Nothing of its last client is left on the way to it or from it: anybody may have it.
     pub fn assert_free(&self) {
         debug_assert!(self.exchange.is_over(), "a server goes to another client only at rest: {:?}", self.exchange);
-        debug_assert_eq!(self.cancels, 0, "a cancel that is on its way would hit the next client");
+        debug_assert!(!self.cancels.are_under_way(), "a cancel that is on its way would hit the next client");
         debug_assert!(self.own_error.is_none() && self.pinned.is_none(), "it has been put in order");
         debug_assert!(self.change.is_none(), "what its client did to the catalogs is done or undone");
     }
@@ -304,129 +288,4 @@ impl Server {
         }
         out
     }
-}
-
-/// How far a login to a server has come.
-#[derive(Debug)]
-pub enum ServerLogin {
-    /// The connection is being made.
-    Connecting,
-    /// The StartupMessage is sent.
-    Started,
-    /// The first SASL message is sent.
-    Challenged(ClientExchange),
-    /// The proof is sent.
-    Proven(ClientFinal),
-    /// The server has proven itself too.
-    Verified,
-    /// AuthenticationOk has come.
-    Accepted,
-}
-
-impl ServerLogin {
-    /// Takes a request of the server; appends the answer to `out`.
-    pub fn answer(
-        self,
-        request: AuthenticationRequest<'_>,
-        pool: &Pool,
-        random: [u8; 18],
-        out: &mut Vec<u8>,
-    ) -> Result<Self, ErrorResponse> {
-        match (self, request) {
-            (Self::Started | Self::Verified, AuthenticationRequest::Ok) => Ok(Self::Accepted),
-            (Self::Started, AuthenticationRequest::CleartextPassword) => {
-                let password = plain_password(pool).ok_or_else(|| no_password(pool, "the password in clear text"))?;
-                framed(out, FrontendKind::Password, |out| put_cstr(out, password.as_bytes()));
-                Ok(Self::Started)
-            }
-            (Self::Started, AuthenticationRequest::Md5Password(salt)) => {
-                let stored = md5_secret(pool).ok_or_else(|| no_password(pool, "an MD5 password"))?;
-                framed(out, FrontendKind::Password, |out| put_cstr(out, md5::answer(&stored, salt).as_bytes()));
-                Ok(Self::Started)
-            }
-            (Self::Started, AuthenticationRequest::Sasl(mechanisms)) => {
-                if !offers(mechanisms, scram::MECHANISM) {
-                    return Err(unsupported("a SASL mechanism other than SCRAM-SHA-256"));
-                }
-                let secret = scram_secret(pool).ok_or_else(|| no_password(pool, "SCRAM-SHA-256"))?;
-                let (exchange, first) = ClientExchange::begin(secret, random);
-                put_sasl_initial(out, scram::MECHANISM, first.as_bytes());
-                Ok(Self::Challenged(exchange))
-            }
-            (Self::Challenged(exchange), AuthenticationRequest::SaslContinue(challenge)) => {
-                let (last, proof) = exchange.answer(challenge).map_err(scram_failed)?;
-                framed(out, FrontendKind::Password, |out| out.extend_from_slice(proof.as_bytes()));
-                Ok(Self::Proven(last))
-            }
-            (Self::Proven(last), AuthenticationRequest::SaslFinal(signature)) => {
-                last.verify(signature).map_err(scram_failed)?;
-                Ok(Self::Verified)
-            }
-            (_, AuthenticationRequest::Other(kind)) => {
-                Err(unsupported(&format!("authentication request {kind} (GSSAPI, SSPI or OAuth)")))
-            }
-            _ => Err(ErrorResponse::fatal(
-                sqlstate::PROTOCOL_VIOLATION,
-                "the server sent an authentication request out of turn",
-            )),
-        }
-    }
-}
-
-fn offers(mechanisms: &[u8], wanted: &str) -> bool {
-    let mut rest = mechanisms;
-    while let Some((name, tail)) = split_cstr(rest) {
-        if name == wanted.as_bytes() {
-            return true;
-        }
-        rest = tail;
-    }
-    false
-}
-
-fn plain_password(pool: &Pool) -> Option<String> {
-    if let Some(password) = &pool.upstream.password {
-        return Some(password.clone());
-    }
-    match &pool.login().secret {
-        Some(Secret::Plain(password)) => Some(password.clone()),
-        _ => None,
-    }
-}
-
-fn md5_secret(pool: &Pool) -> Option<String> {
-    if let Some(password) = plain_password(pool) {
-        return Some(md5::hash_password(&pool.upstream.user, &password));
-    }
-    match &pool.login().secret {
-        Some(Secret::Md5(stored)) => Some(stored.clone()),
-        _ => None,
-    }
-}
-
-fn scram_secret(pool: &Pool) -> Option<ClientSecret> {
-    if let Some(password) = plain_password(pool) {
-        return Some(ClientSecret::Password(password));
-    }
-    pool.login().keys.clone().map(ClientSecret::Keys)
-}
-
-fn no_password(pool: &Pool, wanted: &str) -> ErrorResponse {
-    ErrorResponse::fatal(
-        sqlstate::INVALID_AUTHORIZATION,
-        format!(
-            "the server asks for {wanted} of user \"{}\", and the pool has nothing to answer with",
-            pool.upstream.user
-        ),
-    )
-    .hint("Set \"password\" or \"password_file\" of this database in the pool's configuration.")
-}
-
-fn unsupported(what: &str) -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, format!("the server asks for {what}"))
-        .hint("Let pg_hba.conf ask for scram-sha-256, md5, password, peer or trust where the pool connects.")
-}
-
-fn scram_failed(error: scram::ScramError) -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, format!("logging in to the server failed: {error}"))
 }

@@ -1,0 +1,136 @@
+//! A login to a server: each request of the server's is answered from what the pool knows of its role.
+
+use sluice_wire::{
+    ErrorResponse, FrontendKind, md5,
+    message::{AuthenticationRequest, framed, put_cstr, put_sasl_initial, split_cstr},
+    scram::{self, ClientExchange, ClientFinal, ClientSecret},
+    secret::Secret,
+    sqlstate,
+};
+
+use crate::hub::Pool;
+
+/// How far a login to a server has come.
+#[derive(Debug)]
+pub enum ServerLogin {
+    /// The connection is being made.
+    Connecting,
+    /// The StartupMessage is sent.
+    Started,
+    /// The first SASL message is sent.
+    Challenged(ClientExchange),
+    /// The proof is sent.
+    Proven(ClientFinal),
+    /// The server has proven itself too.
+    Verified,
+    /// AuthenticationOk has come.
+    Accepted,
+}
+
+impl ServerLogin {
+    /// Takes a request of the server; appends the answer to `out`.
+    pub fn answer(
+        self,
+        request: AuthenticationRequest<'_>,
+        pool: &Pool,
+        random: [u8; 18],
+        out: &mut Vec<u8>,
+    ) -> Result<Self, ErrorResponse> {
+        match (self, request) {
+            (Self::Started | Self::Verified, AuthenticationRequest::Ok) => Ok(Self::Accepted),
+            (Self::Started, AuthenticationRequest::CleartextPassword) => {
+                let password = plain_password(pool).ok_or_else(|| no_password(pool, "the password in clear text"))?;
+                framed(out, FrontendKind::Password, |out| put_cstr(out, password.as_bytes()));
+                Ok(Self::Started)
+            }
+            (Self::Started, AuthenticationRequest::Md5Password(salt)) => {
+                let stored = md5_secret(pool).ok_or_else(|| no_password(pool, "an MD5 password"))?;
+                framed(out, FrontendKind::Password, |out| put_cstr(out, md5::answer(&stored, salt).as_bytes()));
+                Ok(Self::Started)
+            }
+            (Self::Started, AuthenticationRequest::Sasl(mechanisms)) => {
+                if !offers(mechanisms, scram::MECHANISM) {
+                    return Err(unsupported("a SASL mechanism other than SCRAM-SHA-256"));
+                }
+                let secret = scram_secret(pool).ok_or_else(|| no_password(pool, "SCRAM-SHA-256"))?;
+                let (exchange, first) = ClientExchange::begin(secret, random);
+                put_sasl_initial(out, scram::MECHANISM, first.as_bytes());
+                Ok(Self::Challenged(exchange))
+            }
+            (Self::Challenged(exchange), AuthenticationRequest::SaslContinue(challenge)) => {
+                let (last, proof) = exchange.answer(challenge).map_err(scram_failed)?;
+                framed(out, FrontendKind::Password, |out| out.extend_from_slice(proof.as_bytes()));
+                Ok(Self::Proven(last))
+            }
+            (Self::Proven(last), AuthenticationRequest::SaslFinal(signature)) => {
+                last.verify(signature).map_err(scram_failed)?;
+                Ok(Self::Verified)
+            }
+            (_, AuthenticationRequest::Other(kind)) => {
+                Err(unsupported(&format!("authentication request {kind} (GSSAPI, SSPI or OAuth)")))
+            }
+            _ => Err(ErrorResponse::fatal(
+                sqlstate::PROTOCOL_VIOLATION,
+                "the server sent an authentication request out of turn",
+            )),
+        }
+    }
+}
+
+fn offers(mechanisms: &[u8], wanted: &str) -> bool {
+    let mut rest = mechanisms;
+    while let Some((name, tail)) = split_cstr(rest) {
+        if name == wanted.as_bytes() {
+            return true;
+        }
+        rest = tail;
+    }
+    false
+}
+
+fn plain_password(pool: &Pool) -> Option<String> {
+    if let Some(password) = &pool.upstream.password {
+        return Some(password.clone());
+    }
+    match &pool.login().secret {
+        Some(Secret::Plain(password)) => Some(password.clone()),
+        _ => None,
+    }
+}
+
+fn md5_secret(pool: &Pool) -> Option<String> {
+    if let Some(password) = plain_password(pool) {
+        return Some(md5::hash_password(&pool.upstream.user, &password));
+    }
+    match &pool.login().secret {
+        Some(Secret::Md5(stored)) => Some(stored.clone()),
+        _ => None,
+    }
+}
+
+fn scram_secret(pool: &Pool) -> Option<ClientSecret> {
+    if let Some(password) = plain_password(pool) {
+        return Some(ClientSecret::Password(password));
+    }
+    pool.login().keys.clone().map(ClientSecret::Keys)
+}
+
+fn no_password(pool: &Pool, wanted: &str) -> ErrorResponse {
+    ErrorResponse::fatal(
+        sqlstate::INVALID_AUTHORIZATION,
+        format!(
+            "the server asks for {wanted} of user \"{}\", and the pool has nothing to answer with",
+            pool.upstream.user
+        ),
+    )
+    .hint("Set \"password\" or \"password_file\" of this database in the pool's configuration.")
+}
+
+fn unsupported(what: &str) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, format!("the server asks for {what}"))
+        .hint("Let pg_hba.conf ask for scram-sha-256, md5, password, peer or trust where the pool connects.")
+}
+
+fn scram_failed(error: scram::ScramError) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, format!("logging in to the server failed: {error}"))
+}

@@ -1,0 +1,219 @@
+//! The prepared statements on a server: the shared ones, by name, and the unnamed one.
+
+use lru::LruCache;
+
+use crate::{
+    shape::Shape,
+    sql,
+    statement::{OnServer, Statement, StatementId},
+    time::Time,
+};
+
+/// The statements that one server has.
+#[derive(Debug)]
+pub struct ServerStatements {
+    /// The shared ones, the most recently used first.
+    known: LruCache<StatementId, Known, foldhash::fast::RandomState>,
+    limit: usize,
+    /// Shared ones that are to be closed there before they are prepared again.
+    stale: Vec<OnServer>,
+    /// Shared ones that were used while nobody knew the settings.
+    tainted: Vec<StatementId>,
+    /// The unnamed one, if it is one that the pool knows.
+    unnamed: Option<StatementId>,
+}
+
+/// A statement on a server.
+#[derive(Debug)]
+struct Known {
+    name: Box<[u8]>,
+    shape: Option<Shape>,
+    /// Whether it looks as if it returned rows.
+    has_rows: bool,
+    /// When it was prepared.
+    since: Time,
+    /// Whether its parameter types are those that clients were told.
+    is_typed: bool,
+}
+
+impl ServerStatements {
+    /// For a server that keeps `limit` of them.
+    pub fn new(limit: u32) -> Self {
+        Self {
+            known: LruCache::unbounded_with_hasher(foldhash::fast::RandomState::default()),
+            limit: limit as usize,
+            stale: Vec::new(),
+            tainted: Vec::new(),
+            unnamed: None,
+        }
+    }
+
+    /// Whether the server has it; counts as a use.
+    pub fn touch(&mut self, id: StatementId) -> bool {
+        self.known.get(&id).is_some()
+    }
+
+    /// Since when the server has it.
+    pub fn since(&self, id: StatementId) -> Option<Time> {
+        Some(self.known.peek(&id)?.since)
+    }
+
+    /// Whether the server has it with the parameter types that clients were told.
+    pub fn is_typed(&self, id: StatementId) -> bool {
+        self.known.peek(&id).is_some_and(|known| known.is_typed)
+    }
+
+    /// The parameter types that it has on the server are those that clients were told.
+    pub fn set_typed(&mut self, id: StatementId) {
+        if let Some(known) = self.known.peek_mut(&id) {
+            known.is_typed = true;
+        }
+    }
+
+    /// The shape of its result, if the server has it and has described it.
+    pub fn shape(&self, id: StatementId) -> Option<Shape> {
+        self.known.peek(&id)?.shape
+    }
+
+    /// The name of one that returns rows, if the server has any that is known to.
+    pub fn with_rows(&self) -> Option<Box<[u8]>> {
+        let known = self.known.iter().map(|(_, known)| known);
+        let mut with_rows = known.filter(|known| known.shape.map_or(known.has_rows, |shape| shape != Shape::none()));
+        with_rows.next().map(|known| known.name.clone())
+    }
+
+    /// The server has described it.
+    pub fn set_shape(&mut self, id: StatementId, shape: Shape) {
+        if let Some(known) = self.known.peek_mut(&id) {
+            known.shape = Some(shape);
+        }
+    }
+
+    /// It is prepared anew, and may look different.
+    pub fn forget_shape(&mut self, id: StatementId) {
+        if let Some(known) = self.known.peek_mut(&id) {
+            known.shape = None;
+        }
+    }
+
+    /// Takes it as prepared on the server; gives those that are to be closed before: all that are stale, or those that
+    /// nobody asks for again would stay for good, and the least recently used if the server has too many.
+    pub fn insert(&mut self, statement: &Statement, now: Time) -> impl Iterator<Item = OnServer> {
+        let full = self.known.len() >= self.limit && !self.known.contains(&statement.id);
+        let evicted = if full { self.known.pop_lru() } else { None };
+        let known = Known {
+            name: statement.name.clone(),
+            shape: None,
+            has_rows: sql::returns_rows(statement.query()),
+            since: now,
+            is_typed: statement.has_types(),
+        };
+        self.known.put(statement.id, known);
+        evicted.map(|(id, known)| OnServer { id, name: known.name }).into_iter().chain(std::mem::take(&mut self.stale))
+    }
+
+    /// The server has refused to prepare it.
+    pub fn refused(&mut self, id: StatementId) {
+        self.known.pop(&id);
+    }
+
+    /// The server has it, but it is of no use any more.
+    pub fn retire(&mut self, id: StatementId) {
+        self.stale.extend(self.known.pop(&id).map(|known| OnServer { id, name: known.name }));
+    }
+
+    /// It should have been closed, and is there still. If the list is full again meanwhile, another one is on it that
+    /// the server does not have.
+    pub fn keep_stale(&mut self, gone: OnServer) {
+        if !self.stale.contains(&gone) {
+            self.stale.push(gone);
+        }
+    }
+
+    /// It is used while nobody knows the settings: PostgreSQL may parse it anew under those.
+    pub fn taint(&mut self, id: StatementId) {
+        self.tainted.push(id);
+    }
+
+    /// The transaction is over in which some were tainted.
+    pub fn retire_tainted(&mut self) {
+        for id in std::mem::take(&mut self.tainted) {
+            self.retire(id);
+        }
+    }
+
+    /// The server has no named one any more.
+    pub fn clear_named(&mut self) {
+        self.known.clear();
+        self.stale.clear();
+    }
+
+    /// The server has none any more.
+    pub fn clear(&mut self) {
+        self.clear_named();
+        self.unnamed = None;
+    }
+
+    /// The unnamed one, if the server has one that the pool knows.
+    pub fn unnamed(&self) -> Option<StatementId> {
+        self.unnamed
+    }
+
+    /// The server has this one as the unnamed one, or one that the pool does not know.
+    pub fn set_unnamed(&mut self, id: Option<StatementId>) {
+        self.unnamed = id;
+    }
+
+    /// The number of shared ones on the server.
+    pub fn count(&self) -> usize {
+        self.known.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        profile::{Context, Profile},
+        statement::{Registry, Terms},
+    };
+
+    const TERMS: Terms = Terms { parsed: Context::NONE, run: Context::NONE, catalog: 0, is_unnamed: false };
+
+    fn statements() -> [Arc<Statement>; 3] {
+        let mut registry = Registry::new(b"sluice_");
+        [1, 2, 3].map(|i| registry.intern(format!("{i}").as_bytes(), TERMS, &Profile::default()))
+    }
+
+    fn insert(server: &mut ServerStatements, statement: &Statement) -> Vec<StatementId> {
+        server.insert(statement, Time(0)).map(|gone| gone.id).collect()
+    }
+
+    #[test]
+    fn a_server_closes_the_least_recently_used() {
+        let statements = statements();
+        let mut server = ServerStatements::new(2);
+        assert_eq!(insert(&mut server, &statements[0]), []);
+        assert_eq!(insert(&mut server, &statements[1]), []);
+        assert!(server.touch(statements[0].id));
+        assert_eq!(insert(&mut server, &statements[2]), [statements[1].id]);
+        assert!(!server.touch(statements[1].id));
+    }
+
+    #[test]
+    fn a_retired_one_is_closed_once_and_a_refused_one_never() {
+        let [first, second, third] = statements();
+        let mut server = ServerStatements::new(8);
+        insert(&mut server, &first);
+        insert(&mut server, &second);
+        server.taint(first.id);
+        assert!(server.touch(first.id), "it is of use until the transaction is over");
+        server.retire_tainted();
+        server.refused(second.id);
+        assert!(!server.touch(first.id) && !server.touch(second.id));
+        assert_eq!(insert(&mut server, &third), [first.id]);
+        assert_eq!(insert(&mut server, &second), []);
+    }
+}
