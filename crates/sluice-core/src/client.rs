@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use sluice_wire::{Framer, message::TransactionStatus, scram, startup::SessionRequest};
+use sluice_wire::{message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
@@ -18,6 +18,7 @@ use crate::{
     shape::Shape,
     sql::Begin,
     statement::{Prepared, Statement, StatementId, Unnamed},
+    stream::Stream,
     watch::Watch,
 };
 
@@ -38,10 +39,8 @@ pub struct Client {
     pub peer: PeerAddress,
     /// How far it has come.
     pub phase: Phase,
-    /// Where the stream of its messages stands.
-    pub framer: Framer,
-    /// Whether the message that is passing is kept from the server.
-    pub discarding: bool,
+    /// The stream of its messages.
+    pub stream: Stream,
     /// Why it is not read from.
     pub pauses: Pauses,
     /// Whether part of a message has come, and nothing but its rest is missing.
@@ -196,8 +195,7 @@ impl Client {
             serial,
             peer,
             phase: Phase::Startup,
-            framer: Framer::default(),
-            discarding: false,
+            stream: Stream::default(),
             pauses: Pauses::default(),
             unfinished: false,
             watch: Watch::default(),

@@ -25,6 +25,7 @@ pub mod settings;
 pub mod shape;
 pub mod sql;
 pub mod statement;
+pub mod stream;
 pub mod time;
 pub mod watch;
 

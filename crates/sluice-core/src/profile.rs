@@ -130,7 +130,7 @@ impl Profile {
     }
 
     /// The same, its settings of these names with these values.
-    pub fn with_reported(&self, parameters: &BTreeMap<String, String>) -> Self {
+    pub fn with_reported<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut settings = self.0.settings.clone();
         for (name, value) in parameters {
             if let Some(known) = settings.get_mut(&name.to_ascii_lowercase()) {

@@ -16,6 +16,7 @@ use crate::{
     shape::Shape,
     sql::{Effects, Reset},
     statement::Statement,
+    stream::Fate,
     time::Time,
 };
 
@@ -88,7 +89,7 @@ impl Engine {
         let client = owner.and_then(|id| Some((id, self.clients.get_mut(id)?))).and_then(|(id, client)| {
             let conn = client.conn;
             process_id = cancel::process_id(ClientRef { worker: self.worker, id, serial: client.serial });
-            is_client_inside = client.framer.is_inside() && !client.discarding;
+            is_client_inside = client.stream.is_passing();
             match &mut client.phase {
                 Phase::Open(session) => Some((conn, &mut **session)),
                 _ => None,
@@ -132,13 +133,13 @@ impl Engine {
 impl<I: Io> ServerRelay<'_, I> {
     fn run(&mut self) -> Result<(), OutOfStep> {
         while self.pos < self.bytes.len() {
-            match self.server.framer.next(&self.bytes[self.pos..]) {
+            match self.server.stream.next(&self.bytes[self.pos..]) {
                 Err(_) => return Err(OutOfStep("it sent a message of an impossible length")),
                 Ok(Frame::Short) => break,
                 Ok(Frame::Rest(bytes)) => {
                     self.rest(bytes);
                     // The client may have been held until what came unasked has come whole.
-                    self.resumes |= !self.server.exchange.owes() && !self.server.framer.is_inside();
+                    self.resumes |= !self.server.exchange.owes() && !self.server.stream.is_inside();
                 }
                 Ok(Frame::Message { tag, total, here }) => {
                     let kind = BackendKind::from(tag);
@@ -161,8 +162,7 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     fn rest(&mut self, bytes: usize) {
-        self.server.framer.pass_rest(bytes);
-        if self.server.discarding {
+        if self.server.stream.handle_rest(bytes) == Fate::Dropped {
             self.flush();
             self.pos += bytes;
             self.run = self.pos;
@@ -172,10 +172,11 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     fn dispose(&mut self, verdict: Verdict, total: usize, here: usize) {
-        self.server.framer.pass(total, here);
         // Where nobody hears the beginning, nobody hears the rest: the next client may come in the midst of it.
-        self.server.discarding = matches!(verdict, Verdict::Swallow) || self.client.is_none();
-        if self.server.discarding {
+        let drops = matches!(verdict, Verdict::Swallow) || self.client.is_none();
+        let fate = if drops { Fate::Dropped } else { Fate::Passed };
+        self.server.stream.handle(fate, total, here);
+        if drops {
             self.flush();
             self.pos += here;
             self.run = self.pos;
@@ -371,9 +372,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         if matches!(tag, b"RESET" | b"DISCARD ALL") {
             // Where the text did not show which: that of a long Query, and those of the extended protocol in session mode.
-            if !self.server.exchange.set_resets(Some(Reset::all())) {
-                self.server.resets.get_or_insert_with(Reset::all);
-            }
+            self.server.exchange.takes_back_all();
         }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
             return Verdict::Pass;
@@ -450,7 +449,7 @@ impl<I: Io> ServerRelay<'_, I> {
 
     fn parameter_status(&mut self, body: &[u8]) -> Verdict {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
-        let before = self.server.parameters.get(name).cloned();
+        let before = self.server.parameters.get(name).map(str::to_owned);
         if self.server.take_parameter(name, value) || self.is_own() {
             return Verdict::Swallow;
         }
@@ -474,7 +473,7 @@ impl<I: Io> ServerRelay<'_, I> {
         // What the client goes back to is what it began with, and not the server's own default.
         let Some(start) = session.start.get(&key) else { return Verdict::Pass };
         let Ok(value) = std::str::from_utf8(start) else { return Verdict::Pass };
-        self.server.reported_back.insert(key);
+        self.server.parameters.took_back(key);
         if before.as_deref() != Some(value) {
             let conn = *conn;
             let mut message = Vec::new();
@@ -488,10 +487,10 @@ impl<I: Io> ServerRelay<'_, I> {
     /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing to
     /// report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {
-        let reported = std::mem::take(&mut self.server.reported_back);
+        let reported = self.server.parameters.take_taken_back();
         let Some((conn, session)) = &self.client else { return };
         let mut messages = Vec::new();
-        for (name, value) in &self.server.parameters {
+        for (name, value) in self.server.parameters.iter() {
             let key = name.to_ascii_lowercase();
             let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
             if let Some(start) = start.filter(|_| resets.covers(&key) && !reported.contains(&key))

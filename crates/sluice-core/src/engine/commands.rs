@@ -61,7 +61,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
-        let resets = Reset::both(self.server().resets.take(), resets.as_ref());
+        let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
         self.pass_expecting(seen, Expected::Query { clears, resets })
     }
 

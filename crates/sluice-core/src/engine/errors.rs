@@ -168,9 +168,7 @@ impl<I: Io> ServerRelay<'_, I> {
         self.server.said_why |= is_end && self.client.is_some();
         // Nothing is taken back where that fails, and what was is again what it was before.
         self.resumes |= self.server.exchange.replies().are_resetting();
-        if !self.server.exchange.set_resets(None) {
-            self.server.resets = None;
-        }
+        self.server.exchange.takes_back_nothing();
     }
 
     /// A message of a batch has failed, and the server skips what is behind it.

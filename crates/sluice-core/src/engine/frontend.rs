@@ -15,6 +15,7 @@ use crate::{
     replies::{Expected, Local, ParseSent},
     server::{Admission, Server},
     sql::Effects,
+    stream::{Fate, Stream},
     time::Time,
 };
 
@@ -48,8 +49,7 @@ pub(super) struct ClientRelay<'a, I> {
     pub(super) hub: &'a Hub,
     pub(super) message_bytes_max: usize,
     pub(super) now: Time,
-    framer: &'a mut sluice_wire::Framer,
-    discarding: &'a mut bool,
+    stream: &'a mut Stream,
     needed: &'a mut usize,
     bytes: &'a [u8],
     /// Whether `bytes` is the driver's chunk, so that stretches of it can be forwarded by reference.
@@ -157,7 +157,7 @@ impl Engine {
     ) -> Option<usize> {
         loop {
             let worker = self.worker;
-            let Client { conn, serial, framer, discarding, phase, needed, .. } = self.clients.get_mut(id)?;
+            let Client { conn, serial, stream, phase, needed, .. } = self.clients.get_mut(id)?;
             *needed = 0;
             let Phase::Open(session) = phase else { return Some(pos) };
             let server = match session.link {
@@ -174,8 +174,7 @@ impl Engine {
                 hub: &self.hub,
                 message_bytes_max: self.hub.limits.rewritten_message_bytes as usize,
                 now,
-                framer,
-                discarding,
+                stream,
                 needed,
                 bytes,
                 shared,
@@ -189,7 +188,7 @@ impl Engine {
                 self.clients[id].pause(Reason::Server, io);
             }
             let client = &mut self.clients[id];
-            client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.framer.is_inside());
+            client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.stream.is_inside());
             match stop {
                 Stop::Done => return Some(pos),
                 Stop::Hold => {
@@ -224,7 +223,7 @@ impl Engine {
 impl<'a, I: Io> ClientRelay<'a, I> {
     fn run(&mut self) -> Stop {
         while self.pos < self.bytes.len() {
-            let step = match self.framer.next(&self.bytes[self.pos..]) {
+            let step = match self.stream.next(&self.bytes[self.pos..]) {
                 Err(error) => {
                     self.flush();
                     return Stop::Broken(broken_frame(error));
@@ -256,15 +255,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn rest(&mut self, bytes: usize) {
-        self.framer.pass_rest(bytes);
-        if *self.discarding {
+        if self.stream.handle_rest(bytes) == Fate::Dropped {
             self.flush();
             self.pos += bytes;
             self.run = self.pos;
         } else {
             self.pos += bytes;
         }
-        let is_whole = !self.framer.is_inside();
+        let is_whole = !self.stream.is_inside();
         if is_whole && self.server.as_mut().is_some_and(|server| server.exchange.take_sync_that_follows()) {
             self.scratch.clear();
             self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
@@ -414,7 +412,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.pass(seen);
             return Step::Next;
         }
-        let resets = server.resets.take();
+        let resets = server.exchange.take_resets();
         server.exchange.expect(Expected::Sync(resets));
         self.pass(seen);
         self.flush();
@@ -492,8 +490,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(server) = &mut self.server {
             server.exchange.replay().pass_by();
         }
-        self.framer.pass(seen.total, here);
-        *self.discarding = false;
+        self.stream.handle(Fate::Passed, seen.total, here);
         self.pos += here;
     }
 
@@ -501,8 +498,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn drop_message(&mut self, seen: Seen<'a>) {
         self.flush();
         let here = seen.body.len() + 5;
-        self.framer.pass(seen.total, here);
-        *self.discarding = true;
+        self.stream.handle(Fate::Dropped, seen.total, here);
         self.pos += here;
         self.run = self.pos;
     }
@@ -510,8 +506,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Takes the first `bytes` of a message's body out of what passes; the rest of the message passes.
     pub(super) fn replace_head(&mut self, seen: Seen<'a>, bytes: usize) {
         self.flush();
-        self.framer.pass(seen.total, seen.body.len() + 5);
-        *self.discarding = false;
+        self.stream.handle(Fate::Passed, seen.total, seen.body.len() + 5);
         self.run = self.pos + 5 + bytes;
         self.pos += 5 + seen.body.len();
     }

@@ -46,10 +46,10 @@ impl Engine {
             self.refuse_client(now, client, &error, io);
             return;
         }
-        let Some(Client { phase, framer, discarding, .. }) = self.clients.get_mut(client) else { return };
+        let Some(Client { phase, stream, .. }) = self.clients.get_mut(client) else { return };
         match phase {
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
-            Phase::Open(_) if framer.is_inside() && !*discarding => {}
+            Phase::Open(_) if stream.is_passing() => {}
             Phase::Welcome(_) | Phase::Open(_) if state.needs_look() => {
                 send_look(state, &mut self.scratch, io);
             }

@@ -241,7 +241,7 @@ impl Engine {
                 session.pool.state().leave(ticket);
             }
             Link::Server(server) => {
-                let cut = client.framer.is_inside() && !client.discarding;
+                let cut = client.stream.is_passing();
                 self.abandon(now, server, cut, parting, io);
             }
         }
@@ -402,7 +402,7 @@ impl Engine {
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
-                let is_cut = server.framer.is_inside() && !server.discarding;
+                let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
                 self.close_server(id, io);
                 let error = ErrorResponse::fatal(

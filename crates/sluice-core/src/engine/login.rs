@@ -206,7 +206,7 @@ impl Engine {
     /// gone.
     pub(super) fn password_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         let client = self.clients.get_mut(id)?;
-        let (kind, total) = match client.framer.next(bytes) {
+        let (kind, total) = match client.stream.next(bytes) {
             Ok(Frame::Message { tag, total, here }) if here == total => (tag.into(), total),
             Ok(Frame::Message { tag, total, .. })
                 if FrontendKind::from(tag) == FrontendKind::Password && total <= PASSWORD_BYTES_MAX =>
@@ -338,9 +338,9 @@ impl Engine {
         // Where nobody looks, what is reported is known as PostgreSQL states it.
         let profile = match session.pool.settings.mode {
             PoolMode::Transaction => server.profile.clone(),
-            PoolMode::Session => server.profile.with_reported(&server.parameters),
+            PoolMode::Session => server.profile.with_reported(server.parameters.iter()),
         };
-        let welcome = Welcome { profile, parameters: server.reported().into() };
+        let welcome = Welcome { profile, parameters: server.parameters.to_messages().into() };
         session.pool.login().remember(session.profile.clone(), welcome.clone());
         self.admit(id, session, &welcome, io);
         self.todo.push_back(super::Todo::Input(id));

@@ -335,7 +335,7 @@ impl Engine {
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
         let server = client.server().and_then(|s| self.servers.get(s));
         // Behind half a message of a server's, it would be taken for the rest of it.
-        if !server.is_some_and(|s| s.framer.is_inside() && !s.discarding) {
+        if !server.is_some_and(|server| server.stream.is_passing()) {
             io.send(client.conn, &fatal.to_bytes());
         }
         self.drop_client(now, id, io);

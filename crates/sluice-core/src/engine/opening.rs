@@ -83,7 +83,7 @@ impl Engine {
         let mut used = 0;
         loop {
             let server = self.servers.get_mut(id)?;
-            let (kind, body) = match server.framer.next(&bytes[used..]) {
+            let (kind, body) = match server.stream.next(&bytes[used..]) {
                 Ok(Frame::Message { tag, total, here }) if here == total => {
                     (tag.into(), &bytes[used + 5..used + total])
                 }

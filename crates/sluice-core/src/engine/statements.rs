@@ -14,7 +14,7 @@ use crate::{
     io::Io,
     replies::{Expected, Given, Local, ParseSent, Tell},
     shape::Shape,
-    sql::{self, Effects, Reset},
+    sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed},
 };
 
@@ -363,9 +363,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                     return step;
                 }
                 self.note_customs(effects, seen.body);
-                let server = self.server();
                 let resets = statement.as_ref().and_then(|statement| statement.resets.as_ref());
-                server.resets = Reset::both(server.resets.take(), resets);
+                self.server().exchange.take_back(resets);
                 self.pass_expecting(seen, Expected::Bind(None))
             }
             Meaning::Missing => self.pass_missing(seen, names.statement),
@@ -408,10 +407,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.statements.retire(statement.id);
         }
         self.note_customs(statement.effects, seen.body);
-        if statement.resets.is_some() {
-            let server = self.server();
-            server.resets = Reset::both(server.resets.take(), statement.resets.as_ref());
-        }
+        self.server().exchange.take_back(statement.resets.as_ref());
         match self.absence(&statement) {
             Absence::None => {}
             Absence::Open => return self.hold_for_answers(),

@@ -35,6 +35,8 @@ pub struct Exchange {
     awaited: bool,
     begin: EarlyBegin,
     replay: Replay,
+    /// The settings that the batch which is open takes back to what its client began with.
+    resets: Option<Reset>,
 }
 
 /// The messages that the server has got since the last Sync or Query.
@@ -109,6 +111,7 @@ impl Exchange {
             awaited: false,
             begin: EarlyBegin::none(now),
             replay: Replay::default(),
+            resets: None,
         }
     }
 
@@ -295,10 +298,30 @@ impl Exchange {
         Farewell { copies, copy_fail, failure, sync }
     }
 
-    /// Notes that what is being answered takes settings back, as far as that was not known, or takes none back. Returns
-    /// whether the end of it has been sent.
-    pub fn set_resets(&mut self, resets: Option<Reset>) -> bool {
-        self.replies.set_resets(resets)
+    /// A message of the open batch takes these settings back to what the client began with.
+    pub fn take_back(&mut self, resets: Option<&Reset>) {
+        if resets.is_some() {
+            self.resets = Reset::both(self.resets.take(), resets);
+        }
+    }
+
+    /// The settings that the open batch takes back, which now ends.
+    pub fn take_resets(&mut self) -> Option<Reset> {
+        self.resets.take()
+    }
+
+    /// What is being answered takes settings back: all of them, unless its text has shown which.
+    pub fn takes_back_all(&mut self) {
+        if !self.replies.set_resets(Some(Reset::all())) {
+            self.resets.get_or_insert_with(Reset::all);
+        }
+    }
+
+    /// What is being answered has failed, and takes nothing back.
+    pub fn takes_back_nothing(&mut self) {
+        if !self.replies.set_resets(None) {
+            self.resets = None;
+        }
     }
 
     /// See [`Replies::correct_unnamed`].

@@ -4,15 +4,13 @@ mod begin;
 mod cancels;
 mod exchange;
 mod login;
+mod parameters;
 mod replay;
 mod statements;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use sluice_wire::{ErrorResponse, Framer, FrontendKind, message::TransactionStatus};
+use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
 use crate::{
     catalog::Change,
@@ -23,7 +21,8 @@ use crate::{
     ids::{ClientId, ClientRef, Conn},
     profile::Profile,
     settings::PoolMode,
-    sql::{Effects, Reset},
+    sql::Effects,
+    stream::Stream,
     time::Time,
 };
 
@@ -31,6 +30,7 @@ pub use begin::EarlyBegin;
 pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell};
 pub use login::ServerLogin;
+pub use parameters::Parameters;
 pub use replay::Replay;
 pub use statements::ServerStatements;
 
@@ -47,10 +47,8 @@ pub struct Server {
     pub role: Role,
     /// When it was opened.
     pub opened: Time,
-    /// Where the stream of its messages stands.
-    pub framer: Framer,
-    /// Whether the message that is passing is kept from the client.
-    pub discarding: bool,
+    /// The stream of its messages.
+    pub stream: Stream,
     /// A message that must be seen whole, as far as it has come.
     pub pending: Vec<u8>,
     /// Whether reading stopped because the client does not read.
@@ -62,7 +60,7 @@ pub struct Server {
     /// The settings in place.
     pub profile: Profile,
     /// The parameters that it has reported.
-    pub parameters: BTreeMap<String, String>,
+    pub parameters: Parameters,
     /// The effects that the session may have had since it was last known what it holds.
     pub effects: Effects,
     /// The pins that tie its client to it.
@@ -91,10 +89,6 @@ pub struct Server {
     pub own_error: Option<Box<ErrorResponse>>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
-    /// The settings that its client takes back in the batch that is open, to what it began with.
-    pub resets: Option<Reset>,
-    /// The parameters that it has reported while its client took them back, by their lower-case names.
-    pub reported_back: BTreeSet<String>,
     /// The CancelRequests for it.
     pub cancels: Cancels,
     /// When it is looked at next, because of a deadline.
@@ -160,14 +154,13 @@ impl Server {
             role: Role::Opening { deadline: now + pool.settings.connect_timeout, login: ServerLogin::Connecting },
             pool,
             opened: now,
-            framer: Framer::default(),
-            discarding: false,
+            stream: Stream::default(),
             pending: Vec::new(),
             paused: false,
             exchange: Exchange::new(now),
             statements,
             profile: Profile::default(),
-            parameters: BTreeMap::new(),
+            parameters: Parameters::default(),
             effects: Effects::NONE,
             pins: Pins::NONE,
             pinned: None,
@@ -182,8 +175,6 @@ impl Server {
             change: None,
             own_error: None,
             said_why: false,
-            resets: None,
-            reported_back: BTreeSet::new(),
             cancels: Cancels::new(now),
             timer: None,
             teller: Teller::Unknown,
@@ -204,7 +195,7 @@ impl Server {
     /// Whether a client's message of that kind may go to it now.
     pub fn admission(&self, kind: FrontendKind) -> Admission {
         // Where something unasked is passing, an answer of Sluice's own would land in the midst of it.
-        let is_passing = !self.exchange.owes() && self.framer.is_inside();
+        let is_passing = !self.exchange.owes() && self.stream.is_inside();
         if self.preparation != Preparation::None || is_passing {
             return Admission::Later;
         }
@@ -245,7 +236,7 @@ impl Server {
             }
             _ if is_own_parameter(name) => {}
             _ => {
-                self.parameters.insert(name.to_owned(), value.to_owned());
+                self.parameters.set(name, value);
                 return false;
             }
         }
@@ -272,20 +263,11 @@ impl Server {
     }
 
     fn has_whole_messages(&self) -> bool {
-        self.exchange.is_closed() && !self.framer.is_inside()
+        self.exchange.is_closed() && !self.stream.is_inside()
     }
 
     /// Whether clients' prepared statements are followed.
     pub fn follows_statements(&self) -> bool {
         self.pool.settings.mode == PoolMode::Transaction
-    }
-
-    /// The parameters that it has reported, as ParameterStatus messages.
-    pub fn reported(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(512);
-        for (name, value) in &self.parameters {
-            sluice_wire::message::put_parameter_status(&mut out, name, value);
-        }
-        out
     }
 }

@@ -1,0 +1,49 @@
+//! The parameters that a server reports (PostgreSQL documentation, 55.2.7).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_wire::message;
+
+/// The parameters that a server has reported.
+#[derive(Debug, Default)]
+pub struct Parameters {
+    values: BTreeMap<String, String>,
+    /// Those that were reported while its client took them back to what it began with, by their lower-case names.
+    taken_back: BTreeSet<String>,
+}
+
+impl Parameters {
+    /// The value last reported.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// It is reported to be that.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.values.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// It has been reported in answer to a client that takes it back. The name is in lower case.
+    pub fn took_back(&mut self, name: String) {
+        self.taken_back.insert(name);
+    }
+
+    /// Those that have been, since the last call.
+    pub fn take_taken_back(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.taken_back)
+    }
+
+    /// As ParameterStatus messages.
+    pub fn to_messages(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        for (name, value) in &self.values {
+            message::put_parameter_status(&mut out, name, value);
+        }
+        out
+    }
+}
