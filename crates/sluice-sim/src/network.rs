@@ -137,6 +137,8 @@ pub(crate) struct State {
     pub(crate) pipes: Vec<Pipe>,
     pub(crate) drivers: Vec<DriverState>,
     pub(crate) faults: Faults,
+    /// Connects that failed before they began.
+    sockets_refused: u64,
     wakes: Vec<Wake>,
     /// The room for bytes on their way to a peer, in bytes.
     room: usize,
@@ -158,7 +160,8 @@ impl Network {
             turn_due: false,
         };
         let drivers = styles.iter().map(driver).collect();
-        let state = State { pipes: Vec::new(), drivers, faults, wakes: Vec::new(), room, listens: false };
+        let state =
+            State { pipes: Vec::new(), drivers, faults, sockets_refused: 0, wakes: Vec::new(), room, listens: false };
         Self(Rc::new(RefCell::new(state)))
     }
 
@@ -315,11 +318,17 @@ impl Network {
         self.0.borrow().pipes.iter().filter(|pipe| pipe.is_open).count()
     }
 
+    /// Connects of workers that failed before they began.
+    pub fn sockets_refused(&self) -> u64 {
+        self.0.borrow().sockets_refused
+    }
+
     /// A connect of a worker begins; `None` if it fails before that.
     pub(crate) fn begin_connect(&self) -> io::Result<SimSocket> {
         let mut state = self.0.borrow_mut();
         let percent = state.faults.no_socket_percent;
         if state.faults.happens(percent) {
+            state.sockets_refused += 1;
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
         let pipe = state.add(PeerAddress::Local, Connect::UnderWay);

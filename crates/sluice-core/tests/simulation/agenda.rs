@@ -72,7 +72,7 @@ impl SimIo {
             short_send_percent: rng.pick(&[0, 5, 30]),
             late_percent: 50,
             stop_percent: rng.pick(&[0, 5]),
-            no_socket_percent: 0,
+            no_socket_percent: if plan.connect_trouble { rng.pick(&[0, 20]) } else { 0 },
         };
         let network = Network::new(&styles, plan.room_bytes, faults);
         if tracing {

@@ -21,6 +21,9 @@ use crate::{
 /// A client that has waited this long for an answer is stuck.
 const STUCK: Duration = Duration::from_secs(45);
 
+/// The longest time for which a client does not read: longer than connects and cancels may take.
+const STALL_MICROS_MAX: u64 = 6_000_000;
+
 /// A message that was sent.
 pub(crate) type Message = (u8, Vec<u8>);
 
@@ -86,6 +89,7 @@ pub(crate) struct Client {
     deadline: Option<Time>,
     pub(crate) lost: Option<Lost>,
     pub(crate) answers: u64,
+    pub(crate) longest_stall: Duration,
     saw_application_name: bool,
 }
 
@@ -134,6 +138,7 @@ impl Client {
             deadline: None,
             lost: None,
             answers: 0,
+            longest_stall: Duration::ZERO,
             saw_application_name: false,
         }
     }
@@ -521,7 +526,9 @@ impl Client {
         }
         self.ask(io);
         if io.rng.percent(io.plan.stall_percent) {
-            let stall = Duration::from_micros(io.rng.below(300_000));
+            let most = if io.rng.percent(10) { STALL_MICROS_MAX } else { 300_000 };
+            let stall = Duration::from_micros(io.rng.below(most));
+            self.longest_stall = self.longest_stall.max(stall);
             io.stall(self.pipe, io.now + stall);
         }
         if cancels {

@@ -71,10 +71,14 @@ fn sharing_servers_does_not_show() {
     });
     let mut failures = failures.into_inner().expect("no panic");
     failures.sort_unstable();
-    println!("seeds {first} to {last}: {:?}", total.into_inner().expect("no panic"));
+    let total = total.into_inner().expect("no panic");
+    println!("seeds {first} to {last}: {total:?}");
     let replay = |seed: &u64| {
         let kind = plan::Plan::new(*seed).kind;
         format!("\n  SLUICE_SIM_SEED={seed} cargo test -p sluice-core --test simulation -- --nocapture   # {kind}")
     };
     assert!(failures.is_empty(), "seeds fail; replay with{}", failures.iter().map(replay).collect::<String>());
+    if last - first >= SEEDS {
+        total.check_extremes();
+    }
 }

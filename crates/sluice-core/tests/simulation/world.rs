@@ -40,6 +40,9 @@ pub(crate) struct Figures {
     pub(crate) served: u64,
     pub(crate) lost: u64,
     pub(crate) waits: u64,
+    pub(crate) sockets_refused: u64,
+    pub(crate) longest_stall: Duration,
+    pub(crate) highest_backlog: usize,
 }
 
 pub(crate) struct World {
@@ -145,6 +148,8 @@ impl World {
         self.figures.answers = self.clients.iter().map(|c| c.answers).sum();
         self.figures.lost = self.clients.iter().filter(|c| c.lost.is_some()).count() as u64;
         self.figures.served = self.postgres.served;
+        self.figures.sockets_refused = self.io.network.sockets_refused();
+        self.figures.longest_stall = self.clients.iter().map(|c| c.longest_stall).max().unwrap_or_default();
         self.figures
     }
 
@@ -215,14 +220,17 @@ impl World {
     }
 
     /// Where sending does not keep up, reading has stopped.
-    fn check_backlogs(&self) {
+    fn check_backlogs(&mut self) {
         let limit = BACKLOG_HIGH_BYTES + BACKLOG_SLACK_BYTES;
+        let mut highest = self.figures.highest_backlog;
         for worker in &self.workers {
             for (conn, ..) in worker.net().connections() {
                 let backlog = worker.net().backlog(conn);
                 assert!(backlog < limit, "a backlog of {backlog} bytes");
+                highest = highest.max(backlog);
             }
         }
+        self.figures.highest_backlog = highest;
     }
 
     /// A worker does what there is to do.
@@ -278,6 +286,9 @@ impl World {
     }
 
     fn tick(&mut self) {
+        if self.io.now >= self.io.plan.trouble_until {
+            self.io.network.set_faults(|faults| faults.no_socket_percent = 0);
+        }
         for worker in 0..self.io.plan.workers {
             let worker_at = &mut self.workers[usize::from(worker)];
             // It said itself when it is to be woken.
@@ -438,11 +449,21 @@ impl World {
 }
 
 impl Figures {
+    /// What many runs together must have met.
+    pub(crate) fn check_extremes(&self) {
+        assert!(self.sockets_refused > 0, "no connect failed before it began: {self:?}");
+        assert!(self.longest_stall > Duration::from_secs(2), "no client was slow enough: {self:?}");
+        assert!(self.highest_backlog > BACKLOG_HIGH_BYTES, "no backlog was large enough: {self:?}");
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.events += other.events;
         self.answers += other.answers;
         self.served += other.served;
         self.lost += other.lost;
         self.waits += other.waits;
+        self.sockets_refused += other.sockets_refused;
+        self.longest_stall = self.longest_stall.max(other.longest_stall);
+        self.highest_backlog = self.highest_backlog.max(other.highest_backlog);
     }
 }

@@ -1,0 +1,114 @@
+//! Rules for the sources that the compiler does not know.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+/// A module directly below the crate's root, and those that it names.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// Reads all modules of a crate, their own submodules with them.
+fn imports(src: &Path) -> Imports {
+    let mut found = Imports::new();
+    for entry in fs::read_dir(src).expect("a crate has sources") {
+        let path = entry.expect("it can be read").path();
+        let module = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        if module != "lib" {
+            add(&path, &module, found.entry(module.clone()).or_default());
+        }
+    }
+    found
+}
+
+fn add(path: &Path, module: &str, imports: &mut BTreeSet<String>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).expect("it can be read") {
+            add(&entry.expect("it can be read").path(), module, imports);
+        }
+        return;
+    }
+    let text = fs::read_to_string(path).expect("sources are text");
+    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    imports.extend(named(&code).into_iter().filter(|name| name != module));
+}
+
+/// The first names behind each `crate::`, of which there are several within braces.
+fn named(code: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for path in code.split("crate::").skip(1) {
+        let Some(list) = path.strip_prefix('{') else {
+            names.push(first_name(path));
+            continue;
+        };
+        let (mut depth, mut from) = (0, 0);
+        for (at, byte) in list.bytes().enumerate() {
+            match byte {
+                b'{' => depth += 1,
+                b',' | b'}' if depth == 0 => {
+                    names.push(first_name(&list[from..at]));
+                    from = at + 1;
+                    if byte == b'}' {
+                        break;
+                    }
+                }
+                b'}' => depth -= 1,
+                _ => (),
+            }
+        }
+    }
+    // A macro or a type of the root is no module.
+    names.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
+    names
+}
+
+fn first_name(path: &str) -> String {
+    path.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// A way from a module back to itself, if there is one.
+fn circle(imports: &Imports) -> Option<Vec<&str>> {
+    fn back<'a>(imports: &'a Imports, way: &mut Vec<&'a str>, seen: &mut BTreeSet<&'a str>) -> bool {
+        let at = *way.last().expect("a way begins somewhere");
+        for next in imports.get(at).into_iter().flatten() {
+            let closes = *next == way[0];
+            if !closes && !seen.insert(next) {
+                continue;
+            }
+            way.push(next);
+            if closes || back(imports, way, seen) {
+                return true;
+            }
+            way.pop();
+        }
+        false
+    }
+    imports.keys().find_map(|from| {
+        let mut way = vec![from.as_str()];
+        back(imports, &mut way, &mut BTreeSet::new()).then_some(way)
+    })
+}
+
+#[test]
+fn modules_import_downwards() {
+    let imports = imports(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(imports["engine"].contains("pool") && imports["pool"].contains("ids"), "imports are found: {imports:?}");
+    if let Some(way) = circle(&imports) {
+        panic!("modules import each other in a circle: {}; one of them must stand below the other", way.join(" -> "));
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let of = |code: &str| named(code).into_iter().collect();
+    let mut imports = Imports::from([
+        ("a".to_owned(), of("use crate::b::Thing; fn f() {}")),
+        ("b".to_owned(), of("use crate::{c::{self, D}, d::{e, f::G}, h};")),
+        ("d".to_owned(), of("fn f() { crate::x::y() }")),
+    ]);
+    assert_eq!(imports["b"], ["c", "d", "h"].map(str::to_owned).into());
+    assert_eq!(circle(&imports), None);
+    imports.insert("x".to_owned(), of("use crate::{a::Other, Engine};"));
+    assert_eq!(circle(&imports).expect("there is one now"), ["a", "b", "d", "x", "a"]);
+}
