@@ -292,17 +292,51 @@ pub fn switch(from: &Profile, to: &Profile) -> Option<String> {
     let names = from.settings().keys().chain(to.settings().keys().filter(|name| from.get(name).is_none()));
     let mut sql = String::new();
     for name in names.filter(|name| is_context(name) && !is_user(name) && from.get(name) != to.get(name)) {
-        sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ",pg_catalog.set_config(" });
-        put_literal(&mut sql, name.as_bytes());
-        sql.push(',');
-        match to.get(name) {
-            Some(value) => put_literal(&mut sql, value),
-            // Back to the server's own default.
-            None => sql.push_str("NULL"),
-        }
-        sql.push_str(",false)");
+        sql.push_str(if sql.is_empty() { "SELECT " } else { "," });
+        put_set_config(&mut sql, name, to.get(name), "false");
     }
     (!sql.is_empty()).then_some(sql)
+}
+
+/// A call that sets a setting, or takes it back to the server's own default.
+fn put_set_config(sql: &mut String, name: &str, value: Option<&[u8]>, is_local: &str) {
+    sql.push_str("pg_catalog.set_config(");
+    put_literal(sql, name.as_bytes());
+    sql.push(',');
+    match value {
+        Some(value) => put_literal(sql, value),
+        None => sql.push_str("NULL"),
+    }
+    sql.push(',');
+    sql.push_str(is_local);
+    sql.push(')');
+}
+
+/// Settings by which a literal is read.
+const READ_BY_LITERALS: [&str; 12] = [
+    "array_nulls",
+    "backslash_quote",
+    "client_encoding",
+    "datestyle",
+    "default_text_search_config",
+    "intervalstyle",
+    "lc_monetary",
+    "search_path",
+    "standard_conforming_strings",
+    "timezone",
+    "timezone_abbreviations",
+    "xmloption",
+];
+
+/// The query that makes the settings by which literals are read what they are in a profile, up to the end of the
+/// transaction or savepoint, whatever they are now.
+pub fn set_for_literals(profile: &Profile) -> String {
+    let mut sql = String::new();
+    for name in READ_BY_LITERALS {
+        sql.push_str(if sql.is_empty() { "SELECT " } else { "," });
+        put_set_config(&mut sql, name, profile.get(name), "true");
+    }
+    sql
 }
 
 fn reset(sql: &mut String, name: &str) {

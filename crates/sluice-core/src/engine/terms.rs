@@ -7,7 +7,7 @@ use std::{
 
 use sluice_wire::{
     FrontendKind,
-    message::{self, SYNC},
+    message::{self, SYNC, TransactionStatus},
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     io::Io,
     profile,
     replies::{Expected, Own},
-    server::{Preparation, Sequences, Server},
+    server::{Preparation, Sequences},
     sql::{Effects, custom_settings, keep_custom},
     statement::{Statement, Terms},
 };
@@ -123,41 +123,52 @@ impl<I: Io> ClientRelay<'_, I> {
         if !server.exchange.prepares() || server.statements.touch(statement.id) {
             return false;
         }
-        let here = server.profile.clone();
-        if server.exchange.has_open_batch() {
-            self.prepare_within(statement, &here);
-            return false;
-        }
-        if server.exchange.owes() || server.cancels.are_under_way() {
+        let is_within = server.exchange.has_open_batch();
+        if !is_within && (server.exchange.owes() || server.cancels.are_under_way()) {
             // A cancel of what stands before this could hit it.
             if server.exchange.owes() {
                 server.exchange.await_answers();
             }
             return true;
         }
-        switch(server, &here, &statement.profile, self.scratch, self.io);
-        self.send_parse(statement.clone(), None);
-        self.scratch.extend_from_slice(&SYNC);
-        self.server().exchange.expect(Expected::Own(Own::Prepare));
-        self.send_scratch();
-        let server = self.server.as_deref_mut().expect("it was there when this began");
-        switch(server, &statement.profile, &here, self.scratch, self.io);
-        server.preparation = Preparation::UnderWay;
-        true
+        let (in_block, is_plain) = (server.exchange.status() == TransactionStatus::InTransaction, server.is_plain());
+        let here = server.profile.clone();
+        if in_block {
+            self.prepare_in_savepoint(statement);
+        } else if is_plain {
+            self.put_own(profile::switch(&here, &statement.profile).as_deref());
+            self.send_parse(statement.clone(), None);
+            self.put_own(profile::switch(&statement.profile, &here).as_deref());
+        } else {
+            // What this batch has set nobody knows, and it is not to be lost.
+            return false;
+        }
+        if !is_within {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&SYNC);
+            let server = self.server();
+            server.exchange.expect(Expected::Own(Own::Prepare));
+            server.preparation = Preparation::UnderWay;
+            self.send_scratch();
+        }
+        !is_within
     }
 
-    /// The same in the midst of a batch, which a Query would end.
-    fn prepare_within(&mut self, statement: &Arc<Statement>, here: &profile::Profile) {
-        self.put_switch(here, &statement.profile);
+    /// The same in a transaction block, which may have set whatever it likes: what is set here goes with a savepoint,
+    /// and the statement stays.
+    fn prepare_in_savepoint(&mut self, statement: &Arc<Statement>) {
+        self.put_own(Some("SAVEPOINT sluice_switch"));
+        self.put_own(Some(&profile::set_for_literals(&statement.profile)));
         self.send_parse(statement.clone(), None);
-        self.put_switch(&statement.profile, here);
+        self.put_own(Some("ROLLBACK TO SAVEPOINT sluice_switch"));
+        self.put_own(Some("RELEASE SAVEPOINT sluice_switch"));
     }
 
-    /// Takes a server from some settings to others by the extended protocol.
-    fn put_switch(&mut self, from: &profile::Profile, to: &profile::Profile) {
-        let Some(sql) = profile::switch(from, to) else { return };
+    /// Sends a statement of Sluice's own by the extended protocol, as part of the batch.
+    fn put_own(&mut self, sql: Option<&str>) {
+        let Some(sql) = sql else { return };
         self.scratch.clear();
-        message::put_parse(self.scratch, SWITCH, &sql, &[]);
+        message::put_parse(self.scratch, SWITCH, sql, &[]);
         message::put_bind(self.scratch, SWITCH, SWITCH, &[]);
         message::put_execute(self.scratch, SWITCH, 0);
         message::put_portal_message(self.scratch, FrontendKind::Close, SWITCH);
@@ -231,17 +242,4 @@ impl<I: Io> ClientRelay<'_, I> {
 /// Whether a text shows all settings that it makes: it is a SET, and nothing else.
 fn is_set(text: &[u8]) -> bool {
     text.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set ")) && !text.contains(&b';')
-}
-
-/// Takes a server from some settings to others, in the midst of what its client does.
-fn switch(
-    server: &mut Server,
-    from: &profile::Profile,
-    to: &profile::Profile,
-    scratch: &mut Vec<u8>,
-    io: &mut impl Io,
-) {
-    if let Some(sql) = profile::transition(from, to) {
-        send_own(server, scratch, Own::Settings, &sql, io);
-    }
 }

@@ -302,19 +302,53 @@ fn a_statement_that_was_used_under_unknown_settings_is_closed() {
     assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
 }
 
+const SWITCHED: &str = "1 2 D() C(SELECT 1) 3 3";
+
+fn own(sql: &str) -> String {
+    format!("P(sluice_switch: {sql}) B(sluice_switch) E C[sluice_switch] C(sluice_switch)")
+}
+
+fn switch(value: &str) -> String {
+    own(&format!("SELECT pg_catalog.set_config('timezone',{value},false)"))
+}
+
 #[test]
 fn a_literal_means_what_it_did_when_it_was_parsed() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
     table.says(client, &run("a"));
-    assert_eq!(
-        table.hears(server),
-        "Q(RESET \"timezone\";) P(sluice_1: SELECT 'x') S Q(SELECT pg_catalog.set_config('timezone','X',false);)"
-    );
-    table.says(server, &answers("C(RESET) Z(I) 1 Z(I) D(X) C(SELECT 1) Z(I)"));
+    let expected = format!("{} P(sluice_1: SELECT 'x') {} S", switch("NULL"), switch("'X'"));
+    assert_eq!(table.hears(server), expected);
+    table.says(server, &answers(&format!("{SWITCHED} 1 {SWITCHED} Z(I)")));
     assert_eq!(table.hears(server), "B(sluice_1) E S");
     table.says(server, &answers("2 C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(client), "2 C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn what_a_block_has_set_stays_where_a_literal_is_read_as_before() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    table.says(client, &query("BEGIN READ WRITE"));
+    assert_eq!(table.hears(server), "Q(BEGIN READ WRITE)");
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.says(client, &query("SET LOCAL timezone = 'Y'"));
+    assert_eq!(table.hears(server), "Q(SET LOCAL timezone = 'Y')");
+    table.says(server, &answers("C(SET) Z(T)"));
+    table.hears(client);
+    table.says(client, &run("a"));
+    let heard = table.hears(server);
+    assert!(heard.starts_with(&own("SAVEPOINT sluice_switch")), "{heard}");
+    assert!(heard.contains("set_config('timezone',NULL,true)") && !heard.contains("false"), "{heard}");
+    let back = ["ROLLBACK TO SAVEPOINT sluice_switch", "RELEASE SAVEPOINT sluice_switch"].map(own).join(" ");
+    assert!(heard.ends_with(&format!("P(sluice_1: SELECT 'x') {back} S")), "{heard}");
+    let done = |tag: &str| format!("1 2 C({tag}) 3 3");
+    let ends = [done("ROLLBACK"), done("RELEASE")].join(" ");
+    table.says(server, &answers(&format!("{} {SWITCHED} 1 {ends} Z(T)", done("SAVEPOINT"))));
+    assert_eq!(table.hears(client), "");
+    assert_eq!(table.hears(server), "B(sluice_1) E S");
+    table.says(server, &answers("2 C(SELECT 1) Z(T)"));
+    assert_eq!(table.hears(client), "2 C(SELECT 1) Z(T)");
 }
 
 #[test]
@@ -322,16 +356,10 @@ fn a_literal_means_that_within_a_batch_too() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
     table.says(client, &[parse("", "SELECT 1"), run("a")].concat());
-    let switch = |value: &str| {
-        format!(
-            "P(sluice_switch: SELECT pg_catalog.set_config('timezone',{value},false)) B(sluice_switch) E \
-             C[sluice_switch] C(sluice_switch)"
-        )
-    };
     let expected =
         format!("P(: SELECT 1) {} P(sluice_2: SELECT 'x') {} B(sluice_2) E S", switch("NULL"), switch("'X'"));
     assert_eq!(table.hears(server), expected);
-    table.says(server, &answers("1 1 2 D() C(SELECT 1) 3 3 1 1 2 D(X) C(SELECT 1) 3 3 2 C(SELECT 1) Z(I)"));
+    table.says(server, &answers(&format!("1 {SWITCHED} 1 {SWITCHED} 2 C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(client), "1 2 C(SELECT 1) Z(I)");
 }
 
@@ -340,10 +368,9 @@ fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
     table.says(client, &[parse("", "SELECT 1"), bind("", 0), execute(), run("a")].concat());
-    let switched = "1 2 D() C(SELECT 1) 3 3";
     let heard = table.hears(server);
     assert!(heard.starts_with("P(: SELECT 1) B() E P(sluice_switch"), "{heard}");
-    table.says(server, &answers(&format!("1 2 s {switched} 1 {switched} 2 C(SELECT 1) Z(I)")));
+    table.says(server, &answers(&format!("1 2 s {SWITCHED} 1 {SWITCHED} 2 C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(client), "1 2 s 2 C(SELECT 1) Z(I)");
 }
 

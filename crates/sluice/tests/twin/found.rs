@@ -4,19 +4,16 @@
 //! | number | what was found | where else it is tested |
 //! |---|---|---|
 //! | 1 to 13 | wrong answers, leaks, and what differs in the protocol | here |
-//! | none | relatives that were found later | here, `later_*` |
+//! | none | what was found later | `later.rs` |
 //! | 14, 15, 16 | memory and servers without a bound | `tests/pool/bounds.rs`, `tests/scripts/bounds.rs` of the core |
 //! | 17 | look-ups of secrets that wait for each other | `tests/pool/bounds.rs`, the proxy's `look_ups.rs` |
 //! | 18 | a registry that walks while it is locked | `statement.rs` of the core, `a_registry_stays_bounded_and_keeps_what_clients_hold` |
 //! | 19 | the age of a secret, compared in two ways | `secrets.rs` of the core |
 
-use sluice_testkit::{
-    Case, Raw, Script, TestPool, matrix,
-    raw::{Message, transcript},
-};
-use sluice_wire::{BackendKind, FrontendKind, message::framed, startup::ProtocolVersion};
+use sluice_testkit::{Case, Script, matrix};
+use sluice_wire::{FrontendKind, message::framed};
 
-use crate::{ignored::ordered, twins::Place};
+use crate::beside::{Startup, beside, query_of, s};
 
 matrix!(brief:
     case_01_literals_under_other_settings,
@@ -32,101 +29,7 @@ matrix!(brief:
     case_11_settings_in_other_encodings,
     case_12_a_copy_that_fails_behind_a_sync,
     case_13_malformed_and_out_of_order,
-    later_parameters_that_go_back,
-    later_long_names,
-    later_seeds,
-    later_ends_of_servers_that_are_kept,
 );
-
-/// Clients of a pool, and the same clients beside it.
-struct Beside {
-    place: &'static Place,
-    pool: TestPool,
-    databases: [String; 2],
-    pooled: Vec<Raw>,
-    alone: Vec<Raw>,
-}
-
-/// Parameters of a startup message.
-type Startup<'a> = &'a [(&'a str, &'a str)];
-
-/// Runs a script for clients that begin with these settings, with the extension and without it.
-fn beside(case: Case, clients: &[Startup<'_>], script: impl Fn(&mut Beside)) {
-    for extension in [false, true] {
-        let place = Place::shared(case.version, extension);
-        let databases = [place.empty(), place.empty()];
-        let mut beside = Beside { place, pool: place.pool(case), databases, pooled: Vec::new(), alone: Vec::new() };
-        beside.clients(clients);
-        script(&mut beside);
-    }
-}
-
-impl Beside {
-    /// Other clients, in place of those that are there.
-    fn clients(&mut self, clients: &[Startup<'_>]) {
-        let log_in = |mut raw: Raw, startup: Startup<'_>, database: &str| {
-            let user = [("user", "app"), ("database", database)];
-            let said = raw.login_with(ProtocolVersion::V3_0, &[&user, startup].concat());
-            assert!(transcript(&said).ends_with("Z(I)"), "{}", transcript(&said));
-            raw
-        };
-        let [pooled, alone] = &self.databases;
-        self.pooled = clients.iter().map(|startup| log_in(self.pool.raw(), startup, pooled)).collect();
-        self.alone = clients.iter().map(|startup| log_in(self.place.alone(), startup, alone)).collect();
-    }
-
-    /// A client sends this, through the pool and beside it, up to so many ReadyForQuery. Gives the answer, which is the
-    /// same.
-    fn until(&mut self, client: usize, script: &Script, times: usize) -> String {
-        let [pooled, alone] = [&mut self.pooled[client], &mut self.alone[client]].map(|raw| {
-            raw.send(script);
-            ordered(&raw.until_ready(times)).into_iter().map(shown).collect::<Vec<_>>().join(" ")
-        });
-        assert_eq!(pooled, alone, "client {client}, {}", script.0.escape_ascii());
-        pooled
-    }
-
-    fn says(&mut self, client: usize, script: &Script) -> String {
-        self.until(client, script, 1)
-    }
-
-    fn query(&mut self, client: usize, sql: &str) -> String {
-        self.says(client, &s().query(sql))
-    }
-
-    /// Once the other servers are kept busy by these clients, too.
-    fn on_each_server(&mut self, client: usize, holder: usize, script: &Script) {
-        self.says(client, script);
-        self.query(holder, "BEGIN READ WRITE");
-        self.says(client, script);
-        self.query(holder, "COMMIT");
-        self.says(client, script);
-    }
-}
-
-fn s() -> Script {
-    Script::new()
-}
-
-/// A message, with what an error says.
-fn shown(message: &Message) -> String {
-    match message.tag.into() {
-        BackendKind::ErrorResponse => {
-            [b'V', b'C', b'M', b'R'].map(|field| message.field(field)).join(" ").replace('\n', "\\n")
-        }
-        _ => message.to_string(),
-    }
-}
-
-/// A Query in another encoding.
-fn query_of(text: &[u8]) -> Script {
-    let mut out = Vec::new();
-    framed(&mut out, FrontendKind::Query, |out| {
-        out.extend_from_slice(text);
-        out.push(0);
-    });
-    Script(out)
-}
 
 fn case_01_literals_under_other_settings(case: Case) {
     let new_york: Startup<'_> = &[("TimeZone", "America/New_York"), ("DateStyle", "ISO, DMY")];
@@ -525,79 +428,5 @@ fn case_13_malformed_and_out_of_order(case: Case) {
         b.until(0, &s().unnamed("SELECT 1 / $1::int", &[Some("0")]).parse("", "SELEC").sync().query("SELECT 2"), 2);
         b.says(0, &s().parse("", "SELECT 1").bind("", &[]).close_portal("").execute().sync());
         b.query(1, "SELECT 1");
-    });
-}
-
-fn later_parameters_that_go_back(case: Case) {
-    let named: Startup<'_> = &[("application_name", "app"), ("DateStyle", "German, DMY")];
-    beside(case, &[named, &[]], |b| {
-        for act in ["SET application_name = ''; SET DateStyle = 'ISO, MDY'", "SET application_name = 'other'"] {
-            for back in ["RESET application_name", "RESET ALL", "DISCARD ALL", "SET application_name TO DEFAULT"] {
-                b.query(0, act);
-                b.query(1, "SHOW application_name");
-                b.query(0, back);
-                b.query(1, "SHOW DateStyle");
-                b.query(0, "SHOW application_name");
-                b.query(0, act);
-                b.query(0, "BEGIN READ WRITE");
-                b.query(0, back);
-                b.query(0, "SHOW application_name");
-                b.query(0, "COMMIT");
-                b.query(0, "RESET ALL");
-            }
-        }
-    });
-}
-
-fn later_long_names(case: Case) {
-    let long = "a".repeat(70);
-    let run = |name: &str| s().bind(name, &[]).execute().sync();
-    beside(case, &[&[]], |b| {
-        b.says(0, &s().parse(&long, "SELECT 1").describe(&long[..63]).sync());
-        for bytes in [62, 63, 64, 70] {
-            b.says(0, &run(&long[..bytes]));
-        }
-        b.says(0, &s().parse(&long[..63], "SELECT 2").sync());
-        b.says(0, &s().parse(&long[..69], "SELECT 2").sync());
-        b.says(0, &s().close(&long[..65]).sync());
-        b.says(0, &run(&long));
-    });
-}
-
-fn later_seeds(case: Case) {
-    beside(case, &[], |b| {
-        for seed in [
-            "SET seed = 0.5",
-            "SET SESSION seed TO 0.5",
-            "SELECT setseed(0.5)",
-            "SELECT set_config('seed', '0.5', false)",
-            "BEGIN; SET LOCAL seed = 0.5; COMMIT",
-        ] {
-            b.clients(&[&[], &[]]);
-            b.query(0, seed);
-            for _ in 0..3 {
-                b.query(1, "BEGIN READ WRITE");
-                b.query(0, "SELECT random()");
-                b.query(1, "COMMIT");
-            }
-        }
-    });
-}
-
-fn later_ends_of_servers_that_are_kept(case: Case) {
-    beside(case, &[&[], &[]], |b| {
-        for act in ["CREATE TEMP TABLE kept (a int)", "LISTEN news", "SELECT pg_advisory_lock(7)"] {
-            b.clients(&[&[], &[]]);
-            b.query(0, act);
-            for clients in [&mut b.pooled, &mut b.alone] {
-                let pid = clients[0].value("SELECT pg_backend_pid()");
-                assert_eq!(clients[1].value(&format!("SELECT pg_terminate_backend({pid})")), "t");
-            }
-            let [pooled, alone] = [&mut b.pooled[0], &mut b.alone[0]].map(|raw| raw.until_end());
-            let heard = |messages: &[Message]| messages.iter().map(shown).collect::<Vec<_>>();
-            assert_eq!(heard(&pooled), heard(&alone), "{act}");
-            assert!(heard(&alone)[0].starts_with("FATAL 57P01"), "{act}");
-            b.query(1, "SELECT 1");
-        }
     });
 }

@@ -16,10 +16,12 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod acts;
+mod beside;
 mod compare;
 mod found;
 mod generate;
 mod ignored;
+mod later;
 mod plan;
 mod random;
 mod run;

@@ -1,0 +1,100 @@
+//! A script beside PostgreSQL: clients of a pool of two servers say it, and the same clients by connections of their own,
+//! and their answers are the same.
+
+use sluice_testkit::{
+    Case, Raw, Script, TestPool,
+    raw::{Message, transcript},
+};
+use sluice_wire::{BackendKind, FrontendKind, message::framed, startup::ProtocolVersion};
+
+use crate::{ignored::ordered, twins::Place};
+
+/// Clients of a pool, and the same clients beside it.
+pub(crate) struct Beside {
+    place: &'static Place,
+    pool: TestPool,
+    databases: [String; 2],
+    pub(crate) pooled: Vec<Raw>,
+    pub(crate) alone: Vec<Raw>,
+}
+
+/// Parameters of a startup message.
+pub(crate) type Startup<'a> = &'a [(&'a str, &'a str)];
+
+/// Runs a script for clients that begin with these settings, with the extension and without it.
+pub(crate) fn beside(case: Case, clients: &[Startup<'_>], script: impl Fn(&mut Beside)) {
+    for extension in [false, true] {
+        let place = Place::shared(case.version, extension);
+        let databases = [place.empty(), place.empty()];
+        let mut beside = Beside { place, pool: place.pool(case), databases, pooled: Vec::new(), alone: Vec::new() };
+        beside.clients(clients);
+        script(&mut beside);
+    }
+}
+
+impl Beside {
+    /// Other clients, in place of those that are there.
+    pub(crate) fn clients(&mut self, clients: &[Startup<'_>]) {
+        let log_in = |mut raw: Raw, startup: Startup<'_>, database: &str| {
+            let user = [("user", "app"), ("database", database)];
+            let said = raw.login_with(ProtocolVersion::V3_0, &[&user, startup].concat());
+            assert!(transcript(&said).ends_with("Z(I)"), "{}", transcript(&said));
+            raw
+        };
+        let [pooled, alone] = &self.databases;
+        self.pooled = clients.iter().map(|startup| log_in(self.pool.raw(), startup, pooled)).collect();
+        self.alone = clients.iter().map(|startup| log_in(self.place.alone(), startup, alone)).collect();
+    }
+
+    /// A client sends this, through the pool and beside it, up to so many ReadyForQuery. Gives the answer, which is the
+    /// same.
+    pub(crate) fn until(&mut self, client: usize, script: &Script, times: usize) -> String {
+        let [pooled, alone] = [&mut self.pooled[client], &mut self.alone[client]].map(|raw| {
+            raw.send(script);
+            ordered(&raw.until_ready(times)).into_iter().map(shown).collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(pooled, alone, "client {client}, {}", script.0.escape_ascii());
+        pooled
+    }
+
+    pub(crate) fn says(&mut self, client: usize, script: &Script) -> String {
+        self.until(client, script, 1)
+    }
+
+    pub(crate) fn query(&mut self, client: usize, sql: &str) -> String {
+        self.says(client, &s().query(sql))
+    }
+
+    /// Once the other servers are kept busy by these clients, too.
+    pub(crate) fn on_each_server(&mut self, client: usize, holder: usize, script: &Script) {
+        self.says(client, script);
+        self.query(holder, "BEGIN READ WRITE");
+        self.says(client, script);
+        self.query(holder, "COMMIT");
+        self.says(client, script);
+    }
+}
+
+pub(crate) fn s() -> Script {
+    Script::new()
+}
+
+/// A message, with what an error says.
+pub(crate) fn shown(message: &Message) -> String {
+    match message.tag.into() {
+        BackendKind::ErrorResponse => {
+            [b'V', b'C', b'M', b'R'].map(|field| message.field(field)).join(" ").replace('\n', "\\n")
+        }
+        _ => message.to_string(),
+    }
+}
+
+/// A Query in another encoding.
+pub(crate) fn query_of(text: &[u8]) -> Script {
+    let mut out = Vec::new();
+    framed(&mut out, FrontendKind::Query, |out| {
+        out.extend_from_slice(text);
+        out.push(0);
+    });
+    Script(out)
+}

@@ -1,0 +1,119 @@
+//! Differences from PostgreSQL that were found after those of `found.rs`, by attacks, reviews and the twin test, each as a
+//! script that is run beside PostgreSQL.
+
+use sluice_testkit::{Case, matrix, raw::Message};
+
+use crate::beside::{Startup, beside, s, shown};
+
+matrix!(brief:
+    parameters_that_go_back,
+    long_names,
+    seeds,
+    ends_of_servers_that_are_kept,
+    what_a_block_has_set_stays,
+);
+
+fn parameters_that_go_back(case: Case) {
+    let named: Startup<'_> = &[("application_name", "app"), ("DateStyle", "German, DMY")];
+    beside(case, &[named, &[]], |b| {
+        for act in ["SET application_name = ''; SET DateStyle = 'ISO, MDY'", "SET application_name = 'other'"] {
+            for back in ["RESET application_name", "RESET ALL", "DISCARD ALL", "SET application_name TO DEFAULT"] {
+                b.query(0, act);
+                b.query(1, "SHOW application_name");
+                b.query(0, back);
+                b.query(1, "SHOW DateStyle");
+                b.query(0, "SHOW application_name");
+                b.query(0, act);
+                b.query(0, "BEGIN READ WRITE");
+                b.query(0, back);
+                b.query(0, "SHOW application_name");
+                b.query(0, "COMMIT");
+                b.query(0, "RESET ALL");
+            }
+        }
+    });
+}
+
+fn long_names(case: Case) {
+    let long = "a".repeat(70);
+    let run = |name: &str| s().bind(name, &[]).execute().sync();
+    beside(case, &[&[]], |b| {
+        b.says(0, &s().parse(&long, "SELECT 1").describe(&long[..63]).sync());
+        for bytes in [62, 63, 64, 70] {
+            b.says(0, &run(&long[..bytes]));
+        }
+        b.says(0, &s().parse(&long[..63], "SELECT 2").sync());
+        b.says(0, &s().parse(&long[..69], "SELECT 2").sync());
+        b.says(0, &s().close(&long[..65]).sync());
+        b.says(0, &run(&long));
+    });
+}
+
+fn seeds(case: Case) {
+    beside(case, &[], |b| {
+        for seed in [
+            "SET seed = 0.5",
+            "SET SESSION seed TO 0.5",
+            "SELECT setseed(0.5)",
+            "SELECT set_config('seed', '0.5', false)",
+            "BEGIN; SET LOCAL seed = 0.5; COMMIT",
+        ] {
+            b.clients(&[&[], &[]]);
+            b.query(0, seed);
+            for _ in 0..3 {
+                b.query(1, "BEGIN READ WRITE");
+                b.query(0, "SELECT random()");
+                b.query(1, "COMMIT");
+            }
+        }
+    });
+}
+
+fn ends_of_servers_that_are_kept(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        for act in ["CREATE TEMP TABLE kept (a int)", "LISTEN news", "SELECT pg_advisory_lock(7)"] {
+            b.clients(&[&[], &[]]);
+            b.query(0, act);
+            for clients in [&mut b.pooled, &mut b.alone] {
+                let pid = clients[0].value("SELECT pg_backend_pid()");
+                assert_eq!(clients[1].value(&format!("SELECT pg_terminate_backend({pid})")), "t");
+            }
+            let [pooled, alone] = [&mut b.pooled[0], &mut b.alone[0]].map(|raw| raw.until_end());
+            let heard = |messages: &[Message]| messages.iter().map(shown).collect::<Vec<_>>();
+            assert_eq!(heard(&pooled), heard(&alone), "{act}");
+            assert!(heard(&alone)[0].starts_with("FATAL 57P01"), "{act}");
+            b.query(1, "SELECT 1");
+        }
+    });
+}
+
+fn what_a_block_has_set_stays(case: Case) {
+    let zones = "SELECT current_setting('TimeZone'), current_user";
+    let parsed = s().parse("q", "SELECT timestamptz '2024-06-01 00:00'").sync();
+    let run = s().bind("q", &[]).execute().sync();
+    let batch = s().unnamed("SELECT set_config('DateStyle', 'German', true)", &[]).bind("q", &[]).execute().sync();
+    for local in ["SET LOCAL TimeZone = 'Asia/Tokyo'", "SET TimeZone = 'Asia/Tokyo'", "SET LOCAL ROLE pg_monitor"] {
+        for used in [&run, &batch] {
+            beside(case, &[&[("TimeZone", "UTC")]], |b| {
+                b.says(0, &parsed);
+                b.query(0, "SET TimeZone = 'America/New_York'");
+                b.query(0, "BEGIN READ WRITE");
+                b.query(0, local);
+                b.says(0, used);
+                b.query(0, zones);
+                b.query(0, "SHOW DateStyle");
+                b.query(0, "COMMIT");
+                b.query(0, zones);
+                b.query(0, "BEGIN READ WRITE");
+                b.query(0, local);
+                b.query(0, "SAVEPOINT mine");
+                b.says(0, used);
+                b.query(0, "ROLLBACK TO mine");
+                b.query(0, zones);
+                b.query(0, "COMMIT");
+                b.says(0, &run);
+                b.query(0, zones);
+            });
+        }
+    }
+}
