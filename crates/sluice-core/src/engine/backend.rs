@@ -30,6 +30,7 @@ pub(super) struct OutOfStep(pub(super) &'static str);
 
 /// One server's bytes on their way.
 pub(super) struct ServerRelay<'a, I> {
+    now: Time,
     pub(super) io: &'a mut I,
     pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
@@ -96,6 +97,7 @@ impl Engine {
             }
         });
         let mut relay = ServerRelay {
+            now,
             io,
             server,
             client,
@@ -391,7 +393,7 @@ impl<I: Io> ServerRelay<'_, I> {
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
-        let answered = self.server.exchange.ready(status);
+        let answered = self.server.exchange.ready(self.now, status);
         if status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
             self.server.change = None;
@@ -447,7 +449,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    fn parameter_status(&mut self, body: &[u8]) -> Verdict {
+    pub(super) fn parameter_status(&mut self, body: &[u8]) -> Verdict {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
         let before = self.server.parameters.get(name).map(str::to_owned);
         if self.server.take_parameter(name, value) || self.is_own() {

@@ -44,8 +44,12 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     pub(super) fn while_healing(&mut self, kind: BackendKind, body: &[u8]) -> Result<Verdict, OutOfStep> {
-        if kind != BackendKind::ReadyForQuery {
-            return Ok(if kind == BackendKind::NoticeResponse { Verdict::Pass } else { Verdict::Swallow });
+        match kind {
+            BackendKind::ReadyForQuery => {}
+            BackendKind::NoticeResponse => return Ok(Verdict::Pass),
+            // It says each value once.
+            BackendKind::ParameterStatus => return Ok(self.parameter_status(body)),
+            _ => return Ok(Verdict::Swallow),
         }
         let (Some((statement, batch)), Some(b'I')) = (self.server.exchange.replay().take(), body.first()) else {
             return Err(OutOfStep("a stale statement left it inside a transaction"));

@@ -1,9 +1,6 @@
 //! On what terms a client's statement is shared, and what has to be done to a server before a statement may go to it.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use sluice_wire::{
     FrontendKind,
@@ -25,10 +22,6 @@ use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
     lease::send_own,
 };
-
-/// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its catalogs:
-/// those that do not pass through the pool are seen after that time at the latest.
-const UNNAMED_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
@@ -60,10 +53,10 @@ impl<I: Io> ClientRelay<'_, I> {
     }
 
     /// Whether an unnamed statement that proves stale can be parsed anew without the client's knowledge: not inside of a
-    /// transaction, which it would abort. A server that tells of changes is not used with what is stale.
+    /// transaction, which it would abort. A server that has told of changes of late is not used with what is stale.
     pub(super) fn can_be_healed(&self) -> bool {
         match &self.server {
-            Some(server) => server.reports || (server.is_fresh() && self.has_whole_batch()),
+            Some(server) => server.knows_catalogs(self.now) || (server.is_fresh() && self.has_whole_batch()),
             None => self.session.begun.is_none(),
         }
     }
@@ -83,9 +76,7 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn drop_old(&mut self, statement: &Statement) {
         let now = self.now;
         let Some(server) = &mut self.server else { return };
-        let is_old = statement.is_unnamed()
-            && !server.reports
-            && server.statements.since(statement.id).is_some_and(|since| now.since(since) >= UNNAMED_AGE_MAX);
+        let is_old = statement.is_unnamed() && server.is_too_old(statement.id, now);
         let is_of_other_types = statement.has_types() && !server.statements.is_typed(statement.id);
         if is_old || is_of_other_types {
             server.statements.retire(statement.id);

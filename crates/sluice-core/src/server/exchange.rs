@@ -25,6 +25,8 @@ const OWED_MAX: usize = 10_000;
 pub struct Exchange {
     /// Of the last ReadyForQuery.
     status: TransactionStatus,
+    /// The time of the last ReadyForQuery.
+    ready_at: Time,
     replies: Replies,
     state: State,
     hold: Hold,
@@ -104,6 +106,7 @@ impl Exchange {
     pub fn new(now: Time) -> Self {
         Self {
             status: TransactionStatus::Idle,
+            ready_at: now,
             replies: Replies::default(),
             state: State::Ready(Batch::Closed),
             hold: Hold::None,
@@ -118,6 +121,11 @@ impl Exchange {
     /// The status that the last ReadyForQuery told.
     pub fn status(&self) -> TransactionStatus {
         self.status
+    }
+
+    /// The time of the last ReadyForQuery.
+    pub fn ready_at(&self) -> Time {
+        self.ready_at
     }
 
     /// The answers it owes.
@@ -340,8 +348,9 @@ impl Exchange {
     }
 
     /// ReadyForQuery has come; returns to what.
-    pub fn ready(&mut self, status: TransactionStatus) -> Option<Expected> {
+    pub fn ready(&mut self, now: Time, status: TransactionStatus) -> Option<Expected> {
         self.status = status;
+        self.ready_at = now;
         let answered = self.replies.pop();
         match answered {
             Some(Expected::Query { .. } | Expected::Sync(_)) => self.stop_copying(),

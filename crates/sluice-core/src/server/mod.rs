@@ -8,7 +8,7 @@ mod parameters;
 mod replay;
 mod statements;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
@@ -22,6 +22,7 @@ use crate::{
     profile::Profile,
     settings::PoolMode,
     sql::Effects,
+    statement::StatementId,
     stream::Stream,
     time::Time,
 };
@@ -33,6 +34,14 @@ pub use login::ServerLogin;
 pub use parameters::Parameters;
 pub use replay::Replay;
 pub use statements::ServerStatements;
+
+/// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its catalogs:
+/// those that do not pass through the pool are seen after that time at the latest.
+const UNNAMED_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The same on a server that tells of them, which it does at the end of a request: the age up to which what it said last
+/// is taken to be true still.
+const CATALOG_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// A server connection.
 #[derive(Debug)]
@@ -212,6 +221,17 @@ impl Server {
     /// Whether it is known under which settings and by which catalogs the next statement is parsed.
     pub fn is_plain(&self) -> bool {
         !self.effects.any(Effects::STATE.and(Effects::CONTEXT).and(Effects::CATALOG)) && !self.pins.any(Pins::TEMPORARY)
+    }
+
+    /// Whether it has said of late how often its catalogs have changed.
+    pub fn knows_catalogs(&self, now: Time) -> bool {
+        self.reports && now.since(self.exchange.ready_at()) < CATALOG_AGE_MAX
+    }
+
+    /// Whether a shared copy is too old to serve unnamed statements: it might have been parsed by other catalogs.
+    pub fn is_too_old(&self, id: StatementId, now: Time) -> bool {
+        let age_max = if self.reports { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
+        !self.knows_catalogs(now) && self.statements.since(id).is_some_and(|since| now.since(since) >= age_max)
     }
 
     /// Notes what a statement may do that is being sent to it.

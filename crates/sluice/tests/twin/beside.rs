@@ -11,9 +11,9 @@ use crate::{ignored::ordered, twins::Place};
 
 /// Clients of a pool, and the same clients beside it.
 pub(crate) struct Beside {
-    place: &'static Place,
+    pub(crate) place: &'static Place,
     pool: TestPool,
-    databases: [String; 2],
+    pub(crate) databases: [String; 2],
     pub(crate) pooled: Vec<Raw>,
     pub(crate) alone: Vec<Raw>,
 }
@@ -24,12 +24,17 @@ pub(crate) type Startup<'a> = &'a [(&'a str, &'a str)];
 /// Runs a script for clients that begin with these settings, with the extension and without it.
 pub(crate) fn beside(case: Case, clients: &[Startup<'_>], script: impl Fn(&mut Beside)) {
     for extension in [false, true] {
-        let place = Place::shared(case.version, extension);
-        let databases = [place.empty(), place.empty()];
-        let mut beside = Beside { place, pool: place.pool(case), databases, pooled: Vec::new(), alone: Vec::new() };
-        beside.clients(clients);
-        script(&mut beside);
+        beside_with(case, extension, clients, &script);
     }
+}
+
+/// The same, with the extension or without it.
+pub(crate) fn beside_with(case: Case, extension: bool, clients: &[Startup<'_>], script: impl Fn(&mut Beside)) {
+    let place = Place::shared(case.version, extension);
+    let databases = [place.empty(), place.empty()];
+    let mut beside = Beside { place, pool: place.pool(case), databases, pooled: Vec::new(), alone: Vec::new() };
+    beside.clients(clients);
+    script(&mut beside);
 }
 
 impl Beside {

@@ -1,9 +1,11 @@
 //! Differences from PostgreSQL that were found after those of `found.rs`, by attacks, reviews and the twin test, each as a
 //! script that is run beside PostgreSQL.
 
+use std::{thread, time::Duration};
+
 use sluice_testkit::{Case, matrix, raw::Message};
 
-use crate::beside::{Startup, beside, s, shown};
+use crate::beside::{Beside, Startup, beside, beside_with, s, shown};
 
 matrix!(brief:
     parameters_that_go_back,
@@ -11,6 +13,7 @@ matrix!(brief:
     seeds,
     ends_of_servers_that_are_kept,
     what_a_block_has_set_stays,
+    ddl_past_the_pool_is_seen_with_the_extension,
 );
 
 fn parameters_that_go_back(case: Case) {
@@ -116,4 +119,45 @@ fn what_a_block_has_set_stays(case: Case) {
             });
         }
     }
+}
+
+/// DDL by others, at the same moment in both databases.
+fn past_the_pool(b: &mut Beside, sql: &str) {
+    for database in b.databases.clone() {
+        b.place.execute_in(&database, sql);
+    }
+}
+
+/// What the extension tells of a change is as old as the last request.
+fn ddl_past_the_pool_is_seen_with_the_extension(case: Case) {
+    const AGE_MAX: Duration = Duration::from_millis(300);
+    let seen = s().unnamed("SELECT v FROM seen WHERE $1::int = 1", &[Some("1")]).sync();
+    let all = s().unnamed("SELECT * FROM kept WHERE $1::int = 1", &[Some("1")]).sync();
+    beside_with(case, true, &[&[("search_path", "early, public")]], |b| {
+        past_the_pool(b, "CREATE SCHEMA early");
+        past_the_pool(b, "CREATE TABLE seen AS SELECT 'late' AS v; CREATE TABLE kept AS SELECT 1 AS a");
+        for _ in 0..4 {
+            b.says(0, &seen);
+            b.says(0, &all);
+        }
+        past_the_pool(b, "CREATE TABLE early.seen AS SELECT 'early' AS v");
+        thread::sleep(AGE_MAX);
+        b.says(0, &seen);
+        for _ in 0..4 {
+            b.says(0, &all);
+        }
+        past_the_pool(b, "ALTER TABLE kept ADD c int");
+        thread::sleep(AGE_MAX);
+        b.query(0, "BEGIN");
+        b.says(0, &all);
+        b.query(0, "COMMIT");
+        for _ in 0..4 {
+            b.says(0, &all);
+            b.says(0, &seen);
+        }
+        // What is said while a statement is healed is heard, too.
+        past_the_pool(b, "ALTER TABLE kept ALTER a TYPE text; DROP TABLE early.seen");
+        b.says(0, &all);
+        b.says(0, &seen);
+    });
 }

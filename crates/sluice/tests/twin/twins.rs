@@ -69,6 +69,11 @@ impl Place {
         name
     }
 
+    /// Runs SQL in a database, by a connection that no pool knows of.
+    pub(crate) fn execute_in(&self, database: &str, sql: &str) {
+        self.server.connect("app", database).batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
     /// A fresh pool.
     pub(crate) fn pool(&self, case: Case) -> TestPool {
         PoolConfig::new(SLUICE, case, &self.server)
