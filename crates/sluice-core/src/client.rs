@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use sluice_wire::{message::TransactionStatus, scram, startup::SessionRequest};
+use sluice_wire::{ErrorResponse, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
@@ -17,6 +17,7 @@ use crate::{
     secrets::Credentials,
     shape::Shape,
     sql::Begin,
+    start::Start,
     statement::{Prepared, Statement, StatementId, Unnamed},
     stream::Stream,
     watch::Watch,
@@ -65,7 +66,7 @@ pub enum Phase {
     /// It was asked for its password.
     Password(Box<LoginRequest>, Challenge),
     /// It is known, and waits for a server to tell what it reports.
-    Welcome(Box<Session>),
+    Welcome(Box<Session>, Start),
     /// It is logged in.
     Open(Box<Session>),
 }
@@ -79,8 +80,8 @@ pub struct LoginRequest {
     pub user: String,
     /// Its database.
     pub database: String,
-    /// The settings it starts with.
-    pub profile: Profile,
+    /// The settings it starts with; or the error in them, which it hears of once it has proven who it is.
+    pub start: Result<Start, ErrorResponse>,
     /// The credentials for its pool, once it has proven who it is.
     pub credentials: Credentials,
 }
@@ -222,7 +223,7 @@ impl Client {
     /// Its session, if it has proven who it is.
     pub fn session(&self) -> Option<&Session> {
         match &self.phase {
-            Phase::Welcome(session) | Phase::Open(session) => Some(session),
+            Phase::Welcome(session, _) | Phase::Open(session) => Some(session),
             _ => None,
         }
     }
@@ -230,7 +231,7 @@ impl Client {
     /// Its session, if it has proven who it is.
     pub fn session_mut(&mut self) -> Option<&mut Session> {
         match &mut self.phase {
-            Phase::Welcome(session) | Phase::Open(session) => Some(session),
+            Phase::Welcome(session, _) | Phase::Open(session) => Some(session),
             _ => None,
         }
     }

@@ -23,6 +23,7 @@ use crate::{
     profile::Profile,
     secrets::{Credentials, Secrets},
     settings::{Limits, PoolSettings},
+    start::Start,
     statement::{Registry, name_prefix},
     time::Time,
 };
@@ -86,7 +87,7 @@ pub struct Login {
     /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
     pub secret: Option<Secret>,
     /// The reports of the server to clients that start with these settings.
-    welcomes: LruCache<Profile, Welcome, RandomState>,
+    welcomes: LruCache<Start, Welcome, RandomState>,
 }
 
 /// Profiles for which a pool remembers what the server reports, at most; the one that nobody has started with longest
@@ -120,12 +121,12 @@ impl Login {
     }
 
     /// The welcome of clients with these settings, if it is known.
-    pub fn welcome(&mut self, profile: &Profile) -> Option<Welcome> {
-        self.welcomes.get(profile).cloned()
+    pub fn welcome(&mut self, start: &Start) -> Option<Welcome> {
+        self.welcomes.get(start).cloned()
     }
 
     /// Remembers what the server reports.
-    pub fn remember(&mut self, asked: Profile, welcome: Welcome) {
+    pub fn remember(&mut self, asked: Start, welcome: Welcome) {
         self.welcomes.put(asked, welcome);
     }
 

@@ -24,6 +24,7 @@ pub mod server;
 pub mod settings;
 pub mod shape;
 pub mod sql;
+pub mod start;
 pub mod statement;
 pub mod stream;
 pub mod time;

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, hash::Hash, sync::Arc};
 
 use sha2::{Digest, Sha256};
-use sluice_wire::startup::SessionRequest;
 
 /// Settings by their lower-case names. Values are bytes in the encoding of the server's database.
 pub type Settings = BTreeMap<String, Box<[u8]>>;
@@ -90,25 +89,6 @@ impl Profile {
         Self(Arc::new(Inner { settings, context }))
     }
 
-    /// The settings of a StartupMessage: its parameters that are settings, and those in `options`.
-    pub fn from_startup(request: &SessionRequest) -> Result<Self, String> {
-        let mut settings = BTreeMap::new();
-        // What stands in `options` is read first, and gives way to the rest.
-        if let Some(options) = request.get("options") {
-            read_options(options, &mut settings)?;
-        }
-        for (name, value) in &request.parameters {
-            match name.as_str() {
-                "user" | "database" | "replication" | "options" => {}
-                name if name.starts_with("_pq_.") => {}
-                name => {
-                    settings.insert(name.to_ascii_lowercase(), value.as_bytes().into());
-                }
-            }
-        }
-        Ok(Self::new(settings))
-    }
-
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
@@ -185,40 +165,6 @@ impl Context {
         let digest = hash.map(Sha256::finalize);
         Self(digest.and_then(|digest| digest.first_chunk().copied()).map_or(0, u128::from_le_bytes))
     }
-}
-
-/// Reads `-c name=value` and `--name=value`, with `\` before a space that is part of a value (PostgreSQL
-/// documentation, 20.1.3 and `PGOPTIONS`).
-fn read_options(options: &str, settings: &mut Settings) -> Result<(), String> {
-    let mut words = split_words(options).into_iter();
-    while let Some(word) = words.next() {
-        let assignment = match word.strip_prefix("--").or_else(|| word.strip_prefix("-c").filter(|w| !w.is_empty())) {
-            Some(rest) => rest.to_owned(),
-            None if word == "-c" => words.next().unwrap_or_default(),
-            None => return Err(format!("startup option \"{word}\" is not supported: use \"-c name=value\"")),
-        };
-        let (name, value) = assignment
-            .split_once('=')
-            .filter(|(name, _)| !name.is_empty())
-            .ok_or_else(|| format!("startup option \"{assignment}\" is not of the form name=value"))?;
-        settings.insert(name.trim().to_ascii_lowercase().replace('-', "_"), value.as_bytes().into());
-    }
-    Ok(())
-}
-
-fn split_words(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        let last = words.len() - 1;
-        match c {
-            '\\' => words[last].extend(chars.next()),
-            c if c.is_ascii_whitespace() => words.push(String::new()),
-            c => words[last].push(c),
-        }
-    }
-    words.retain(|w| !w.is_empty());
-    words
 }
 
 /// The SQL that takes a server from one profile to another; `None` where they are the same. It is ASCII, so that it
@@ -369,7 +315,7 @@ fn set_all<'a>(sql: &mut String, settings: impl Iterator<Item = (&'a String, &'a
 }
 
 /// An SQL string that means the same whatever `standard_conforming_strings` and `client_encoding` say.
-fn put_literal(sql: &mut String, bytes: &[u8]) {
+pub(crate) fn put_literal(sql: &mut String, bytes: &[u8]) {
     let is_plain = |b: &u8| matches!(b, b' '..=b'~') && *b != b'\\';
     sql.push_str(if bytes.iter().all(is_plain) { "'" } else { "E'" });
     for byte in bytes {
@@ -388,17 +334,6 @@ mod tests {
 
     fn profile(pairs: &[(&str, &str)]) -> Profile {
         Profile::new(pairs.iter().map(|(n, v)| (n.to_string(), v.as_bytes().into())).collect())
-    }
-
-    #[test]
-    fn options_are_read_as_postgresql_reads_them() {
-        let mut settings = BTreeMap::new();
-        read_options(r"-c geqo=off --work-mem=64MB -cDateStyle=ISO,\ DMY", &mut settings).expect("they are valid");
-        let expected = profile(&[("datestyle", "ISO, DMY"), ("geqo", "off"), ("work_mem", "64MB")]);
-        assert_eq!(&settings, expected.settings());
-        for bad in ["-x", "-c", "-c geqo", "--=1"] {
-            assert!(read_options(bad, &mut settings).is_err(), "{bad}");
-        }
     }
 
     #[test]

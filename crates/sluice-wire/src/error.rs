@@ -26,14 +26,20 @@ pub mod sqlstate {
     pub const INVALID_CATALOG_NAME: &str = "3D000";
     /// A prepared statement of that name exists.
     pub const DUPLICATE_STATEMENT: &str = "42P05";
+    /// What was said makes no sense where it stands.
+    pub const SYNTAX_ERROR: &str = "42601";
     /// No connection is free.
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     /// A message is larger than the limit.
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+    /// What was under way has taken too long.
+    pub const QUERY_CANCELED: &str = "57014";
     /// The service is stopping.
     pub const ADMIN_SHUTDOWN: &str = "57P01";
     /// The service is not ready.
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
+    /// A client has been idle for too long.
+    pub const IDLE_SESSION_TIMEOUT: &str = "57P05";
     /// A fault of Sluice's own.
     pub const INTERNAL_ERROR: &str = "XX000";
 }
@@ -69,8 +75,20 @@ pub struct ErrorResponse {
     pub detail: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
-    /// PostgreSQL's routine that raises it, where drivers go by that.
-    pub routine: Option<&'static str>,
+    /// Where PostgreSQL raises it: drivers go by the routine's name.
+    pub origin: Option<Origin>,
+}
+
+/// The place in PostgreSQL's source where an error is raised. One that Sluice raises in PostgreSQL's place has the
+/// routine alone: files and lines are other ones in each version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The file.
+    pub file: Option<String>,
+    /// The line.
+    pub line: Option<String>,
+    /// The routine.
+    pub routine: Cow<'static, str>,
 }
 
 impl ErrorResponse {
@@ -82,7 +100,7 @@ impl ErrorResponse {
             message: message.into(),
             detail: None,
             hint: None,
-            routine: None,
+            origin: None,
         }
     }
 
@@ -108,7 +126,7 @@ impl ErrorResponse {
     /// Adds PostgreSQL's routine.
     #[must_use]
     pub fn routine(mut self, routine: &'static str) -> Self {
-        self.routine = Some(routine);
+        self.origin = Some(Origin { file: None, line: None, routine: routine.into() });
         self
     }
 
@@ -123,7 +141,9 @@ impl ErrorResponse {
                 (b'M', Some(self.message.as_str())),
                 (b'D', self.detail.as_deref()),
                 (b'H', self.hint.as_deref()),
-                (b'R', self.routine),
+                (b'F', self.origin.as_ref().and_then(|origin| origin.file.as_deref())),
+                (b'L', self.origin.as_ref().and_then(|origin| origin.line.as_deref())),
+                (b'R', self.origin.as_ref().map(|origin| &*origin.routine)),
             ];
             for (field, value) in fields {
                 let Some(value) = value else { continue };
@@ -151,7 +171,7 @@ impl ErrorResponse {
             message: text(b'M').unwrap_or_else(|| "the server gave no message".into()),
             detail: text(b'D'),
             hint: text(b'H'),
-            routine: None,
+            origin: text(b'R').map(|routine| Origin { file: text(b'F'), line: text(b'L'), routine: routine.into() }),
         }
     }
 }

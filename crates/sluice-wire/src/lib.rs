@@ -12,6 +12,6 @@ pub mod scram;
 pub mod secret;
 pub mod startup;
 
-pub use error::{ErrorFields, ErrorResponse, Severity, sqlstate};
+pub use error::{ErrorFields, ErrorResponse, Origin, Severity, sqlstate};
 pub use frame::{Frame, FrameError, Framer};
 pub use kind::{BackendKind, FrontendKind};

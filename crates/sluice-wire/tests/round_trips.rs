@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, prelude::*};
 use sluice_wire::{
-    ErrorFields, ErrorResponse, Severity, md5,
+    ErrorFields, ErrorResponse, Origin, Severity, md5,
     message::{self, AuthenticationRequest, BindNames, Named, Parse, TransactionStatus, frontend},
     scram::{ClientExchange, ClientSecret, Keys, ScramError, ServerExchange, Verifier},
     secret::Secret,
@@ -158,16 +158,17 @@ proptest! {
     fn errors(
         fatal in any::<bool>(), code in "[0-9A-Z]{5}", message in text(),
         detail in prop::option::of(text()), hint in prop::option::of(text()),
-        routine in prop::option::of(Just("FetchPreparedStatement")),
+        origin in prop::option::of((prop::option::of(text()), prop::option::of(text()), text())),
     ) {
         let severity = if fatal { Severity::Fatal } else { Severity::Error };
-        let error = ErrorResponse { severity, code: code.into(), message, detail, hint, routine };
+        let origin = origin.map(|(file, line, routine)| Origin { file, line, routine: routine.into() });
+        let error = ErrorResponse { severity, code: code.into(), message, detail, hint, origin };
         let bytes = error.to_bytes();
         prop_assert_eq!(&written(|out| error.write(out)), &bytes);
         prop_assert_eq!(bytes.last(), Some(&0));
-        prop_assert_eq!(ErrorFields(&bytes[5..]).get(b'R'), routine.map(str::as_bytes));
-        // A server's routine is not passed on in other words.
-        prop_assert_eq!(ErrorResponse::from_body(&bytes[5..]), ErrorResponse { routine: None, ..error });
+        let routine = error.origin.as_ref().map(|origin| origin.routine.as_bytes());
+        prop_assert_eq!(ErrorFields(&bytes[5..]).get(b'R'), routine);
+        prop_assert_eq!(ErrorResponse::from_body(&bytes[5..]), error);
     }
 
     #[test]

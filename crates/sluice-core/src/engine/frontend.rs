@@ -88,7 +88,7 @@ impl Engine {
     pub(super) fn client_bytes(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.watch.heard(bytes.len());
-        let waits = matches!(client.phase, Phase::Secret(_) | Phase::Welcome(_))
+        let waits = matches!(client.phase, Phase::Secret(_) | Phase::Welcome(..))
             || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
             || client.pauses.has(Reason::Unread);
         if waits {
@@ -123,7 +123,7 @@ impl Engine {
             let used = match client.phase {
                 Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
-                Phase::Secret(_) | Phase::Welcome(_) => Some(0),
+                Phase::Secret(_) | Phase::Welcome(..) => Some(0),
                 Phase::Open(_) => match self.open_input(now, id, bytes, pos, shared, io) {
                     Some(end) => {
                         pos = end;

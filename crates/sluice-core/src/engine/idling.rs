@@ -92,6 +92,7 @@ fn error_of(undone: Undone) -> ErrorResponse {
             sqlstate::IDLE_IN_TRANSACTION_TIMEOUT,
             "terminating connection due to idle-in-transaction timeout",
         )
+        .routine("ProcessInterrupts")
         .hint("The limit is \"idle_transaction_timeout\" under [limits] in the pool's configuration."),
     }
 }

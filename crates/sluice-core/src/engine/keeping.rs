@@ -25,6 +25,7 @@ use crate::{
     server::{Preparation, Role, Sequences, Server},
     settings::{PinPolicy, PoolMode},
     sql::{Effects, Reset},
+    start::Start,
     time::Time,
 };
 
@@ -50,10 +51,10 @@ impl Engine {
         match phase {
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
-            Phase::Welcome(_) | Phase::Open(_) if state.needs_look() => {
+            Phase::Welcome(..) | Phase::Open(_) if state.needs_look() => {
                 send_look(state, &mut self.scratch, io);
             }
-            Phase::Welcome(_) => {
+            Phase::Welcome(..) => {
                 if let Some(Holding { profile, made, .. }) = state.news.take() {
                     state.made.add(made.iter().map(String::as_str));
                     state.profile = with_timeout(state, profile);
@@ -280,25 +281,26 @@ pub(super) fn forget_sequences(
 }
 
 /// Brings a server to the settings that a client starts with, as the client wrote them: on top of the server's own
-/// defaults, since one setting may keep a part of what was there before (`DateStyle`).
-pub(super) fn begin_session(server: &mut Server, profile: &Profile, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    let defaults = Profile::default();
-    let clear = profile::transition(&server.profile, &defaults).unwrap_or_default();
-    let set = profile::transition(&defaults, profile).unwrap_or_default();
-    if !clear.is_empty() || !set.is_empty() {
-        send_own(server, scratch, Own::Settings, &(clear + &set), io);
+/// defaults and one after another, since one setting may keep a part of what was there before (`DateStyle`).
+pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let clear = profile::transition(&server.profile, &Profile::default());
+    let set = start.sql();
+    let sets = set.is_some();
+    if clear.is_some() || sets {
+        send_own(server, scratch, Own::Settings, &(clear.unwrap_or_default() + &set.unwrap_or_default()), io);
         if server.reports {
             // It will say nothing if that brings it to where it was.
             let (pins, profile) = (server.pins, server.profile.clone());
             server.news = Some(Holding { pins, profile, made: BTreeSet::new(), statements: None });
         }
     }
-    if !set.is_empty() {
+    if sets {
         // PostgreSQL has the last word on what they say.
         server.effects.add(Effects::STATE);
     }
+    let profile = start.profile();
     server.made.add(profile.customs());
-    server.profile = profile.clone();
+    server.profile = profile;
 }
 
 /// Asks a server what its session holds.

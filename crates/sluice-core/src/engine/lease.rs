@@ -104,10 +104,13 @@ impl Engine {
         let Some(server) = self.servers.get_mut(id) else { return };
         let taker = self.clients.get_mut(client.id).filter(|c| c.serial == client.serial);
         let taken = taker.and_then(|client| {
-            let works = matches!(client.phase, Phase::Open(_));
-            Some((works.then_some(client.peer), client.session_mut()?))
+            let start = match &client.phase {
+                Phase::Welcome(_, start) => Some(start.clone()),
+                _ => None,
+            };
+            Some((client.peer, start, client.session_mut()?))
         });
-        let Some((peer, session)) = taken else {
+        let Some((peer, start, session)) = taken else {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             self.todo.push_back(Todo::Settle(id));
             return;
@@ -120,13 +123,11 @@ impl Engine {
             self.exchange(now, client.id, io);
             return;
         }
-        if peer.is_none() {
-            begin_session(server, &session.profile, &mut self.scratch, io);
+        if let Some(start) = start {
+            begin_session(server, &start, &mut self.scratch, io);
         } else {
             put_in_place(server, &session.profile, &session.made, &mut self.scratch, io);
             forget_sequences(server, session, client, &mut self.scratch, io);
-        }
-        if let Some(peer) = peer {
             tell(server, peer, &mut self.scratch, io);
         }
         self.begin_begun(now, client.id, id, io);

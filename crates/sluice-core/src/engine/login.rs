@@ -14,9 +14,9 @@ use crate::{
     hub::{NoPool, Welcome},
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
-    profile::Profile,
     secrets::{Credentials, Found, Known, Method},
     settings::PoolMode,
+    start::Start,
     time::Time,
 };
 
@@ -39,12 +39,11 @@ impl Engine {
     pub(super) fn startup_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         match startup::read(bytes) {
             Ok(None) => Some(0),
-            Ok(Some((Startup::Ssl | Startup::GssEnc, used))) => {
+            Ok(Some((asked @ (Startup::Ssl | Startup::GssEnc), used))) => {
                 // 'N': no encryption, go on in clear (PostgreSQL documentation, 55.2.10). What came behind the
                 // request in the same packet was not meant to be read in clear.
                 if used < bytes.len() {
-                    let error = "received unencrypted data after an encryption request";
-                    self.refuse_client(now, id, &ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error), io);
+                    self.refuse_client(now, id, &unencrypted(&asked), io);
                     return None;
                 }
                 io.send(self.clients.get(id)?.conn, b"N");
@@ -67,7 +66,8 @@ impl Engine {
                     startup::StartupError::Version(_) => sqlstate::FEATURE_NOT_SUPPORTED,
                     _ => sqlstate::PROTOCOL_VIOLATION,
                 };
-                self.refuse_client(now, id, &ErrorResponse::fatal(code, error.to_string()), io);
+                let error = ErrorResponse::fatal(code, error.to_string()).routine(READS_STARTUP);
+                self.refuse_client(now, id, &error, io);
                 None
             }
         }
@@ -81,7 +81,8 @@ impl Engine {
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
         let user = request.get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
-            ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+            let error = "no PostgreSQL user name specified in startup packet";
+            ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(READS_STARTUP)
         })?;
         let database = request.get("database").filter(|d| !d.is_empty()).unwrap_or(&user).to_owned();
         if request.get("replication").is_some_and(|r| !matches!(r, "false" | "off" | "no" | "0")) {
@@ -91,11 +92,7 @@ impl Engine {
             )
             .hint("Connect to the PostgreSQL server itself."));
         }
-        if self.hub.route(&database).is_none() {
-            return Err(no_pool(NoPool::NoDatabase, &database));
-        }
-        let profile = Profile::from_startup(&request)
-            .map_err(|error| ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error))?;
+        let start = Start::of(&request);
         let client = &mut self.clients[id];
         let (version, unknown) = request.negotiate();
         if request.version != version || !unknown.is_empty() {
@@ -104,7 +101,7 @@ impl Engine {
             io.send(client.conn, &self.scratch);
         }
         let credentials = Credentials::default();
-        let login = Box::new(LoginRequest { request, user, database, profile, credentials });
+        let login = Box::new(LoginRequest { request, user, database, start, credentials });
         match self.hub.secrets.method {
             Method::Trust => self.authenticated(now, id, *login, io)?,
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
@@ -222,7 +219,7 @@ impl Engine {
                 self.drop_client(now, id, io);
                 return None;
             }
-            let error = ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "expected password response");
+            let error = no_password_message(&client.phase, bytes.first().copied().unwrap_or_default());
             self.refuse_client(now, id, &error, io);
             return None;
         }
@@ -294,6 +291,7 @@ impl Engine {
     fn wrong_password(&self, user: &str) -> ErrorResponse {
         self.hub.secrets.doubt(user);
         ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
+            .routine("auth_failed")
     }
 
     /// The client is who it says: only now does it get a pool, so that made-up names leave nothing behind. It is let in
@@ -305,7 +303,8 @@ impl Engine {
         login: LoginRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
-        let LoginRequest { request, user, database, profile, credentials } = login;
+        let LoginRequest { request, user, database, start, credentials } = login;
+        io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
         if pool.upstream.user == user {
             pool.login().learn(credentials);
@@ -316,13 +315,13 @@ impl Engine {
         io.random(&mut key);
         let client = &mut self.clients[id];
         client.key = key.into();
-        io.send(client.conn, &AUTHENTICATION_OK);
-        let welcome = pool.login().welcome(&profile);
-        let session = Box::new(Session::new(pool, profile));
+        let start = start?;
+        let welcome = pool.login().welcome(&start);
+        let session = Box::new(Session::new(pool, start.profile()));
         match welcome {
             Some(welcome) => self.admit(id, session, &welcome, io),
             None => {
-                client.phase = Phase::Welcome(session);
+                client.phase = Phase::Welcome(session, start);
                 self.acquire(now, id, io);
             }
         }
@@ -334,14 +333,14 @@ impl Engine {
         let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get(server)) else {
             return;
         };
-        let Phase::Welcome(session) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
+        let Phase::Welcome(session, start) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
         // Where nobody looks, what is reported is known as PostgreSQL states it.
         let profile = match session.pool.settings.mode {
             PoolMode::Transaction => server.profile.clone(),
             PoolMode::Session => server.profile.with_reported(server.parameters.iter()),
         };
         let welcome = Welcome { profile, parameters: server.parameters.to_messages().into() };
-        session.pool.login().remember(session.profile.clone(), welcome.clone());
+        session.pool.login().remember(start, welcome.clone());
         self.admit(id, session, &welcome, io);
         self.todo.push_back(super::Todo::Input(id));
     }
@@ -361,10 +360,32 @@ impl Engine {
     }
 }
 
+/// The routine of PostgreSQL that reads a StartupMessage.
+const READS_STARTUP: &str = "ProcessStartupPacket";
+
+/// PostgreSQL's words for what came unencrypted behind a request for encryption.
+fn unencrypted(asked: &Startup) -> ErrorResponse {
+    let request = if *asked == Startup::Ssl { "SSL" } else { "GSSAPI encryption" };
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("received unencrypted data after {request} request"))
+        .detail("This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.")
+        .routine(READS_STARTUP)
+}
+
+/// PostgreSQL's words for another message where a password was asked for.
+fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
+    let (wanted, routine) = match phase {
+        Phase::Password(_, Challenge::ScramFirst(_) | Challenge::ScramProof(_)) => ("SASL", "CheckSASLAuth"),
+        _ => ("password", "recv_password_packet"),
+    };
+    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("expected {wanted} response, got message type {came}"))
+        .routine(routine)
+}
+
 fn no_pool(why: NoPool, database: &str) -> ErrorResponse {
     match why {
         NoPool::NoDatabase => {
             ErrorResponse::fatal(sqlstate::INVALID_CATALOG_NAME, format!("database \"{database}\" does not exist"))
+                .routine("InitPostgres")
                 .hint("The pool's configuration has no [[database]] of that name, and none named \"*\".")
         }
         NoPool::TooMany => {

@@ -123,6 +123,7 @@ impl Engine {
         } else if !self.hub.admit_client() {
             Some(
                 ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
+                    .routine("InitProcess")
                     .hint("Raise \"clients\" under [limits] in the pool's configuration."),
             )
         } else {
@@ -360,9 +361,9 @@ impl Engine {
                 return;
             }
             self.logins.pop_front();
-            let error =
-                ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, "canceling authentication due to timeout")
-                    .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
+            let error = ErrorResponse::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout")
+                .routine("ProcessInterrupts")
+                .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
             self.refuse_client(now, client.id, &error, io);
             self.forget_logins();
         }

@@ -14,11 +14,14 @@ const PARAMETERS: &[(&str, &[&str])] = &[
     ("extra_float_digits", &["0", "3", "-2"]),
     ("search_path", &["tenant_{x}, public", "c{k}, public", "c{k}, tenant_{x}"]),
     ("bytea_output", &["escape", "hex"]),
-    ("options", &["-c geqo=off", "-c search_path=c{k},tenant_{x} -c work_mem=5MB", "-c app.tenant={x}", "--DateStyle=SQL", "-c TimeZone=UTC -c TimeZone=Asia/Tokyo", "-c work_mem=no"]),
+    ("options", &["-c geqo=off", "-c DateStyle=German", "-c DateStyle=SQL --datestyle=DMY", "-e -S 6MB", "-c DateStyle=no -c work_mem=no", "-c geqo", "foo", "-c search_path=c{k},tenant_{x} -c work_mem=5MB", "-c app.tenant={x}", "--DateStyle=SQL", "-c TimeZone=UTC -c TimeZone=Asia/Tokyo", "-c work_mem=no"]),
     ("standard_conforming_strings", &["off", "on"]),
     ("app.tenant", &["a", "b"]),
     ("no_such_parameter", &["1"]),
 ];
+
+/// The options that are refused.
+const REFUSED: &[&str] = &["-c work_mem=no", "-c DateStyle=no -c work_mem=no", "-c geqo", "foo"];
 
 /// How often out of a hundred each parameter is given; for what is refused that is far less.
 const OFTEN: usize = 15;
@@ -33,8 +36,8 @@ pub(crate) fn parameters(maker: &mut Maker, categories: &[&'static Category]) ->
         let chance = if *name == "no_such_parameter" { 1 } else { OFTEN };
         if maker.random.percent(chance) {
             let value = maker.one_of(values);
-            let refused = value.ends_with("work_mem=no") && !maker.random.percent(10);
-            parameters.extend((!refused).then(|| ((*name).to_owned(), value)));
+            let is_refused = REFUSED.contains(&value.as_str()) && !maker.random.percent(10);
+            parameters.extend((!is_refused).then(|| ((*name).to_owned(), value)));
         }
     }
     if parameters.iter().all(|(name, value)| name != "search_path" && !value.contains("search_path")) {

@@ -1,0 +1,173 @@
+//! The settings that a client asks for in its StartupMessage, in the order in which PostgreSQL puts them in place: those
+//! in `options` first, then the parameters. One may keep a part of what an earlier one has said (`DateStyle`), and the
+//! first that is refused is the one that the client hears of.
+
+use std::sync::Arc;
+
+use sluice_wire::{ErrorResponse, sqlstate, startup::SessionRequest};
+
+use crate::profile::{Profile, Settings, put_literal};
+
+/// The assignments of a StartupMessage, with names as they were written and values in the encoding of the server's
+/// database. Shared and immutable; cheap to clone.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
+pub struct Start(Arc<[Assignment]>);
+
+type Assignment = (Box<str>, Box<[u8]>);
+
+impl Start {
+    /// The assignments of a StartupMessage, or what PostgreSQL says of its `options`.
+    pub fn of(request: &SessionRequest) -> Result<Self, ErrorResponse> {
+        let mut assignments = Vec::new();
+        if let Some(options) = request.get("options") {
+            read_options(options, &mut assignments)?;
+        }
+        for (name, value) in &request.parameters {
+            let is_setting = !matches!(name.as_str(), "user" | "database" | "replication" | "options");
+            if is_setting && !name.starts_with("_pq_.") {
+                assignments.push((name.as_str().into(), value.as_bytes().into()));
+            }
+        }
+        Ok(Self(assignments.into()))
+    }
+
+    /// The settings, each as it was written last; PostgreSQL has the last word on what that comes to.
+    pub fn profile(&self) -> Profile {
+        let settings: Settings =
+            self.0.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        Profile::new(settings)
+    }
+
+    /// The query that makes the assignments one after another, in ASCII; `None` where there are none.
+    pub fn sql(&self) -> Option<String> {
+        let mut sql = String::new();
+        for (name, value) in self.0.iter() {
+            sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ",pg_catalog.set_config(" });
+            put_literal(&mut sql, name.as_bytes());
+            sql.push(',');
+            put_literal(&mut sql, value);
+            sql.push_str(",false)");
+        }
+        (!sql.is_empty()).then_some(sql)
+    }
+}
+
+/// Reads `-c name=value`, `--name=value` and the switches for single settings, with `\` before a space that is part of a
+/// value (PostgreSQL documentation, 20.1.3 and `postgres`; `process_postgres_switches`).
+fn read_options(options: &str, assignments: &mut Vec<Assignment>) -> Result<(), ErrorResponse> {
+    let mut words = split_words(options).into_iter();
+    while let Some(word) = words.next() {
+        if let Some(assignment) = word.strip_prefix("--") {
+            assignments.push(assignment_of(assignment, "--")?);
+            continue;
+        }
+        let mut letters = word.strip_prefix('-').filter(|letters| !letters.is_empty()).ok_or_else(|| invalid(&word))?;
+        while let Some(letter) = letters.chars().next() {
+            letters = &letters[letter.len_utf8()..];
+            if letter == 'e' {
+                assignments.push(("datestyle".into(), b"euro"[..].into()));
+                continue;
+            }
+            if !matches!(letter, 'c' | 'S') {
+                return Err(invalid(&word));
+            }
+            // Its argument is the rest of the word, or the next one.
+            let argument = match letters {
+                "" => words.next().ok_or_else(|| invalid(&word))?,
+                rest => rest.to_owned(),
+            };
+            assignments.push(match letter {
+                'S' => ("work_mem".into(), argument.into_bytes().into()),
+                _ => assignment_of(&argument, "-c ")?,
+            });
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn assignment_of(text: &str, switch: &str) -> Result<Assignment, ErrorResponse> {
+    let (name, value) = text.split_once('=').ok_or_else(|| {
+        ErrorResponse::fatal(sqlstate::SYNTAX_ERROR, format!("{switch}{text} requires a value")).routine(READS_OPTIONS)
+    })?;
+    Ok((name.replace('-', "_").into(), value.as_bytes().into()))
+}
+
+const READS_OPTIONS: &str = "process_postgres_switches";
+
+fn invalid(word: &str) -> ErrorResponse {
+    let message = format!("invalid command-line argument for server process: {word}");
+    ErrorResponse::fatal(sqlstate::SYNTAX_ERROR, message)
+        .hint("Try \"postgres --help\" for more information.")
+        .routine(READS_OPTIONS)
+}
+
+fn split_words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let last = words.len() - 1;
+        match c {
+            '\\' => words[last].extend(chars.next()),
+            c if c.is_ascii_whitespace() => words.push(String::new()),
+            c => words[last].push(c),
+        }
+    }
+    words.retain(|w| !w.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_wire::startup::ProtocolVersion;
+
+    use super::*;
+
+    fn start(parameters: &[(&str, &str)]) -> Result<Start, ErrorResponse> {
+        let parameters = parameters.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        Start::of(&SessionRequest { version: ProtocolVersion::V3_0, parameters })
+    }
+
+    #[test]
+    fn assignments_keep_their_order_with_those_of_options_first() {
+        let start = start(&[
+            ("user", "app"),
+            ("DateStyle", "ISO"),
+            ("options", r"-c geqo=off --work-mem=64MB -cDateStyle=SQL,\ DMY -eS 7MB"),
+            ("geqo", "on"),
+        ])
+        .expect("they are valid");
+        let call = |name: &str, value: &str| format!("pg_catalog.set_config('{name}','{value}',false)");
+        let calls = [
+            call("geqo", "off"),
+            call("work_mem", "64MB"),
+            call("DateStyle", "SQL, DMY"),
+            call("datestyle", "euro"),
+            call("work_mem", "7MB"),
+            call("DateStyle", "ISO"),
+            call("geqo", "on"),
+        ];
+        assert_eq!(start.sql(), Some(format!("SELECT {}", calls.join(","))));
+        assert_eq!(start.profile().get("datestyle"), Some(&b"ISO"[..]));
+        assert_eq!(start.profile().get("work_mem"), Some(&b"7MB"[..]));
+    }
+
+    #[test]
+    fn nothing_asked_for_is_nothing_to_do() {
+        assert_eq!(start(&[("user", "app"), ("database", "app")]).expect("it is valid").sql(), None);
+    }
+
+    #[test]
+    fn options_are_refused_in_postgresqls_words() {
+        for (options, message) in [
+            ("-x", "invalid command-line argument for server process: -x"),
+            ("geqo=off", "invalid command-line argument for server process: geqo=off"),
+            ("-c", "invalid command-line argument for server process: -c"),
+            ("-c geqo", "-c geqo requires a value"),
+            ("--geqo", "--geqo requires a value"),
+        ] {
+            let error = start(&[("options", options)]).expect_err(options);
+            assert_eq!((error.message.as_str(), &*error.code), (message, "42601"));
+        }
+    }
+}
