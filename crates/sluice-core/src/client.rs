@@ -20,7 +20,7 @@ use crate::{
     start::Start,
     statement::{Prepared, Statement, StatementId, Unnamed},
     stream::Stream,
-    watch::Watch,
+    watch::{Rest, Watch},
 };
 
 /// A client that waits reads on until this much is kept for it, in bytes.
@@ -48,6 +48,8 @@ pub struct Client {
     pub unfinished: bool,
     /// The things that it has left undone while it has a server.
     pub watch: Watch,
+    /// The time since its last request.
+    pub rest: Rest,
     /// Bytes that have come and can't be handled yet: part of a message, or all while it waits.
     pub pending: Vec<u8>,
     /// Bytes that have to be there before another look at them is worth it.
@@ -200,6 +202,7 @@ impl Client {
             pauses: Pauses::default(),
             unfinished: false,
             watch: Watch::default(),
+            rest: Rest::default(),
             pending: Vec::new(),
             needed: 0,
             key: Box::default(),

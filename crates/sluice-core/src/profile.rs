@@ -1,6 +1,6 @@
 //! The settings of a client's session that differ from its server's own defaults, and how to bring a server to them.
 
-use std::{collections::BTreeMap, hash::Hash, sync::Arc};
+use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 
@@ -15,6 +15,44 @@ pub struct Profile(Arc<Inner>);
 struct Inner {
     settings: Settings,
     context: Context,
+    limits: TimeLimits,
+}
+
+/// The limits that a session has set itself for the time in which it does nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// Between transactions, after which PostgreSQL ends it (`idle_session_timeout`).
+    pub idle_session: Option<Duration>,
+    /// Whether there is one that counts from a BEGIN on, which a server then has to see at once.
+    pub in_transactions: bool,
+}
+
+impl TimeLimits {
+    fn of(settings: &Settings) -> Self {
+        let limit = |name: &str| settings.get(name).and_then(|value| read_time(value)).filter(|time| !time.is_zero());
+        let in_transactions = ["idle_in_transaction_session_timeout", "transaction_timeout"];
+        Self {
+            idle_session: limit("idle_session_timeout"),
+            in_transactions: in_transactions.into_iter().any(|name| limit(name).is_some()),
+        }
+    }
+}
+
+/// A time as PostgreSQL reads it where milliseconds are meant if it says nothing else (documentation, 20.1.1).
+fn read_time(value: &[u8]) -> Option<Duration> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit_ms = match unit.trim() {
+        "us" => 0.001,
+        "" | "ms" => 1.0,
+        "s" => 1e3,
+        "min" => 6e4,
+        "h" => 3.6e6,
+        "d" => 8.64e7,
+        _ => return None,
+    };
+    let time_ms = (number.trim().parse::<f64>().ok()? * unit_ms).round();
+    (0.0..=f64::from(i32::MAX)).contains(&time_ms).then(|| Duration::from_millis(time_ms as u64))
 }
 
 /// A fingerprint of the settings that parsing, planning or literals read: the same text and types parsed in the same
@@ -85,8 +123,8 @@ const ROLE: &str = "role";
 impl Profile {
     /// Of these settings.
     pub fn new(settings: Settings) -> Self {
-        let context = Context::of(&settings);
-        Self(Arc::new(Inner { settings, context }))
+        let (context, limits) = (Context::of(&settings), TimeLimits::of(&settings));
+        Self(Arc::new(Inner { settings, context, limits }))
     }
 
     /// The settings.
@@ -102,6 +140,11 @@ impl Profile {
     /// The value of a setting, by its lower-case name, if it is not the server's own default.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.0.settings.get(name).map(|value| &**value)
+    }
+
+    /// See [`TimeLimits`].
+    pub fn limits(&self) -> TimeLimits {
+        self.0.limits
     }
 
     /// See [`Context`].
@@ -371,6 +414,26 @@ mod tests {
         );
         let c = profile(&[("session_authorization", "c")]);
         assert_eq!(transition(&c, &a).expect("they differ").split(';').next(), Some("RESET SESSION AUTHORIZATION"));
+    }
+
+    #[test]
+    fn limits_of_time_are_read_as_postgresql_reads_them() {
+        for (value, time_ms) in [
+            ("1500", Some(1500)),
+            ("0", None),
+            ("2s", Some(2000)),
+            (" 1.5 min ", Some(90_000)),
+            ("700us", Some(1)),
+            ("1 week", None),
+            ("-1", None),
+            ("3000000000", None),
+        ] {
+            let limits = profile(&[("idle_session_timeout", value)]).limits();
+            assert_eq!(limits.idle_session, time_ms.map(Duration::from_millis), "{value}");
+            assert!(!limits.in_transactions);
+        }
+        assert!(profile(&[("transaction_timeout", "1")]).limits().in_transactions);
+        assert!(!profile(&[("idle_in_transaction_session_timeout", "0")]).limits().in_transactions);
     }
 
     #[test]

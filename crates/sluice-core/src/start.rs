@@ -1,6 +1,6 @@
-//! The settings that a client asks for in its StartupMessage, in the order in which PostgreSQL puts them in place: those
-//! in `options` first, then the parameters. One may keep a part of what an earlier one has said (`DateStyle`), and the
-//! first that is refused is the one that the client hears of.
+//! The settings that a client asks for in its StartupMessage, in the order in which PostgreSQL puts them in place:
+//! those in `options` first, then the parameters. One may keep a part of what an earlier one has said (`DateStyle`), and
+//! the first that is refused is the one that the client hears of.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ impl Start {
     }
 }
 
-/// Reads `-c name=value`, `--name=value` and the switches for single settings, with `\` before a space that is part of a
-/// value (PostgreSQL documentation, 20.1.3 and `postgres`; `process_postgres_switches`).
+/// Reads `-c name=value`, `--name=value` and the switches for single settings, with `\` before a space that is part of
+/// a value (PostgreSQL documentation, 20.1.3 and `postgres`; `process_postgres_switches`).
 fn read_options(options: &str, assignments: &mut Vec<Assignment>) -> Result<(), ErrorResponse> {
     let mut words = split_words(options).into_iter();
     while let Some(word) = words.next() {

@@ -1,4 +1,4 @@
-//! How long a client has left something undone that its server waits for.
+//! How long a client has left something undone that its server waits for, and how long it has asked for nothing.
 
 use std::time::Duration;
 
@@ -48,5 +48,38 @@ impl Watch {
         }
         self.look_at = Some(deadline);
         self.look_at
+    }
+}
+
+/// The note of a client's last request, by which its own `idle_session_timeout` is kept while it has no server.
+#[derive(Debug, Default)]
+pub struct Rest {
+    /// Since when nothing has come or gone.
+    since: Time,
+    /// Where its exchange stands.
+    exchange: Exchange,
+    /// When it is looked at.
+    pub(crate) look_at: Option<Time>,
+}
+
+/// Where a client's exchange with its server stands, by the client's last message.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    /// It has asked to hear that the server is ready.
+    #[default]
+    Ended,
+    /// It owes a Sync, and time does not count before that.
+    Open,
+}
+
+impl Rest {
+    /// Something has come from the client, or gone to it.
+    pub(crate) fn note(&mut self, now: Time, exchange: Exchange) {
+        (self.since, self.exchange) = (now, exchange);
+    }
+
+    /// The end of a rest of that length, if the client rests.
+    pub(crate) fn deadline(&self, limit: Duration) -> Option<Time> {
+        (self.exchange == Exchange::Ended).then(|| self.since + limit)
     }
 }

@@ -76,7 +76,7 @@ pub struct ErrorResponse {
     /// What to do about it.
     pub hint: Option<String>,
     /// Where PostgreSQL raises it: drivers go by the routine's name.
-    pub origin: Option<Origin>,
+    pub origin: Option<Box<Origin>>,
 }
 
 /// The place in PostgreSQL's source where an error is raised. One that Sluice raises in PostgreSQL's place has the
@@ -126,7 +126,7 @@ impl ErrorResponse {
     /// Adds PostgreSQL's routine.
     #[must_use]
     pub fn routine(mut self, routine: &'static str) -> Self {
-        self.origin = Some(Origin { file: None, line: None, routine: routine.into() });
+        self.origin = Some(Box::new(Origin { file: None, line: None, routine: routine.into() }));
         self
     }
 
@@ -171,7 +171,8 @@ impl ErrorResponse {
             message: text(b'M').unwrap_or_else(|| "the server gave no message".into()),
             detail: text(b'D'),
             hint: text(b'H'),
-            origin: text(b'R').map(|routine| Origin { file: text(b'F'), line: text(b'L'), routine: routine.into() }),
+            origin: text(b'R')
+                .map(|routine| Box::new(Origin { file: text(b'F'), line: text(b'L'), routine: routine.into() })),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use sluice_wire::{
-    ErrorFields, ErrorResponse, Frame, Framer, md5,
+    ErrorFields, ErrorResponse, Frame, Framer, Origin, md5,
     message::{self, AuthenticationRequest, BindNames, Malformed, Named, Parse, TransactionStatus, backend, frontend},
     scram::{Keys, ScramError, ServerExchange, Verifier},
     secret::Secret,
@@ -326,10 +326,10 @@ fn an_error_of_postgresql() {
     for (field, value) in fields {
         assert_eq!(ErrorFields(body).get(field), value, "{}", char::from(field));
     }
-    assert_eq!(
-        ErrorResponse::from_body(body),
-        ErrorResponse { code: "42P01".into(), ..ErrorResponse::error("XX000", "relation \"missing\" does not exist") }
-    );
+    let (file, line) = (Some("parse_relation.c".into()), Some("1392".into()));
+    let origin = Some(Box::new(Origin { file, line, routine: "parserOpenTable".into() }));
+    let error = ErrorResponse::error("42P01", "relation \"missing\" does not exist");
+    assert_eq!(ErrorResponse::from_body(body), ErrorResponse { origin, ..error });
 }
 
 #[test]

@@ -161,7 +161,7 @@ proptest! {
         origin in prop::option::of((prop::option::of(text()), prop::option::of(text()), text())),
     ) {
         let severity = if fatal { Severity::Fatal } else { Severity::Error };
-        let origin = origin.map(|(file, line, routine)| Origin { file, line, routine: routine.into() });
+        let origin = origin.map(|(file, line, routine)| Box::new(Origin { file, line, routine: routine.into() }));
         let error = ErrorResponse { severity, code: code.into(), message, detail, hint, origin };
         let bytes = error.to_bytes();
         prop_assert_eq!(&written(|out| error.write(out)), &bytes);

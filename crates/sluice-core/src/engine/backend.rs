@@ -256,12 +256,19 @@ impl<I: Io> ServerRelay<'_, I> {
                 Ok(self.unless_own())
             }
             BackendKind::ParameterStatus => Ok(self.parameter_status(body)),
+            // The client has heard it when it was prepared first.
+            BackendKind::NoticeResponse if self.prepares_again() => Ok(Verdict::Swallow),
             _ => Ok(self.unless_own()),
         }
     }
 
     fn unless_own(&self) -> Verdict {
         if self.is_own() { Verdict::Swallow } else { Verdict::Pass }
+    }
+
+    /// Whether it answers a Parse of which its client gets to see nothing.
+    fn prepares_again(&self) -> bool {
+        matches!(self.server.exchange.replies().front(), Some(Expected::Parse(ParseSent { asked: false, .. })))
     }
 
     /// Whether a message is read because of what it answers.

@@ -145,7 +145,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether a BEGIN may be answered here and now.
     fn may_begin(&self) -> bool {
-        self.server.is_none() && self.session.pool.settings.lazy_begin && self.session.begun.is_none()
+        let session = &self.session;
+        let may = self.server.is_none() && session.pool.settings.lazy_begin && session.begun.is_none();
+        // The time that the client has for its transaction is the server's to measure.
+        may && !session.profile.limits().in_transactions
     }
 
     /// The names that a DEALLOCATE by Parse forgets, of those that only Sluice knows: one, or all of them.

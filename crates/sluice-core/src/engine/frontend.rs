@@ -17,6 +17,7 @@ use crate::{
     sql::Effects,
     stream::{Fate, Stream},
     time::Time,
+    watch,
 };
 
 use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
@@ -57,6 +58,8 @@ pub(super) struct ClientRelay<'a, I> {
     pos: usize,
     /// Where the stretch begins that passes unchanged and has not been forwarded yet.
     run: usize,
+    /// The kind of the last message that was handled without a server.
+    last: Option<FrontendKind>,
 }
 
 /// The outcome for one message.
@@ -106,8 +109,9 @@ impl Engine {
             }
         }
         let Some(client) = self.clients.get(id) else { return };
-        if let Some(server) = client.server() {
-            self.check_rest(now, server, io);
+        match client.server() {
+            Some(server) => self.check_rest(now, server, io),
+            None => self.watch_rest(id),
         }
     }
 
@@ -180,14 +184,21 @@ impl Engine {
                 shared,
                 pos,
                 run: pos,
+                last: None,
             };
             let stop = relay.run();
             pos = relay.pos;
+            let last = relay.last;
             let server = relay.server.as_ref().map(|server| server.conn);
             if server.is_some_and(|conn| io.backlog(conn) > BACKLOG_HIGH_BYTES) {
                 self.clients[id].pause(Reason::Server, io);
             }
             let client = &mut self.clients[id];
+            if let Some(kind) = last {
+                let ends = matches!(kind, FrontendKind::Query | FrontendKind::Sync);
+                let exchange = if ends { watch::Exchange::Ended } else { watch::Exchange::Open };
+                client.rest.note(now, exchange);
+            }
             client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.stream.is_inside());
             match stop {
                 Stop::Done => return Some(pos),
@@ -279,7 +290,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Next;
         }
         match &self.server {
-            None if self.is_transaction_mode() => self.unattached(seen),
+            None if self.is_transaction_mode() => {
+                let step = self.unattached(seen);
+                if matches!(step, Step::Next) {
+                    self.last = Some(seen.kind);
+                }
+                step
+            }
             None => Step::Stop(Stop::NeedServer),
             Some(server) => match server.admission(seen.kind) {
                 Admission::Later => Step::Stop(Stop::Hold),

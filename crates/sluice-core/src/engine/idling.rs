@@ -1,12 +1,13 @@
 //! Clients that hold a server and leave it waiting: in the middle of a message, or of a transaction. Each has its time,
-//! and then it is sent away, so that those who wait for a server get this one.
+//! and then it is sent away, so that those who wait for a server get this one. And those without a server that have set
+//! themselves a limit (`idle_session_timeout`): where they have one, the server keeps it.
 
 use std::time::Duration;
 
 use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
 
 use crate::{
-    client::{Client, Phase},
+    client::{Client, Link, Phase},
     ids::{ClientId, ServerId},
     io::Io,
     server::{Role, Server},
@@ -59,6 +60,48 @@ impl Engine {
             self.watch(now, server);
         }
     }
+}
+
+impl Engine {
+    /// A client has nothing more to wait for: its own limit for that begins.
+    pub(super) fn watch_rest(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(limit) = rest_limit(client) else { return };
+        let Some(at) = client.rest.deadline(limit) else { return };
+        if client.rest.look_at.is_none_or(|known| at < known) {
+            client.rest.look_at = Some(at);
+            self.timers.push(at, Timer::Rest(id, client.serial));
+        }
+    }
+
+    /// It is time to look at a client that rests.
+    pub(super) fn rest_due(&mut self, now: Time, at: Time, id: ClientId, serial: u32, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id).filter(|client| client.serial == serial) else { return };
+        if client.rest.look_at != Some(at) {
+            // It is to be looked at before that, or was.
+            return;
+        }
+        client.rest.look_at = None;
+        let deadline = rest_limit(client).and_then(|limit| client.rest.deadline(limit));
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            self.refuse_client(now, id, &idle_session(), io);
+        } else {
+            self.watch_rest(id);
+        }
+    }
+}
+
+/// The limit that a client has set itself, if it is for the pool to keep: it has no server, and wants none.
+fn rest_limit(client: &Client) -> Option<Duration> {
+    let Phase::Open(session) = &client.phase else { return None };
+    let limit = session.profile.limits().idle_session?;
+    (session.link == Link::None && session.begun.is_none()).then_some(limit)
+}
+
+/// PostgreSQL's own words for it.
+fn idle_session() -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::IDLE_SESSION_TIMEOUT, "terminating connection due to idle-session timeout")
+        .routine("ProcessInterrupts")
 }
 
 /// The thing that a client has left undone while its server has nothing else to do.

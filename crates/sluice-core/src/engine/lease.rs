@@ -21,6 +21,7 @@ use crate::{
     server::{Preparation, Role, Server},
     sql::Effects,
     time::Time,
+    watch,
 };
 
 use super::{
@@ -213,10 +214,12 @@ impl Engine {
         if let Some(client) = self.clients.get_mut(client) {
             // The server has taken all it was sent.
             client.resume(Reason::Server, io);
+            client.rest.note(now, watch::Exchange::Ended);
             if let Some(session) = client.session_mut() {
                 session.link = Link::None;
             }
         }
+        self.watch_rest(client);
         if let Some(server) = self.servers.get_mut(server) {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             server.pinned = None;

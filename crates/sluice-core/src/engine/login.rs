@@ -18,6 +18,7 @@ use crate::{
     settings::PoolMode,
     start::Start,
     time::Time,
+    watch,
 };
 
 use super::{Engine, cancel};
@@ -319,7 +320,11 @@ impl Engine {
         let welcome = pool.login().welcome(&start);
         let session = Box::new(Session::new(pool, start.profile()));
         match welcome {
-            Some(welcome) => self.admit(id, session, &welcome, io),
+            Some(welcome) => {
+                self.admit(id, session, &welcome, io);
+                self.clients[id].rest.note(now, watch::Exchange::Ended);
+                self.watch_rest(id);
+            }
             None => {
                 client.phase = Phase::Welcome(session, start);
                 self.acquire(now, id, io);

@@ -27,6 +27,8 @@ const TEND_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) enum Timer {
     /// A client that has left something undone while it has a server.
     Client(ClientId, u32),
+    /// A client that has set itself a limit for its idle session, while it has no server.
+    Rest(ClientId, u32),
     /// A server that is opening or settling, or for which a cancel is held.
     Server(ServerId, u32),
     /// A CancelRequest on its way.
@@ -81,6 +83,7 @@ impl Engine {
         while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Client(id, serial) => self.client_due(now, at, id, serial, io),
+                Timer::Rest(id, serial) => self.rest_due(now, at, id, serial, io),
                 Timer::Server(id, serial) => self.server_due(now, at, id, serial, io),
                 Timer::Cancel(id) => self.cancel_due(now, id, io),
             }

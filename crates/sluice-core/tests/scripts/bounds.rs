@@ -143,7 +143,7 @@ fn there_are_no_more_pools_than_may_be() {
     let first = table.stranger("one");
     let second = table.stranger("two");
     let refused = table.stranger("three");
-    assert_eq!(table.hears(refused), "E(53300)");
+    assert_eq!(table.hears(refused), "R E(53300)");
     assert!(table.is_closed(refused) && !table.is_closed(first) && !table.is_closed(second));
     // As many as there are may come to a pool that there is.
     let another = table.stranger("two");

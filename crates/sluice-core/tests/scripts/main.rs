@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
 mod bounds;
+mod rest;
 mod sessions;
 mod standing_in;
 mod table;

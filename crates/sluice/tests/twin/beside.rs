@@ -12,7 +12,7 @@ use crate::{ignored::ordered, twins::Place};
 /// Clients of a pool, and the same clients beside it.
 pub(crate) struct Beside {
     pub(crate) place: &'static Place,
-    pool: TestPool,
+    pub(crate) pool: TestPool,
     pub(crate) databases: [String; 2],
     pub(crate) pooled: Vec<Raw>,
     pub(crate) alone: Vec<Raw>,
@@ -68,6 +68,16 @@ impl Beside {
 
     pub(crate) fn query(&mut self, client: usize, sql: &str) -> String {
         self.says(client, &s().query(sql))
+    }
+
+    /// What a client gets without asking, up to the end of its connection.
+    pub(crate) fn ends(&mut self, client: usize) -> String {
+        let [pooled, alone] = [&mut self.pooled[client], &mut self.alone[client]].map(|raw| {
+            let heard: Vec<_> = std::iter::from_fn(|| raw.message()).collect();
+            ordered(&heard).into_iter().map(shown).collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(pooled, alone, "client {client}");
+        pooled
     }
 
     /// Once the other servers are kept busy by these clients, too.

@@ -26,6 +26,7 @@ mod plan;
 mod random;
 mod run;
 mod shrink;
+mod start;
 mod twins;
 mod wire;
 

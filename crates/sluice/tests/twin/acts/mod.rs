@@ -49,6 +49,8 @@ const LOST: &str = "a client may lose what sequences gave it: an error, never an
 const TIME: &str = "a Flush behind a Parse ends the transaction that the server had begun, and with it what now() says; and \
                     servers are taken from clients that keep them for the sake of such a literal, if others wait";
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
+const START: &str = "a custom setting that was only taken back is unknown on the next server, where clients begin with settings \
+                     of different kinds";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
 /// All of them.
@@ -56,7 +58,7 @@ const SHOWN: &str = "PostgreSQL's views show the pool's own statements and setti
 pub(crate) static CATEGORIES: &[Category] = &[
     category("literals",    20, false, ON,        literals::act),
     category("settings",    12, false, ON,  settings::act),
-    category("startup",      0, false, ON, |_| ()),
+    category("startup",      0, false, START, |_| ()),
     category("tenants",      9, false, ON,  tenants::act),
     category("times",        2, false, TIME,    times::act),
     category("encodings",    5, false, ON, encodings::act),

@@ -1,0 +1,85 @@
+//! What clients begin with, how their sessions end, and what log-ins that come later see; beside PostgreSQL.
+
+use sluice_testkit::{Case, Version, matrix};
+use sluice_wire::startup::ProtocolVersion;
+
+use crate::beside::{Startup, beside, s, shown};
+
+matrix!(brief:
+    start_values_in_order,
+    clients_that_rest,
+);
+
+fn start_values_in_order(case: Case) {
+    let starts: &[Startup<'_>] = &[
+        &[("options", "-c DateStyle=German"), ("DateStyle", "ISO")],
+        &[("DateStyle", "DMY"), ("options", "-c DateStyle=SQL")],
+        &[("options", "--DateStyle=Postgres -e -c DateStyle=SQL")],
+        &[("DateStyle", "YMD"), ("datestyle", "SQL")],
+        &[("options", "-S 7MB -c work_mem=6MB"), ("application_name", "it's \\ one")],
+    ];
+    beside(case, starts, |b| {
+        for client in 0..starts.len() {
+            b.query(client, "SHOW DateStyle; SHOW work_mem; SHOW application_name");
+            for sql in ["SET DateStyle = 'DMY'", "RESET DateStyle", "SHOW DateStyle"] {
+                b.query(client, sql);
+            }
+        }
+        let refused: &[Startup<'_>] = &[
+            &[("no_such_parameter", "1"), ("options", "-c work_mem=no")],
+            &[("work_mem", "no"), ("DateStyle", "none")],
+            &[("DateStyle", "none"), ("work_mem", "no")],
+            &[("options", "-c DateStyle=none"), ("DateStyle", "ISO")],
+            &[("options", "-c geqo")],
+            &[("options", "--geqo")],
+            &[("options", "geqo=off")],
+            &[("options", "-c")],
+            &[("shared_buffers", "1MB")],
+            &[("log_statement", "all")],
+            &[("server_version", "1")],
+            &[("role", "nobody_at_all")],
+        ];
+        for startup in refused {
+            let [pooled, alone] = [b.pool.raw(), b.place.alone()].map(|mut raw| {
+                let database = [("user", "app"), ("database", b.databases[0].as_str())];
+                let said = raw.login_with(ProtocolVersion::V3_0, &[&database, *startup].concat());
+                said.iter().map(shown).collect::<Vec<_>>().join(" ")
+            });
+            assert_eq!(pooled, alone, "{startup:?}");
+            assert!(pooled.contains("FATAL"), "{startup:?}: {pooled}");
+        }
+    });
+}
+
+fn clients_that_rest(case: Case) {
+    let hasty: Startup<'_> = &[("idle_session_timeout", "0.3s")];
+    beside(case, &[hasty, &[], &[], &[], &[]], |b| {
+        b.query(1, "SET idle_session_timeout = 300");
+        b.query(2, "BEGIN; SET idle_session_timeout = 300; ROLLBACK");
+        b.says(
+            3,
+            &s().parse("", "SELECT set_config('idle_session_timeout', '300ms', false)").bind("", &[]).execute().sync(),
+        );
+        // It is not between transactions.
+        b.query(4, "SET idle_session_timeout = 300; SET idle_in_transaction_session_timeout = '2s'");
+        b.query(4, "BEGIN");
+        for client in [0, 1, 3] {
+            assert!(
+                b.ends(client)
+                    .ends_with("FATAL 57P05 terminating connection due to idle-session timeout ProcessInterrupts")
+            );
+        }
+        assert!(b.ends(4).starts_with("FATAL 25P03 "));
+        b.query(2, "SELECT 1");
+        // A server that is kept ends it by itself.
+        b.clients(&[&[], &[], &[]]);
+        b.query(0, "CREATE TEMPORARY TABLE kept (id int)");
+        b.query(0, "SET idle_session_timeout = 300");
+        assert!(b.ends(0).starts_with("FATAL 57P05 "));
+        if case.version == Version::V18 {
+            b.query(1, "SET transaction_timeout = 300");
+            b.query(1, "BEGIN");
+            assert!(b.ends(1).starts_with("FATAL 25P04 "));
+        }
+    });
+}
