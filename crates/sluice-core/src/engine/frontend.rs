@@ -111,7 +111,10 @@ impl Engine {
         let Some(client) = self.clients.get(id) else { return };
         match client.server() {
             Some(server) => self.check_rest(now, server, io),
-            None => self.watch_rest(id),
+            None => {
+                self.watch_collected(now, id);
+                self.watch_rest(id);
+            }
         }
     }
 

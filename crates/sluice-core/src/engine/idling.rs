@@ -1,13 +1,14 @@
-//! Clients that hold a server and leave it waiting: in the middle of a message, or of a transaction. Each has its time,
-//! and then it is sent away, so that those who wait for a server get this one. And those without a server that have set
-//! themselves a limit (`idle_session_timeout`): where they have one, the server keeps it.
+//! Clients that hold a server and leave it waiting, in the middle of a message or of a transaction, and those that have
+//! Sluice collect a message and do not send the rest. Each has its time, and then it is sent away, so that those who wait
+//! for a server get this one, and the memory is free. And those without a server that have set themselves a limit
+//! (`idle_session_timeout`): where they have one, the server keeps it.
 
 use std::time::Duration;
 
 use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
 
 use crate::{
-    client::{Client, Link, Phase},
+    client::{Client, Link, PENDING_BYTES_MAX, Phase},
     ids::{ClientId, ServerId},
     io::Io,
     server::{Role, Server},
@@ -30,9 +31,18 @@ impl Engine {
             client.watch.undone = None;
             return;
         };
-        let look_at = client.watch.note(now, undone, limit);
-        if let (Some(at), Some(client)) = (look_at, self.client_ref(id)) {
-            self.timers.push(at, Timer::Client(client.id, client.serial));
+        if let Some(at) = client.watch.note(now, undone, limit) {
+            self.timers.push(at, Timer::Client(id, client.serial));
+        }
+    }
+
+    /// Bytes of a client have come that has no server.
+    pub(super) fn watch_collected(&mut self, now: Time, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if !is_collected(client) {
+            client.watch.undone = None;
+        } else if let Some(at) = client.watch.note(now, Undone::Message, self.hub.limits.client_message_timeout) {
+            self.timers.push(at, Timer::Client(id, client.serial));
         }
     }
 
@@ -44,8 +54,9 @@ impl Engine {
             return;
         }
         client.watch.look_at = None;
-        let (Some(undone), Some(server)) = (client.watch.undone, client.server()) else { return };
-        if !client.pauses.is_empty() {
+        let Some(undone) = client.watch.undone else { return };
+        let server = client.server();
+        if !client.pauses.is_empty() || (server.is_none() && !is_collected(client)) {
             // That its message does not come is not its fault.
             client.watch.undone = None;
         }
@@ -56,7 +67,7 @@ impl Engine {
             let deadline = client.watch.since + limit;
             client.watch.look_at = Some(deadline);
             self.timers.push(deadline, Timer::Client(id, serial));
-        } else {
+        } else if let Some(server) = server {
             self.watch(now, server);
         }
     }
@@ -102,6 +113,11 @@ fn rest_limit(client: &Client) -> Option<Duration> {
 fn idle_session() -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::IDLE_SESSION_TIMEOUT, "terminating connection due to idle-session timeout")
         .routine("ProcessInterrupts")
+}
+
+/// Whether Sluice holds a good part of a message that a client has not sent to its end.
+fn is_collected(client: &Client) -> bool {
+    client.unfinished && client.pending.len() > PENDING_BYTES_MAX
 }
 
 /// The thing that a client has left undone while its server has nothing else to do.

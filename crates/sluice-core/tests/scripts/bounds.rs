@@ -187,6 +187,7 @@ fn impatient(settings: PoolSettings) -> (Table, [Side; 2], Side) {
     let times = Limits {
         client_message_timeout: Duration::from_secs(20),
         idle_transaction_timeout: Some(Duration::from_secs(10)),
+        rewritten_message_bytes: 1 << 20,
         ..limits()
     };
     let mut table = Table::limited(settings, times, Method::Trust);
@@ -237,6 +238,25 @@ fn a_message_that_comes_slowly_has_time_and_one_that_only_drips_has_not() {
         table.passes(Duration::from_secs(1));
     }
     assert!(table.is_closed(other) && !table.is_closed(client));
+}
+
+#[test]
+fn a_message_that_is_collected_without_a_server_is_kept_for_a_time() {
+    let (mut table, [stops, small], _) = impatient(one());
+    let large = parse("large", &"x".repeat(2 * PENDING_BYTES_MAX));
+    table.says(stops, &large[..large.len() - 200]);
+    table.says(small, &large[..1000]);
+    table.passes(Duration::from_millis(19_900));
+    assert!(!table.is_closed(stops));
+    table.passes(Duration::from_millis(100));
+    assert_eq!(table.hears(stops), "E(08P01)");
+    assert!(table.is_closed(stops) && !table.is_closed(small), "a part that is small costs next to nothing");
+    // It has all the time that it needs.
+    table.says(small, &large[1000..large.len() - 200]);
+    table.passes(Duration::from_secs(15));
+    table.says(small, &large[large.len() - 200..]);
+    table.passes(Duration::from_secs(15));
+    assert!(!table.is_closed(small));
 }
 
 #[test]

@@ -219,8 +219,9 @@ pub(super) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
     name: "client_message_timeout",
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Default("\"20s\""),
-    meaning: "How long a client that has a server may leave a message unfinished before it is sent away (SQLSTATE \
-              08P01); every 64 KiB that come begin the time anew. No network that works takes so long, and below \
+    meaning: "How long a client that has a server, or has sent more than 64 KiB of a message that Sluice collects, \
+              may leave that message unfinished before it is disconnected (SQLSTATE 08P01); every 64 KiB that come \
+              begin the time anew. No network that works takes so long, and below \
               `wait_timeout`, those who wait for that server still get it.",
 };
 
