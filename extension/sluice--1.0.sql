@@ -33,12 +33,6 @@ AS 'MODULE_PATHNAME', 'sluice_set_client' LANGUAGE C STRICT VOLATILE PARALLEL UN
 COMMENT ON FUNCTION sluice_set_client(bytea) IS
     'for pools, which prove themselves by a secret: where the client of this session comes from';
 
-CREATE FUNCTION sluice_set_start(name text, value text) RETURNS void
-AS 'MODULE_PATHNAME', 'sluice_set_start' LANGUAGE C CALLED ON NULL INPUT VOLATILE PARALLEL UNSAFE;
-
-COMMENT ON FUNCTION sluice_set_start(text, text) IS
-    'for pools: a setting as if the session had started with it; without a value, as it did';
-
 REVOKE ALL ON FUNCTION sluice_gate_reset() FROM PUBLIC;
 REVOKE ALL ON FUNCTION sluice_gate_waiter_rows() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sluice_gate_waiter_rows() TO pg_monitor;

@@ -12,8 +12,8 @@
  * views.c shows it all.
  *
  * What serves a pool is no part of the gate: client_address.c lets it say whom it
- * works for, session.c tells it what a session holds, catalog.c when the
- * catalog has changed, and start.c lets it say what a session started with.
+ * works for, session.c tells it what a session holds, and catalog.c when the
+ * catalog has changed.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H

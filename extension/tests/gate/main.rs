@@ -13,7 +13,6 @@ mod regression;
 mod server;
 mod session;
 mod session_random;
-mod start;
 mod surface;
 mod turns;
 mod waits;
