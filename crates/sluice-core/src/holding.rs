@@ -1,11 +1,11 @@
 //! What a session holds that a fresh one does not: settings, and what can't follow a client to another server.
 //!
 //! The server itself says it: with Sluice's extension by a reported parameter, which comes when it changes
-//! (docs/session-report.md); without it in answer to [`look`], which is asked for where the texts of statements do not
-//! show that nothing was left. Both come in the same words: `pins=temp,lock set=6162:31,...`, names and values of
+//! (docs/session-report.md); without it in answer to a look ([`crate::look`]), which is taken where the texts of statements
+//! do not show that nothing was left. Both come in the same words: `pins=temp,lock set=6162:31,...`, names and values of
 //! settings in hexadecimal, and in `made=` those of the custom settings that there are.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::collections::BTreeSet;
 
 use crate::profile::{Profile, Settings};
 
@@ -100,7 +100,7 @@ impl Pins {
     }
 
     fn read(text: &str) -> Option<Self> {
-        text.split(',').try_fold(Self::NONE, |pins, name| {
+        list(text).try_fold(Self::NONE, |pins, name| {
             let (pin, _) = Self::NAMES.iter().find(|(_, known)| *known == name)?;
             Some(pins.and(*pin))
         })
@@ -158,15 +158,15 @@ impl Holding {
         let mut statements = None;
         for field in text.split(' ').filter(|field| !field.is_empty()) {
             match field.split_once('=')? {
-                ("pins", names) => pins = Pins::read(names)?,
+                ("pins", names) => pins = pins.and(Pins::read(names)?),
                 ("statements", count) => statements = Some(count.parse().ok()?),
-                ("made", list) => {
-                    for name in list.split(',') {
+                ("made", names) => {
+                    for name in list(names) {
                         made.insert(String::from_utf8(unhex(name)?).ok()?.to_ascii_lowercase());
                     }
                 }
-                ("set", list) => {
-                    for setting in list.split(',') {
+                ("set", pairs) => {
+                    for setting in list(pairs) {
                         let (name, value) = setting.split_once(':')?;
                         let name = String::from_utf8(unhex(name)?).ok()?;
                         settings.insert(name.to_ascii_lowercase(), unhex(value)?.into());
@@ -175,62 +175,29 @@ impl Holding {
                 _ => return None,
             }
         }
-        made.extend(settings.keys().filter(|name| name.contains('.')).cloned());
-        Some(Self { pins, profile: Profile::new(settings), made, statements })
+        let read = Self { pins, profile: Profile::default(), made, statements };
+        Some(read.with(settings))
+    }
+
+    /// The same with these settings.
+    #[must_use]
+    pub fn with(mut self, settings: Settings) -> Self {
+        self.made.extend(settings.keys().filter(|name| name.contains('.')).cloned());
+        self.profile = Profile::new(settings);
+        self
     }
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
+/// The parts of a list, which may be empty.
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').filter(|part| !part.is_empty())
+}
+
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let pairs = text.as_bytes().chunks(2);
     pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
 }
-
-/// The query that asks a server without the extension. `timeout` says that it is not to fail by a `statement_timeout`:
-/// what that is has to be known from elsewhere then. `user` is whom the pool logs in as; `custom` names custom
-/// settings that may have been made, which PostgreSQL does not list.
-///
-/// Every name is qualified: `search_path` is the client's.
-pub fn look<'a>(timeout: bool, user: &str, custom: impl Iterator<Item = &'a str>) -> String {
-    let mut names = String::new();
-    for name in custom {
-        let _ = write!(names, "{}'{}'", if names.is_empty() { "" } else { "," }, name.replace('\'', "''"));
-    }
-    let user = user.replace('\'', "''");
-    // For the transaction that a Query of two statements is.
-    let begin = if timeout { "SET LOCAL statement_timeout = 0;" } else { "" };
-    begin.to_owned() + &LOOK.replace("{user}", &user).replace("{custom}", &names)
-}
-
-/// It stands in the server's own words what [`Holding::read`] reads. `source = 'session'` are the settings that were
-/// made by `SET` or `set_config`; a custom setting that was reset is left as an empty string.
-const LOOK: &str = "\
-    SELECT pg_catalog.concat_ws(' ', 'pins=' || NULLIF(pg_catalog.concat_ws(',', \
-    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d \
-        WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass::pg_catalog.oid \
-        AND d.refobjid OPERATOR(pg_catalog.=) NULLIF(pg_catalog.pg_my_temp_schema(), 0::pg_catalog.oid)) THEN 'temp' END, \
-    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' \
-        AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'lock' END, \
-    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'listen' END, \
-    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursors c WHERE c.is_holdable) THEN 'cursor' END, \
-    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_prepared_statements p WHERE p.from_sql) THEN 'prepare' END), ''), \
-    'set=' || (SELECT pg_catalog.string_agg(pg_catalog.encode(pg_catalog.convert_to(s.n, 'UTF8'), 'hex') || ':' || \
-        pg_catalog.encode(pg_catalog.convert_to(s.v, pg_catalog.getdatabaseencoding()), 'hex'), ',') FROM (\
-        SELECT pg_catalog.lower(g.name) AS n, g.setting AS v FROM pg_catalog.pg_settings g \
-            WHERE g.source OPERATOR(pg_catalog.=) 'session' AND g.name OPERATOR(pg_catalog.<>) ALL \
-            (ARRAY['transaction_isolation', 'transaction_read_only', 'transaction_deferrable', 'seed']) \
-        UNION SELECT 'role', pg_catalog.current_setting('role') \
-            WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none' \
-        UNION SELECT 'session_authorization', session_user::pg_catalog.text \
-            WHERE session_user::pg_catalog.text OPERATOR(pg_catalog.<>) '{user}' \
-        UNION SELECT pg_catalog.lower(c.n), pg_catalog.current_setting(c.n, true) \
-            FROM pg_catalog.unnest(ARRAY[{custom}]::pg_catalog.text[]) c(n) \
-            WHERE pg_catalog.current_setting(c.n, true) OPERATOR(pg_catalog.<>) '') s), \
-    'made=' || (SELECT pg_catalog.string_agg(\
-        pg_catalog.encode(pg_catalog.convert_to(pg_catalog.lower(c.n), 'UTF8'), 'hex'), ',') \
-        FROM pg_catalog.unnest(ARRAY[{custom}]::pg_catalog.text[]) c(n) \
-        WHERE pg_catalog.current_setting(c.n, true) IS NOT NULL), \
-    'statements=' || (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statements p WHERE NOT p.from_sql))";
 
 #[cfg(test)]
 mod tests {

@@ -420,7 +420,7 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.effects = Effects::NONE;
                     self.server.news = None;
                 }
-                if own == Own::Look && self.server.news.is_none() && self.server.own_error.is_none() {
+                if own == Own::Look && self.server.own_error.is_none() && !self.conclude_look() {
                     return Err(OutOfStep("it did not say what its session holds"));
                 }
                 if self.server.preparation == Preparation::UnderWay && !self.server.exchange.replies().is_own_next() {

@@ -140,6 +140,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 Verdict::Swallow
             }
+            Answers::Own if !is_end && self.look_fails() => Verdict::Swallow,
             Answers::Own => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
                 // Which of its settings took effect is not known.
@@ -161,6 +162,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.batch_error(body, is_end)
             }
         }
+    }
+
+    /// Whether it is a look that has failed, and another one can make that good.
+    fn look_fails(&mut self) -> bool {
+        matches!(self.server.exchange.replies().front(), Some(Expected::Own(Own::Look))) && self.server.look.fails()
     }
 
     /// A client's request has failed.

@@ -15,7 +15,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 use crate::{
     client::{Client, Phase, Session},
     customs::Customs,
-    holding::{Holding, Pins, look},
+    holding::{Holding, Pins},
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     io::Io,
@@ -30,8 +30,6 @@ use crate::{
 };
 
 use super::{Engine, Todo, lease::send_own, shutting_down};
-
-const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
 impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
@@ -52,12 +50,12 @@ impl Engine {
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
             Phase::Welcome(..) | Phase::Open(_) if state.needs_look() => {
-                send_look(state, &mut self.scratch, io);
+                send_look(now, state, &mut self.scratch, io);
             }
             Phase::Welcome(..) => {
                 if let Some(Holding { profile, made, .. }) = state.news.take() {
                     state.made.add(made.iter().map(String::as_str));
-                    state.profile = with_timeout(state, profile);
+                    state.profile = profile;
                     state.effects = Effects::NONE;
                 }
                 self.welcome_from(client, server, io);
@@ -181,10 +179,9 @@ fn take_news(server: &mut Server, session: &mut Session) {
     }
     // That a sequence was used matters to those alone who ask for it later.
     server.pins = pins.without(Pins::SEQUENCE).and(unseen);
-    server.customs.clear();
     server.made.add(made.iter().map(String::as_str));
     session.made.add(server.made.names());
-    server.profile = with_timeout(server, profile);
+    server.profile = profile;
     session.profile = with_start(&server.profile, &session.start);
 }
 
@@ -198,15 +195,6 @@ fn until_its_end(server: &Server) -> Pins {
         pins = pins.and(Pins::LIBRARY);
     }
     pins
-}
-
-/// The profile with the setting that a look could not see.
-fn with_timeout(server: &mut Server, profile: Profile) -> Profile {
-    server.sets_timeout = false;
-    let Some(timeout) = server.known_timeout.take() else { return profile };
-    let mut settings = profile.settings().clone();
-    settings.insert(STATEMENT_TIMEOUT.to_owned(), timeout);
-    Profile::new(settings)
 }
 
 /// What the client began with is what RESET goes back to, and the server's own default is not.
@@ -304,16 +292,8 @@ pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Ve
 }
 
 /// Asks a server what its session holds.
-fn send_look(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    let set = server.profile.customs().chain(server.made.names());
-    // A time-out that the client has not changed since must not end this.
-    server.known_timeout = server.profile.get(STATEMENT_TIMEOUT).map(Into::into).filter(|_| !server.sets_timeout);
-    let sql = look(
-        server.known_timeout.is_some(),
-        &server.pool.upstream.user,
-        set.chain(server.customs.iter().map(String::as_str)),
-    );
-    server.news = None;
+fn send_look(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let sql = server.ask(now);
     send_own(server, scratch, Own::Look, &sql, io);
     server.preparation = Preparation::UnderWay;
 }
@@ -337,6 +317,7 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     if server.effects.any(Effects::STATE) || !server.pins.is_empty() {
         server.pins = Pins::NONE;
         server.statements.clear();
+        server.look.abandon();
         server.profile = Profile::default();
         server.sequences = Sequences::Untouched;
         send_own(server, scratch, Own::Reset, "DISCARD ALL", io);

@@ -5,8 +5,8 @@ use sluice_wire::message;
 
 use crate::{
     client_address::{self, Teller},
-    holding::Holding,
     io::{Io, LogEvent, PeerAddress},
+    profile::Profile,
     replies::{Expected, Own},
     server::Server,
 };
@@ -49,7 +49,9 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
             }
             Some(Expected::Own(Own::Look)) => {
-                self.server.news = client_address::read_text(body).and_then(Holding::read);
+                if let Some(row) = client_address::read_text(body) {
+                    self.server.look.hear(row);
+                }
             }
             // True, in one byte.
             Some(Expected::Own(Own::Tell)) if body != [0, 0, 0, 1, 1] => {
@@ -59,5 +61,12 @@ impl<I: Io> ServerRelay<'_, I> {
             _ => {}
         }
         Verdict::Swallow
+    }
+
+    /// A look has come to its end. Returns whether its answer makes sense.
+    pub(super) fn conclude_look(&mut self) -> bool {
+        let nothing = Profile::default();
+        let start = self.client.as_ref().map_or(&nothing, |(_, session)| &session.start);
+        self.server.conclude_look(start)
     }
 }

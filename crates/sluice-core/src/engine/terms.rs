@@ -26,9 +26,6 @@ use super::{
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
 
-/// Custom settings that a client may be asked for at once.
-const CUSTOMS_MAX: usize = 64;
-
 impl<I: Io> ClientRelay<'_, I> {
     /// The terms of a statement that is parsed now; `None` where nobody can say what PostgreSQL makes of it.
     pub(super) fn terms(&self, is_unnamed: bool) -> Option<Terms> {
@@ -202,10 +199,8 @@ impl<I: Io> ClientRelay<'_, I> {
             server.made.add(names.iter().map(String::as_str));
             self.session.made.add(names.iter().map(String::as_str));
         }
-        if effects.any(Effects::STATE) && !server.reports && server.customs.len() < CUSTOMS_MAX {
-            server.customs.extend(custom_settings(text));
-            let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(b"statement_timeout");
-            server.sets_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
+        if effects.any(Effects::STATE) && !server.reports {
+            server.look.note_text(text);
         }
         None
     }
@@ -219,18 +214,13 @@ impl<I: Io> ClientRelay<'_, I> {
     /// A parameter may name a custom setting that is about to be made.
     pub(super) fn note_customs(&mut self, effects: Effects, body: &[u8]) {
         let Some(server) = self.server.as_deref_mut() else { return };
-        if !effects.any(Effects::STATE) || server.reports || server.customs.len() >= CUSTOMS_MAX {
+        if !effects.any(Effects::STATE) || server.reports || !server.look.takes_customs() {
             return;
         }
         let mut names = Vec::new();
         for word in body.split(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$'))) {
             keep_custom(&mut names, word);
         }
-        server.customs.extend(names);
+        server.look.note_customs(names);
     }
-}
-
-/// Whether a text shows all settings that it makes: it is a SET, and nothing else.
-fn is_set(text: &[u8]) -> bool {
-    text.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set ")) && !text.contains(&b';')
 }

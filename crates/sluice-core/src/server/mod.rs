@@ -8,7 +8,7 @@ mod parameters;
 mod replay;
 mod statements;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
@@ -19,6 +19,7 @@ use crate::{
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, Conn},
+    look::{Circumstances, Look, Seen},
     profile::Profile,
     settings::PoolMode,
     sql::Effects,
@@ -84,12 +85,8 @@ pub struct Server {
     pub sequences: Sequences,
     /// The custom settings that it has.
     pub made: Customs,
-    /// Custom settings that may have been made since it was last known what it holds.
-    pub customs: BTreeSet<String>,
-    /// Whether `statement_timeout` may have changed since it was last known what the session holds.
-    pub sets_timeout: bool,
-    /// The `statement_timeout` that the look which is under way can't see.
-    pub known_timeout: Option<Box<[u8]>>,
+    /// Its looks, where it says nothing by itself.
+    pub look: Look,
     /// The work of Sluice's own there before its client's next message goes to it.
     pub preparation: Preparation,
     /// The change to the catalogs that its client is making.
@@ -177,9 +174,7 @@ impl Server {
             news: None,
             sequences: Sequences::Untouched,
             made: Customs::default(),
-            customs: BTreeSet::new(),
-            sets_timeout: false,
-            known_timeout: None,
+            look: Look::default(),
             preparation: Preparation::None,
             change: None,
             own_error: None,
@@ -274,6 +269,34 @@ impl Server {
     /// Whether it holds what only its end takes away.
     pub fn is_spent(&self) -> bool {
         self.pins.any(Pins::SPENT)
+    }
+
+    /// The query that asks it what its session holds.
+    pub fn ask(&mut self, now: Time) -> String {
+        self.news = None;
+        let mut look = std::mem::take(&mut self.look);
+        let sql = look.ask(now, self.circumstances());
+        self.look = look;
+        sql
+    }
+
+    /// It has said what its session holds; `start` is what its client began with. Returns whether that makes sense.
+    pub fn conclude_look(&mut self, start: &Profile) -> bool {
+        let mut look = std::mem::take(&mut self.look);
+        let seen = look.conclude(self.circumstances(), start);
+        self.look = look;
+        match seen {
+            Seen::Holding(holding) => self.news = Some(holding),
+            Seen::Again => {}
+            Seen::Nothing => return false,
+        }
+        true
+    }
+
+    fn circumstances(&self) -> Circumstances<'_> {
+        let pool = &self.pool;
+        let (profile, made) = (&self.profile, &self.made);
+        Circumstances { catalog: pool.catalog.version(), user: &pool.upstream.user, profile, made }
     }
 
     /// Whether it is to be asked what its session holds.

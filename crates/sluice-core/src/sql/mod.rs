@@ -10,7 +10,7 @@ mod resets;
 pub(crate) use effects::keep_custom;
 pub use effects::{Effects, custom_settings, effects, effects_of_beginning};
 pub(crate) use outline::{parameters, returns_rows};
-pub use resets::{Reset, reset};
+pub use resets::{Reset, reset, settings_named};
 
 /// A command that Sluice may carry out by itself.
 #[derive(Debug, PartialEq, Eq)]

@@ -134,6 +134,11 @@ pub fn reset(text: &[u8]) -> Option<Reset> {
     if !mentions(text) {
         return None;
     }
+    read(text).filter(Reset::is_back)
+}
+
+/// Reads the commands of a text; `None` where it can't be told for certain.
+fn read(text: &[u8]) -> Option<Reset> {
     let mut found = Reset::default();
     let mut head = Vec::with_capacity(HEAD_MAX);
     let mut depth = 0_usize;
@@ -154,7 +159,17 @@ pub fn reset(text: &[u8]) -> Option<Reset> {
         }
     }
     found.statement(&head);
-    found.is_back().then_some(found)
+    Some(found)
+}
+
+/// The settings that the SET commands of a text name, by their lower-case names.
+pub fn settings_named(text: &[u8]) -> BTreeSet<String> {
+    let mut found = read(text).unwrap_or_default();
+    if found.set.remove("characteristics") {
+        let of_transactions = ["deferrable", "isolation", "read_only"];
+        found.set.extend(of_transactions.map(|name| format!("default_transaction_{name}")));
+    }
+    found.set
 }
 
 /// Whether a text has any of the words at all: most have none.

@@ -43,6 +43,30 @@ fn a_look_follows_what_may_have_left_something() {
 }
 
 #[test]
+fn a_look_is_brief_once_a_servers_own_values_are_known() {
+    let (mut table, client, server) = seated(one());
+    // Of `geqo` and `work_mem`: `on` and `4MB`.
+    let own = "D(conf=a libraries= defaults=6765716f026f6e01776f726b5f6d656d02344d42) C(SELECT 1) Z(I)";
+    // What values do not tell is asked for in full, and so is everything once a brief look has failed.
+    for (looks, answer) in [
+        ("Q(look)", ""),
+        ("Q(untimed brief look)", "D(was=0) C(SELECT 1) D(conf=b values=02) C(SELECT 1) Z(I)"),
+        ("Q(untimed brief look)", "E(57014) Z(I)"),
+        ("Q(look)", ""),
+    ] {
+        table.says(client, &query("SELECT f()"));
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(server), format!("Q(SELECT f()) {looks}"));
+        if !answer.is_empty() {
+            table.says(server, &answers(answer));
+            assert_eq!(table.hears(server), "Q(look)");
+        }
+        table.says(server, &answers(own));
+        assert_eq!(table.hears(client), "C(SELECT 1) Z(I)", "it hears of none of that");
+    }
+}
+
+#[test]
 fn what_one_reset_takes_back_among_other_statements_is_not_all() {
     let mut table = Table::new(one());
     let client = table.stranger_with("app", &[("TimeZone", "Start"), ("application_name", "start")]);

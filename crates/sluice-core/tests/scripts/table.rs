@@ -289,7 +289,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// What the query begins with that asks what a session holds.
-const LOOK: &str = "SELECT pg_catalog.concat_ws(' ', 'pins=";
+const LOOK: &str = "SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins='";
+
+/// What a brief one begins with where a time-out could end it.
+const SWITCHED: &str = "SELECT pg_catalog.concat('was='";
 
 /// What stands before it where a time-out could end it.
 const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
@@ -298,6 +301,8 @@ const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
 fn frontend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'Q' | b'f' => match text(body).as_str() {
+            look if look.starts_with(LOOK) && look.contains("'values='") => "Q(brief look)".to_owned(),
+            look if look.starts_with(SWITCHED) => "Q(untimed brief look)".to_owned(),
             look if look.starts_with(LOOK) => "Q(look)".to_owned(),
             look if look.starts_with(&[UNTIMED, LOOK].concat()) => "Q(untimed look)".to_owned(),
             other => format!("{}({other})", tag as char),

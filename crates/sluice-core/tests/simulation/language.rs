@@ -36,9 +36,13 @@ pub(crate) fn is_own(sql: &str) -> bool {
     sql.starts_with(|first: char| first.is_ascii_uppercase())
 }
 
+/// A text in hexadecimal.
+pub(crate) fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What a session answers that is asked what it holds: `made` are settings that were made in it, by lower-case names.
 pub(crate) fn holding<'a>(has_temp: bool, made: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
     let list: Vec<String> = made.map(|(name, value)| format!("{}:{}", hex(name), hex(value))).collect();
     let mut fields = Vec::new();
     if has_temp {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use sluice_core::holding::{CATALOG_PARAMETER, SESSION_PARAMETER};
 use sluice_wire::message::{self, BindNames, Named, Parse, TransactionStatus, backend, framed, frontend, put_cstr};
 
-use crate::language::{has_rows, holding, selected};
+use crate::language::{has_rows, hex, holding, selected};
 
 /// Settings that are reported: as they are set, as they are reported, and their default.
 pub(crate) const REPORTED: [(&str, &str, &str); 3] =
@@ -144,12 +144,38 @@ impl Session {
 
     /// What it says that it holds: by itself, or asked for settings of which `named` are the custom ones.
     fn holding(&self, named: Option<&str>) -> String {
+        holding(self.temp.is_some(), self.held(named))
+    }
+
+    fn held(&self, named: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
         let is_listed =
             |name: &str| !name.contains('.') || named.is_none_or(|text| text.contains(&format!("'{name}'")));
         let made = self.set.keys().chain(self.local.keys()).map(String::as_str).filter(|name| is_listed(name));
         let made: BTreeMap<&str, &str> = made.map(|name| (name, self.value(name))).collect();
         let is_there = |(name, value): &(&str, &str)| !name.contains('.') || !value.is_empty();
-        holding(self.temp.is_some(), made.into_iter().filter(is_there))
+        made.into_iter().filter(is_there)
+    }
+
+    /// What it answers to a look: in full, or with the values of the settings that are named.
+    fn looked_at(&self, sql: &str) -> String {
+        let schema = u8::from(self.temp.is_some());
+        let quiet = QUIET.iter().map(|(name, _)| *name).filter(|name| !name.contains('.'));
+        let listed: Vec<&str> = REPORTED.iter().map(|(name, ..)| *name).chain(quiet).collect();
+        if let Some((_, names)) = sql.split_once("array_cat('{") {
+            let names = names.split('}').next().unwrap_or_default().split(',');
+            let value = |name| if listed.contains(&name) { self.value(name) } else { "\x02" };
+            let values: Vec<&str> = names.map(value).collect();
+            let customs = self.made().filter(|(name, _)| name.contains('.') && sql.contains(&format!("'{name}'")));
+            return format!("{} schema={schema} conf=1 values={}", holding(false, customs), hex(&values.join("\x01")));
+        }
+        let is_set = |name: &str| self.set.contains_key(name) || self.local.contains_key(name);
+        let own = |name: &&str| match is_set(name) {
+            true => (*name).to_owned(),
+            false => format!("{name}\x02{}", self.value(name)),
+        };
+        let own: Vec<String> = listed.iter().map(own).collect();
+        let held = self.held(Some(sql));
+        format!("{} schema={schema} conf=1 defaults={}", holding(false, held), hex(&own.join("\x01")))
     }
 
     /// The ParameterStatus messages of the login.
@@ -541,7 +567,14 @@ impl Session {
             return Ok(rows(self.select(sql, verb, parameter, literal)?));
         }
         Ok(match words[0] {
-            "select" if sql.contains("concat_ws") => rows(vec![self.holding(Some(sql))]),
+            "select" if sql.contains("pg_depend") => rows(vec![holding(self.temp.is_some(), std::iter::empty())]),
+            "select" if sql.contains("probin") => rows(vec!["libraries=".into()]),
+            "select" if sql.contains("'was='") => {
+                let was = format!("was={}", self.value("statement_timeout"));
+                self.local.insert("statement_timeout".into(), "0".into());
+                rows(vec![was])
+            }
+            "select" if sql.contains("concat_ws") => rows(vec![self.looked_at(sql)]),
             "select" => {
                 self.set_config(sql);
                 rows(vec!["configured".into()])

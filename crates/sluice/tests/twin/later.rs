@@ -14,6 +14,7 @@ matrix!(brief:
     ends_of_servers_that_are_kept,
     what_a_block_has_set_stays,
     ddl_past_the_pool_is_seen_with_the_extension,
+    looks_under_odd_settings,
 );
 
 fn parameters_that_go_back(case: Case) {
@@ -159,5 +160,57 @@ fn ddl_past_the_pool_is_seen_with_the_extension(case: Case) {
         past_the_pool(b, "ALTER TABLE kept ALTER a TYPE text; DROP TABLE early.seen");
         b.says(0, &all);
         b.says(0, &seen);
+    });
+}
+
+fn looks_under_odd_settings(case: Case) {
+    // What would stand in the way of a look: other functions and operators by the same names, plans that cost much and
+    // are compiled, other encodings and ways to write, no rights.
+    let odd = [
+        "SET search_path = shadows, pg_catalog, public",
+        "CREATE TEMP TABLE pg_proc (probin text, oid int); CREATE TEMP TABLE pg_depend (a int)",
+        "SET enable_seqscan = off; SET enable_indexscan = off; SET enable_bitmapscan = off",
+        "SET jit_above_cost = 0",
+        "SET default_transaction_read_only = on; SET default_transaction_isolation = 'serializable'; \
+         SET default_transaction_deferrable = on",
+        "SET client_encoding = 'SJIS'; SET application_name = 'a\\b'",
+        "SET standard_conforming_strings = off; SET transform_null_equals = on; SET array_nulls = off",
+        "SET bytea_output = 'escape'; SET DateStyle = 'SQL, DMY'; SET IntervalStyle = 'iso_8601'",
+        "SET statement_timeout = '20s'; SET lock_timeout = '10s'",
+        "SET work_mem = '4MB'; SET TimeZone = 'UTC'",
+        "SET row_security = off",
+        "SET ROLE trusted",
+    ];
+    let makes = "CREATE SCHEMA shadows; GRANT USAGE ON SCHEMA shadows TO PUBLIC; \
+        CREATE FUNCTION shadows.lies(text, text) RETURNS bool LANGUAGE sql AS 'SELECT true'; \
+        CREATE OPERATOR shadows.= (LEFTARG = text, RIGHTARG = text, PROCEDURE = shadows.lies); \
+        CREATE OPERATOR shadows.<> (LEFTARG = text, RIGHTARG = text, PROCEDURE = shadows.lies); \
+        CREATE FUNCTION shadows.lower(text) RETURNS text LANGUAGE sql AS 'SELECT ''lie''::text'; \
+        CREATE FUNCTION shadows.current_setting(text, bool) RETURNS text LANGUAGE sql AS 'SELECT ''lie''::text'; \
+        CREATE VIEW shadows.pg_proc AS SELECT 'lie' AS probin, 1 AS oid; \
+        CREATE FUNCTION public.sets(text, text) RETURNS text LANGUAGE plpgsql AS \
+        'BEGIN RETURN pg_catalog.set_config($1, $2, false); END'";
+    beside(case, &[&[]], |b| {
+        b.query(0, makes);
+        for setting in odd {
+            b.clients(&[&[("work_mem", "7MB")], &[]]);
+            b.query(0, setting);
+            for value in ["3MB", "5MB", "4MB"] {
+                b.query(0, &format!("SELECT public.sets('work_mem', '{value}')"));
+                b.query(0, "SELECT public.sets('app.odd', pg_catalog.chr(1))");
+                // On another server.
+                b.query(1, "BEGIN READ WRITE");
+                b.query(0, "SHOW work_mem");
+                b.query(0, "SHOW TimeZone");
+                b.query(0, "SELECT pg_catalog.ascii(pg_catalog.current_setting('app.odd')), CURRENT_USER");
+                b.query(1, "COMMIT");
+                b.query(1, "SHOW work_mem");
+            }
+            // It says what the server itself would have.
+            b.query(0, "SELECT public.sets('work_mem', NULL) IS NULL");
+            b.query(0, "SHOW work_mem");
+            b.query(0, "RESET ALL");
+            b.query(0, "SHOW work_mem");
+        }
     });
 }

@@ -1,0 +1,420 @@
+//! Looks: how a server without the extension is asked what its session holds.
+//!
+//! PostgreSQL has one view that tells which settings a session has set, and computing it is dear. So it is read once on
+//! a server, for the values that the settings have there by themselves. From then on a look is brief: it asks for the
+//! values alone, and a setting whose value is another one was set by the session. Whatever that does not show for
+//! certain is read in full: a setting that is back at the server's own value where that may be a SET or a RESET, a
+//! reloaded configuration, and libraries that may have brought settings nobody knows of.
+//!
+//! The queries run under the client's settings: every name is qualified, no operator is used, and what could end them or
+//! have them compiled is switched off before.
+
+mod defaults;
+mod queries;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    customs::Customs,
+    holding::{Holding, unhex},
+    profile::{Profile, Settings},
+    sql::{custom_settings, settings_named},
+    time::Time,
+};
+
+use defaults::{ABSENT, Value};
+
+pub use defaults::Defaults;
+
+/// Custom settings that a client may be asked for at once.
+const CUSTOMS_MAX: usize = 64;
+
+/// How long it is taken for known which libraries functions could load, where nobody has been seen to make functions.
+const LIBRARIES_AGE_MAX: Duration = Duration::from_secs(60);
+
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+
+/// Settings of a transaction, and the seed, which is a pin.
+const OF_TRANSACTION: [&str; 4] = ["seed", "transaction_deferrable", "transaction_isolation", "transaction_read_only"];
+
+/// One server's looks.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// Custom settings that may have been made since it was last known what the session holds.
+    customs: BTreeSet<String>,
+    /// Settings that texts have set since.
+    named: BTreeSet<String>,
+    /// Whether `statement_timeout` may have changed since.
+    may_set_timeout: bool,
+    /// The values that settings have there by themselves.
+    defaults: Option<Arc<Defaults>>,
+    libraries: Libraries,
+    /// Whether there is a temporary schema, which stays until the session ends.
+    has_schema: bool,
+    depth: Depth,
+    stage: Stage,
+    /// When the look that is under way was taken, and the version of the catalogs then.
+    asked: Option<(u64, Time)>,
+    answer: String,
+}
+
+/// The catalogs' functions in C, which bring libraries with them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Libraries {
+    /// Nobody has asked.
+    #[default]
+    Unknown,
+    /// It is known what settings they bring, by the catalogs of that version.
+    Known(u64, Time),
+    /// One of them may bring settings that nobody knows of.
+    Foreign(u64, Time),
+}
+
+/// What is asked next.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum Depth {
+    /// No more than is needed.
+    #[default]
+    Needed,
+    /// Everything, since a brief look did not tell; that look has seen this time-out.
+    Full(Option<Timeout>),
+    /// Everything, always: a brief look has failed there.
+    AlwaysFull,
+}
+
+/// A `statement_timeout` that a look in full can't see, since it sets another one for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Timeout {
+    /// The session has set it.
+    Set(Value),
+    /// It is the server's own.
+    Own(Value),
+}
+
+/// The look that is under way.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    None,
+    /// For the values alone; these it has set itself, and says first what they were.
+    Brief(Vec<&'static str>),
+    Full(Option<Timeout>),
+}
+
+/// The circumstances of a look.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// The version of the database's catalogs.
+    pub catalog: u64,
+    /// The user that the pool logs in as.
+    pub user: &'a str,
+    /// The settings in place, as far as is known.
+    pub profile: &'a Profile,
+    /// The custom settings that there are, as far as is known.
+    pub made: &'a Customs,
+}
+
+/// The outcome of a look.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The session holds this.
+    Holding(Holding),
+    /// It has to be asked again.
+    Again,
+    /// The answer makes no sense.
+    Nothing,
+}
+
+impl Look {
+    /// Notes a text that may leave something, and is about to be sent.
+    pub fn note_text(&mut self, text: &[u8]) {
+        if self.customs.len() < CUSTOMS_MAX {
+            self.customs.extend(custom_settings(text));
+        }
+        self.named.extend(settings_named(text));
+        let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(STATEMENT_TIMEOUT.as_bytes());
+        self.may_set_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
+    }
+
+    /// Whether it is of use to note more custom settings.
+    pub fn takes_customs(&self) -> bool {
+        self.customs.len() < CUSTOMS_MAX
+    }
+
+    /// Notes custom settings that may be made.
+    pub fn note_customs(&mut self, names: Vec<String>) {
+        self.customs.extend(names);
+    }
+
+    /// The query that asks.
+    pub fn ask(&mut self, now: Time, asked: Circumstances<'_>) -> String {
+        self.answer.clear();
+        self.asked = Some((asked.catalog, now));
+        let listed = asked.profile.customs().chain(asked.made.names());
+        let customs: BTreeSet<&str> = listed.chain(self.customs.iter().map(String::as_str)).collect();
+        let mut sql = String::new();
+        if asked.profile.get("default_transaction_deferrable").is_some() {
+            // It might wait for others.
+            sql.push_str("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;");
+        }
+        let defaults =
+            self.defaults.clone().filter(|_| self.depth == Depth::Needed && self.knows_libraries(now, asked.catalog));
+        match defaults {
+            Some(defaults) => {
+                let switched = self.switched(asked.profile);
+                queries::put_switches(&mut sql, &switched);
+                queries::put_brief(&mut sql, asked.user, &customs, &defaults);
+                self.stage = Stage::Brief(switched);
+            }
+            None => {
+                let timeout = match std::mem::take(&mut self.depth) {
+                    Depth::Needed => self.known_timeout(asked.profile),
+                    Depth::Full(timeout) => timeout.or_else(|| self.known_timeout(asked.profile)),
+                    Depth::AlwaysFull => {
+                        self.depth = Depth::AlwaysFull;
+                        self.known_timeout(asked.profile)
+                    }
+                };
+                if timeout.is_some() {
+                    sql.push_str("SET LOCAL statement_timeout = 0;");
+                }
+                queries::put_full(&mut sql, asked.user, &customs);
+                self.stage = Stage::Full(timeout);
+            }
+        }
+        if self.has_schema {
+            queries::put_temporary(&mut sql);
+        }
+        if matches!(self.stage, Stage::Full(_)) && self.asks_for_libraries(now, asked.catalog) {
+            queries::put_libraries(&mut sql);
+        }
+        sql
+    }
+
+    /// Nobody waits for what is asked any more, and its client's settings are taken away.
+    pub fn abandon(&mut self) {
+        if self.depth != Depth::AlwaysFull {
+            self.depth = Depth::Needed;
+        }
+    }
+
+    /// A row of the answer has come.
+    pub fn hear(&mut self, row: &str) {
+        self.answer.push_str(row);
+        self.answer.push(' ');
+    }
+
+    /// The query has failed. Returns whether it can be made good by another one.
+    pub fn fails(&mut self) -> bool {
+        let is_brief = matches!(self.stage, Stage::Brief(_));
+        if is_brief {
+            self.depth = Depth::AlwaysFull;
+        }
+        is_brief
+    }
+
+    /// The answer has come to its end. `start` is what the session's client began with, to which it goes back by RESET.
+    pub fn conclude(&mut self, asked: Circumstances<'_>, start: &Profile) -> Seen {
+        let stage = std::mem::take(&mut self.stage);
+        if self.depth == Depth::AlwaysFull && matches!(stage, Stage::Brief(_)) {
+            return Seen::Again;
+        }
+        let Some(answer) = Answer::read(&self.answer) else { return Seen::Nothing };
+        self.answer = String::new();
+        if answer.has_schema && !self.has_schema {
+            self.has_schema = true;
+            if let Stage::Full(timeout) = stage
+                && self.depth == Depth::Needed
+            {
+                self.depth = Depth::Full(timeout);
+            }
+            return Seen::Again;
+        }
+        let holding = match stage {
+            Stage::None => return Seen::Nothing,
+            Stage::Brief(switched) => {
+                let judged = self.judge(&answer, &switched, asked.profile, start);
+                let Some(settings) = judged else {
+                    self.depth = Depth::Full(self.timeout_seen(&answer, &switched, asked.profile));
+                    return Seen::Again;
+                };
+                answer.holding.with(settings)
+            }
+            Stage::Full(timeout) => self.take_full(answer, timeout),
+        };
+        self.customs.clear();
+        self.named.clear();
+        self.may_set_timeout = false;
+        Seen::Holding(holding)
+    }
+
+    /// Settings that a brief look sets to what it needs: those by which it could be ended, or compiled.
+    fn switched(&self, profile: &Profile) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        if self.may_set_timeout || profile.get(STATEMENT_TIMEOUT).is_some() {
+            names.push(STATEMENT_TIMEOUT);
+        }
+        if profile.get("transaction_timeout").is_some() {
+            names.push("transaction_timeout");
+        }
+        if profile.settings().keys().any(|name| name.starts_with("jit")) {
+            names.push("jit");
+        }
+        names
+    }
+
+    /// A time-out that the client has not changed since must not end a look.
+    fn known_timeout(&self, profile: &Profile) -> Option<Timeout> {
+        let timeout = profile.get(STATEMENT_TIMEOUT).filter(|_| !self.may_set_timeout)?;
+        Some(Timeout::Set(timeout.into()))
+    }
+
+    /// The time-out that a brief look has seen, if it is known whose it is.
+    fn timeout_seen(&self, answer: &Answer, switched: &[&str], profile: &Profile) -> Option<Timeout> {
+        let place = switched.iter().position(|name| *name == STATEMENT_TIMEOUT)?;
+        let seen: Value = answer.was.get(place)?.as_bytes().into();
+        let own = self.defaults.as_deref()?.value(STATEMENT_TIMEOUT)?;
+        if *seen == *b"0" {
+            return None;
+        }
+        let is_own = *seen == **own && profile.get(STATEMENT_TIMEOUT) != Some(&seen);
+        Some(if is_own { Timeout::Own(seen) } else { Timeout::Set(seen) })
+    }
+
+    /// The settings of a session, by their values; `None` where those do not tell.
+    fn judge(&self, answer: &Answer, switched: &[&str], before: &Profile, start: &Profile) -> Option<Settings> {
+        let defaults = self.defaults.as_deref().filter(|defaults| answer.conf.as_ref() == Some(&defaults.conf))?;
+        if answer.was.len() != switched.len() {
+            return None;
+        }
+        let was: BTreeMap<&str, &[u8]> =
+            switched.iter().copied().zip(answer.was.iter().map(String::as_bytes)).collect();
+        let mut settings = answer.holding.profile.settings().clone();
+        for (name, own, seen) in defaults.compare(answer.values.as_deref()?)? {
+            let seen = was.get(name).copied().unwrap_or(seen);
+            let set = before.get(name);
+            // What a library has brought is not there by itself, and not by the session.
+            settings.remove(name);
+            let is_own = own.is_some_and(|own| **own == *seen);
+            // It may be a RESET, after which the client has what it began with.
+            let goes_elsewhere = (is_own || own.is_none()) && start.get(name).is_some_and(|start| start != seen);
+            match own {
+                _ if goes_elsewhere => return None,
+                _ if set == Some(seen) => {}
+                Some(_) if is_own => {
+                    // It may be a SET.
+                    if self.named.contains(name) {
+                        return None;
+                    }
+                    continue;
+                }
+                Some(own) if **own != *ABSENT && seen != ABSENT => {}
+                _ => return None,
+            }
+            settings.insert(name.to_owned(), seen.into());
+        }
+        Some(settings)
+    }
+
+    /// Takes what a look in full has told, the defaults among it.
+    fn take_full(&mut self, answer: Answer, timeout: Option<Timeout>) -> Holding {
+        let mut settings = answer.holding.profile.settings().clone();
+        settings.retain(|name, _| !OF_TRANSACTION.contains(&name.as_str()));
+        let mut own_timeout = None;
+        if let Some(timeout) = timeout {
+            own_timeout = self.defaults.as_deref().and_then(|defaults| {
+                let is_same = answer.conf.as_ref() == Some(&defaults.conf);
+                defaults.value(STATEMENT_TIMEOUT).filter(|_| is_same).cloned()
+            });
+            match timeout {
+                Timeout::Set(value) => settings.insert(STATEMENT_TIMEOUT.to_owned(), value),
+                Timeout::Own(_) => settings.remove(STATEMENT_TIMEOUT),
+            };
+        }
+        if let (Some(list), Some((catalog, at))) = (answer.libraries.as_deref(), self.asked) {
+            let known = if defaults::is_foreign(list) { Libraries::Foreign } else { Libraries::Known };
+            self.libraries = known(catalog, at);
+        }
+        // Another role than the one that the pool logs in as may not see all.
+        let is_pools = !["role", "session_authorization"].iter().any(|name| settings.contains_key(*name));
+        if let (true, Some(conf), Some(list)) = (is_pools, answer.conf, answer.defaults.as_deref()) {
+            self.defaults = Defaults::read(conf, list, own_timeout).map(Arc::new);
+        }
+        if let Some(defaults) = &self.defaults {
+            settings.retain(|name, _| !name.contains('.') || defaults.value(name).is_none_or(|own| **own == *ABSENT));
+        }
+        answer.holding.with(settings)
+    }
+
+    /// Whether functions can't have loaded a library with settings that nobody knows of.
+    fn knows_libraries(&self, now: Time, catalog: u64) -> bool {
+        matches!(self.libraries, Libraries::Known(version, at)
+            if version == catalog && now.since(at) < LIBRARIES_AGE_MAX)
+    }
+
+    fn asks_for_libraries(&self, now: Time, catalog: u64) -> bool {
+        match self.libraries {
+            Libraries::Unknown => true,
+            Libraries::Known(version, at) | Libraries::Foreign(version, at) => {
+                version != catalog || now.since(at) >= LIBRARIES_AGE_MAX
+            }
+        }
+    }
+}
+
+/// An answer, taken apart.
+#[derive(Debug)]
+struct Answer {
+    holding: Holding,
+    has_schema: bool,
+    /// When the server's configuration was last read.
+    conf: Option<String>,
+    was: Vec<String>,
+    values: Option<Vec<u8>>,
+    defaults: Option<Vec<u8>>,
+    libraries: Option<Vec<u8>>,
+}
+
+impl Answer {
+    fn read(text: &str) -> Option<Self> {
+        let mut answer = Self {
+            holding: Holding::read("")?,
+            has_schema: false,
+            conf: None,
+            was: Vec::new(),
+            values: None,
+            defaults: None,
+            libraries: None,
+        };
+        let mut held = String::new();
+        for field in text.split(' ').filter(|field| !field.is_empty()) {
+            let (name, value) = field.split_once('=')?;
+            match name {
+                "schema" => answer.has_schema = value != "0",
+                "conf" => answer.conf = Some(value.to_owned()),
+                "was" => answer.was = value.split(',').map(str::to_owned).collect(),
+                "values" => answer.values = Some(unhex(value)?),
+                "defaults" => answer.defaults = Some(unhex(value)?),
+                "libraries" => answer.libraries = Some(unhex(value)?),
+                _ => {
+                    held.push_str(field);
+                    held.push(' ');
+                }
+            }
+        }
+        answer.holding = Holding::read(&held)?;
+        Some(answer)
+    }
+}
+
+/// Whether a text shows all settings that it makes: it is a SET, and nothing else.
+fn is_set(text: &[u8]) -> bool {
+    text.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set ")) && !text.contains(&b';')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The queries of a look, in which every name is qualified, and no operator stands: `search_path` is the client's.
+//!
+//! The answer is ASCII, whatever `client_encoding` says, and consists of fields that [`super::Answer`] reads.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use crate::profile::put_literal;
+
+use super::Defaults;
+
+/// What only the session itself can be asked for: locks, channels, cursors, statements, whether it has a temporary
+/// schema, and when it has read the server's configuration.
+const SESSION: &str = "\
+    SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins=',pg_catalog.concat_ws(',',\
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_lock_status() l WHERE pg_catalog.texteq(l.locktype,'advisory') \
+        AND pg_catalog.int4eq(l.pid,pg_catalog.pg_backend_pid())) THEN 'lock' END,\
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_listening_channels()) THEN 'listen' END,\
+    CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_cursor() c WHERE c.is_holdable) THEN 'cursor' END)),\
+    (SELECT pg_catalog.concat(CASE WHEN pg_catalog.bool_or(p.from_sql) THEN 'pins=prepare ' END,'statements=',\
+        pg_catalog.count(*) FILTER (WHERE NOT p.from_sql)) FROM pg_catalog.pg_prepared_statement() p),\
+    pg_catalog.concat('schema=',pg_catalog.pg_my_temp_schema(),' conf=',\
+        pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.pg_conf_load_time()),'hex'))";
+
+/// Custom settings, which PostgreSQL does not list: one that was reset is left as an empty string.
+const CUSTOMS: &str = "\
+    (SELECT pg_catalog.concat('made=',pg_catalog.string_agg({name},','),\
+        ' set=',pg_catalog.string_agg(pg_catalog.concat({name},':',{value}),',') \
+            FILTER (WHERE pg_catalog.textne(pg_catalog.current_setting(c.n,true),''))) \
+        FROM pg_catalog.unnest(ARRAY[{customs}]::pg_catalog.text[]) c(n) \
+        WHERE pg_catalog.current_setting(c.n,true) IS NOT NULL)";
+
+/// The settings that the session has set itself, and the values of those that it has not, which are the server's own.
+const DEFAULTS: &str = "\
+    (SELECT pg_catalog.concat('set=',pg_catalog.string_agg(pg_catalog.concat({name},':',{value}),',') \
+            FILTER (WHERE pg_catalog.texteq(c.source,'session')),\
+        ' defaults=',pg_catalog.encode(pg_catalog.convert_to(pg_catalog.string_agg(pg_catalog.concat(c.n,\
+            CASE WHEN pg_catalog.textne(c.source,'session') THEN pg_catalog.concat(pg_catalog.chr(2),\
+            pg_catalog.current_setting(c.n)) END),pg_catalog.chr(1)),pg_catalog.getdatabaseencoding()),'hex')) \
+        FROM (SELECT s.name AS n,s.source FROM pg_catalog.pg_show_all_settings() s \
+            WHERE pg_catalog.texteq(s.context,'user') OR pg_catalog.texteq(s.context,'superuser')) c)";
+
+const NAME: &str = "pg_catalog.encode(pg_catalog.convert_to(pg_catalog.lower(c.n),'UTF8'),'hex')";
+
+const VALUE: &str = "pg_catalog.encode(pg_catalog.convert_to(pg_catalog.current_setting(c.n,true),\
+    pg_catalog.getdatabaseencoding()),'hex')";
+
+/// The values of settings, in the order of the names.
+const VALUES: &str = "\
+    (SELECT pg_catalog.concat('values=',pg_catalog.encode(pg_catalog.convert_to(pg_catalog.string_agg(\
+        COALESCE(pg_catalog.current_setting(n,true),pg_catalog.chr(2)),pg_catalog.chr(1)),\
+        pg_catalog.getdatabaseencoding()),'hex')) FROM pg_catalog.unnest({names}) n)";
+
+/// Objects in the temporary schema.
+const TEMPORARY: &str = "\
+    SET LOCAL jit = off;\
+    SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d WHERE d.refclassid OPERATOR(pg_catalog.=) 2615::pg_catalog.oid \
+        AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) THEN 'pins=temp' ELSE '' END;";
+
+/// The libraries of the functions that others than PostgreSQL itself have made.
+const LIBRARIES: &str = "\
+    SET LOCAL jit = off;\
+    SELECT pg_catalog.concat('libraries=',pg_catalog.encode(pg_catalog.convert_to(\
+        pg_catalog.string_agg(DISTINCT p.probin,pg_catalog.chr(1)),pg_catalog.getdatabaseencoding()),'hex')) \
+        FROM pg_catalog.pg_proc p WHERE p.probin IS NOT NULL \
+        AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid);";
+
+/// Has the rest of the look run with these switched off, and says what they were.
+pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
+    if names.is_empty() {
+        return;
+    }
+    let (mut was, mut sets) = (String::new(), String::new());
+    for name in names {
+        let off = if *name == "jit" { "off" } else { "0" };
+        let _ = write!(was, ",pg_catalog.current_setting('{name}')");
+        let _ = write!(sets, ",pg_catalog.set_config('{name}','{off}',true)");
+    }
+    let _ = write!(
+        sql,
+        "SELECT pg_catalog.concat('was=',pg_catalog.concat_ws(','{was}),pg_catalog.left(pg_catalog.concat(''{sets}),0));"
+    );
+}
+
+/// A look for values alone. `user` is whom the pool logs in as.
+pub(super) fn put_brief(sql: &mut String, user: &str, customs: &BTreeSet<&str>, defaults: &Defaults) {
+    put_session(sql, user, customs);
+    sql.push(',');
+    sql.push_str(&VALUES.replace("{names}", &defaults.names));
+    sql.push_str(");");
+}
+
+/// A look in full.
+pub(super) fn put_full(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
+    put_session(sql, user, customs);
+    sql.push(',');
+    sql.push_str(&DEFAULTS.replace("{name}", NAME).replace("{value}", VALUE));
+    sql.push_str(");");
+}
+
+/// Asks whether the temporary schema has an object.
+pub(super) fn put_temporary(sql: &mut String) {
+    sql.push_str(TEMPORARY);
+}
+
+/// Asks for the libraries of functions.
+pub(super) fn put_libraries(sql: &mut String) {
+    sql.push_str(LIBRARIES);
+}
+
+fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
+    sql.push_str(SESSION);
+    put_user(sql, "role", "pg_catalog.current_setting('role')", "none");
+    put_user(sql, "session_authorization", "session_user::pg_catalog.text", user);
+    if !customs.is_empty() {
+        let mut names = String::new();
+        for name in customs {
+            names.push_str(if names.is_empty() { "" } else { "," });
+            put_literal(&mut names, name.as_bytes());
+        }
+        sql.push(',');
+        sql.push_str(&CUSTOMS.replace("{name}", NAME).replace("{value}", VALUE).replace("{customs}", &names));
+    }
+}
+
+/// Whom the session works as, if that is somebody else.
+fn put_user(sql: &mut String, setting: &str, is: &str, usual: &str) {
+    let _ = write!(sql, ",CASE WHEN pg_catalog.textne({is},");
+    put_literal(sql, usual.as_bytes());
+    let hex: String = setting.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let _ = write!(
+        sql,
+        ") THEN pg_catalog.concat('set={hex}:',pg_catalog.encode(pg_catalog.convert_to({is},\
+         pg_catalog.getdatabaseencoding()),'hex')) END"
+    );
+}

@@ -1,0 +1,227 @@
+use std::fmt::Write;
+
+use super::*;
+
+/// A server's own values.
+const OWN: &[(&str, &str)] = &[("TimeZone", "UTC"), ("jit", "on"), ("statement_timeout", "0"), ("work_mem", "4MB")];
+
+fn profile(pairs: &[(&str, &str)]) -> Profile {
+    Profile::new(pairs.iter().map(|(name, value)| (name.to_string(), value.as_bytes().into())).collect())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A session that answers looks: settings with their values, and whether the session has set them.
+struct Session {
+    look: Look,
+    conf: &'static str,
+    libraries: &'static [u8],
+    set: Vec<(&'static str, &'static str)>,
+    /// The settings in place as far as the pool knows.
+    profile: Profile,
+    start: Profile,
+    catalog: u64,
+    now: Time,
+}
+
+impl Session {
+    fn new() -> Self {
+        Self {
+            look: Look::default(),
+            conf: "a",
+            libraries: b"$libdir/hstore",
+            set: Vec::new(),
+            profile: Profile::default(),
+            start: Profile::default(),
+            catalog: 1,
+            now: Time(0),
+        }
+    }
+
+    /// One that has been looked at in full.
+    fn seen() -> Self {
+        let mut session = Self::new();
+        assert_eq!(session.depths(), "full");
+        session
+    }
+
+    fn circumstances<'a>(&self, profile: &'a Profile, made: &'a Customs) -> Circumstances<'a> {
+        Circumstances { catalog: self.catalog, user: "app", profile, made }
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let all = self.set.iter().rev().chain(OWN);
+        all.clone().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    /// Answers one query as PostgreSQL would.
+    fn answer(&mut self, sql: &str) {
+        if sql.contains("'was='") {
+            let was = ["statement_timeout", "jit"].into_iter().filter(|name| sql.contains(&format!("'{name}',")));
+            let was: Vec<_> = was.map(|name| self.value(name).unwrap_or_default()).collect();
+            let row = format!("was={}", was.join(","));
+            self.look.hear(&row);
+        }
+        let mut row = format!("pins= statements=0 schema=0 conf={}", self.conf);
+        if let Some((_, names)) = sql.split_once("array_cat('{") {
+            let names = names.split('}').next().unwrap_or_default();
+            let values: Vec<_> = names.split(',').map(|name| self.value(name).unwrap_or("\x02")).collect();
+            let _ = write!(row, " values={}", hex(values.join("\x01").as_bytes()));
+        } else {
+            let is_set = |name: &str| self.set.iter().any(|(known, _)| *known == name);
+            let values = OWN.iter().map(|(name, value)| match is_set(name) {
+                true => (*name).to_owned(),
+                false => format!("{name}\x02{value}"),
+            });
+            let values: Vec<_> = values.collect();
+            let set: Vec<_> = self
+                .set
+                .iter()
+                .map(|(name, value)| format!("{}:{}", hex(name.as_bytes()), hex(value.as_bytes())))
+                .collect();
+            let _ = write!(row, " set={} defaults={}", set.join(","), hex(values.join("\x01").as_bytes()));
+        }
+        self.look.hear(&row);
+        if sql.contains("probin") {
+            self.look.hear(&format!("libraries={}", hex(self.libraries)));
+        }
+    }
+
+    /// Looks until it is known what the session holds; gives how deep each look was.
+    fn depths(&mut self) -> String {
+        let (before, made) = (self.profile.clone(), Customs::default());
+        let mut depths = Vec::new();
+        for _ in 0..4 {
+            let sql = self.look.ask(self.now, self.circumstances(&before, &made));
+            depths.push(if sql.contains("'values='") { "brief" } else { "full" });
+            self.answer(&sql);
+            let start = self.start.clone();
+            match self.look.conclude(self.circumstances(&before, &made), &start) {
+                Seen::Holding(holding) => {
+                    self.profile = holding.profile;
+                    return depths.join(" ");
+                }
+                Seen::Again => {}
+                Seen::Nothing => panic!("the answer makes no sense"),
+            }
+        }
+        panic!("it looks for ever");
+    }
+}
+
+#[test]
+fn a_session_is_looked_at_in_full_once() {
+    let mut session = Session::seen();
+    session.set = vec![("work_mem", "5MB")];
+    assert_eq!(session.depths(), "brief");
+    assert_eq!(session.profile, profile(&[("work_mem", "5MB")]));
+    // It is there still, and then another one, and none.
+    assert_eq!(session.depths(), "brief");
+    session.set = vec![("TimeZone", "X")];
+    assert_eq!(session.depths(), "brief");
+    assert_eq!(session.profile, profile(&[("timezone", "X")]));
+    session.set.clear();
+    assert_eq!(session.depths(), "brief");
+    assert_eq!(session.profile, Profile::default());
+}
+
+#[test]
+fn what_values_do_not_tell_is_read_in_full() {
+    // The server's own value, which may be a SET or a RESET: a text says SET.
+    let mut session = Session::seen();
+    session.look.note_text(b"SET work_mem = '4MB'");
+    session.set = vec![("work_mem", "4MB")];
+    assert_eq!(session.depths(), "brief full");
+    assert_eq!(session.profile, profile(&[("work_mem", "4MB")]));
+    assert_eq!(session.depths(), "brief", "it is known to be set now");
+    // A client that began with another one would go back to that by RESET.
+    let mut session = Session::seen();
+    session.start = profile(&[("work_mem", "5MB")]);
+    (session.profile, session.set) = (session.start.clone(), vec![("work_mem", "5MB")]);
+    assert_eq!(session.depths(), "brief");
+    session.set.clear();
+    assert_eq!(session.depths(), "brief full");
+    // Also where it had set the server's own.
+    session.set = vec![("work_mem", "4MB")];
+    assert_eq!(session.depths(), "brief full");
+    assert_eq!(session.profile, profile(&[("work_mem", "4MB")]));
+    session.set.clear();
+    assert_eq!(session.depths(), "brief full");
+    assert_eq!(session.profile, Profile::default());
+    // The configuration has been read anew, and then it is known.
+    session.conf = "b";
+    assert_eq!((session.depths().as_str(), session.depths().as_str()), ("brief full", "brief full"));
+    session.start = Profile::default();
+    assert_eq!(session.depths(), "brief");
+    // A value with a separator in it.
+    session.set = vec![("TimeZone", "a\x01b")];
+    session.profile = Profile::default();
+    let sql = session.look.ask(session.now, session.circumstances(&Profile::default(), &Customs::default()));
+    assert!(sql.contains("'values='"));
+    session.answer(&sql);
+    let (before, made) = (Profile::default(), Customs::default());
+    assert_eq!(session.look.conclude(session.circumstances(&before, &made), &before), Seen::Again);
+}
+
+#[test]
+fn a_value_that_was_never_seen_by_itself_is_read_in_full() {
+    let mut session = Session::new();
+    (session.profile, session.set) = (profile(&[("work_mem", "5MB")]), vec![("work_mem", "5MB")]);
+    assert_eq!(session.depths(), "full");
+    assert_eq!(session.depths(), "brief", "it is what is known to be set");
+    (session.profile, session.set) = (Profile::default(), Vec::new());
+    assert_eq!((session.depths().as_str(), session.depths().as_str()), ("brief full", "brief"));
+}
+
+#[test]
+fn libraries_may_bring_settings() {
+    let mut session = Session::seen();
+    session.catalog = 2;
+    assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "brief"), "functions may be new");
+    session.now = Time(0) + LIBRARIES_AGE_MAX;
+    assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "brief"));
+    session.set = vec![("pg_trgm.similarity_threshold", "0.3")];
+    assert_eq!(session.depths(), "brief full", "one that is known has been loaded");
+    let mut session = Session::new();
+    session.libraries = b"$libdir/hstore\x01/usr/lib/frobnicate.so";
+    assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "full"));
+}
+
+#[test]
+fn a_brief_look_that_fails_is_the_last_one() {
+    let mut session = Session::seen();
+    let (before, made) = (Profile::default(), Customs::default());
+    session.look.ask(session.now, session.circumstances(&before, &made));
+    assert!(session.look.fails());
+    assert_eq!(session.look.conclude(session.circumstances(&before, &made), &before), Seen::Again);
+    session.look.ask(session.now, session.circumstances(&before, &made));
+    assert!(!session.look.fails(), "one in full has to answer");
+    assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "full"));
+}
+
+#[test]
+fn a_look_is_ended_by_no_time_out_and_is_not_compiled() {
+    let mut session = Session::seen();
+    session.look.note_text(b"SELECT f()");
+    session.set = vec![("statement_timeout", "1ms"), ("jit", "on")];
+    assert_eq!(session.depths(), "brief");
+    assert_eq!(session.profile, profile(&[("statement_timeout", "1ms")]));
+    let sql =
+        session.look.ask(session.now, session.circumstances(&profile(&[("jit_above_cost", "0")]), &Customs::default()));
+    assert!(
+        sql.starts_with("SELECT pg_catalog.concat('was='") && sql.contains("set_config('jit','off',true)"),
+        "{sql}"
+    );
+    // Where it has to be read in full after that, the time-out is known.
+    let mut session = Session::seen();
+    session.look.note_text(b"SELECT f()");
+    session.set = vec![("statement_timeout", "1ms")];
+    session.conf = "b";
+    assert_eq!(session.depths(), "brief full");
+    assert_eq!(session.profile, profile(&[("statement_timeout", "1ms")]));
+}
