@@ -7,7 +7,7 @@ use sluice_wire::{ErrorResponse, message::TransactionStatus, scram, startup::Ses
 
 use crate::{
     customs::Customs,
-    hub::Pool,
+    hub::{Admitted, Pool},
     ids::ServerId,
     io::{Conn, Io, PeerAddress},
     pauses::{Pauses, Reason},
@@ -38,6 +38,8 @@ pub struct Client {
     pub serial: u32,
     /// Where it came from.
     pub peer: PeerAddress,
+    /// Its leave to be a client, once it has said that it wants to be.
+    pub admitted: Option<Admitted>,
     /// How far it has come.
     pub phase: Phase,
     /// The stream of its messages.
@@ -197,6 +199,7 @@ impl Client {
             conn,
             serial,
             peer,
+            admitted: None,
             phase: Phase::Startup,
             stream: Stream::default(),
             pauses: Pauses::default(),

@@ -28,6 +28,10 @@ use crate::{
     time::Time,
 };
 
+/// Connections beyond the limit of clients: each has time to say what it wants, since a CancelRequest is always heard,
+/// and a client that asks for encryption first understands an error behind the answer to that only.
+pub const STRANGERS_MAX: u32 = 100;
+
 /// How to reach the server of a pool and to log in there.
 #[derive(Debug, Clone)]
 pub struct Upstream {
@@ -234,6 +238,16 @@ impl Drop for Pinned {
     }
 }
 
+/// A client's leave to be there; given back when this is dropped.
+#[derive(Debug)]
+pub struct Admitted(Arc<AtomicU32>);
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A panic elsewhere while a lock was held must not take the other workers with it: each critical section leaves its
 /// value whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -281,7 +295,8 @@ pub struct Hub {
     /// In an order of their own, so that what goes over all of them does so the same way each time.
     pools: RwLock<BTreeMap<(String, String), Arc<Pool>>>,
     catalogs: Mutex<HashMap<(Address, String), Arc<Catalog>>>,
-    clients: AtomicU32,
+    connections: AtomicU32,
+    clients: Arc<AtomicU32>,
     servers: AtomicU32,
 }
 
@@ -295,7 +310,8 @@ impl Hub {
             routes,
             pools: RwLock::default(),
             catalogs: Mutex::default(),
-            clients: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
+            clients: Arc::default(),
             servers: AtomicU32::new(0),
         }
     }
@@ -375,19 +391,24 @@ impl Hub {
         self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Counts a connection in that may become a client's, unless there are far more than clients may be.
+    pub fn admit_connection(&self) -> bool {
+        take(&self.connections, self.limits.clients.saturating_add(STRANGERS_MAX))
+    }
+
+    /// Counts a connection out.
+    pub fn dismiss_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Counts a client in, unless there are as many as may be.
-    pub fn admit_client(&self) -> bool {
-        take(&self.clients, self.limits.clients)
+    pub fn admit_client(&self) -> Option<Admitted> {
+        take(&self.clients, self.limits.clients).then(|| Admitted(self.clients.clone()))
     }
 
-    /// Counts a client out.
-    pub fn dismiss_client(&self) {
-        self.clients.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Clients there are.
-    pub fn clients(&self) -> u32 {
-        self.clients.load(Ordering::Relaxed)
+    /// The number of connections that are clients', or may become so.
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// Counts a server connection in, unless there are as many as may be.

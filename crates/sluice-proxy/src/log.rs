@@ -5,7 +5,7 @@ use sluice_core::io::LogEvent;
 pub(crate) fn event(event: LogEvent<'_>) {
     match event {
         LogEvent::ClientRefused { peer, error } => {
-            tracing::debug!(%peer, code = %error.code, "client refused: {}", error.message);
+            tracing::info!(%peer, code = %error.code, "client refused: {}", error.message);
         }
         LogEvent::ConnectFailed { address, error } => {
             tracing::warn!(%address, code = %error.code, "no connection to the server: {}", error.message);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use sluice_core::{
-    hub::{Hub, Route},
+    hub::{Hub, Route, STRANGERS_MAX},
     mail::Mail,
     secrets::{LookUp, Method, Secrets, Source},
     settings::Limits,
@@ -173,7 +173,7 @@ impl Service {
 
     /// Clients and server connections there are now.
     pub fn counts(&self) -> (u32, u32) {
-        (self.hub.clients(), self.hub.servers())
+        (self.hub.connections(), self.hub.servers())
     }
 
     /// Ends the service: no new clients, transactions may end within the grace period, then all is closed.
@@ -210,7 +210,7 @@ fn default_workers() -> u16 {
 /// Raises the soft limit on open files to the hard one, and checks that it is enough.
 fn check_open_files(config: &Config) -> Result<(), StartError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = u64::from(config.limits.clients) + u64::from(config.limits.servers);
+    let wanted = [config.limits.clients, STRANGERS_MAX, config.limits.servers].map(u64::from).iter().sum::<u64>();
     let needed = wanted + FILES_OTHER;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {

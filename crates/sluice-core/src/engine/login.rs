@@ -21,7 +21,7 @@ use crate::{
     watch,
 };
 
-use super::{Engine, cancel};
+use super::{Engine, cancel, too_many_clients};
 
 /// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
@@ -95,6 +95,7 @@ impl Engine {
         }
         let start = Start::of(&request);
         let client = &mut self.clients[id];
+        client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
         let (version, unknown) = request.negotiate();
         if request.version != version || !unknown.is_empty() {
             self.scratch.clear();

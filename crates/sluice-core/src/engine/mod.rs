@@ -120,14 +120,8 @@ impl Engine {
     pub fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress, io: &mut impl Io) -> Option<Owner> {
         let refusal = if self.stopping.is_some() {
             Some(shutting_down())
-        } else if !self.hub.admit_client() {
-            Some(
-                ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
-                    .routine("InitProcess")
-                    .hint("Raise \"clients\" under [limits] in the pool's configuration."),
-            )
         } else {
-            None
+            (!self.hub.admit_connection()).then(too_many_clients)
         };
         if let Some(error) = refusal {
             io.log(LogEvent::ClientRefused { peer, error: &error });
@@ -350,7 +344,7 @@ impl Engine {
     fn part_from(&mut self, now: Time, id: ClientId, parting: Parting, io: &mut impl Io) {
         let Some(client) = self.clients.remove(id) else { return };
         io.close(client.conn);
-        self.hub.dismiss_client();
+        self.hub.dismiss_connection();
         self.leave_lease(now, &client, parting, io);
     }
 
@@ -396,6 +390,13 @@ impl Engine {
             self.refuse_client(now, id, &shutting_down(), io);
         }
     }
+}
+
+/// More clients come than may be there at once.
+fn too_many_clients() -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
+        .routine("InitProcess")
+        .hint("Raise \"clients\" under [limits] in the pool's configuration.")
 }
 
 /// The error that clients get when the service stops.

@@ -380,7 +380,7 @@ impl World {
     /// All clients have gone, and time has passed.
     fn check_quiet(&mut self) {
         self.io.trace(|| "all should be quiet".to_owned());
-        assert_eq!(self.hub.clients(), 0, "clients are still counted");
+        assert_eq!(self.hub.connections(), 0, "connections are still counted");
         let mut open = 0;
         for pool in self.hub.pools() {
             let counts = pool.state().counts();

@@ -417,7 +417,7 @@ impl World {
             assert!(worker.is_finished(), "{clients} clients and {servers} servers left, or connections");
             assert_eq!(worker.net().buffers().in_use(), 0, "buffers left in use");
         }
-        assert_eq!((self.hub.clients(), self.hub.servers()), (0, 0), "clients and servers left in the counts");
+        assert_eq!((self.hub.connections(), self.hub.servers()), (0, 0), "clients and servers left in the counts");
         for pool in self.hub.pools() {
             let counts = pool.state().counts();
             assert_eq!((counts.open, counts.idle, counts.connecting), (0, 0, 0), "servers left in a pool: {counts:?}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sluice_testkit::{
-    Auth, Case, Database, Message, Raw, TestPool, eventually, matrix,
+    Auth, Case, Database, Message, Raw, TestPool, becomes, eventually, matrix,
     raw::{Script, transcript},
 };
 use sluice_wire::startup::ProtocolVersion;
@@ -25,7 +25,7 @@ matrix!(transaction:
     reported_parameters_are_postgresqls,
     bad_settings_are_fatal,
 );
-matrix!(brief: limits_on_logins);
+matrix!(brief: limits_on_logins, strangers_are_heard_at_the_limit);
 matrix!(session: startup_settings_in_session_mode);
 
 /// A role of this test's own with the password `secret`, in a group that says how the server lets it in.
@@ -389,6 +389,22 @@ fn bad_settings_are_fatal(case: Case) {
     assert_eq!(refused(&parameters), "E(FATAL 08P01)");
 }
 
+fn strangers_are_heard_at_the_limit(case: Case) {
+    let database = database(case);
+    let pool = config(case).limit("clients = 1").start();
+    let mut client = pool.raw_app(&database);
+    // One that asks for encryption first hears of that first, or it would not understand the error.
+    let mut raw = pool.raw();
+    raw.send_bytes(&[0, 0, 0, 8, 4, 210, 22, 47]);
+    assert_eq!(raw.byte(), Some(b'N'));
+    let refused = raw.login_with(ProtocolVersion::V3_0, &[("user", "app"), ("database", &database.name)]);
+    assert_eq!(transcript(&refused), "E(FATAL 53300)");
+    client.send(&Script::new().query("SELECT pg_sleep(60)"));
+    becomes("sleepers", 1, || database.count("wait_event = 'PgSleep'"));
+    client.cancel(pool.raw());
+    assert!(transcript(&client.until_ready(1)).contains("E(57014)"));
+}
+
 fn limits_on_logins(case: Case) {
     let database = database(case);
     let limited = config(case).limit("clients = 3").limit("login_timeout = \"300ms\"");
@@ -409,7 +425,7 @@ fn limits_on_logins(case: Case) {
         raw.send_bytes(begun);
         let begin = Instant::now();
         let messages = raw.until_end();
-        assert_eq!(messages.last().map(Message::to_string), Some("E(FATAL 28000)".to_owned()));
+        assert_eq!(messages.last().map(Message::to_string), Some("E(FATAL 57014)".to_owned()));
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     }
     assert!(connect().is_ok());
