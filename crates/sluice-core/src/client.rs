@@ -1,12 +1,13 @@
 //! A client: where its session stands, and what follows it from server to server.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use hashbrown::HashMap;
 use sluice_wire::{ErrorResponse, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
+    holding::Pins,
     hub::{Admitted, Pool},
     ids::ServerId,
     io::{Conn, Io, PeerAddress},
@@ -16,7 +17,7 @@ use crate::{
     replies::{Given, Tell},
     secrets::Credentials,
     shape::Shape,
-    sql::Begin,
+    sql::{Begin, Effects},
     start::Start,
     statement::{Prepared, Statement, StatementId, Unnamed},
     stream::Stream,
@@ -133,7 +134,9 @@ pub struct Session {
     /// Whether one of its named statements may be tied to the server where it was parsed.
     may_be_tied: bool,
     /// Whether it may have used a sequence since it got its server.
-    pub has_advanced: bool,
+    has_advanced: bool,
+    /// Whether it has asked for the number of its server's process since it got that server.
+    knows_process: bool,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
 }
@@ -270,6 +273,7 @@ impl Session {
             made: Customs::default(),
             may_be_tied: false,
             has_advanced: false,
+            knows_process: false,
             begun: None,
         }
     }
@@ -293,6 +297,29 @@ impl Session {
         let is_tied = |names: &Names| names.values().any(|prepared| prepared.statement.is_tied);
         self.may_be_tied = self.may_be_tied && self.names.as_deref().is_some_and(is_tied);
         self.may_be_tied
+    }
+
+    /// Notes what its transaction has done that it may ask for later, and gives the pins that it keeps its server by.
+    pub fn note_effects(&mut self, effects: Effects) -> Pins {
+        self.has_advanced |= effects.any(Effects::ADVANCES);
+        self.knows_process |= effects.any(Effects::PROCESS);
+        let mut pins = Pins::NONE;
+        if self.has_advanced && self.pool.reads_sequences.load(Ordering::Relaxed) {
+            pins = pins.and(Pins::SEQUENCE);
+        }
+        if self.has_tied() {
+            pins = pins.and(Pins::LITERAL);
+        }
+        if self.knows_process {
+            pins = pins.and(Pins::PROCESS);
+        }
+        pins
+    }
+
+    /// It has got another server, of which it knows nothing.
+    pub fn forget_server(&mut self) {
+        self.has_advanced = false;
+        self.knows_process = false;
     }
 
     /// Notes that the client has got a statement by name.

@@ -47,14 +47,17 @@ impl Pins {
     /// A statement whose literals mean what they do only where it was parsed.
     pub const LITERAL: Self = Self(1 << 8);
 
+    /// The number of the server's process, for which its client has asked.
+    pub const PROCESS: Self = Self(1 << 9);
+
     /// Those that a client may lose: others need its server more.
-    pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0);
+    pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0 | Self::PROCESS.0);
 
     /// Those that only the end of the server's process takes away.
     pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0);
 
     /// Their names, in the extension and in messages.
-    const NAMES: [(Self, &str); 9] = [
+    const NAMES: [(Self, &str); 10] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
         (Self::LISTEN, "listen"),
@@ -64,6 +67,7 @@ impl Pins {
         (Self::SEED, "seed"),
         (Self::LIBRARY, "load"),
         (Self::LITERAL, "literal"),
+        (Self::PROCESS, "process"),
     ];
 
     /// Whether there is none.

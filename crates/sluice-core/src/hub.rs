@@ -226,9 +226,9 @@ impl Pinned {
         pool.state().pin(server, pins).then(|| Self { pool: pool.clone(), server })
     }
 
-    /// Notes why the client keeps it now.
-    pub fn set_pins(&self, pins: Pins) {
-        self.pool.state().set_pins(self.server, pins);
+    /// Notes why the client keeps it now; `false` if it may not, as with [`Self::take`].
+    pub fn set_pins(&self, pins: Pins) -> bool {
+        self.pool.state().set_pins(self.server, pins)
     }
 }
 

@@ -166,21 +166,30 @@ impl PoolState {
         if lasting && self.open == 0 { self.refuse_while(|_| true, error) } else { self.expire(now) }
     }
 
-    /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may.
+    /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may. Those that
+    /// may lose theirs take no place away from one that may not.
     pub fn pin(&mut self, server: ServerRef, pins: Pins) -> bool {
-        let limit = self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1));
-        let admitted = self.pinned.len() < limit as usize;
+        let admitted = self.may_pin(server, pins);
         if admitted {
             self.pinned.push((server, pins));
         }
         admitted
     }
 
-    /// A client keeps its server for other reasons than before.
-    pub fn set_pins(&mut self, server: ServerRef, pins: Pins) {
+    /// A client keeps its server for other reasons than before; `false` where it may not.
+    pub fn set_pins(&mut self, server: ServerRef, pins: Pins) -> bool {
+        let admitted = self.may_pin(server, pins);
         if let Some(known) = self.pinned.iter_mut().find(|(pinned, _)| *pinned == server) {
             known.1 = pins;
         }
+        admitted
+    }
+
+    fn may_pin(&self, server: ServerRef, pins: Pins) -> bool {
+        let limit = self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1));
+        let lasts = |pins: Pins| !pins.without(Pins::SOFT).is_empty();
+        let others = self.pinned.iter().filter(|(pinned, _)| *pinned != server);
+        others.filter(|(_, kept)| !lasts(pins) || lasts(*kept)).count() < limit as usize
     }
 
     /// A client keeps its server no longer.
@@ -385,6 +394,18 @@ mod tests {
         pool.set_pins(server(0), Pins::SEQUENCE.and(Pins::TEMPORARY));
         assert_eq!(pool.pins().to_string(), "temp=1 sequence=2");
         assert_eq!((pool.recall(), pool.recall()), (Some(server(1)), None), "the other one can't be lost");
+    }
+
+    #[test]
+    fn servers_that_clients_may_lose_take_no_place_from_others() {
+        let mut pool = PoolState::new(PoolSettings { size: 9, pinned_max: Some(2), ..PoolSettings::default() });
+        assert!(pool.pin(server(0), Pins::PROCESS) && pool.pin(server(1), Pins::SEQUENCE));
+        assert!(!pool.pin(server(2), Pins::LITERAL), "as many as may");
+        assert!(pool.pin(server(2), Pins::LOCK));
+        assert!(pool.set_pins(server(0), Pins::PROCESS.and(Pins::TEMPORARY)), "it may not be lost any more");
+        assert!(!pool.set_pins(server(1), Pins::CURSOR), "as many as may");
+        pool.unpin(server(2));
+        assert!(pool.set_pins(server(1), Pins::CURSOR));
     }
 
     /// A pool with one server in use and `waiting` clients.

@@ -111,8 +111,12 @@ impl Engine {
             return;
         }
         let Some(session) = self.clients.get(client).and_then(Client::session) else { return };
-        if state.pinned.is_none() && state.pool.settings.pins == PinPolicy::Pin {
-            state.pinned = Pinned::take(&state.pool, reference, state.pins);
+        match &state.pinned {
+            Some(pinned) if !pinned.set_pins(state.pins) => state.pinned = None,
+            None if state.pool.settings.pins == PinPolicy::Pin => {
+                state.pinned = Pinned::take(&state.pool, reference, state.pins);
+            }
+            _ => {}
         }
         if state.pinned.is_none() && is_soft {
             // Without its server the client is told that it has used no sequence, which many never ask.
@@ -124,9 +128,6 @@ impl Engine {
             let error = refusal(state);
             self.refuse_client(now, client, &error, io);
             return;
-        }
-        if let Some(pinned) = &state.pinned {
-            pinned.set_pins(state.pins);
         }
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
         self.begin_begun(now, client, server, io);
@@ -159,14 +160,7 @@ fn needs_own(server: &Server, client: &Client) -> bool {
 /// Acts on what the server has said that the session holds.
 fn take_news(server: &mut Server, session: &mut Session) {
     server.statements.retire_tainted();
-    session.has_advanced |= server.effects.any(Effects::ADVANCES);
-    let mut unseen = until_its_end(server);
-    if session.has_advanced && server.pool.reads_sequences.load(Ordering::Relaxed) {
-        unseen = unseen.and(Pins::SEQUENCE);
-    }
-    if session.has_tied() {
-        unseen = unseen.and(Pins::LITERAL);
-    }
+    let unseen = until_its_end(server).and(session.note_effects(server.effects));
     let before = server.pins.without(Pins::SOFT);
     server.effects = Effects::NONE;
     let Some(Holding { pins, profile, made, statements }) = server.news.take() else {
@@ -259,7 +253,7 @@ pub(super) fn forget_sequences(
     scratch: &mut Vec<u8>,
     io: &mut impl Io,
 ) {
-    session.has_advanced = false;
+    session.forget_server();
     let others = !matches!(server.sequences, Sequences::Untouched) && server.sequences != Sequences::Of(client);
     if others && server.pool.reads_sequences.load(Ordering::Relaxed) {
         server.sequences = Sequences::Untouched;

@@ -37,6 +37,8 @@ impl Effects {
     pub const CUSTOM: Self = Self(1 << 10);
     /// It says itself that settings are others from here on which parsing reads.
     pub const BENDS: Self = Self(1 << 11);
+    /// It asks for the number of the server's process.
+    pub const PROCESS: Self = Self(1 << 12);
     /// Everything that a text can't be trusted not to do.
     pub const ANYTHING: Self = Self(Self::STATE.0 | Self::CONTEXT.0 | Self::LITERAL.0 | Self::ADVANCES.0);
 
@@ -499,6 +501,7 @@ impl<'a> Reader<'a> {
         let effect = match name {
             "currval" | "lastval" => Effects::SEQUENCE,
             "nextval" | "setval" => Effects::ADVANCES,
+            "pg_backend_pid" => Effects::PROCESS,
             "setseed" => Effects::SEED.and(Effects::STATE),
             _ if HARMLESS.binary_search(&name).is_ok() => Effects::NONE,
             _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
@@ -591,6 +594,12 @@ mod tests {
             let found = effects(text.as_bytes());
             assert_eq!(found.any(Effects::SEED) && found.any(Effects::STATE), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_servers_process_is_asked_for_and_nothing_else_is_done() {
+        assert_eq!(effects(b"select pg_catalog.pg_backend_pid()"), Effects::PROCESS);
+        assert_eq!(effects(b"select pg_backend_pid from t"), Effects::NONE);
     }
 
     #[test]
