@@ -98,6 +98,9 @@ static List *custom_names = NIL;
 /* Whether the temporary schema has objects, as of the last commit. */
 static bool has_temporary = false;
 
+/* DEALLOCATEs of statements that the protocol has prepared, or of all. */
+static uint32 deallocations = 0;
+
 /* Whether this transaction created, changed or dropped any object. */
 static bool changed_objects = false;
 
@@ -591,6 +594,16 @@ copies_identity(const CopyStmt *command)
 	return found;
 }
 
+/* DEALLOCATE may be said by a function, and mean statements of the protocol. */
+static void
+note_deallocate(const DeallocateStmt *command)
+{
+	PreparedStatement *statement = command->name ? FetchPreparedStatement(command->name, false) : NULL;
+
+	if (command->name == NULL || (statement != NULL && !statement->from_sql))
+		deallocations++;
+}
+
 /* A utility command is about to run. */
 void
 session_before_utility(const Node *command, UtilityNote *note)
@@ -616,8 +629,11 @@ session_before_utility(const Node *command, UtilityNote *note)
 		case T_ListenStmt:
 			may_listen = may_have_changed = true;
 			break;
-		case T_UnlistenStmt:
 		case T_DeallocateStmt:
+			note_deallocate((const DeallocateStmt *) command);
+			may_have_changed = true;
+			break;
+		case T_UnlistenStmt:
 		case T_ClosePortalStmt:
 			may_have_changed = true;
 			break;
@@ -701,7 +717,11 @@ session_at_end(XactEvent event)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			if (changed_objects && has_client())
+		case XACT_EVENT_PRE_PREPARE:
+			/* What fails for want of memory must fail before the commit. */
+			if (called_set_config)
+				note_customs();
+			if (event == XACT_EVENT_PRE_COMMIT && changed_objects && has_client())
 				look_up_temporary();
 			break;
 		case XACT_EVENT_COMMIT:
@@ -716,7 +736,8 @@ session_at_end(XactEvent event)
 			if (called_set_config)
 			{
 				look_for_seed();
-				note_customs();
+				if (event == XACT_EVENT_ABORT)
+					note_customs();
 			}
 			if ((may_have_changed || was_asked_inside || any_is_gone()) && has_client())
 				sluice_flag_for_report(SESSION_SETTING);
@@ -920,6 +941,8 @@ show_session(void)
 	appendBinaryStringInfo(&report, settings.data, settings.len);
 	pfree(settings.data);
 	append_made(&report);
+	if (deallocations > 0)
+		appendStringInfo(&report, "%sdeallocated=%u", report.len > 0 ? " " : "", deallocations);
 	return report.data;
 }
 

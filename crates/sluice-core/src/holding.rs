@@ -151,19 +151,29 @@ pub struct Holding {
     pub profile: Profile,
     /// The custom settings that there are, set or not.
     pub made: BTreeSet<String>,
-    /// How many statements it has prepared by the protocol, where it was asked.
-    pub statements: Option<usize>,
+    /// The statements that it has prepared by the protocol, where it speaks of them.
+    pub statements: Option<Prepared>,
+}
+
+/// A word on the statements that a session has prepared by the protocol: a function may have deallocated them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prepared {
+    /// There are so many.
+    Count(usize),
+    /// It has so often deallocated some of them.
+    Deallocated(u32),
 }
 
 impl Holding {
     /// Reads what the server says; `None` if that makes no sense.
     pub fn read(text: &str) -> Option<Self> {
         let (mut pins, mut settings, mut made) = (Pins::NONE, Settings::new(), BTreeSet::new());
-        let mut statements = None;
+        let mut statements = Some(Prepared::Deallocated(0));
         for field in text.split(' ').filter(|field| !field.is_empty()) {
             match field.split_once('=')? {
                 ("pins", names) => pins = pins.and(Pins::read(names)?),
-                ("statements", count) => statements = Some(count.parse().ok()?),
+                ("deallocated", times) => statements = Some(Prepared::Deallocated(times.parse().ok()?)),
+                ("statements", count) => statements = Some(Prepared::Count(count.parse().ok()?)),
                 ("made", names) => {
                     for name in list(names) {
                         made.insert(String::from_utf8(unhex(name)?).ok()?.to_ascii_lowercase());

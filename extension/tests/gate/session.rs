@@ -546,15 +546,17 @@ fn prepared_statements_pin(version: Version) {
     session.holds("DEALLOCATE q", "");
     session.holds("BEGIN; PREPARE p AS SELECT 1; ROLLBACK", "pins=prepare");
     session.holds_after_error("PREPARE p AS SELECT 1", "pins=prepare");
-    session.holds("DEALLOCATE ALL", "");
-    session.holds_after_error("PREPARE p AS SELECT nothing", "");
-    session.holds("PREPARE p AS SELECT 1", "pins=prepare");
+    session.holds("DEALLOCATE ALL", "deallocated=1");
+    session.holds_after_error("PREPARE p AS SELECT nothing", "deallocated=1");
+    session.holds("PREPARE p AS SELECT 1", "pins=prepare deallocated=1");
     session.talk(&Script::new().close("p").sync());
-    session.holds("SELECT 1", "");
+    session.holds("SELECT 1", "deallocated=1");
     let long = "p".repeat(100);
     session.run(&format!("PREPARE {long} AS SELECT 1"));
-    assert_eq!(session.held, "pins=prepare");
-    session.holds("DEALLOCATE ALL", "");
+    assert_eq!(session.held, "pins=prepare deallocated=1");
+    session.holds("DEALLOCATE ALL", "deallocated=2");
+    session.talk(&Script::new().parse("mine", "SELECT 1").sync());
+    session.holds("DO $$ BEGIN EXECUTE 'DEALLOCATE mine'; END $$", "deallocated=3");
 }
 
 fn sequences_pin(version: Version) {

@@ -167,10 +167,7 @@ fn take_news(server: &mut Server, session: &mut Session) {
         server.pins = before.and(unseen);
         return;
     };
-    if statements.is_some_and(|count| count < server.statements.count()) {
-        // A function has deallocated them. Which ones are left nobody knows, and their names are not given again.
-        server.statements.clear_named();
-    }
+    statements.into_iter().for_each(|statements| server.statements.compare(statements));
     // That a sequence was used matters to those alone who ask for it later.
     server.pins = pins.without(Pins::SEQUENCE).and(unseen);
     server.made.add(made.iter().map(String::as_str));
@@ -298,7 +295,8 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     let unseen = until_its_end(server);
     if server.reports && server.follows_statements() {
         server.effects = Effects::NONE;
-        if let Some(Holding { pins, profile, made, .. }) = server.news.take() {
+        if let Some(Holding { pins, profile, made, statements }) = server.news.take() {
+            statements.into_iter().for_each(|statements| server.statements.compare(statements));
             server.made.add(made.iter().map(String::as_str));
             server.pins = pins.without(Pins::SEQUENCE);
             server.profile = profile;

@@ -3,6 +3,7 @@
 use lru::LruCache;
 
 use crate::{
+    holding::Prepared,
     shape::Shape,
     sql,
     statement::{OnServer, Statement, StatementId},
@@ -21,6 +22,8 @@ pub struct ServerStatements {
     tainted: Vec<StatementId>,
     /// The unnamed one, if it is one that the pool knows.
     unnamed: Option<StatementId>,
+    /// How often the server has deallocated some without the pool.
+    deallocated: u32,
 }
 
 /// A statement on a server.
@@ -45,6 +48,7 @@ impl ServerStatements {
             stale: Vec::new(),
             tainted: Vec::new(),
             unnamed: None,
+            deallocated: 0,
         }
     }
 
@@ -164,9 +168,16 @@ impl ServerStatements {
         self.unnamed = id;
     }
 
-    /// The number of shared ones on the server.
-    pub fn count(&self) -> usize {
-        self.known.len()
+    /// The server has said how many it has, or how often it has deallocated some. Where a function has done that, nobody
+    /// knows which ones are left, and their names are not given again.
+    pub fn compare(&mut self, prepared: Prepared) {
+        let has_lost = match prepared {
+            Prepared::Count(count) => count < self.known.len(),
+            Prepared::Deallocated(times) => std::mem::replace(&mut self.deallocated, times) != times,
+        };
+        if has_lost {
+            self.clear_named();
+        }
     }
 }
 
@@ -200,6 +211,24 @@ mod tests {
         assert!(server.touch(statements[0].id));
         assert_eq!(insert(&mut server, &statements[2]), [statements[1].id]);
         assert!(!server.touch(statements[1].id));
+    }
+
+    #[test]
+    fn what_a_function_has_deallocated_is_gone() {
+        let [first, second, _] = statements();
+        let mut server = ServerStatements::new(8);
+        insert(&mut server, &first);
+        server.compare(Prepared::Count(1));
+        server.compare(Prepared::Deallocated(0));
+        assert!(server.touch(first.id));
+        server.compare(Prepared::Count(0));
+        assert!(!server.touch(first.id));
+        insert(&mut server, &second);
+        server.compare(Prepared::Deallocated(1));
+        assert!(!server.touch(second.id));
+        insert(&mut server, &second);
+        server.compare(Prepared::Deallocated(1));
+        assert!(server.touch(second.id));
     }
 
     #[test]

@@ -14,6 +14,7 @@ matrix!(brief:
     ends_of_servers_that_are_kept,
     what_a_block_has_set_stays,
     ddl_past_the_pool_is_seen_with_the_extension,
+    statements_that_a_function_deallocates,
     looks_under_odd_settings,
 );
 
@@ -212,5 +213,22 @@ fn looks_under_odd_settings(case: Case) {
             b.query(0, "RESET ALL");
             b.query(0, "SHOW work_mem");
         }
+    });
+}
+
+fn statements_that_a_function_deallocates(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        past_the_pool(b, "CREATE FUNCTION runs(sql text) RETURNS void LANGUAGE plpgsql AS 'BEGIN EXECUTE sql; END'");
+        let run = s().bind("q", &[]).execute().sync();
+        for client in [0, 1] {
+            b.says(client, &s().parse("q", "SELECT 7").sync());
+            b.on_each_server(client, 1 - client, &run);
+        }
+        b.query(0, "SELECT runs('DEALLOCATE ALL')");
+        for begin in ["BEGIN READ WRITE", "COMMIT", "BEGIN READ WRITE"] {
+            b.query(1, begin);
+            b.says(1, &run);
+        }
+        b.query(1, "COMMIT");
     });
 }
