@@ -6,6 +6,8 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use crate::logins::LogIns;
+
 /// The catalogs of one database; all pools of it share this.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -28,7 +30,7 @@ impl Catalog {
     /// A transaction is about to change them.
     pub fn begin_change(self: &Arc<Self>) -> Change {
         self.changing.fetch_add(1, Ordering::AcqRel);
-        Change(self.clone())
+        Change { catalog: self.clone(), log_ins: None }
     }
 
     /// A statement that was parsed at that version has proven stale: somebody has changed them unseen.
@@ -46,12 +48,26 @@ impl Catalog {
 
 /// A transaction that changes catalogs. It has ended, one way or the other, when this is dropped.
 #[derive(Debug)]
-pub struct Change(Arc<Catalog>);
+pub struct Change {
+    catalog: Arc<Catalog>,
+    /// The log-ins that come later see it, too.
+    log_ins: Option<Arc<LogIns>>,
+}
+
+impl Change {
+    /// It is also a change to what log-ins go by.
+    pub fn concerns(&mut self, log_ins: &Arc<LogIns>) {
+        self.log_ins = Some(log_ins.clone());
+    }
+}
 
 impl Drop for Change {
     fn drop(&mut self) {
-        self.0.changes.fetch_add(1, Ordering::AcqRel);
-        self.0.changing.fetch_sub(1, Ordering::AcqRel);
+        if let Some(log_ins) = &self.log_ins {
+            log_ins.change();
+        }
+        self.catalog.changes.fetch_add(1, Ordering::AcqRel);
+        self.catalog.changing.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

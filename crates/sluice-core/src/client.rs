@@ -11,6 +11,7 @@ use crate::{
     hub::{Admitted, Pool},
     ids::ServerId,
     io::{Conn, Io, PeerAddress},
+    logins::Generation,
     pauses::{Pauses, Reason},
     profile::Profile,
     queue::Ticket,
@@ -111,6 +112,8 @@ pub struct Session {
     pub start: Profile,
     /// The settings in place for it.
     pub profile: Profile,
+    /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
+    pub generation: Generation,
     /// The server it has, or waits for.
     pub link: Link,
     /// Its prepared statements, by its names.
@@ -258,9 +261,10 @@ impl Session {
     /// A session without a server.
     pub fn new(pool: Arc<Pool>, profile: Profile) -> Self {
         Self {
-            pool,
             start: profile.clone(),
             profile,
+            generation: pool.log_ins.generation(),
+            pool,
             link: Link::None,
             names: None,
             unnamed: None,

@@ -9,6 +9,9 @@ use std::{collections::BTreeSet, sync::Arc};
 pub struct Customs(Option<Arc<BTreeSet<String>>>);
 
 impl Customs {
+    /// None.
+    pub const NONE: Self = Self(None);
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -19,6 +19,7 @@ use crate::{
     catalog::Catalog,
     holding::Pins,
     ids::ServerRef,
+    logins::{Generation, LogIns},
     pool::PoolState,
     profile::Profile,
     secrets::{Credentials, Secrets},
@@ -60,6 +61,8 @@ pub struct Pool {
     pub upstream: Upstream,
     /// The catalogs of its database.
     pub catalog: Arc<Catalog>,
+    /// The log-ins to its server.
+    pub log_ins: Arc<LogIns>,
     /// Whether a client has ever asked what a sequence gave it (`currval`, `lastval`).
     pub reads_sequences: AtomicBool,
     /// The beginning of its shared statements' names on the servers.
@@ -105,6 +108,8 @@ pub struct Welcome {
     pub profile: Profile,
     /// The ParameterStatus messages.
     pub parameters: Arc<[u8]>,
+    /// The generation of the server that has said so.
+    pub generation: Generation,
 }
 
 impl Default for Login {
@@ -124,9 +129,9 @@ impl Login {
         self.keys = keys.or(self.keys.take());
     }
 
-    /// The welcome of clients with these settings, if it is known.
-    pub fn welcome(&mut self, start: &Start) -> Option<Welcome> {
-        self.welcomes.get(start).cloned()
+    /// The welcome of clients with these settings who log in now, if it is known.
+    pub fn welcome(&mut self, start: &Start, generation: Generation) -> Option<Welcome> {
+        self.welcomes.get(start).filter(|welcome| welcome.generation >= generation).cloned()
     }
 
     /// Remembers what the server reports.
@@ -146,7 +151,7 @@ impl Pool {
         user: &str,
         settings: PoolSettings,
         upstream: Upstream,
-        catalog: Arc<Catalog>,
+        (catalog, log_ins): (Arc<Catalog>, Arc<LogIns>),
         nonce: u32,
     ) -> Self {
         let prefix = name_prefix(nonce);
@@ -157,6 +162,7 @@ impl Pool {
             settings,
             upstream,
             catalog,
+            log_ins,
             reads_sequences: AtomicBool::new(false),
             statements: Mutex::new(Registry::new(&prefix)),
             name_prefix: prefix,
@@ -295,6 +301,8 @@ pub struct Hub {
     /// In an order of their own, so that what goes over all of them does so the same way each time.
     pools: RwLock<BTreeMap<(String, String), Arc<Pool>>>,
     catalogs: Mutex<HashMap<(Address, String), Arc<Catalog>>>,
+    /// One for each address of the routes, at most.
+    log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
     connections: AtomicU32,
     clients: Arc<AtomicU32>,
     servers: AtomicU32,
@@ -310,6 +318,7 @@ impl Hub {
             routes,
             pools: RwLock::default(),
             catalogs: Mutex::default(),
+            log_ins: Mutex::default(),
             connections: AtomicU32::new(0),
             clients: Arc::default(),
             servers: AtomicU32::new(0),
@@ -341,9 +350,9 @@ impl Hub {
         if !pools.contains_key(&key) && pools.len() >= self.limits.pools as usize && !give_up_unused(&mut pools) {
             return Err(NoPool::TooMany);
         }
-        let catalog = self.catalog(&upstream);
+        let shared = (self.catalog(&upstream), self.log_ins(&upstream.address));
         let nonce = self.limits.statement_nonce;
-        let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream, catalog, nonce));
+        let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream, shared, nonce));
         Ok(pools.entry(key).or_insert_with(made).clone())
     }
 
@@ -354,6 +363,12 @@ impl Hub {
             catalogs.retain(|_, catalog| Arc::strong_count(catalog) > 1);
         }
         catalogs.entry((upstream.address.clone(), upstream.dbname.clone())).or_default().clone()
+    }
+
+    /// The log-ins to a server, which all of its pools share.
+    fn log_ins(&self, address: &Address) -> Arc<LogIns> {
+        let made = || Arc::new(LogIns::new(self.secrets.changes()));
+        lock(&self.log_ins).entry(address.clone()).or_insert_with(made).clone()
     }
 
     /// The pools that somebody uses.

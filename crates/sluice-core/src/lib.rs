@@ -13,6 +13,7 @@ pub mod holding;
 pub mod hub;
 pub mod ids;
 pub mod io;
+pub mod logins;
 pub mod look;
 pub mod mail;
 pub mod pauses;

@@ -10,6 +10,7 @@ use crate::{
     customs::Customs,
     holding::{PinCounts, Pins},
     ids::{ClientRef, ServerRef},
+    logins::{Generation, Opened},
     queue::{Queue, Ticket},
     settings::PoolSettings,
     time::Time,
@@ -38,7 +39,7 @@ pub struct PoolState {
 struct Idle {
     server: ServerRef,
     since: Time,
-    opened: Time,
+    opened: Opened,
     made: Customs,
 }
 
@@ -46,6 +47,38 @@ struct Idle {
 struct Waiter {
     client: ClientRef,
     since: Time,
+    generation: Generation,
+    purpose: Purpose,
+}
+
+/// The requirements of a client for its server.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants<'a> {
+    /// The custom settings that it may find there.
+    pub made: &'a Customs,
+    /// The server's own log-in is not to be of an earlier generation.
+    pub generation: Generation,
+    /// The purpose.
+    pub purpose: Purpose,
+}
+
+/// The reason why a client needs a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// It is logging in: what a server's own log-in comes to concerns it.
+    LogIn,
+    /// It has something to do.
+    Work,
+}
+
+impl Wants<'_> {
+    fn fit(&self, idle: &Idle) -> bool {
+        idle.opened.generation >= self.generation && self.made.cover(&idle.made)
+    }
+
+    fn wait(&self, now: Time, client: ClientRef) -> Waiter {
+        Waiter { client, since: now, generation: self.generation, purpose: self.purpose }
+    }
 }
 
 #[derive(Debug)]
@@ -95,27 +128,30 @@ impl PoolState {
         }
     }
 
-    /// Gives a server to `client`, or a place in the queue. `made` are the custom settings that it may find there.
-    pub fn acquire(&mut self, now: Time, client: ClientRef, made: &Customs) -> Acquired {
-        match self.take_idle(client, made) {
+    /// Gives a server to `client`, or a place in the queue.
+    pub fn acquire(&mut self, now: Time, client: ClientRef, wants: Wants<'_>) -> Acquired {
+        match self.take_idle(client, wants) {
             Some(server) => Acquired::Server(server),
-            None => Acquired::Queued(self.waiters.push(Waiter { client, since: now })),
+            None => Acquired::Queued(self.waiters.push(wants.wait(now, client))),
         }
     }
 
     /// The same for a client that was given one which it can't use: it comes before those who wait.
-    pub fn acquire_again(&mut self, now: Time, client: ClientRef, made: &Customs) -> Acquired {
-        match self.take_idle(client, made) {
+    pub fn acquire_again(&mut self, now: Time, client: ClientRef, wants: Wants<'_>) -> Acquired {
+        match self.take_idle(client, wants) {
             Some(server) => Acquired::Server(server),
-            None => Acquired::Queued(self.waiters.push_front(Waiter { client, since: now })),
+            None => Acquired::Queued(self.waiters.push_front(wants.wait(now, client))),
         }
     }
 
-    fn take_idle(&mut self, client: ClientRef, made: &Customs) -> Option<ServerRef> {
+    fn take_idle(&mut self, client: ClientRef, wants: Wants<'_>) -> Option<ServerRef> {
         self.used = true;
-        // One on the client's own worker spares a hand-over; the idle ones are few.
-        let own = |idle: &Idle| idle.server.worker == client.worker && made.cover(&idle.made);
-        let fits = self.idle.iter().rposition(own).or_else(|| self.idle.iter().rposition(|i| made.cover(&i.made)));
+        // One on the client's own worker spares a hand-over; the idle ones are few. One of a later generation has other
+        // defaults, perhaps.
+        let is_own = |idle: &Idle| idle.server.worker == client.worker;
+        let is_alike = |idle: &Idle| idle.opened.generation == wants.generation;
+        let find = |which: &dyn Fn(&Idle) -> bool| self.idle.iter().rposition(|idle| wants.fit(idle) && which(idle));
+        let fits = find(&|idle| is_alike(idle) && is_own(idle)).or_else(|| find(&is_alike)).or_else(|| find(&|_| true));
         // One that does not fit is closed for another, if there can be none besides.
         let other = || self.idle.len().checked_sub(1).filter(|_| self.open >= self.settings.size);
         let place = fits.or_else(other)?;
@@ -155,15 +191,30 @@ impl PoolState {
         self.trouble = None;
     }
 
-    /// A connection could not be opened. `lasting` says that trying again won't help those who wait now.
-    pub fn connect_failed(&mut self, now: Time, error: &Arc<ErrorResponse>, lasting: bool) -> Vec<Refusal> {
+    /// A connection of that generation could not be opened. `lasting` says that trying again won't help those who wait
+    /// now; whoever is logging in would hear the same of PostgreSQL.
+    pub fn connect_failed(
+        &mut self,
+        now: Time,
+        generation: Generation,
+        error: &Arc<ErrorResponse>,
+        lasting: bool,
+    ) -> Vec<Refusal> {
         self.unreserve();
         let pause = match &self.trouble {
             Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
             None => self.settings.backoff_min,
         };
         self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause });
-        if lasting && self.open == 0 { self.refuse_while(|_| true, error) } else { self.expire(now) }
+        if !lasting {
+            return self.expire(now);
+        }
+        let open = self.open;
+        let concerns = |waiter: &Waiter| waiter.purpose == Purpose::LogIn && waiter.generation <= generation;
+        let concerned = std::iter::from_fn(|| self.waiters.pop_where(|waiter| open == 0 || concerns(waiter)));
+        let mut refused: Vec<_> = concerned.map(|waiter| (waiter.client, error.clone())).collect();
+        refused.extend(self.expire(now));
+        refused
     }
 
     /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may. Those that
@@ -234,16 +285,21 @@ impl PoolState {
     }
 
     /// A server is free.
-    pub fn release(&mut self, now: Time, server: ServerRef, opened: Time, made: &Customs) -> Released {
-        if now.since(opened) >= self.settings.server_lifetime {
+    pub fn release(&mut self, now: Time, server: ServerRef, opened: Opened, made: &Customs) -> Released {
+        if now.since(opened.at) >= self.settings.server_lifetime {
             self.open -= 1;
             return Released::Close;
         }
-        match self.waiters.pop() {
+        match self.waiters.pop_where(|waiter| waiter.generation <= opened.generation) {
             Some(waiter) => {
                 self.served += 1;
                 self.waited += now.since(waiter.since);
                 Released::To(waiter.client)
+            }
+            // Whoever waits needs another in its place.
+            None if self.is_short() => {
+                self.open -= 1;
+                Released::Close
             }
             None => {
                 self.idle.push(Idle { server, since: now, opened, made: made.clone() });
@@ -295,7 +351,7 @@ impl PoolState {
         let mut gone = Vec::new();
         let mut spare = self.open.saturating_sub(self.settings.min);
         self.idle.retain(|idle| {
-            let old = now.since(idle.opened) >= self.settings.server_lifetime;
+            let old = now.since(idle.opened.at) >= self.settings.server_lifetime;
             let unused = spare > 0 && now.since(idle.since) >= self.settings.server_idle_timeout;
             if old || unused {
                 spare = spare.saturating_sub(1);
@@ -374,6 +430,14 @@ mod tests {
         ServerRef { worker: 0, id: ServerId(index), serial: 0 }
     }
 
+    fn wants() -> Wants<'static> {
+        Wants { made: &Customs::NONE, generation: Generation::FIRST, purpose: Purpose::Work }
+    }
+
+    fn opened(at: Time) -> Opened {
+        Opened { at, generation: Generation::FIRST }
+    }
+
     fn pool(size: u32) -> PoolState {
         PoolState::new(PoolSettings { size, ..PoolSettings::default() })
     }
@@ -382,15 +446,15 @@ mod tests {
     fn a_server_is_recalled_only_where_none_can_be_opened() {
         let mut pool = PoolState::new(PoolSettings { size: 2, pinned_max: Some(2), ..PoolSettings::default() });
         for (number, id) in [(0, 0), (1, 1)] {
-            assert!(matches!(pool.acquire(NOW, client(number), &Customs::default()), Acquired::Queued(_)));
+            assert!(matches!(pool.acquire(NOW, client(number), wants()), Acquired::Queued(_)));
             assert!(pool.may_connect(NOW));
             assert_eq!(pool.recall(), None, "one is coming");
             pool.connected();
-            assert_eq!(pool.release(NOW, server(id), NOW, &Customs::default()), Released::To(client(number)));
+            assert_eq!(pool.release(NOW, server(id), opened(NOW), &Customs::default()), Released::To(client(number)));
             assert!(pool.settings.pinned_max.is_some() && pool.pin(server(id), Pins::SEQUENCE));
         }
         assert_eq!(pool.recall(), None, "nobody waits");
-        assert!(matches!(pool.acquire(NOW, client(2), &Customs::default()), Acquired::Queued(_)));
+        assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
         pool.set_pins(server(0), Pins::SEQUENCE.and(Pins::TEMPORARY));
         assert_eq!(pool.pins().to_string(), "temp=1 sequence=2");
         assert_eq!((pool.recall(), pool.recall()), (Some(server(1)), None), "the other one can't be lost");
@@ -411,12 +475,12 @@ mod tests {
     /// A pool with one server in use and `waiting` clients.
     fn busy(waiting: u32) -> PoolState {
         let mut pool = pool(1);
-        assert!(matches!(pool.acquire(NOW, client(0), &Customs::default()), Acquired::Queued(_)));
+        assert!(matches!(pool.acquire(NOW, client(0), wants()), Acquired::Queued(_)));
         assert!(pool.may_connect(NOW));
         pool.connected();
-        assert_eq!(pool.release(NOW, server(0), NOW, &Customs::default()), Released::To(client(0)));
+        assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(0)));
         for i in 1..=waiting {
-            assert!(matches!(pool.acquire(NOW, client(i), &Customs::default()), Acquired::Queued(_)));
+            assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
         }
         pool
     }
@@ -425,10 +489,10 @@ mod tests {
     fn waiters_are_served_in_order() {
         let mut pool = busy(3);
         for i in 1..=3 {
-            assert_eq!(pool.release(NOW, server(0), NOW, &Customs::default()), Released::To(client(i)));
+            assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(i)));
         }
-        assert_eq!(pool.release(NOW, server(0), NOW, &Customs::default()), Released::Idle);
-        assert_eq!(pool.acquire(NOW, client(9), &Customs::default()), Acquired::Server(server(0)));
+        assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Idle);
+        assert_eq!(pool.acquire(NOW, client(9), wants()), Acquired::Server(server(0)));
     }
 
     #[test]
@@ -437,9 +501,9 @@ mod tests {
         let later = NOW + Duration::from_millis(30);
         assert_eq!(pool.longest_wait(later), Duration::from_millis(30));
         for _ in 0..3 {
-            pool.release(later, server(0), NOW, &Customs::default());
+            pool.release(later, server(0), opened(NOW), &Customs::default());
         }
-        pool.acquire(later, client(9), &Customs::default());
+        pool.acquire(later, client(9), wants());
         let Counts { served, waited, .. } = pool.counts();
         assert_eq!((served, waited), (4, Duration::from_millis(60)));
         assert_eq!(pool.longest_wait(later), Duration::ZERO);
@@ -449,11 +513,11 @@ mod tests {
     fn no_more_connections_than_the_size_and_than_are_needed() {
         let mut pool = pool(3);
         for i in 0..2 {
-            pool.acquire(NOW, client(i), &Customs::default());
+            pool.acquire(NOW, client(i), wants());
         }
         assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW), pool.may_connect(NOW)], [true, true, false]);
         for i in 2..9 {
-            pool.acquire(NOW, client(i), &Customs::default());
+            pool.acquire(NOW, client(i), wants());
         }
         assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW)], [true, false]);
     }
@@ -473,14 +537,14 @@ mod tests {
     fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
         let mut pool = pool(2);
         let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
-        pool.acquire(NOW, client(1), &Customs::default());
+        pool.acquire(NOW, client(1), wants());
         assert!(pool.may_connect(NOW));
-        assert!(pool.connect_failed(NOW, &error, false).is_empty());
+        assert!(pool.connect_failed(NOW, Generation::FIRST, &error, false).is_empty());
         assert!(!pool.may_connect(NOW));
         let later = NOW + PoolSettings::default().backoff_min;
         assert!(pool.may_connect(later));
-        assert_eq!(pool.connect_failed(later, &error, true), [(client(1), error.clone())]);
-        pool.acquire(later, client(2), &Customs::default());
+        assert_eq!(pool.connect_failed(later, Generation::FIRST, &error, true), [(client(1), error.clone())]);
+        pool.acquire(later, client(2), wants());
         let limit = later + PoolSettings::default().connect_timeout;
         assert_eq!(pool.expire(limit), [(client(2), error)]);
     }
@@ -489,15 +553,15 @@ mod tests {
     fn idle_servers_above_the_minimum_go_after_a_while() {
         let mut pool = PoolState::new(PoolSettings { size: 3, min: 1, ..PoolSettings::default() });
         for i in 0..3 {
-            pool.acquire(NOW, client(i), &Customs::default());
+            pool.acquire(NOW, client(i), wants());
             assert!(pool.may_connect(NOW));
         }
         for i in 0..3 {
             pool.connected();
-            pool.release(NOW, server(i), NOW, &Customs::default());
+            pool.release(NOW, server(i), opened(NOW), &Customs::default());
         }
         for i in 0..3 {
-            assert_eq!(pool.release(NOW, server(i), NOW, &Customs::default()), Released::Idle);
+            assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default()), Released::Idle);
         }
         let later = NOW + PoolSettings::default().server_idle_timeout;
         assert_eq!(pool.surplus(later).len(), 2);

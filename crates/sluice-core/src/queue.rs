@@ -78,6 +78,15 @@ impl<T> Queue<T> {
         Some(value)
     }
 
+    /// Serves the first one of a kind.
+    pub fn pop_where(&mut self, is_meant: impl Fn(&T) -> bool) -> Option<T> {
+        let place = self.places.iter().position(|place| place.as_ref().is_some_and(&is_meant))?;
+        let value = self.places.get_mut(place)?.take();
+        self.waiting -= 1;
+        self.trim();
+        value
+    }
+
     /// Keeps the invariant that the front place is never empty.
     fn trim(&mut self) {
         while let Some(None) = self.places.front() {

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -71,18 +74,30 @@ pub enum Source {
 pub struct LookUp {
     ttl: Duration,
     answers: Mutex<Answers>,
+    /// The changes to what log-ins go by, wherever they are made: what was found before is asked for again.
+    changes: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct Answers {
     known: LruCache<String, Answer, RandomState>,
     /// The look-ups under way, and who waits for them.
-    asking: HashMap<String, Vec<ClientRef>>,
+    asking: HashMap<String, Asked>,
+}
+
+/// A look-up that is under way.
+#[derive(Debug)]
+struct Asked {
+    waiting: Vec<ClientRef>,
+    /// The changes before it was begun.
+    changes: u64,
 }
 
 #[derive(Debug)]
 struct Answer {
     found: Found,
+    /// The changes that it has surely seen.
+    changes: u64,
     /// When it came.
     at: Time,
     /// Whether it is asked for again by the next one who needs it. Those whom it was found for still get it.
@@ -148,6 +163,14 @@ impl Secrets {
         }
     }
 
+    /// The count of changes after which secrets are looked up again.
+    pub fn changes(&self) -> Arc<AtomicU64> {
+        match &self.source {
+            Source::File(_) => Arc::default(),
+            Source::LookUp(look_up) => look_up.changes.clone(),
+        }
+    }
+
     /// A login with this user's secret failed: the secret may have been changed on the server.
     pub fn doubt(&self, user: &str) {
         if let Source::LookUp(look_up) = &self.source
@@ -161,7 +184,11 @@ impl Secrets {
 impl LookUp {
     /// With answers believed for `ttl`.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }) }
+        Self {
+            ttl,
+            answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }),
+            changes: Arc::default(),
+        }
     }
 
     fn answers(&self) -> MutexGuard<'_, Answers> {
@@ -172,26 +199,30 @@ impl LookUp {
     /// look-up that has failed is not believed: what was wrong may be put right at any moment.
     fn get(&self, now: Time, user: &str, client: ClientRef) -> Known {
         let mut answers = self.answers();
-        if let Some(Answer { found: Ok(secret), at, doubted: false }) = answers.known.get(user)
+        let changes = self.changes.load(Ordering::Acquire);
+        if let Some(Answer { found: Ok(secret), at, doubted: false, changes: seen }) = answers.known.get(user)
             && now.since(*at) < self.ttl
+            && *seen == changes
         {
             return Known::Now(Ok(secret.clone()));
         }
-        if let Some(waiting) = answers.asking.get_mut(user) {
-            waiting.push(client);
+        if let Some(asked) = answers.asking.get_mut(user) {
+            asked.waiting.push(client);
             return Known::Later { ask: false };
         }
         if answers.asking.len() >= ASKED_MAX {
             return Known::Now(Err(Arc::new(too_many())));
         }
-        answers.asking.insert(user.to_owned(), vec![client]);
+        answers.asking.insert(user.to_owned(), Asked { waiting: vec![client], changes });
         Known::Later { ask: true }
     }
 
     fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
         let mut answers = self.answers();
-        answers.known.put(user.to_owned(), Answer { found, at: now, doubted: false });
-        answers.asking.remove(user).unwrap_or_default()
+        let asked = answers.asking.remove(user);
+        let changes = asked.as_ref().map_or(0, |asked| asked.changes);
+        answers.known.put(user.to_owned(), Answer { found, changes, at: now, doubted: false });
+        asked.map(|asked| asked.waiting).unwrap_or_default()
     }
 }
 

@@ -18,6 +18,7 @@ use sluice_wire::{
 };
 
 use crate::{
+    logins::Generation,
     profile::{Context, Profile},
     shape::Shape,
     sql::{self, Begin, Effects, Reset, effects},
@@ -53,6 +54,8 @@ pub struct Terms {
     pub run: Context,
     /// The version of the catalogs by which it was parsed.
     pub catalog: u64,
+    /// The generation of the server, whose own defaults are part of the settings.
+    pub generation: Generation,
     /// Whether it serves clients' unnamed statements, which mean what they do when they are sent.
     pub is_unnamed: bool,
 }
@@ -347,7 +350,13 @@ pub struct OnServer {
 mod tests {
     use super::*;
 
-    const TERMS: Terms = Terms { parsed: Context::NONE, run: Context::NONE, catalog: 0, is_unnamed: false };
+    const TERMS: Terms = Terms {
+        parsed: Context::NONE,
+        run: Context::NONE,
+        catalog: 0,
+        generation: Generation::FIRST,
+        is_unnamed: false,
+    };
 
     fn intern(registry: &mut Registry, definition: &[u8]) -> Arc<Statement> {
         registry.intern(definition, TERMS, &Profile::default())

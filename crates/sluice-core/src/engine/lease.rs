@@ -10,13 +10,12 @@ use sluice_wire::{
 
 use crate::{
     client::{Client, Link, Phase},
-    customs::Customs,
     hub::Pool,
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     io::{HandOver, Io, LogEvent},
     mail::Mail,
     pauses::Reason,
-    pool::{Acquired, PoolState, Released},
+    pool::{Acquired, PoolState, Purpose, Released, Wants},
     replies::{Expected, Own},
     server::{Preparation, Role, Server},
     sql::Effects,
@@ -56,7 +55,7 @@ impl Engine {
         &mut self,
         now: Time,
         id: ClientId,
-        how: fn(&mut PoolState, Time, ClientRef, &Customs) -> Acquired,
+        how: fn(&mut PoolState, Time, ClientRef, Wants<'_>) -> Acquired,
         io: &mut impl Io,
     ) {
         if self.stopping.is_some() {
@@ -64,13 +63,16 @@ impl Engine {
             return;
         }
         let Some(client) = self.client_ref(id) else { return };
+        let is_open = self.is_open(id);
+        let purpose = if is_open { Purpose::Work } else { Purpose::LogIn };
         let Some(session) = self.clients[id].session_mut() else { return };
         debug_assert!(!matches!(session.link, Link::Server(_)), "a client has one server at most");
         if session.link != Link::None {
             return;
         }
         let pool = session.pool.clone();
-        let acquired = how(&mut pool.state(), now, client, &session.made);
+        let wants = Wants { made: &session.made, generation: session.generation, purpose };
+        let acquired = how(&mut pool.state(), now, client, wants);
         match acquired {
             Acquired::Server(server) if server.worker == self.worker => {
                 session.link = Link::Coming;
@@ -120,10 +122,12 @@ impl Engine {
         debug_assert!(server.pinned.is_none(), "a client that has gone keeps no server");
         session.link = Link::Server(id);
         server.role = Role::Serving(client.id);
-        if session.begun.is_some() && !session.made.cover(&server.made) {
+        let is_foreign = session.begun.is_some() && !session.made.cover(&server.made);
+        if is_foreign || server.opened.generation < session.generation {
             self.exchange(now, client.id, io);
             return;
         }
+        session.generation = server.opened.generation;
         if let Some(start) = start {
             begin_session(server, &start, &mut self.scratch, io);
         } else {

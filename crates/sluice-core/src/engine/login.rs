@@ -318,7 +318,7 @@ impl Engine {
         let client = &mut self.clients[id];
         client.key = key.into();
         let start = start?;
-        let welcome = pool.login().welcome(&start);
+        let welcome = pool.login().welcome(&start, pool.log_ins.generation());
         let session = Box::new(Session::new(pool, start.profile()));
         match welcome {
             Some(welcome) => {
@@ -345,7 +345,11 @@ impl Engine {
             PoolMode::Transaction => server.profile.clone(),
             PoolMode::Session => server.profile.with_reported(server.parameters.iter()),
         };
-        let welcome = Welcome { profile, parameters: server.parameters.to_messages().into() };
+        let welcome = Welcome {
+            profile,
+            parameters: server.parameters.to_messages().into(),
+            generation: server.opened.generation,
+        };
         session.pool.login().remember(start, welcome.clone());
         self.admit(id, session, &welcome, io);
         self.todo.push_back(super::Todo::Input(id));
@@ -354,6 +358,7 @@ impl Engine {
     fn admit(&mut self, id: ClientId, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
         session.start = welcome.profile.clone();
+        session.generation = welcome.generation;
         session.made.add(welcome.profile.customs());
         let client = &mut self.clients[id];
         let process_id = cancel::process_id(ClientRef { worker: self.worker, id, serial: client.serial });

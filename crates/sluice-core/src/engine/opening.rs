@@ -38,7 +38,7 @@ impl Engine {
         while pool.state().may_connect(now) {
             // Only those who wait are worth another pool's server; two pools short of their minimum would take turns.
             let is_needed = pool.state().counts().waiting > 0;
-            let has_room = self.hub.admit_server() || (is_needed && self.make_room(pool, io));
+            let has_room = self.hub.admit_server() || (is_needed && self.make_room(io));
             if !has_room {
                 pool.state().unreserve();
                 return;
@@ -50,12 +50,10 @@ impl Engine {
         }
     }
 
-    /// Takes an idle server from another pool, so that this one may open one within the process's limit.
-    fn make_room(&mut self, pool: &Arc<Pool>, io: &mut impl Io) -> bool {
+    /// Takes an idle server from a pool, so that one may be opened for those who wait within the process's limit.
+    fn make_room(&mut self, io: &mut impl Io) -> bool {
         for other in self.hub.pools() {
-            if Arc::ptr_eq(&other, pool) {
-                continue;
-            }
+            // Its own that are idle while somebody waits are of no use to those.
             if let Some(server) = other.state().give_up_idle() {
                 io.mail(server.worker, Mail::CloseIdle(server));
                 // Over the limit by one until that message is read; the wait for it would be longer than that.
@@ -162,7 +160,7 @@ impl Engine {
         self.hub.dismiss_server();
         io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });
         let lasting = is_lasting(&error);
-        let refused = server.pool.state().connect_failed(now, &Arc::new(error), lasting);
+        let refused = server.pool.state().connect_failed(now, server.opened.generation, &Arc::new(error), lasting);
         for (client, error) in refused {
             io.mail(client.worker, Mail::Refuse(client, error));
         }

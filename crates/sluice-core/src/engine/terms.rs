@@ -35,7 +35,13 @@ impl<I: Io> ClientRelay<'_, I> {
             return None;
         }
         let context = self.session.profile.context();
-        Some(Terms { parsed: context, run: context, catalog: catalog.version(), is_unnamed })
+        Some(Terms {
+            parsed: context,
+            run: context,
+            catalog: catalog.version(),
+            generation: self.session.generation,
+            is_unnamed,
+        })
     }
 
     /// The statement of that definition: a shared one where that is exact, otherwise one of the client's own.

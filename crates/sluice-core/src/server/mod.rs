@@ -19,6 +19,7 @@ use crate::{
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, Conn},
+    logins::Opened,
     look::{Circumstances, Look, Seen},
     profile::Profile,
     settings::PoolMode,
@@ -56,7 +57,7 @@ pub struct Server {
     /// Its role.
     pub role: Role,
     /// When it was opened.
-    pub opened: Time,
+    pub opened: Opened,
     /// The stream of its messages.
     pub stream: Stream,
     /// A message that must be seen whole, as far as it has come.
@@ -153,13 +154,14 @@ pub enum Role {
 impl Server {
     /// A connection that is being opened.
     pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, now: Time) -> Self {
+        let opened = Opened { at: now, generation: pool.log_ins.generation() };
         let statements = ServerStatements::new(pool.settings.prepared_per_server);
         Self {
             conn,
             serial,
             role: Role::Opening { deadline: now + pool.settings.connect_timeout, login: ServerLogin::Connecting },
             pool,
-            opened: now,
+            opened,
             stream: Stream::default(),
             pending: Vec::new(),
             paused: false,
@@ -231,8 +233,11 @@ impl Server {
 
     /// Notes what a statement may do that is being sent to it.
     pub fn expect_effects(&mut self, effects: Effects) {
-        if effects.any(Effects::CATALOG) && self.change.is_none() {
-            self.change = Some(self.pool.catalog.begin_change());
+        if effects.any(Effects::CATALOG) {
+            let change = self.change.get_or_insert_with(|| self.pool.catalog.begin_change());
+            if effects.any(Effects::LOG_INS) {
+                change.concerns(&self.pool.log_ins);
+            }
         }
         self.effects.add(effects);
     }

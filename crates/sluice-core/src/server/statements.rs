@@ -187,11 +187,18 @@ mod tests {
 
     use super::*;
     use crate::{
+        logins::Generation,
         profile::{Context, Profile},
         statement::{Registry, Terms},
     };
 
-    const TERMS: Terms = Terms { parsed: Context::NONE, run: Context::NONE, catalog: 0, is_unnamed: false };
+    const TERMS: Terms = Terms {
+        parsed: Context::NONE,
+        run: Context::NONE,
+        catalog: 0,
+        generation: Generation::FIRST,
+        is_unnamed: false,
+    };
 
     fn statements() -> [Arc<Statement>; 3] {
         let mut registry = Registry::new(b"sluice_");

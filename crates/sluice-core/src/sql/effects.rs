@@ -39,6 +39,8 @@ impl Effects {
     pub const BENDS: Self = Self(1 << 11);
     /// It asks for the number of the server's process.
     pub const PROCESS: Self = Self(1 << 12);
+    /// Those who log in later may find something else: rights, defaults, passwords.
+    pub const LOG_INS: Self = Self(1 << 13);
     /// Everything that a text can't be trusted not to do.
     pub const ANYTHING: Self = Self(Self::STATE.0 | Self::CONTEXT.0 | Self::LITERAL.0 | Self::ADVANCES.0);
 
@@ -300,7 +302,19 @@ impl<'a> Reader<'a> {
             "call" | "refresh" => self.anything(),
             "do" => {
                 self.found.add(Effects::CATALOG);
+                self.block();
+            }
+            "alter" | "drop" => {
+                self.found.add(Effects::CATALOG);
+                let concerned = ["role", "user", "group", "database", "system", "owned"];
+                if matches!(self.next_token(), Some(Token::Word(word)) if is_one_of(word, &concerned)) {
+                    self.found.add(Effects::LOG_INS);
+                }
                 self.anything();
+            }
+            "grant" | "revoke" => {
+                self.found.add(Effects::CATALOG);
+                self.grant();
             }
             "load" => {
                 self.found.add(Effects::UNSEEN);
@@ -312,6 +326,45 @@ impl<'a> Reader<'a> {
                 self.anything();
             }
         }
+    }
+
+    /// The code of a DO may do all that its words say.
+    fn block(&mut self) {
+        self.found.add(Effects::ANYTHING);
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon => return,
+                Token::Literal(code) => {
+                    self.found.add(Effects::LITERAL);
+                    let mut words = code.split(|b| !b.is_ascii_alphabetic());
+                    if words.any(|word| is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"])) {
+                        self.found.add(Effects::LOG_INS);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Membership in roles, and rights on databases, are what log-ins go by.
+    fn grant(&mut self) {
+        self.found.add(Effects::ANYTHING);
+        let mut is_on = false;
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon => break,
+                Token::Word(word) if is_on => {
+                    if word.eq_ignore_ascii_case(b"database") {
+                        self.found.add(Effects::LOG_INS);
+                    }
+                    return self.skip();
+                }
+                Token::Word(word) => is_on = word.eq_ignore_ascii_case(b"on"),
+                Token::Quoted(_) if is_on => return self.skip(),
+                _ => {}
+            }
+        }
+        self.found.add(Effects::LOG_INS);
     }
 
     /// Takes a statement for one that may do anything.
@@ -347,6 +400,7 @@ impl<'a> Reader<'a> {
                     match lower(word, &mut buffer) {
                         "temp" | "temporary" => is_temporary = true,
                         "or" | "replace" | "local" | "global" | "unique" => continue,
+                        "role" | "user" | "group" => self.found.add(Effects::LOG_INS),
                         // It changes how things are found, not what they are.
                         "index" => return self.skip(),
                         _ => {}
@@ -520,6 +574,10 @@ impl<'a> Reader<'a> {
             self.found.add(Effects::CLOCK);
         }
     }
+}
+
+fn is_one_of(word: &[u8], words: &[&str]) -> bool {
+    words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 /// Whether a word is a keyword where it stands.

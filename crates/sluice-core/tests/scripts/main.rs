@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
 mod bounds;
+mod logins;
 mod rest;
 mod sessions;
 mod standing_in;

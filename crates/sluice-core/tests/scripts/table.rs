@@ -148,6 +148,15 @@ impl Table {
         servers
     }
 
+    /// Makes the connections that were asked for; the servers refuse the log-ins so.
+    pub(crate) fn refuses(&mut self, error: &str) {
+        for side in self.net.connecting() {
+            self.net.connect(side);
+            self.take(side);
+            self.says(side, &[AUTHENTICATION_OK.to_vec(), answers(error)].concat());
+        }
+    }
+
     fn is_server(&self, side: Side) -> bool {
         matches!(self.net.place(side), Some((_, _, Owner::Server(_))))
     }

@@ -1,13 +1,17 @@
 //! What clients begin with, how their sessions end, and what log-ins that come later see; beside PostgreSQL.
 
-use sluice_testkit::{Case, Version, matrix};
-use sluice_wire::startup::ProtocolVersion;
+use sluice_testkit::{Case, Raw, Version, matrix};
+use sluice_wire::{BackendKind, startup::ProtocolVersion};
 
-use crate::beside::{Startup, beside, s, shown};
+use crate::{
+    beside::{Startup, beside, s, shown},
+    ignored::ordered,
+};
 
 matrix!(brief:
     start_values_in_order,
     clients_that_rest,
+    log_ins_that_come_later,
 );
 
 fn start_values_in_order(case: Case) {
@@ -80,6 +84,68 @@ fn clients_that_rest(case: Case) {
             b.query(1, "SET transaction_timeout = 300");
             b.query(1, "BEGIN");
             assert!(b.ends(1).starts_with("FATAL 25P04 "));
+        }
+    });
+}
+
+/// Settings that a role's or a database's defaults change in what follows.
+const CHANGED: &str = "SHOW work_mem; SHOW search_path; SHOW DateStyle";
+
+/// What a log-in is told, and the connection.
+fn log_in(mut raw: Raw, role: &str, database: &str) -> (String, Raw) {
+    let said = raw.login_with(ProtocolVersion::V3_0, &[("user", role), ("database", database)]);
+    let said =
+        ordered(&said).into_iter().filter(|message| BackendKind::from(message.tag) != BackendKind::BackendKeyData);
+    (said.map(shown).collect::<Vec<_>>().join(" "), raw)
+}
+
+fn values(raw: &mut Raw) -> String {
+    raw.send(&s().query(CHANGED));
+    ordered(&raw.until_ready(1)).into_iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+fn log_ins_that_come_later(case: Case) {
+    beside(case, &[], |b| {
+        let database = b.databases[0].clone();
+        let role = format!("late_{database}");
+        let (_, mut admin) = log_in(b.pool.raw(), "postgres", &database);
+        admin.query(&format!("CREATE ROLE {role} LOGIN IN ROLE trusted"));
+        let log_in_beside = |expected: &str, change: &str| {
+            let [pooled, alone] = [b.pool.raw(), b.place.alone()].map(|raw| log_in(raw, &role, &database));
+            assert_eq!(pooled.0, alone.0, "{change}");
+            assert!(alone.0.contains(expected), "{change}: {}", alone.0);
+            [pooled.1, alone.1]
+        };
+        let [mut pooled, mut alone] = log_in_beside("Z(I)", "nothing").map(|mut raw| {
+            values(&mut raw);
+            raw
+        });
+        for (change, expected) in [
+            ("ALTER ROLE {role} SET work_mem = '5MB'", "Z(I)"),
+            ("ALTER USER {role} SET search_path = 'elsewhere'", "Z(I)"),
+            ("ALTER DATABASE {database} SET DateStyle = 'German, DMY'", "German"),
+            ("ALTER ROLE {role} IN DATABASE {database} SET work_mem = '6MB'", "Z(I)"),
+            ("DO $$ BEGIN EXECUTE 'ALTER ROLE {role} IN DATABASE {database} SET work_mem = 7000'; END $$", "Z(I)"),
+            ("BEGIN; ALTER ROLE {role} RESET ALL; ROLLBACK", "Z(I)"),
+            ("BEGIN; ALTER ROLE {role} RESET ALL; COMMIT", "Z(I)"),
+            ("ALTER ROLE {role} NOLOGIN", "is not permitted to log in"),
+            ("ALTER ROLE {role} LOGIN", "Z(I)"),
+            ("REVOKE CONNECT ON DATABASE {database} FROM PUBLIC", "permission denied for database"),
+            ("GRANT CONNECT ON DATABASE {database} TO {role}", "Z(I)"),
+            ("REVOKE CONNECT ON DATABASE {database} FROM {role}", "permission denied for database"),
+        ] {
+            let change = change.replace("{role}", &role).replace("{database}", &database);
+            let done = admin.query(&change);
+            assert!(done.ends_with("Z(I)") && !done.contains("E("), "{change}: {done}");
+            let found = log_in_beside(expected, &change).map(|mut raw| match expected {
+                "Z(I)" | "German" => values(&mut raw),
+                _ => String::new(),
+            });
+            assert_eq!(found[0], found[1], "{change}");
+            if change.ends_with("'5MB'") {
+                // Who was there before goes on with what there was.
+                assert_eq!(values(&mut pooled), values(&mut alone), "{change}");
+            }
         }
     });
 }

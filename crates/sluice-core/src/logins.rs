@@ -1,0 +1,71 @@
+//! What PostgreSQL decides at a log-in, as far as it is known to have changed: who may log in, and what a session begins
+//! with (`ALTER ROLE … SET`, `ALTER DATABASE … SET`). A count of the changes, by which those who come later get a server
+//! that has logged in since.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crate::time::Time;
+
+/// A number of changes to what log-ins go by. What is of a later generation has seen all that is of an earlier one.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u64);
+
+impl Generation {
+    /// Before any change that is known of.
+    pub const FIRST: Self = Self(0);
+}
+
+/// When a server was opened, and what its log-in may have seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The time.
+    pub at: Time,
+    /// All changes of earlier generations were there for its log-in.
+    pub generation: Generation,
+}
+
+/// The log-ins to one server's address; all pools of it share this.
+#[derive(Debug, Default)]
+pub struct LogIns {
+    changes: AtomicU64,
+    /// The changes at all addresses, for the sake of secrets.
+    everywhere: Arc<AtomicU64>,
+}
+
+impl LogIns {
+    /// Those to one address; the changes there are counted in `everywhere`, too.
+    pub fn new(everywhere: Arc<AtomicU64>) -> Self {
+        Self { changes: AtomicU64::new(0), everywhere }
+    }
+
+    /// The generation of whoever logs in now.
+    pub fn generation(&self) -> Generation {
+        Generation(self.changes.load(Ordering::Acquire))
+    }
+
+    /// Log-ins from now on may see something else.
+    pub fn change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.everywhere.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_begins_a_generation_at_its_address_and_is_counted_everywhere() {
+        let everywhere = Arc::new(AtomicU64::new(0));
+        let [one, other] = [(); 2].map(|()| LogIns::new(everywhere.clone()));
+        let before = one.generation();
+        one.change();
+        assert!(one.generation() > before);
+        assert_eq!(other.generation(), before);
+        other.change();
+        assert_eq!(everywhere.load(Ordering::Acquire), 2);
+    }
+}

@@ -1,0 +1,92 @@
+//! Log-ins that come after a change to what PostgreSQL decides at a log-in.
+
+use sluice_core::settings::PoolSettings;
+
+use crate::{
+    one,
+    table::{Side, Table, answers, query},
+};
+
+/// A table with a client and a server, where the client has changed what log-ins go by.
+fn changed(settings: PoolSettings, sql: &str) -> (Table, Side, Side) {
+    let mut table = Table::reporting(settings);
+    let client = table.client();
+    let server = table.servers()[0];
+    // Another one needs no server to be let in.
+    let other = table.stranger("app");
+    assert!(table.hears(other).ends_with("Z(I)"));
+    table.says(client, &query(sql));
+    table.says(server, &answers("C(ALTER ROLE) Z(I)"));
+    assert_eq!(table.hears(client), "C(ALTER ROLE) Z(I)");
+    (table, client, server)
+}
+
+#[test]
+fn a_client_that_comes_later_is_let_in_by_a_server_that_comes_later() {
+    for sql in [
+        "ALTER ROLE app SET work_mem = '5MB'",
+        "ALTER USER app NOLOGIN",
+        "ALTER DATABASE app SET work_mem = '5MB'",
+        "DROP ROLE other",
+        "REVOKE CONNECT ON DATABASE app FROM PUBLIC",
+        "GRANT one TO other",
+        "DO $$ BEGIN EXECUTE 'alter role app reset all'; END $$",
+    ] {
+        let (mut table, client, server) = changed(PoolSettings { size: 2, ..one() }, sql);
+        let later = table.stranger("app");
+        assert_eq!(table.hears(later), "R", "{sql}");
+        let servers = table.connects();
+        assert_eq!(servers.len(), 1, "{sql}");
+        assert!(table.hears(later).ends_with("Z(I)"), "{sql}");
+        // Who was there before stays with what it knows.
+        table.hears(server);
+        table.says(client, &query("SELECT 1"));
+        assert_eq!(table.hears(server), "Q(SELECT 1)", "{sql}");
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        table.says(later, &query("SELECT 2"));
+        assert_eq!(table.hears(servers[0]), "Q(SELECT 2)", "{sql}");
+        // The next one is let in at once.
+        let another = table.stranger("app");
+        assert!(table.hears(another).ends_with("Z(I)"), "{sql}");
+    }
+}
+
+#[test]
+fn other_commands_are_no_change_for_log_ins() {
+    for sql in ["ALTER TABLE t ADD c int", "GRANT SELECT ON t TO other", "DROP TABLE t", "DO $$ BEGIN NULL; END $$"] {
+        let (mut table, ..) = changed(one(), sql);
+        let later = table.stranger("app");
+        assert!(table.hears(later).ends_with("Z(I)"), "{sql}");
+    }
+}
+
+#[test]
+fn a_server_gives_way_to_a_later_one_where_there_can_be_no_more() {
+    let (mut table, client, server) = changed(one(), "ALTER ROLE app SET work_mem = '5MB'");
+    // It waits for the end of what is under way.
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    let later = table.stranger("app");
+    assert!(table.connects().is_empty());
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    assert!(table.is_closed(server));
+    let servers = table.connects();
+    assert_eq!(servers.len(), 1);
+    assert!(table.hears(later).ends_with("Z(I)"));
+    // There is none of the time of the one who came before.
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
+}
+
+#[test]
+fn a_log_in_that_postgresql_refuses_is_refused_and_nothing_else() {
+    let (mut table, client, server) = changed(PoolSettings { size: 2, ..one() }, "ALTER ROLE app NOLOGIN");
+    let later = table.stranger("app");
+    table.refuses("E(28000: role \"app\" is not permitted to log in)");
+    assert_eq!(table.hears(later), "R E(28000: role \"app\" is not permitted to log in)");
+    assert!(table.is_closed(later));
+    table.hears(server);
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+}
