@@ -75,6 +75,8 @@ pub enum Phase {
     Welcome(Box<Session>, Start),
     /// It is logged in.
     Open(Box<Session>),
+    /// It has sent a CancelRequest, and ends when that has been delivered.
+    Asker,
 }
 
 /// A login that is not complete.

@@ -32,7 +32,11 @@ pub enum Mail {
         client: ClientId,
         /// The key given.
         key: Vec<u8>,
+        /// Who waits until it has been delivered.
+        asker: Option<ClientRef>,
     },
+    /// The CancelRequest of a client of yours has been delivered.
+    Cancelled(ClientRef),
     /// The secret has been looked up that a client of yours waits for.
     Secret(ClientRef),
     /// Stop: no new transaction, and the end at that time.

@@ -522,9 +522,21 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
 
     fn hand_over(&mut self, conn: Conn, worker: u16, server: Box<Server>, HandOver(client): HandOver) {
         let Some(link) = live(&mut self.links, conn) else { return };
+        let key = LinkKey { id: conn.0, serial: link.serial };
+        // What has come from it and has not been handled goes with it.
+        let mut early = Vec::new();
+        for notice in std::mem::take(&mut self.notices) {
+            match notice {
+                Notice::Received(from, chunk) if from == key => {
+                    early.extend_from_slice(self.buffers.bytes(chunk.buffer, 0..chunk.len));
+                    self.buffers.discard(chunk);
+                }
+                other => self.notices.push_back(other),
+            }
+        }
         link.owner = None;
         link.wants_bytes = false;
-        link.life = Life::Leaving { worker, server, client, early: Vec::new() };
+        link.life = Life::Leaving { worker, server, client, early };
         if let (true, Some(socket)) = (link.reading, &link.socket) {
             self.driver.stop_reading(conn.0, socket);
         }

@@ -36,6 +36,8 @@ pub(super) struct Canceller {
     server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
+    /// Who asked for it, and is told that it has been delivered by the end of its connection.
+    asker: Option<ClientRef>,
 }
 
 /// The process id that a client gets in BackendKeyData.
@@ -47,31 +49,71 @@ pub(super) fn process_id(client: ClientRef) -> u32 {
 
 impl Engine {
     /// A CancelRequest has come: it goes to the worker whose client it names.
-    pub(super) fn cancel_requested(&mut self, now: Time, process_id: u32, key: Vec<u8>, io: &mut impl Io) {
-        let Some(code) = process_id.checked_sub(PROCESS_ID_MIN) else { return };
-        let worker = (code >> (INDEX_BITS + TURN_BITS)) as u16;
-        let client = ClientId(code % (1 << INDEX_BITS));
-        if worker == self.worker {
-            self.cancel_client(now, client, &key, io);
-        } else if worker < self.hub.workers {
-            io.mail(worker, Mail::Cancel { client, key });
+    ///
+    /// As with PostgreSQL, the connection that it came by ends when it has been delivered. Clients wait for that, so
+    /// that it can't hit what they run next.
+    pub(super) fn cancel_requested(
+        &mut self,
+        now: Time,
+        process_id: u32,
+        key: Vec<u8>,
+        from: ClientId,
+        io: &mut impl Io,
+    ) {
+        let Some(asker) = self.clients.get_mut(from) else { return };
+        asker.phase = Phase::Asker;
+        let asker = ClientRef { worker: self.worker, id: from, serial: asker.serial };
+        let code = process_id.checked_sub(PROCESS_ID_MIN);
+        let place = code.map(|code| ((code >> (INDEX_BITS + TURN_BITS)) as u16, ClientId(code % (1 << INDEX_BITS))));
+        match place {
+            Some((worker, client)) if worker == self.worker => self.cancel_client(now, client, &key, Some(asker), io),
+            Some((worker, client)) if worker < self.hub.workers => {
+                io.mail(worker, Mail::Cancel { client, key, asker: Some(asker) });
+            }
+            _ => self.drop_client(now, from, io),
         }
     }
 
-    /// Cancels what a client is running, or is waiting to run.
-    pub(super) fn cancel_client(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {
-            return;
+    /// A CancelRequest has been delivered, or there was nothing to cancel.
+    pub(super) fn cancel_answered(&mut self, now: Time, asker: ClientRef, io: &mut impl Io) {
+        if asker.worker != self.worker {
+            io.mail(asker.worker, Mail::Cancelled(asker));
+        } else if self.is_current(asker) {
+            self.drop_client(now, asker.id, io);
         }
-        let Phase::Open(session) = &mut client.phase else { return };
+    }
+
+    /// Cancels what a client is running, or is waiting to run, for somebody who waits for that.
+    pub(super) fn cancel_client(
+        &mut self,
+        now: Time,
+        id: ClientId,
+        key: &[u8],
+        asker: Option<ClientRef>,
+        io: &mut impl Io,
+    ) {
+        let sent = self.cancel_running(now, id, key, io);
+        if let Some(canceller) = sent.and_then(|id| self.cancels.get_mut(id)) {
+            canceller.asker = asker;
+        } else if let Some(asker) = asker {
+            self.cancel_answered(now, asker, io);
+        }
+    }
+
+    /// Gives the request that is on its way to a server.
+    fn cancel_running(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) -> Option<CancelId> {
+        let client = self.clients.get_mut(id)?;
+        if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {
+            return None;
+        }
+        let Phase::Open(session) = &mut client.phase else { return None };
         match session.link {
-            Link::Server(server) => self.send_cancel(now, server, io),
+            Link::Server(server) => return self.send_cancel(now, server, io),
             Link::Waiting(ticket) => {
                 // The query has not begun: it is taken out of what the client has sent.
-                let Some(end) = first_query(&client.pending) else { return };
+                let end = first_query(&client.pending)?;
                 if !session.pool.state().leave(ticket) {
-                    return;
+                    return None;
                 }
                 session.link = Link::None;
                 client.pending.drain(..end);
@@ -85,26 +127,28 @@ impl Engine {
             }
             Link::None | Link::Coming => {}
         }
+        None
     }
 
-    /// Sends a CancelRequest to a server that is running something.
-    pub(super) fn send_cancel(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        let Some((process_id, key)) = &server.key else { return };
+    /// Sends a CancelRequest to a server that is running something, unless it must wait.
+    pub(super) fn send_cancel(&mut self, now: Time, id: ServerId, io: &mut impl Io) -> Option<CancelId> {
+        let server = self.servers.get_mut(id)?;
+        let (process_id, key) = server.key.as_ref()?;
         if !server.exchange.owes() && !server.exchange.has_open_batch() {
-            return;
+            return None;
         }
         if server.cancels.hold(server.exchange.shields(now)) {
             self.arm(id);
-            return;
+            return None;
         }
         let mut request = Vec::new();
         startup::put_cancel(&mut request, *process_id, key);
         server.cancels.sent();
         let conn = io.connect(Owner::Cancel(self.cancels.next_id()), &server.pool.upstream.address);
         let deadline = now + SETTLE_TIMEOUT;
-        let cancel = self.cancels.insert(Canceller { conn, server: Some(id), request, deadline });
+        let cancel = self.cancels.insert(Canceller { conn, server: Some(id), request, deadline, asker: None });
         self.timers.push(deadline, Timer::Cancel(cancel));
+        Some(cancel)
     }
 
     pub(super) fn cancel_connected(&mut self, id: CancelId, io: &mut impl Io) {
@@ -117,6 +161,9 @@ impl Engine {
     pub(super) fn cancel_closed(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
         let Some(canceller) = self.cancels.remove(id) else { return };
         io.close(canceller.conn);
+        if let Some(asker) = canceller.asker {
+            self.cancel_answered(now, asker, io);
+        }
         let Some(id) = canceller.server else { return };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancels.delivered();
@@ -142,6 +189,9 @@ impl Engine {
         }
         let Some(canceller) = self.cancels.remove(id) else { return };
         io.close(canceller.conn);
+        if let Some(asker) = canceller.asker {
+            self.cancel_answered(now, asker, io);
+        }
         if let Some(server) = canceller.server {
             self.server_closed(now, server, "a cancel request could not be delivered", io);
         }

@@ -131,6 +131,8 @@ impl Engine {
                 Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
                 Phase::Secret(_) | Phase::Welcome(..) => Some(0),
+                // It has nothing more to say.
+                Phase::Asker => return,
                 Phase::Open(_) => match self.open_input(now, id, bytes, pos, shared, io) {
                     Some(end) => {
                         pos = end;

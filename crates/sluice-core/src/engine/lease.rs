@@ -17,7 +17,7 @@ use crate::{
     pauses::Reason,
     pool::{Acquired, PoolState, Purpose, Released, Wants},
     replies::{Expected, Own},
-    server::{Preparation, Role, Server},
+    server::{Preparation, Role, Server, ServerLogin},
     sql::Effects,
     time::Time,
     watch,
@@ -378,7 +378,9 @@ impl Engine {
         let Some(server) = self.servers.remove(id) else { return };
         self.forget_cancels(id);
         // Behind half a message of a client's, it would be taken for the rest of it.
-        if !matches!(server.role, Role::Serving(_)) {
+        // And before the StartupMessage, for one that is broken.
+        let has_begun = !matches!(server.role, Role::Opening { login: ServerLogin::Connecting, .. });
+        if has_begun && !matches!(server.role, Role::Serving(_)) {
             io.send(server.conn, &message::TERMINATE);
         }
         io.close(server.conn);

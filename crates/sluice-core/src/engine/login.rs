@@ -51,8 +51,7 @@ impl Engine {
                 Some(used)
             }
             Ok(Some((Startup::Cancel { process_id, key }, _))) => {
-                self.cancel_requested(now, process_id, key, io);
-                self.drop_client(now, id, io);
+                self.cancel_requested(now, process_id, key, id, io);
                 None
             }
             Ok(Some((Startup::Session(request), used))) => match self.begin_login(now, id, request, io) {

@@ -209,7 +209,8 @@ impl Engine {
             }
             Mail::CloseIdle(server) => self.close_idle(server, io),
             Mail::Recall(server, pool) => self.recall(now, server, &pool, io),
-            Mail::Cancel { client, key } => self.cancel_client(now, client, &key, io),
+            Mail::Cancel { client, key, asker } => self.cancel_client(now, client, &key, asker, io),
+            Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
         }
@@ -292,7 +293,7 @@ impl Engine {
                     self.arm(server);
                 }
                 Todo::Input(client) => self.resume_input(now, client, io),
-                Todo::Cancel(server) => self.send_cancel(now, server, io),
+                Todo::Cancel(server) => _ = self.send_cancel(now, server, io),
             }
         }
     }

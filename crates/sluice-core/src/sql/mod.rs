@@ -131,7 +131,8 @@ enum Isolation {
 pub(crate) fn ends_transaction(text: &[u8]) -> bool {
     let mut words = Words(text);
     match words.keyword().as_deref() {
-        Some(b"commit" | b"end" | b"rollback" | b"abort") => true,
+        Some(b"end" | b"abort") => true,
+        Some(b"commit" | b"rollback") => !words.take(b"prepared"),
         Some(b"prepare") => words.keyword().as_deref() == Some(b"transaction"),
         // A comment may stand before it: PostgreSQL has the last word. It also takes what says nothing at all.
         Some(_) => false,
@@ -230,12 +231,22 @@ mod tests {
 
     #[test]
     fn knows_how_transactions_end() {
-        for text in
-            ["COMMIT", " end;", "Rollback to a", "abort", "PREPARE TRANSACTION 'x'", "-- so\nROLLBACK", "", " ;"]
-        {
+        for text in [
+            "COMMIT",
+            " end;",
+            "Rollback to a",
+            "abort",
+            "COMMIT AND CHAIN",
+            "PREPARE TRANSACTION 'x'",
+            "-- so\nROLLBACK",
+            "",
+            " ;",
+        ] {
             assert!(ends_transaction(text.as_bytes()), "{text}");
         }
-        for text in ["SELECT 1", "PREPARE a AS SELECT 1", "committed", "BEGIN"] {
+        for text in
+            ["SELECT 1", "PREPARE a AS SELECT 1", "committed", "BEGIN", "ROLLBACK PREPARED 'x'", "commit prepared 'x'"]
+        {
             assert!(!ends_transaction(text.as_bytes()), "{text}");
         }
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
 mod bounds;
+mod hand_over;
 mod logins;
 mod rest;
 mod sessions;
@@ -228,6 +229,32 @@ fn a_transaction_in_which_nothing_is_done_needs_no_server() {
     // What PostgreSQL warns of, it has to see.
     table.says(client, &query("COMMIT"));
     assert_eq!(table.hears(server), "Q(COMMIT)");
+}
+
+#[test]
+fn who_cancels_hears_the_end_when_it_is_delivered() {
+    let mut table = Table::new(one());
+    let (client, number) = table.numbered_client();
+    let (key, server) = (table.key(client), table.servers()[0]);
+    // There is nothing to cancel, or nobody.
+    for (number, key) in [(number, key.clone()), (number, b"none".to_vec()), (number + 1, key.clone()), (7, Vec::new())]
+    {
+        let asker = table.asker(number, &key);
+        assert!(table.is_closed(asker));
+    }
+    table.says(client, &query("BEGIN; SELECT 1"));
+    let askers = [table.asker(number, &key), table.asker(number, &key)];
+    // The statement ends by itself; whoever waits for the end of a CancelRequest does not cancel the next one.
+    table.says(server, &answers("C(BEGIN) C(SELECT 1) Z(T)"));
+    assert_eq!((askers.map(|asker| table.is_closed(asker)), table.cancels()), ([false; 2], 2));
+    table.cancels_arrive();
+    assert_eq!(askers.map(|asker| table.is_closed(asker)), [true; 2]);
+    // One that can't be delivered ends, too.
+    table.says(client, &query("SELECT 2"));
+    let asker = table.asker(number, &key);
+    assert!(!table.is_closed(asker));
+    (0..2).for_each(|_| table.passes(Duration::from_secs(11)));
+    assert!(table.is_closed(asker));
 }
 
 #[test]

@@ -261,7 +261,21 @@ impl Table {
     pub(crate) fn cancel(&mut self, client: Side) {
         let Some((_, _, Owner::Client(id))) = self.net.place(client) else { panic!("not a client") };
         let key = self.keys.get(&client).expect("it was told one").clone();
-        self.net.post(0, Mail::Cancel { client: id, key });
+        self.net.post(0, Mail::Cancel { client: id, key, asker: None });
+    }
+
+    /// Somebody connects and sends a CancelRequest.
+    pub(crate) fn asker(&mut self, number: u32, key: &[u8]) -> Side {
+        let side = self.net.open(0, PeerAddress::Local).expect("the worker accepts clients");
+        let mut packet = Vec::new();
+        startup::put_cancel(&mut packet, number, key);
+        self.says(side, &packet);
+        side
+    }
+
+    /// The key that a client was told.
+    pub(crate) fn key(&self, client: Side) -> Vec<u8> {
+        self.keys[&client].clone()
     }
 
     /// Time goes by, with a tick at its end.

@@ -128,6 +128,11 @@ impl SimIo {
     /// Puts what the network has woken up on the agenda.
     fn plan_wakes(&mut self) {
         for wake in self.network.take_wakes() {
+            // Said only where there is a trace: a run with one must be the same run.
+            if let Wake::Said(worker, what) = wake {
+                self.trace(|| format!("worker {worker} says {what}"));
+                continue;
+            }
             let moment = self.moment();
             match wake {
                 Wake::Up(pipe) => self.after(moment, Event::Up(pipe)),
@@ -147,7 +152,7 @@ impl SimIo {
                 }
                 Wake::Fetch(_) => {}
                 Wake::LookUp(user) => self.after(2 * moment, Event::LookUp(user)),
-                Wake::Said(worker, what) => self.trace(|| format!("worker {worker} says {what}")),
+                Wake::Said(..) => {}
             }
         }
     }

@@ -134,7 +134,8 @@ impl Plan {
             10 => {
                 plan.kind = "few servers, short lives";
                 plan.servers = rng.range(1, 3) as u32;
-                plan.pool.server_lifetime = Duration::from_millis(rng.range(1, 3000));
+                // Where they live shorter than a connect takes, there is always one that is being made.
+                plan.pool.server_lifetime = Duration::from_millis(rng.range(100, 3000));
                 plan.pool.server_idle_timeout = Duration::from_millis(rng.range(1, 3000));
             }
             11 => {

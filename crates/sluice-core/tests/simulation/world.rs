@@ -418,6 +418,8 @@ impl World {
         let plan = &mut self.io.plan;
         (plan.cancel_percent, plan.vanish_percent, plan.crashes, plan.steps) = (0, 0, 0, 3);
         (plan.connect_trouble, plan.login_trouble) = (false, false);
+        // On a slow network one of these alone keeps a server for longer than others wait.
+        (plan.copy_percent, plan.big_percent) = (0, 0);
         (plan.strange_percent, plan.long_percent, plan.settings_percent) = (0, 0, 0);
         let first = self.clients.len();
         for id in first..first + 3 {

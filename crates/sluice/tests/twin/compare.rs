@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use sluice_testkit::{Case, Message, Raw};
+use sluice_testkit::{Case, Message};
 use sluice_wire::message::backend;
 
 use crate::{
     CLIENTS, SERVERS,
     acts::Category,
+    disturb::Others,
     generate::{self, NAMES},
     ignored::{self, Numbers},
     plan::{Event, What},
@@ -37,8 +38,8 @@ pub(crate) struct Outcome {
 pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'static Category]) -> Outcome {
     let tracks = generate::tracks(seed, categories);
     let twin = place.copy(&(0..CLIENTS).collect());
-    let connect = || place.alone();
-    let mut side = Side::new(&connect, &twin.name, CLIENTS, PATIENCE);
+    let (connect, superuser) = (|| place.alone(), || place.superuser());
+    let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE);
     let done = run::arrange(tracks, &mut side, Holders::new(SERVERS, CLIENTS), &mut Random::new(seed));
     drop(side);
     let (events, alone): (Vec<_>, Vec<_>) = done.into_iter().unzip();
@@ -49,8 +50,8 @@ pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'sta
 /// A plan once more on both sides; `None` if it can't be carried out.
 pub(crate) fn try_events(place: &Place, case: Case, events: &[Event]) -> Option<Vec<Difference>> {
     let twin = place.copy(&events.iter().map(|event| event.client).collect());
-    let connect = || place.alone();
-    let mut side = Side::new(&connect, &twin.name, CLIENTS, PATIENCE / 4);
+    let (connect, superuser) = (|| place.alone(), || place.superuser());
+    let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE / 4);
     let alone = run::repeat(events, &mut side, Holders::new(SERVERS, CLIENTS))?;
     drop(side);
     Some(differences(&alone, &pooled(place, case, events)))
@@ -59,9 +60,8 @@ pub(crate) fn try_events(place: &Place, case: Case, events: &[Event]) -> Option<
 fn pooled(place: &Place, case: Case, events: &[Event]) -> Vec<(usize, Answer)> {
     let twin = place.copy(&events.iter().map(|event| event.client).collect());
     let pool = place.pool(case);
-    let connect = || pool.raw();
-    let connect: &dyn Fn() -> Raw = &connect;
-    let mut side = Side::new(connect, &twin.name, CLIENTS, PATIENCE);
+    let (connect, superuser) = (|| pool.raw(), || place.superuser());
+    let mut side = Side::new(Others::of_pool(&connect, &superuser, &twin.name), CLIENTS, PATIENCE);
     let mut answers = Vec::new();
     for event in events {
         answers.push((event.client, side.perform(event)));
@@ -113,6 +113,7 @@ pub(crate) fn signature(events: &[Event], difference: &Difference) -> String {
         What::Say(step) => step.category,
         What::Open(_) => "login",
         What::Leave => "leaving",
+        What::Cancel(_) | What::EndServer | What::EndIdle => "between",
     };
     let (alone, pooled) = (ignored::ordered(&difference.alone.messages), ignored::ordered(&difference.pooled.messages));
     let mut numbers = Numbers::default();

@@ -7,7 +7,7 @@ use sluice_testkit::Script;
 use crate::{
     CLIENTS, SERVERS,
     acts::{self, Category},
-    plan::{Event, Step, What},
+    plan::{Event, Meanwhile, Step, What},
     random::Random,
     wire::{self, Format, Value},
 };
@@ -81,7 +81,7 @@ impl From<&str> for Statement {
 }
 
 impl Maker {
-    fn event(&mut self, what: What) {
+    pub(crate) fn event(&mut self, what: What) {
         self.events.push_back(Event { client: self.client, what });
     }
 
@@ -101,8 +101,16 @@ impl Maker {
     pub(crate) fn say(&mut self, script: Script) {
         let spends = script.0.windows(4).any(|word| word == b"seed");
         let (category, pins) = (self.category.name, self.category.pins || spends);
-        let step = Step { bytes: script.0, category, pins, spends, unpins: false };
+        let step = Step { bytes: script.0, category, pins, spends, unpins: false, meanwhile: Meanwhile::Nothing };
         self.event(What::Say(step));
+    }
+
+    /// Has something happen while what it said last is carried out.
+    pub(crate) fn meanwhile(&mut self, meanwhile: Meanwhile) {
+        let runs = |event: &&mut Event| matches!(&event.what, What::Say(step) if step.runs());
+        if let Some(Event { what: What::Say(step), .. }) = self.events.iter_mut().rev().find(runs) {
+            step.meanwhile = meanwhile;
+        }
     }
 
     /// A simple query, of one statement or several.

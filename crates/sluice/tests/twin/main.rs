@@ -18,6 +18,7 @@
 mod acts;
 mod beside;
 mod compare;
+mod disturb;
 mod found;
 mod generate;
 mod ignored;
@@ -34,7 +35,7 @@ use std::{collections::BTreeMap, env, ops::Range};
 
 use sluice_testkit::{Case, matrix};
 
-use crate::twins::Place;
+use crate::{acts::Category, twins::Place};
 
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
@@ -46,14 +47,29 @@ const SERVERS: usize = 2;
 /// How many sessions there are for each case, if nobody says.
 const SESSIONS: u64 = 250;
 
+/// The part of them that is cancelled: that takes longer.
+const CANCELLED: u64 = 4;
+
+/// What clients do besides, where they are cancelled.
+const BESIDE_CANCELS: &[&str] = &["cancels", "literals", "settings", "tenants", "blocks", "errors", "copy", "calls"];
+
 matrix!(transaction: without_the_extension, with_the_extension);
+matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
 
 fn without_the_extension(case: Case) {
-    twins(case, false);
+    twins(case, false, &acts::chosen(), 1);
 }
 
 fn with_the_extension(case: Case) {
-    twins(case, true);
+    twins(case, true, &acts::chosen(), 1);
+}
+
+fn cancelled_without_the_extension(case: Case) {
+    twins(case, false, &acts::named(BESIDE_CANCELS), CANCELLED);
+}
+
+fn cancelled_with_the_extension(case: Case) {
+    twins(case, true, &acts::named(BESIDE_CANCELS), CANCELLED);
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -61,25 +77,26 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Each case has seeds of its own.
-fn seeds(case: Case, extension: bool) -> Range<u64> {
+fn seeds(case: Case, extension: bool, part: u64) -> Range<u64> {
     if let Some(seed) = number("SLUICE_TWIN_SEED") {
         return seed..seed + 1;
     }
-    let sessions = number("SLUICE_TWIN_SESSIONS").unwrap_or(SESSIONS);
+    let sessions = number("SLUICE_TWIN_SESSIONS").unwrap_or(SESSIONS) / part;
     let first =
         format!("{case:?}{extension}").bytes().fold(0, |sum, byte| (sum * 31 + u64::from(byte)) % 9973) * 1_000_000;
     first..first + sessions.div_ceil(CLIENTS as u64)
 }
 
-fn twins(case: Case, extension: bool) {
+fn twins(case: Case, extension: bool, categories: &[&'static Category], part: u64) {
     let place = Place::shared(case.version, extension);
-    let categories = acts::chosen();
     let survey = env::var("SLUICE_TWIN_SURVEY").unwrap_or_default();
     let mut kinds = BTreeMap::<String, (usize, u64)>::new();
-    let mut steps = 0;
-    for seed in seeds(case, extension) {
-        let outcome = compare::try_seed(place, case, seed, &categories);
+    let (mut sessions, mut steps, mut statements) = (0, 0, 0);
+    for seed in seeds(case, extension, part) {
+        let outcome = compare::try_seed(place, case, seed, categories);
+        sessions += CLIENTS;
         steps += outcome.events.len();
+        statements += outcome.events.iter().map(plan::Event::statements).sum::<usize>();
         if !survey.is_empty() {
             for difference in &outcome.differences {
                 let kind = compare::signature(&outcome.events, difference);
@@ -98,5 +115,5 @@ fn twins(case: Case, extension: bool) {
     for (kind, (times, seed)) in &kinds {
         println!("{times:5} {kind} (seed {seed})");
     }
-    println!("{steps} steps");
+    println!("{case:?}: {statements} statements compared, in {steps} steps of {sessions} sessions");
 }

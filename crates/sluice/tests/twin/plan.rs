@@ -14,14 +14,50 @@ pub(crate) struct Event {
     pub(crate) what: What,
 }
 
+impl Event {
+    /// How many statements are sent, a Query with several of them counted once.
+    pub(crate) fn statements(&self) -> usize {
+        let What::Say(step) = &self.what else { return 0 };
+        let sends = [frontend::QUERY, frontend::EXECUTE, frontend::FUNCTION_CALL];
+        wire::messages(&step.bytes).iter().filter(|(tag, _)| sends.contains(tag)).count()
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     /// It connects, with these startup parameters besides user and database.
     Open(Vec<(String, String)>),
     /// It says something and waits for the answer.
     Say(Step),
+    /// It is cancelled while nothing of it runs.
+    Cancel(Key),
+    /// Somebody ends its server, if it is in a transaction.
+    EndServer,
+    /// Somebody ends all servers of the pool that are idle.
+    EndIdle,
     /// It goes away.
     Leave,
+}
+
+/// That of a CancelRequest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    Own,
+    Wrong,
+}
+
+/// What happens while a client waits for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meanwhile {
+    Nothing,
+    /// Its statement is cancelled once it is asleep, or has waited for a server.
+    Cancel,
+    /// All other clients are cancelled once it is asleep, and it itself by a wrong key.
+    CancelOthers,
+    /// Its COPY is cancelled when the server has asked for the data, which come then.
+    CancelCopy,
+    /// Its server is ended once it is asleep.
+    End,
 }
 
 /// What a client says before it waits.
@@ -37,6 +73,7 @@ pub(crate) struct Step {
     pub(crate) spends: bool,
     /// Whether that state is gone afterwards, if it is done outside of a transaction and without an error.
     pub(crate) unpins: bool,
+    pub(crate) meanwhile: Meanwhile,
 }
 
 /// What must have come before the answer is whole.
@@ -64,6 +101,29 @@ impl Step {
         }
     }
 
+    /// What it says, and what comes when the server has asked for the data of a COPY.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        if self.meanwhile != Meanwhile::CancelCopy {
+            return (&self.bytes, &[]);
+        }
+        let before = wire::messages(&self.bytes).into_iter().take_while(|(tag, _)| *tag != frontend::COPY_DATA);
+        self.bytes.split_at(before.map(|(_, body)| body.len() + 5).sum())
+    }
+
+    /// Whether it has anything executed.
+    pub(crate) fn runs(&self) -> bool {
+        wire::messages(&self.bytes).iter().any(|(tag, _)| [frontend::QUERY, frontend::EXECUTE].contains(tag))
+    }
+
+    /// Whether it may come where others have all servers: it waits in the pool until it is cancelled, and PostgreSQL
+    /// would not have said anything of it by then either.
+    pub(crate) fn may_wait(&self) -> bool {
+        let is_silent =
+            |sql: &[u8]| [&b"INSERT"[..], b"CREATE"].iter().any(|begin| sql.starts_with(begin)) && !sql.contains(&b';');
+        self.meanwhile == Meanwhile::Cancel
+            && wire::messages(&self.bytes).iter().all(|(tag, sql)| *tag == frontend::QUERY && is_silent(sql))
+    }
+
     /// Whether its last message leaves the exchange open: more belongs to it.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.wait(), Wait::Replies(_))
@@ -75,10 +135,17 @@ impl fmt::Display for Event {
         match &self.what {
             What::Open(parameters) => write!(f, "client {} connects {parameters:?}", self.client),
             What::Leave => write!(f, "client {} leaves", self.client),
+            What::Cancel(key) => write!(f, "client {} is cancelled by its {key:?} key", self.client),
+            What::EndServer => write!(f, "client {}'s server is ended", self.client),
+            What::EndIdle => write!(f, "idle servers are ended"),
             What::Say(step) => {
                 let messages = wire::messages(&step.bytes);
                 let shown: Vec<_> = messages.iter().map(|(tag, body)| wire::show(*tag, body)).collect();
-                write!(f, "client {} [{}]: {}", self.client, step.category, shown.join(" | "))
+                write!(f, "client {} [{}]: {}", self.client, step.category, shown.join(" | "))?;
+                match step.meanwhile {
+                    Meanwhile::Nothing => Ok(()),
+                    meanwhile => write!(f, " -- meanwhile {meanwhile:?}"),
+                }
             }
         }
     }

@@ -9,7 +9,8 @@ use sluice_testkit::{Message, Raw};
 use sluice_wire::{message::backend, startup::ProtocolVersion};
 
 use crate::{
-    plan::{Event, Step, Wait, What},
+    disturb::Others,
+    plan::{Event, Key, Meanwhile, Step, Wait, What},
     random::Random,
 };
 
@@ -44,38 +45,51 @@ impl Answer {
 #[derive(Default)]
 struct Client {
     raw: Option<Raw>,
+    /// Its process number and key, also when it has gone.
+    key: Option<(u32, Vec<u8>)>,
     /// An error came in an exchange without a Sync: the server answers nothing more before there is one.
     skipped: bool,
 }
 
 /// All clients of one side.
 pub(crate) struct Side<'a> {
-    connect: &'a dyn Fn() -> Raw,
-    database: &'a str,
+    others: Others<'a>,
     clients: Vec<Client>,
     patience: Duration,
 }
 
 impl<'a> Side<'a> {
-    pub(crate) fn new(connect: &'a dyn Fn() -> Raw, database: &'a str, clients: usize, patience: Duration) -> Self {
-        Self { connect, database, clients: (0..clients).map(|_| Client::default()).collect(), patience }
+    pub(crate) fn new(others: Others<'a>, clients: usize, patience: Duration) -> Self {
+        Self { others, clients: (0..clients).map(|_| Client::default()).collect(), patience }
     }
 
     /// Has an event happen.
     pub(crate) fn perform(&mut self, event: &Event) -> Answer {
-        let client = &mut self.clients[event.client];
+        let Self { others, clients, patience } = self;
+        let keys: Vec<_> = clients.iter().map(|client| client.key.clone()).collect();
+        let client = &mut clients[event.client];
         match &event.what {
             What::Open(parameters) => {
-                let mut raw = (self.connect)();
-                let usual = [("user", "app"), ("database", self.database)];
+                let mut raw = others.connect();
+                let usual = [("user", "app"), ("database", others.database)];
                 let more = parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                 let messages =
                     raw.login_with(ProtocolVersion::V3_0, &usual.into_iter().chain(more).collect::<Vec<_>>());
                 let is_in = messages.last().is_some_and(|message| message.tag == backend::READY_FOR_QUERY);
-                *client = Client { raw: is_in.then_some(raw), skipped: false };
+                let key = Some(raw.key.clone());
+                *client = Client { raw: is_in.then_some(raw), key, skipped: false };
                 Answer { messages, end: if is_in { End::Whole } else { End::Closed } }
             }
-            What::Say(step) => client.say(step, self.patience),
+            What::Say(step) => client.say(step, others, &keys, event.client, *patience),
+            What::Cancel(key) => {
+                others.cancel(client.key.as_ref(), *key);
+                Answer::nothing()
+            }
+            What::EndServer => client.server_ended(others, *patience),
+            What::EndIdle => {
+                others.end_idle();
+                Answer::nothing()
+            }
             What::Leave => {
                 if let Some(mut raw) = client.raw.take() {
                     let _gone = raw.try_send(&sluice_testkit::Script::new().terminate().0);
@@ -87,47 +101,143 @@ impl<'a> Side<'a> {
 }
 
 impl Client {
-    fn say(&mut self, step: &Step, patience: Duration) -> Answer {
+    fn say(
+        &mut self,
+        step: &Step,
+        others: &mut Others<'_>,
+        keys: &[Option<(u32, Vec<u8>)>],
+        own: usize,
+        patience: Duration,
+    ) -> Answer {
         let Some(raw) = &mut self.raw else { return Answer::nothing() };
-        if raw.try_send(&step.bytes).is_err() {
+        let (first, rest) = step.parts();
+        if raw.try_send(first).is_err() {
             self.raw = None;
             return Answer { messages: Vec::new(), end: End::Closed };
         }
-        let wait = step.wait();
         if self.skipped && step.is_open() {
             return Answer::nothing();
         }
-        let answer = receive(raw, wait, patience);
+        let mut reception = Reception::new(step.wait());
+        match step.meanwhile {
+            Meanwhile::Nothing => (),
+            Meanwhile::Cancel => {
+                while reception.goes_on(raw, PAUSE) && !others.is_asleep() && reception.time() < WAITED {}
+                // It may have come too early.
+                while reception.goes_on(raw, PAUSE) && reception.time() < patience {
+                    others.cancel(keys[own].as_ref(), Key::Own);
+                    reception.goes_on(raw, WAITED);
+                }
+            }
+            Meanwhile::CancelOthers => {
+                while reception.goes_on(raw, PAUSE) && !others.is_asleep() && reception.time() < WAITED {}
+                for (client, key) in keys.iter().enumerate() {
+                    others.cancel(key.as_ref(), if client == own { Key::Wrong } else { Key::Own });
+                }
+            }
+            Meanwhile::CancelCopy => {
+                let is_told = |reception: &Reception| {
+                    reception.has(backend::COPY_IN_RESPONSE) || reception.has(backend::ERROR_RESPONSE)
+                };
+                while reception.goes_on(raw, PAUSE) && !is_told(&reception) && reception.time() < patience {}
+                others.cancel(keys[own].as_ref(), Key::Own);
+                let _closed = raw.try_send(rest);
+            }
+            Meanwhile::End => {
+                while reception.goes_on(raw, PAUSE) && !others.is_asleep() && reception.time() < WAITED {}
+                others.end_sleeper();
+            }
+        }
+        reception.goes_on(raw, patience);
+        let answer = reception.answer();
         self.skipped = step.is_open() && answer.has(backend::ERROR_RESPONSE);
         if answer.end != End::Whole {
             self.raw = None;
         }
         answer
     }
+
+    /// Its server is ended, if it is in a transaction that has not failed.
+    fn server_ended(&mut self, others: &mut Others<'_>, patience: Duration) -> Answer {
+        let Some(raw) = &mut self.raw else { return Answer::nothing() };
+        let ask = sluice_testkit::Script::new().query("SELECT pg_backend_pid()");
+        if self.skipped || raw.try_send(&ask.0).is_err() {
+            return Answer::nothing();
+        }
+        let mut asked = Reception::new(Wait::Ready(1));
+        asked.goes_on(raw, patience);
+        let asked = asked.answer();
+        let row = asked.messages.iter().find(|message| message.tag == backend::DATA_ROW);
+        let is_inside = asked.messages.last().is_some_and(|last| last.body == b"T");
+        let (Some(row), true) = (row, is_inside) else { return Answer::nothing() };
+        let process = row.values()[0].clone().unwrap_or_default();
+        others.end(&String::from_utf8_lossy(&process));
+        let mut reception = Reception::new(Wait::Ready(1));
+        reception.goes_on(raw, patience);
+        self.raw = None;
+        reception.answer()
+    }
 }
 
-fn receive(raw: &mut Raw, wait: Wait, patience: Duration) -> Answer {
-    let begin = Instant::now();
-    let mut messages = Vec::new();
-    let mut closing = 0;
-    loop {
-        let done = match wait {
-            Wait::Ready(wanted) | Wait::Replies(wanted) => closing >= wanted,
-        };
-        if done {
-            return Answer { messages, end: End::Whole };
+/// Between two looks at what happens.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// A statement that is not asleep by then waits for a server.
+const WAITED: Duration = Duration::from_millis(400);
+
+/// An answer that is coming.
+struct Reception {
+    wait: Wait,
+    begin: Instant,
+    messages: Vec<Message>,
+    closing: usize,
+    end: Option<End>,
+}
+
+impl Reception {
+    fn new(wait: Wait) -> Self {
+        Self { wait, begin: Instant::now(), messages: Vec::new(), closing: 0, end: None }
+    }
+
+    fn time(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    fn has(&self, tag: u8) -> bool {
+        self.messages.iter().any(|message| message.tag == tag)
+    }
+
+    /// Takes what comes within a time; whether more is to come.
+    fn goes_on(&mut self, raw: &mut Raw, time: Duration) -> bool {
+        let begin = Instant::now();
+        while self.end.is_none() {
+            let done = match self.wait {
+                Wait::Ready(wanted) | Wait::Replies(wanted) => self.closing >= wanted,
+            };
+            if done {
+                self.end = Some(End::Whole);
+                break;
+            }
+            let left = time.saturating_sub(begin.elapsed());
+            if left.is_zero() || raw.is_silent(left) {
+                return true;
+            }
+            let Some(message) = raw.message() else {
+                self.end = Some(End::Closed);
+                break;
+            };
+            self.closing += match (self.wait, message.tag) {
+                (Wait::Ready(_), tag) => usize::from(tag == backend::READY_FOR_QUERY),
+                (Wait::Replies(all), backend::ERROR_RESPONSE) => all,
+                (Wait::Replies(_), tag) => usize::from(CLOSING.contains(&tag)),
+            };
+            self.messages.push(message);
         }
-        let left = patience.saturating_sub(begin.elapsed());
-        if left.is_zero() || raw.is_silent(left) {
-            return Answer { messages, end: End::Stuck };
-        }
-        let Some(message) = raw.message() else { return Answer { messages, end: End::Closed } };
-        closing += match (wait, message.tag) {
-            (Wait::Ready(_), tag) => usize::from(tag == backend::READY_FOR_QUERY),
-            (Wait::Replies(all), backend::ERROR_RESPONSE) => all,
-            (Wait::Replies(_), tag) => usize::from(CLOSING.contains(&tag)),
-        };
-        messages.push(message);
+        false
+    }
+
+    fn answer(self) -> Answer {
+        Answer { messages: self.messages, end: self.end.unwrap_or(End::Stuck) }
     }
 }
 
@@ -179,8 +289,15 @@ impl Holders {
             pinned += usize::from(other.pinned || other.spent);
         });
         let own = &self.clients[event.client];
-        let pins = matches!(&event.what, What::Say(step) if step.pins);
-        own.holds() || (holding < self.servers && !(pins && pinned + 1 >= self.servers))
+        let (pins, waits) = match &event.what {
+            What::Say(step) => (step.pins, step.may_wait()),
+            // A server that is idle may be one that a client keeps.
+            What::EndIdle => {
+                return !self.clients.iter().any(|client| client.pinned || client.spent || client.in_exchange);
+            }
+            _ => (false, false),
+        };
+        own.holds() || waits || (holding < self.servers && !(pins && pinned + 1 >= self.servers))
     }
 
     /// Keeps up with what has happened, by the answer that a client got alone.
@@ -215,6 +332,10 @@ pub(crate) fn arrange(
         let ready: Vec<_> = (0..tracks.len())
             .filter(|client| tracks[*client].front().is_some_and(|event| holders.may(event)))
             .collect();
+        if let Some(client) = stuck_behind_pins(&tracks, &ready) {
+            tracks[client].pop_front();
+            continue;
+        }
         if ready.is_empty() {
             assert!(tracks.iter().all(VecDeque::is_empty), "those who hold servers can always go on");
             return done;
@@ -228,6 +349,12 @@ pub(crate) fn arrange(
         }
         done.push((event, answer));
     }
+}
+
+/// A client whose next event is to end idle servers, where nobody else can go on: that is left out.
+fn stuck_behind_pins(tracks: &[VecDeque<Event>], ready: &[usize]) -> Option<usize> {
+    let ends = |track: &VecDeque<Event>| track.front().is_some_and(|event| matches!(event.what, What::EndIdle));
+    ready.is_empty().then(|| tracks.iter().position(ends)).flatten()
 }
 
 /// Carries out a plan as it is; `None` if the clients would need more servers than there are, or if it gets stuck.

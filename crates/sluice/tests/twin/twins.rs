@@ -85,6 +85,11 @@ impl Place {
             .start()
     }
 
+    /// A superuser's connection to another database.
+    pub(crate) fn superuser(&self) -> postgres::Client {
+        self.server.superuser("postgres")
+    }
+
     /// A connection of a client's own.
     pub(crate) fn alone(&self) -> Raw {
         self.server.raw()

@@ -3,6 +3,7 @@
 mod batches;
 pub(crate) mod blocks;
 mod calls;
+mod cancels;
 mod catalogue;
 mod copy;
 mod cursors;
@@ -51,6 +52,7 @@ const TIME: &str = "a Flush behind a Parse ends the transaction that the server 
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
 const START: &str = "a custom setting that was only taken back is unknown on the next server, where clients begin with settings \
                      of different kinds";
+const APART: &str = "it takes longer, and has tests of its own";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
 /// All of them.
@@ -69,6 +71,7 @@ pub(crate) static CATEGORIES: &[Category] = &[
     category("copy",         4, false, ON,        copy::act),
     category("ddl",          6, false, ON, ddl::act),
     category("malformed",    1, false, ON, malformed::act),
+    category("cancels",     16, false, APART, cancels::act),
     category("catalogue",    1, false, SHOWN,     catalogue::act),
     category("roles",        3, true,  ON, roles::act),
     category("functions",    3, true,  ON, functions::act),
@@ -89,11 +92,15 @@ pub(crate) fn chosen() -> Vec<&'static Category> {
     if only == "all" {
         return CATEGORIES.iter().collect();
     }
-    only.split(',')
-        .map(|name| {
-            let known = || CATEGORIES.iter().map(|category| category.name).collect::<Vec<_>>().join(", ");
-            let found = CATEGORIES.iter().find(|category| category.name == name.trim());
-            found.unwrap_or_else(|| panic!("SLUICE_TWIN_ONLY: {name:?} is none of {}", known()))
-        })
-        .collect()
+    named(&only.split(',').map(str::trim).collect::<Vec<_>>())
+}
+
+/// Those of these names.
+pub(crate) fn named(names: &[&str]) -> Vec<&'static Category> {
+    let find = |name: &&str| {
+        let known = || CATEGORIES.iter().map(|category| category.name).collect::<Vec<_>>().join(", ");
+        let found = CATEGORIES.iter().find(|category| category.name == *name);
+        found.unwrap_or_else(|| panic!("SLUICE_TWIN_ONLY: {name:?} is none of {}", known()))
+    };
+    names.iter().map(find).collect()
 }

@@ -1,0 +1,98 @@
+//! A server goes from one worker to another.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use sluice_core::{
+    hub::{Hub, Route},
+    io::{Address, Owner, PeerAddress},
+    secrets::{Method, Secrets, Source},
+};
+use sluice_sim::{Lockstep, PipeId, Style};
+use sluice_wire::{
+    message::{self, AUTHENTICATION_OK, TransactionStatus},
+    startup::{self, ProtocolVersion},
+};
+
+use crate::{
+    one,
+    table::{answers, limits, query},
+};
+
+/// Two workers with a pool of one server between them.
+struct Two {
+    net: Lockstep,
+    server: PipeId,
+}
+
+impl Two {
+    /// The server is the second one's, and idle.
+    fn new(styles: [Style; 2]) -> Self {
+        let route = Route {
+            name: None,
+            address: Address::Unix("/scripted".into()),
+            dbname: None,
+            user: None,
+            password: None,
+            client_address_secret: None,
+            pool: one(),
+        };
+        let secrets = Secrets::new(Method::Trust, Source::File(HashMap::new()), [3; 32]);
+        let hub = Arc::new(Hub::new(limits(), secrets, vec![route], 2));
+        let mut net = Lockstep::new(&hub, &styles, (16, 4096), 8 << 10).holding_mail();
+        log_in(&mut net, 1);
+        let server = net.connecting()[0];
+        net.connect(server);
+        let mut welcome = AUTHENTICATION_OK.to_vec();
+        message::put_parameter_status(&mut welcome, "TimeZone", "UTC");
+        message::put_backend_key_data(&mut welcome, 1000, b"abcd");
+        welcome.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
+        net.say(server, &[&welcome]);
+        Self { net, server }
+    }
+
+    /// What a side was sent since it was asked for last.
+    fn heard(&mut self, side: PipeId) -> Vec<u8> {
+        std::mem::take(&mut self.net.side(side).heard)
+    }
+}
+
+fn log_in(net: &mut Lockstep, worker: u16) -> PipeId {
+    let client = net.open(worker, PeerAddress::Local).expect("the worker accepts clients");
+    let mut packet = Vec::new();
+    startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", "app"), ("database", "app")]);
+    net.say(client, &[&packet]);
+    client
+}
+
+fn holds(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[test]
+fn what_comes_meanwhile_goes_along() {
+    let mut unasked = Vec::new();
+    message::put_parameter_status(&mut unasked, "TimeZone", "Asia/Tokyo");
+    for styles in [[Style::Polls; 2], [Style::Completes; 2]] {
+        for cut in 1..=unasked.len() {
+            let mut two = Two::new(styles);
+            let client = log_in(&mut two.net, 0);
+            two.net.say(client, &[&query("SELECT 1")]);
+            let (before, after) = unasked.split_at(cut);
+            // The worker learns in one turn that it is to give the server away, and that something has come from it.
+            two.net.network().ring(1);
+            two.net.say(two.server, &[before]);
+            for worker in [1, 0, 1, 0] {
+                two.net.read_mail(worker);
+            }
+            assert!(matches!(two.net.place(two.server), Some((0, _, Owner::Server(_)))), "it is the first one's now");
+            two.net.say(two.server, &[after]);
+            two.net.pass(Duration::from_millis(1));
+            assert!(holds(&two.heard(two.server), b"SELECT 1"), "cut at {cut}: the query is sent");
+            two.net.say(two.server, &[&answers("C(SELECT 1) Z(I)")]);
+            let heard = two.heard(client);
+            assert!(holds(&heard, b"SELECT 1"), "cut at {cut}: {}", heard.escape_ascii());
+            // What came whole before is no client's concern: its own setting is put in place.
+            assert_eq!(holds(&heard, b"Asia/Tokyo"), cut < unasked.len(), "cut at {cut}: {}", heard.escape_ascii());
+        }
+    }
+}
