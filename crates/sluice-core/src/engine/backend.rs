@@ -228,7 +228,7 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::DataRow | BackendKind::CopyData | BackendKind::CopyDone => Ok(self.unless_own()),
             BackendKind::CommandComplete => Ok(self.command_complete(body)),
             BackendKind::ReadyForQuery => self.ready_for_query(body),
-            BackendKind::ErrorResponse => Ok(self.error(body)),
+            BackendKind::ErrorResponse => self.error(body),
             BackendKind::ParseComplete => self.parse_complete(),
             BackendKind::BindComplete => {
                 self.resumes |= self.server.exchange.replay().stop();

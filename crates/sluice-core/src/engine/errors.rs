@@ -15,12 +15,13 @@ use crate::{
     holding::Pins,
     io::Io,
     replies::{Expected, Local, Own, ParseSent},
+    server::Role,
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
 };
 
 use super::{
-    backend::{ServerRelay, Verdict},
+    backend::{OutOfStep, ServerRelay, Verdict},
     healing::{is_of_other_shape, is_stale},
     standing_in::STAND_IN,
 };
@@ -110,7 +111,7 @@ impl Hears {
 
 impl<I: Io> ServerRelay<'_, I> {
     /// An ErrorResponse has come.
-    pub(super) fn error(&mut self, body: &[u8]) -> Verdict {
+    pub(super) fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let exchange = &mut self.server.exchange;
         exchange.stop_copying();
         let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
@@ -127,12 +128,12 @@ impl<I: Io> ServerRelay<'_, I> {
         let mut answers = Answers::of(self.server.exchange.replies().front(), standing);
         if let Answers::Begin(begin) = answers {
             if let Some(verdict) = self.begin_refused(begin) {
-                return verdict;
+                return Ok(verdict);
             }
             let begin_refused = self.server.exchange.begin().is_refused();
             answers = Answers::of_client(self.server.exchange.replies().front(), begin_refused);
         }
-        match answers {
+        Ok(match answers {
             Answers::OptionalOwn(own) => {
                 if own == Own::Tell {
                     // The function was there before: it may be again, as another one.
@@ -151,6 +152,10 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.server.exchange.answered();
                 Verdict::Swallow
             }
+            // Nobody gets it any more, though the connection's end may be a while in coming.
+            Answers::Nothing if is_end && !matches!(self.server.role, Role::Serving(_)) => {
+                return Err(OutOfStep("it has ended the session"));
+            }
             Answers::Nothing => Verdict::Swallow,
             // ReadyForQuery follows, or the end of the connection.
             Answers::Whole => {
@@ -161,7 +166,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.note_failure(is_end);
                 self.batch_error(body, is_end)
             }
-        }
+        })
     }
 
     /// Whether it is a look that has failed, and another one can make that good.

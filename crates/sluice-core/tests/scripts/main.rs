@@ -258,6 +258,18 @@ fn who_cancels_hears_the_end_when_it_is_delivered() {
 }
 
 #[test]
+fn a_server_that_has_said_its_last_goes_to_nobody() {
+    let (mut table, client, server) = seated(one());
+    // The end of the connection comes later than the next query.
+    table.says(server, &answers("E(57P01)"));
+    table.says(client, &query("SELECT 1"));
+    let other = table.connects()[0];
+    table.says(other, &answers("C(SELECT 1) Z(I)"));
+    table.hangs_up(server);
+    assert_eq!((table.hears(client), table.servers()), ("C(SELECT 1) Z(I)".to_owned(), vec![other]));
+}
+
+#[test]
 fn a_cancel_does_not_hit_a_begin() {
     let (mut table, client, server) = seated(one());
     table.passes(Duration::from_secs(1));

@@ -13,7 +13,7 @@ const LONG: &[&str] = &[
     "SELECT pg_sleep(60)", "SELECT pg_sleep(60)", "SELECT id, pg_sleep(60) FROM shared ORDER BY id", "INSERT INTO log SELECT pg_sleep(60)::text",
     "UPDATE t SET n = 7 WHERE id = 1 AND pg_sleep(60) IS NULL RETURNING v", "DO $$ BEGIN PERFORM pg_sleep(60); END $$", "SELECT catches('SELECT pg_sleep(60)')",
     "COPY (SELECT id, pg_sleep(60) FROM shared) TO STDOUT", "WITH slow AS MATERIALIZED (SELECT pg_sleep(60)) SELECT count(*) FROM slow", "SELECT runs('SELECT pg_sleep(60)')",
-    "CREATE TABLE c{k}.slow AS SELECT pg_sleep(60)", "SET LOCAL work_mem = '3MB'; SELECT pg_sleep(60)", "INSERT INTO log VALUES ('before'); SELECT pg_sleep(60); SELECT 'never'",
+    "CREATE TABLE c{k}.slow AS SELECT pg_sleep(60)::text", "SET LOCAL work_mem = '3MB'; SELECT pg_sleep(60)", "INSERT INTO log VALUES ('before'); SELECT pg_sleep(60); SELECT 'never'",
     "BEGIN; SELECT pg_sleep(60)",
 ];
 
