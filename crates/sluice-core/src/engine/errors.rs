@@ -15,7 +15,6 @@ use crate::{
     holding::Pins,
     io::Io,
     replies::{Expected, Local, Own, ParseSent},
-    server::Role,
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
 };
@@ -153,9 +152,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 Verdict::Swallow
             }
             // Nobody gets it any more, though the connection's end may be a while in coming.
-            Answers::Nothing if is_end && !matches!(self.server.role, Role::Serving(_)) => {
-                return Err(OutOfStep("it has ended the session"));
-            }
+            Answers::Nothing if is_end => return Err(OutOfStep("it has ended the session")),
             Answers::Nothing => Verdict::Swallow,
             // ReadyForQuery follows, or the end of the connection.
             Answers::Whole => {

@@ -143,7 +143,7 @@ pub(super) fn request_recall(pool: &Arc<Pool>, io: &mut impl Io) {
 }
 
 /// Whether a server is kept for a client that does nothing there now, and could do without it.
-fn may_be_recalled(server: &Server) -> bool {
+pub(super) fn may_be_recalled(server: &Server) -> bool {
     let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
     is_free && matches!(server.role, Role::Serving(_)) && server.pins.without(Pins::SOFT).is_empty()
 }

@@ -10,6 +10,7 @@ use sluice_wire::{
 
 use crate::{
     client::{Client, Link, Phase},
+    holding::Pins,
     hub::Pool,
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     io::{HandOver, Io, LogEvent},
@@ -26,7 +27,7 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
-    keeping::{begin_session, forget_sequences, put_in_order, put_in_place, request_recall},
+    keeping::{begin_session, forget_sequences, may_be_recalled, put_in_order, put_in_place, request_recall},
     resume_server, shutting_down,
     statements::NO_STATEMENT,
     telling::{find_teller, tell},
@@ -396,6 +397,14 @@ impl Engine {
 
     /// A server's connection is gone.
     pub(super) fn server_closed(&mut self, now: Time, id: ServerId, reason: &str, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if let Role::Serving(client) = server.role
+            && may_be_recalled(server)
+        {
+            // Its client goes on with another one.
+            server.pins = Pins::NONE;
+            self.detach(now, client, id, io);
+        }
         let Some(server) = self.servers.get(id) else { return };
         let pool = server.pool.clone();
         let address = &pool.upstream.address;

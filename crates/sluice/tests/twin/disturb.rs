@@ -62,6 +62,11 @@ impl<'a> Others<'a> {
         self.sleeper().is_some()
     }
 
+    /// Whether a server of this database waits for its client in the middle of a statement.
+    pub(crate) fn is_waiting(&mut self) -> bool {
+        self.query("wait_event = 'ClientRead' AND state = 'active'").is_some()
+    }
+
     /// Ends the server that is asleep.
     pub(crate) fn end_sleeper(&mut self) {
         if let Some(process) = self.sleeper() {

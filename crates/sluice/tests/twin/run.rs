@@ -140,6 +140,8 @@ impl Client {
                     reception.has(backend::COPY_IN_RESPONSE) || reception.has(backend::ERROR_RESPONSE)
                 };
                 while reception.goes_on(raw, PAUSE) && !is_told(&reception) && reception.time() < patience {}
+                // A cancel that came before the server reads on would end the COPY a line earlier.
+                while reception.goes_on(raw, PAUSE) && !others.is_waiting() && reception.time() < patience {}
                 others.cancel(keys[own].as_ref(), Key::Own);
                 let _closed = raw.try_send(rest);
             }
