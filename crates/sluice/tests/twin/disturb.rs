@@ -79,9 +79,11 @@ impl<'a> Others<'a> {
         if !self.is_pool {
             return;
         }
-        // It goes to rest a moment after its client's answer.
+        // It goes to rest a moment after its client's answer, when it has said what the session holds: without that, a
+        // client could not go on.
         let begin = Instant::now();
-        while self.query("state = 'active'").is_some() && begin.elapsed() < Duration::from_millis(200) {}
+        let at_work = "(state = 'active' OR state = 'idle' AND state_change > clock_timestamp() - interval '60 ms')";
+        while self.query(at_work).is_some() && begin.elapsed() < Duration::from_millis(400) {}
         while let Some(process) = self.query("state = 'idle'") {
             self.end(&process);
         }

@@ -48,7 +48,7 @@ const SERVERS: usize = 2;
 const SESSIONS: u64 = 250;
 
 /// The part of them that is cancelled: that takes longer.
-const CANCELLED: u64 = 4;
+const CANCELLED: u64 = 6;
 
 /// What clients do besides, where they are cancelled.
 const BESIDE_CANCELS: &[&str] = &["cancels", "literals", "settings", "tenants", "blocks", "errors", "copy", "calls"];
