@@ -50,8 +50,8 @@ const LOST: &str = "a client may lose what sequences gave it: an error, never an
 const TIME: &str = "a Flush behind a Parse ends the transaction that the server had begun, and with it what now() says; and \
                     servers are taken from clients that keep them for the sake of such a literal, if others wait";
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
-const START: &str = "a custom setting that was only taken back is unknown on the next server, where clients begin with settings \
-                     of different kinds";
+const START: &str = "none of its own differences are left; the plans that come of it show others (a Query that can't be \
+                     read takes the unnamed statement away)";
 const APART: &str = "it takes longer, and has tests of its own";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
