@@ -1,6 +1,9 @@
 //! A client: where its session stands, and what follows it from server to server.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use hashbrown::HashMap;
 use sluice_wire::{ErrorResponse, message::TransactionStatus, scram, startup::SessionRequest};
@@ -22,6 +25,7 @@ use crate::{
     start::Start,
     statement::{Prepared, Statement, StatementId, Unnamed},
     stream::Stream,
+    time::Time,
     watch::{Rest, Watch},
 };
 
@@ -30,6 +34,9 @@ pub const PENDING_BYTES_MAX: usize = 64 << 10;
 
 /// Names a client may have prepared at once: far above what drivers keep, far below what would hurt.
 pub const NAMES_MAX: usize = 65_536;
+
+/// The time after the use of a sequence in which a client may ask for what it gave, whoever waits for its server.
+const ASK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A client.
 #[derive(Debug)]
@@ -140,6 +147,8 @@ pub struct Session {
     may_be_tied: bool,
     /// Whether it may have used a sequence since it got its server.
     has_advanced: bool,
+    /// The time up to which it is given to ask for what that was.
+    asks_until: Option<Time>,
     /// Whether it has asked for the number of its server's process since it got that server.
     knows_process: bool,
     /// The transaction that it was told has begun and that no server knows of yet.
@@ -279,6 +288,7 @@ impl Session {
             made: Customs::default(),
             may_be_tied: false,
             has_advanced: false,
+            asks_until: None,
             knows_process: false,
             begun: None,
         }
@@ -306,8 +316,12 @@ impl Session {
     }
 
     /// Notes what its transaction has done that it may ask for later, and gives the pins that it keeps its server by.
-    pub fn note_effects(&mut self, effects: Effects) -> Pins {
-        self.has_advanced |= effects.any(Effects::ADVANCES);
+    /// `sequences` says whether its server's session may remember the use of one.
+    pub fn note_effects(&mut self, now: Time, effects: Effects, sequences: bool) -> Pins {
+        if sequences && effects.any(Effects::ADVANCES) {
+            self.has_advanced = true;
+            self.asks_until = Some(now + ASK_TIMEOUT);
+        }
         self.knows_process |= effects.any(Effects::PROCESS);
         let mut pins = Pins::NONE;
         if self.has_advanced && self.pool.reads_sequences.load(Ordering::Relaxed) {
@@ -322,9 +336,20 @@ impl Session {
         pins
     }
 
+    /// It asks for what sequences gave it.
+    pub fn asks_for_sequences(&mut self) {
+        self.asks_until = None;
+    }
+
+    /// The time up to which it may yet ask for that, in a pool where somebody has.
+    pub fn asks_until(&self) -> Option<Time> {
+        self.asks_until.filter(|_| self.pool.reads_sequences.load(Ordering::Relaxed))
+    }
+
     /// It has got another server, of which it knows nothing.
     pub fn forget_server(&mut self) {
         self.has_advanced = false;
+        self.asks_until = None;
         self.knows_process = false;
     }
 

@@ -5,10 +5,7 @@
 //! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody
 //! else goes on with that server.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use sluice_wire::{ErrorResponse, sqlstate};
 
@@ -17,12 +14,12 @@ use crate::{
     customs::Customs,
     holding::{Holding, Pins},
     hub::{Pinned, Pool},
-    ids::{ClientId, ClientRef, ServerId, ServerRef},
+    ids::{ClientId, ServerId, ServerRef},
     io::Io,
     mail::Mail,
     profile::{self, Profile, Settings},
     replies::Own,
-    server::{Preparation, Role, Sequences, Server},
+    server::{Preparation, Role, Server},
     settings::{PinPolicy, PoolMode},
     sql::{Effects, Reset},
     start::Start,
@@ -68,7 +65,7 @@ impl Engine {
             Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
                 // Part of a message, which it has not sent to its end, waits for nothing here.
                 let has_waited = was_held || state.news.is_some();
-                take_news(state, session);
+                take_news(now, state, session);
                 self.keep_or_detach(now, client, server, io);
                 // What it has sent meanwhile has waited for this.
                 if has_waited && self.clients.get(client).is_some_and(|client| !client.pending.is_empty()) {
@@ -91,6 +88,15 @@ impl Engine {
     pub(super) fn recall(&mut self, now: Time, reference: ServerRef, pool: &Arc<Pool>, io: &mut impl Io) {
         match self.servers.get_mut(reference.id) {
             Some(server) if server.serial == reference.serial && may_be_recalled(server) => {
+                let client = match server.role {
+                    Role::Serving(client) => self.clients.get(client).and_then(Client::session),
+                    _ => None,
+                };
+                if let Some(asks_until) = client.and_then(|session| session.asks_until()).filter(|at| now < *at) {
+                    server.recall_at = Some(asks_until);
+                    self.arm(reference.id);
+                    return request_recall(pool, io);
+                }
                 server.pins = Pins::NONE;
                 if let Role::Serving(client) = server.role {
                     self.detach(now, client, reference.id, io);
@@ -105,7 +111,9 @@ impl Engine {
         let Some(reference) = self.server_ref(server) else { return };
         let state = &mut self.servers[server];
         let is_soft = state.pins.are_soft();
-        if state.pins.is_empty() || (is_soft && state.pool.state().is_short()) {
+        let asks_until = self.clients.get(client).and_then(Client::session).and_then(Session::asks_until);
+        state.recall_at = asks_until.filter(|at| is_soft && now < *at);
+        if state.pins.is_empty() || (is_soft && state.recall_at.is_none() && state.pool.state().is_short()) {
             state.pins = Pins::NONE;
             self.detach(now, client, server, io);
             return;
@@ -130,6 +138,7 @@ impl Engine {
             return;
         }
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
+        self.arm(server);
         self.begin_begun(now, client, server, io);
     }
 }
@@ -158,9 +167,9 @@ fn needs_own(server: &Server, client: &Client) -> bool {
 }
 
 /// Acts on what the server has said that the session holds.
-fn take_news(server: &mut Server, session: &mut Session) {
+fn take_news(now: Time, server: &mut Server, session: &mut Session) {
     server.statements.retire_tainted();
-    let unseen = until_its_end(server).and(session.note_effects(server.effects));
+    let unseen = until_its_end(server).and(session.note_effects(now, server.effects, server.sequences.are_used()));
     let before = server.pins.without(Pins::SOFT);
     server.effects = Effects::NONE;
     let Some(Holding { pins, profile, made, statements }) = server.news.take() else {
@@ -241,24 +250,6 @@ pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: 
     }
 }
 
-/// Has a server forget the uses of sequences by others, where clients are known to ask for them. The client's own uses of
-/// another server are lost with that: better none than others'.
-pub(super) fn forget_sequences(
-    server: &mut Server,
-    session: &mut Session,
-    client: ClientRef,
-    scratch: &mut Vec<u8>,
-    io: &mut impl Io,
-) {
-    session.forget_server();
-    let others = !matches!(server.sequences, Sequences::Untouched) && server.sequences != Sequences::Of(client);
-    if others && server.pool.reads_sequences.load(Ordering::Relaxed) {
-        server.sequences = Sequences::Untouched;
-        send_own(server, scratch, Own::Sequences, "DISCARD SEQUENCES", io);
-        server.preparation = Preparation::UnderWay;
-    }
-}
-
 /// Brings a server to the settings that a client starts with, as the client wrote them: on top of the server's own
 /// defaults and one after another, since one setting may keep a part of what was there before (`DateStyle`).
 pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Vec<u8>, io: &mut impl Io) {
@@ -311,7 +302,7 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
         server.statements.clear();
         server.look.abandon();
         server.profile = Profile::default();
-        server.sequences = Sequences::Untouched;
+        server.sequences.forget();
         send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
         return true;
     }

@@ -27,8 +27,10 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
-    keeping::{begin_session, forget_sequences, may_be_recalled, put_in_order, put_in_place, request_recall},
-    resume_server, shutting_down,
+    keeping::{begin_session, may_be_recalled, put_in_order, put_in_place, request_recall},
+    resume_server,
+    sequences::change_server,
+    shutting_down,
     statements::NO_STATEMENT,
     telling::{find_teller, tell},
     timers::CANCEL_AGAIN,
@@ -133,7 +135,7 @@ impl Engine {
             begin_session(server, &start, &mut self.scratch, io);
         } else {
             put_in_place(server, &session.profile, &session.made, &mut self.scratch, io);
-            forget_sequences(server, session, client, &mut self.scratch, io);
+            change_server(server, session, client, &mut self.scratch, io);
             tell(server, peer, &mut self.scratch, io);
         }
         self.begin_begun(now, client.id, id, io);
@@ -228,6 +230,7 @@ impl Engine {
         if let Some(server) = self.servers.get_mut(server) {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             server.pinned = None;
+            server.recall_at = None;
         }
         self.todo.push_back(Todo::Settle(server));
     }

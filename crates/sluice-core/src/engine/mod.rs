@@ -19,6 +19,7 @@
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | what a session holds: settings that follow its client, and what keeps it on its server |
+//! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `idling` | clients that hold a server and leave it waiting |
 //! | `timers` | what is looked at when its time has come |
 //! | `lease` | who has which server: acquire, attach, release, put in order |
@@ -37,6 +38,7 @@ mod lease;
 mod login;
 mod notifications;
 mod opening;
+mod sequences;
 mod standing_in;
 mod statements;
 mod telling;

@@ -1,6 +1,6 @@
 //! On what terms a client's statement is shared, and what has to be done to a server before a statement may go to it.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use sluice_wire::{
     FrontendKind,
@@ -12,15 +12,14 @@ use crate::{
     io::Io,
     profile,
     replies::{Expected, Own},
-    server::{Preparation, Sequences},
+    server::Preparation,
     sql::{Effects, custom_settings, keep_custom},
     statement::{Statement, Terms},
 };
 
 use super::{
     commands::WHOLE_QUERY_BYTES_MAX,
-    frontend::{ClientRelay, Seen, Step, Stop},
-    lease::send_own,
+    frontend::{ClientRelay, Seen, Step},
 };
 
 /// The statement and the portal by which settings are switched within a batch.
@@ -159,7 +158,7 @@ impl<I: Io> ClientRelay<'_, I> {
     }
 
     /// Sends a statement of Sluice's own by the extended protocol, as part of the batch.
-    fn put_own(&mut self, sql: Option<&str>) {
+    pub(super) fn put_own(&mut self, sql: Option<&str>) {
         let Some(sql) = sql else { return };
         self.scratch.clear();
         message::put_parse(self.scratch, SWITCH, sql, &[]);
@@ -176,29 +175,16 @@ impl<I: Io> ClientRelay<'_, I> {
     /// Notes what a statement may do that is about to be sent. Returns a step where something has to be done before.
     pub(super) fn prepare_for(&mut self, effects: Effects, text: &[u8]) -> Option<Step> {
         self.flush();
+        if let Some(step) = self.forget_others_sequences(effects) {
+            return Some(step);
+        }
         let server = self.server.as_deref_mut()?;
-        if effects.any(Effects::SEQUENCE) {
-            server.pool.reads_sequences.store(true, Ordering::Relaxed);
-        }
-        let others = !matches!(server.sequences, Sequences::Untouched) && server.sequences != Sequences::Of(self.this);
-        if effects.any(Effects::SEQUENCE) && others && server.is_fresh() {
-            if server.cancels.are_under_way() {
-                return Some(Step::Stop(Stop::Hold));
-            }
-            // What sequences gave to others is nothing that this client may be told.
-            server.sequences = Sequences::Untouched;
-            send_own(server, self.scratch, Own::Sequences, "DISCARD SEQUENCES", self.io);
-            server.preparation = Preparation::UnderWay;
-            return Some(Step::Stop(Stop::Hold));
-        }
         server.expect_effects(effects);
         if effects.any(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
             self.hub.leave_databases(self.now, &server.pool.upstream.address, text);
         }
         if effects.any(Effects::ADVANCES) {
-            let alone =
-                matches!(server.sequences, Sequences::Untouched) || server.sequences == Sequences::Of(self.this);
-            server.sequences = if alone { Sequences::Of(self.this) } else { Sequences::Mixed };
+            server.sequences.use_by(self.this);
         }
         if effects.any(Effects::CUSTOM) {
             let names = custom_settings(text);

@@ -6,7 +6,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 use crate::{
-    ids::{CancelId, ClientId, ServerId},
+    ids::{CancelId, ClientId, ServerId, ServerRef},
     io::Io,
     replies::Expected,
     server::{Role, Server},
@@ -29,7 +29,7 @@ pub(super) enum Timer {
     Client(ClientId, u32),
     /// A client that has set itself a limit for its idle session, while it has no server.
     Rest(ClientId, u32),
-    /// A server that is opening or settling, or for which a cancel is held.
+    /// A server that is opening or settling, for which a cancel is held, or that may be taken from its client.
     Server(ServerId, u32),
     /// A CancelRequest on its way.
     Cancel(CancelId),
@@ -113,6 +113,13 @@ impl Engine {
         } else if held_until(server).is_some_and(|at| now >= at) {
             self.send_cancel(now, id, io);
         }
+        if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at.is_some_and(|at| now >= at)) {
+            server.recall_at = None;
+            let (pool, worker) = (server.pool.clone(), self.worker);
+            if pool.state().is_short() {
+                self.recall(now, ServerRef { worker, id, serial }, &pool, io);
+            }
+        }
         self.expire_server(now, id, io);
         self.arm(id);
     }
@@ -133,7 +140,7 @@ fn deadline(server: &Server) -> Option<Time> {
         Role::Opening { deadline, .. } | Role::Settling { deadline } => Some(deadline),
         Role::Idle | Role::Serving(_) => None,
     };
-    [role, cancel_again(server), held_until(server)].into_iter().flatten().min()
+    [role, cancel_again(server), held_until(server), server.recall_at].into_iter().flatten().min()
 }
 
 /// The time at which a server gets another cancel, if it is still busy for a client that is gone.

@@ -6,6 +6,7 @@ mod exchange;
 mod login;
 mod parameters;
 mod replay;
+mod sequences;
 mod statements;
 
 use std::{sync::Arc, time::Duration};
@@ -18,7 +19,7 @@ use crate::{
     customs::Customs,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
-    ids::{ClientId, ClientRef, Conn},
+    ids::{ClientId, Conn},
     logins::Opened,
     look::{Circumstances, Look, Seen},
     profile::Profile,
@@ -35,6 +36,7 @@ pub use exchange::{Admission, Exchange, Farewell};
 pub use login::ServerLogin;
 pub use parameters::Parameters;
 pub use replay::Replay;
+pub use sequences::Sequences;
 pub use statements::ServerStatements;
 
 /// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its catalogs:
@@ -84,6 +86,8 @@ pub struct Server {
     pub news: Option<Holding>,
     /// The clients whose uses of sequences `currval` and `lastval` would show there.
     pub sequences: Sequences,
+    /// The time at which it is taken from the client that keeps it, if others wait then.
+    pub recall_at: Option<Time>,
     /// The custom settings that it has.
     pub made: Customs,
     /// Its looks, where it says nothing by itself.
@@ -104,18 +108,6 @@ pub struct Server {
     pub teller: Teller,
     /// Its BackendKeyData.
     pub key: Option<(u32, Box<[u8]>)>,
-}
-
-/// The clients whose uses of sequences a session remembers.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Sequences {
-    /// Nobody's.
-    #[default]
-    Untouched,
-    /// This client's alone.
-    Of(ClientRef),
-    /// Several clients'.
-    Mixed,
 }
 
 /// The work of Sluice's own on a server that belongs to a client, while that client's messages wait.
@@ -174,7 +166,8 @@ impl Server {
             pinned: None,
             reports: false,
             news: None,
-            sequences: Sequences::Untouched,
+            sequences: Sequences::default(),
+            recall_at: None,
             made: Customs::default(),
             look: Look::default(),
             preparation: Preparation::None,
@@ -248,6 +241,9 @@ impl Server {
             SESSION_PARAMETER => {
                 self.news = Holding::read(value);
                 self.reports = self.news.is_some();
+                if let Some(news) = &self.news {
+                    self.sequences.report(news.pins.any(Pins::SEQUENCE));
+                }
             }
             CATALOG_PARAMETER => {
                 if let Ok(count) = value.parse() {

@@ -529,3 +529,34 @@ fn a_server_is_taken_back_from_a_client_that_does_nothing_with_it() {
     table.says(third, &query("SELECT 1"));
     assert_eq!(table.hears(servers[1]), "Q(SELECT 1)");
 }
+
+#[test]
+fn a_client_has_a_moment_to_ask_what_a_sequence_gave_it() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    let done = |table: &mut Table, tag: &str| table.says(server, &answers(&format!("C({tag}) Z(I)")));
+    table.says(other, &query("SELECT lastval()"));
+    table.says(server, &answers("E(55000) Z(I)"));
+    for asks in [true, false] {
+        table.says(client, &query("INSERT INTO t VALUES (1)"));
+        done(&mut table, "INSERT 0 1");
+        table.hears(server);
+        table.says(other, &query("SELECT 2"));
+        table.passes(Duration::from_millis(90));
+        assert_eq!(table.hears(server), "", "the server is kept, whoever waits");
+        if asks {
+            table.says(client, &query("SELECT lastval()"));
+            assert_eq!(table.hears(server), "Q(SELECT lastval())");
+            done(&mut table, "SELECT 1");
+        } else {
+            table.passes(Duration::from_millis(20));
+        }
+        // What the one was given is nothing that the other may ask for.
+        assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)");
+        done(&mut table, "DISCARD SEQUENCES");
+        assert_eq!(table.hears(server), "Q(SELECT 2)");
+        done(&mut table, "SELECT 1");
+        table.hears(client);
+        table.hears(other);
+    }
+}

@@ -15,7 +15,11 @@ matrix!(both_modes:
     vanishing_with_errors_and_batches_open,
     half_closed_clients_end,
 );
-matrix!(transaction: nothing_leaks_between_transactions, reported_settings_follow_the_client);
+matrix!(transaction:
+    nothing_leaks_between_transactions,
+    reported_settings_follow_the_client,
+    a_client_is_told_what_its_sequence_gave_it,
+);
 matrix!(session: a_session_is_the_clients_own, nothing_leaks_between_sessions, a_reset_leaves_other_settings_alone);
 
 /// What one client does, and a query whose answer tells whether another one sees anything of it.
@@ -350,4 +354,24 @@ fn half_closed_clients_end(case: Case) {
         untouched(&pool, &database, sql);
     }
     eventually("nothing sleeps", || database.count("wait_event = 'PgSleep'") == 0);
+}
+
+/// As `lastInsertId()` of many frameworks asks: in a transaction of its own, and while others wait for servers.
+fn a_client_is_told_what_its_sequence_gave_it(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(3).start();
+    let mut first = pool.raw_app(&database);
+    first.query("CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY)");
+    assert_eq!(first.query("SELECT lastval()"), "T(lastval) E(55000) Z(I)", "from now on it is known that clients ask");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            let mut client = pool.raw_app(&database);
+            scope.spawn(move || {
+                for _ in 0..40 {
+                    let id = client.value("INSERT INTO numbered DEFAULT VALUES RETURNING id");
+                    assert_eq!(client.value("SELECT lastval()"), id);
+                }
+            });
+        }
+    });
 }

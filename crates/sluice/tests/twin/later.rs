@@ -15,6 +15,7 @@ matrix!(brief:
     what_a_block_has_set_stays,
     ddl_past_the_pool_is_seen_with_the_extension,
     statements_that_a_function_deallocates,
+    nobody_is_told_what_sequences_gave_to_others,
     looks_under_odd_settings,
 );
 
@@ -231,4 +232,24 @@ fn statements_that_a_function_deallocates(case: Case) {
         }
         b.query(1, "COMMIT");
     });
+}
+
+fn nobody_is_told_what_sequences_gave_to_others(case: Case) {
+    let lastval = s().parse("l", "SELECT lastval()").bind("l", &[]).execute().close("l").sync();
+    for ask in [s().query("SELECT lastval()"), s().query("SELECT lastid()"), lastval] {
+        beside(case, &[&[], &[], &[]], |b| {
+            past_the_pool(b, "CREATE SEQUENCE counts");
+            past_the_pool(b, "CREATE FUNCTION lastid() RETURNS int8 LANGUAGE plpgsql AS 'BEGIN RETURN lastval(); END'");
+            b.on_each_server(0, 2, &s().query("SELECT nextval('counts')"));
+            b.query(1, "BEGIN READ WRITE");
+            b.query(1, "SELECT 1");
+            b.says(1, &ask);
+            b.query(1, "ROLLBACK");
+            b.says(1, &ask);
+            b.query(1, "BEGIN READ WRITE");
+            b.query(1, "SELECT nextval('counts')");
+            b.says(1, &ask);
+            b.query(1, "COMMIT");
+        });
+    }
 }

@@ -1,0 +1,73 @@
+//! What sequences gave a client, `currval` and `lastval` tell it as long as it has the server that it used them on, and
+//! they never tell it what others were given there (docs/decisions/0014).
+//!
+//! Most clients use sequences and never ask. So a client keeps its server for that only in a pool where somebody has
+//! asked, and gives it up to others that wait, but not in the moment after a use: who asks at all does so at once.
+
+use std::sync::atomic::Ordering;
+
+use crate::{
+    client::Session,
+    ids::ClientRef,
+    io::Io,
+    replies::Own,
+    server::{Preparation, Server},
+    sql::Effects,
+};
+
+use super::{
+    frontend::{ClientRelay, Step, Stop},
+    lease::send_own,
+};
+
+const FORGET: &str = "DISCARD SEQUENCES";
+
+impl<I: Io> ClientRelay<'_, I> {
+    /// A statement is about to be sent that may ask for what sequences gave: what they gave to others is nothing that
+    /// this client may be told. Returns a step where that has to be waited for.
+    pub(super) fn forget_others_sequences(&mut self, effects: Effects) -> Option<Step> {
+        let asks = effects.any(Effects::SEQUENCE);
+        // So may whatever a text can't be trusted not to do.
+        let may_ask = asks || (effects.any(Effects::STATE) && effects.any(Effects::ADVANCES));
+        let server = self.server.as_deref_mut()?;
+        if asks {
+            server.pool.reads_sequences.store(true, Ordering::Relaxed);
+            self.session.asks_for_sequences();
+        }
+        if !may_ask || !server.sequences.are_used_by_others(self.this) || !server.exchange.prepares() {
+            return None;
+        }
+        if server.exchange.has_open_batch() {
+            server.sequences.forget();
+            self.put_own(Some(FORGET));
+            return None;
+        }
+        if server.exchange.owes() {
+            server.exchange.await_answers();
+        } else if !server.cancels.are_under_way() {
+            forget(server, self.scratch, self.io);
+        }
+        Some(Step::Stop(Stop::Hold))
+    }
+}
+
+/// A client has got a server: where clients are known to ask, that forgets what others used. The client's own uses of
+/// another server are lost: better none than others'.
+pub(super) fn change_server(
+    server: &mut Server,
+    session: &mut Session,
+    client: ClientRef,
+    scratch: &mut Vec<u8>,
+    io: &mut impl Io,
+) {
+    session.forget_server();
+    if server.sequences.are_used_by_others(client) && server.pool.reads_sequences.load(Ordering::Relaxed) {
+        forget(server, scratch, io);
+    }
+}
+
+fn forget(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    server.sequences.forget();
+    send_own(server, scratch, Own::Sequences, FORGET, io);
+    server.preparation = Preparation::UnderWay;
+}

@@ -1,0 +1,70 @@
+//! The uses of sequences that a session remembers: `currval` and `lastval` tell of them, whosever they were.
+
+use crate::ids::ClientRef;
+
+/// The clients that may have used sequences in a server's session.
+#[derive(Debug, Default)]
+pub struct Sequences {
+    users: Users,
+    /// Whether the session remembers a use, if the server says so.
+    reported: Option<bool>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Users {
+    #[default]
+    Nobody,
+    This(ClientRef),
+    Several,
+}
+
+impl Sequences {
+    /// A client runs what may use one.
+    pub fn use_by(&mut self, client: ClientRef) {
+        let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(client);
+        self.users = if is_alone { Users::This(client) } else { Users::Several };
+    }
+
+    /// The server has said whether its session remembers any use.
+    pub fn report(&mut self, is_used: bool) {
+        self.reported = Some(is_used);
+    }
+
+    /// Whether the session may remember a use.
+    pub fn are_used(&self) -> bool {
+        self.users != Users::Nobody && self.reported != Some(false)
+    }
+
+    /// Whether the session may remember somebody else's use.
+    pub fn are_used_by_others(&self, client: ClientRef) -> bool {
+        self.are_used() && self.users != Users::This(client)
+    }
+
+    /// The session remembers none any more.
+    pub fn forget(&mut self) {
+        self.users = Users::Nobody;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ClientId;
+
+    #[test]
+    fn uses_are_somebodys_until_they_are_forgotten() {
+        let [a, b] = [1, 2].map(|id| ClientRef { worker: 0, id: ClientId(id), serial: 1 });
+        let mut sequences = Sequences::default();
+        assert!(!sequences.are_used_by_others(a));
+        sequences.use_by(a);
+        assert!(!sequences.are_used_by_others(a) && sequences.are_used_by_others(b));
+        sequences.use_by(b);
+        assert!(sequences.are_used_by_others(a) && sequences.are_used_by_others(b));
+        sequences.report(false);
+        assert!(!sequences.are_used() && !sequences.are_used_by_others(a));
+        sequences.report(true);
+        sequences.forget();
+        sequences.use_by(a);
+        assert!(sequences.are_used() && !sequences.are_used_by_others(a));
+    }
+}
