@@ -413,6 +413,8 @@ impl Answer {
 
 /// Whether a text shows all settings that it makes: it is a SET, and nothing else.
 fn is_set(text: &[u8]) -> bool {
+    let text = text.trim_ascii();
+    let text = text.strip_suffix(b";").unwrap_or(text);
     text.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set ")) && !text.contains(&b';')
 }
 

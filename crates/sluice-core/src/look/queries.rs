@@ -29,14 +29,17 @@ const CUSTOMS: &str = "\
         FROM pg_catalog.unnest(ARRAY[{customs}]::pg_catalog.text[]) c(n) \
         WHERE pg_catalog.current_setting(c.n,true) IS NOT NULL)";
 
-/// The settings that the session has set itself, and the values of those that it has not, which are the server's own.
+/// The settings that the session has set itself, and the server's own values: of those that it has not set, and of the
+/// others where PostgreSQL states what RESET goes back to in the same words (`TimeZone` is shown in words of its own).
 const DEFAULTS: &str = "\
     (SELECT pg_catalog.concat('set=',pg_catalog.string_agg(pg_catalog.concat({name},':',{value}),',') \
             FILTER (WHERE pg_catalog.texteq(c.source,'session')),\
         ' defaults=',pg_catalog.encode(pg_catalog.convert_to(pg_catalog.string_agg(pg_catalog.concat(c.n,\
-            CASE WHEN pg_catalog.textne(c.source,'session') THEN pg_catalog.concat(pg_catalog.chr(2),\
-            pg_catalog.current_setting(c.n)) END),pg_catalog.chr(1)),pg_catalog.getdatabaseencoding()),'hex')) \
-        FROM (SELECT s.name AS n,s.source FROM pg_catalog.pg_show_all_settings() s \
+            CASE WHEN pg_catalog.textne(c.source,'session') \
+                THEN pg_catalog.concat(pg_catalog.chr(2),pg_catalog.current_setting(c.n)) \
+            WHEN c.unit IS NULL AND pg_catalog.textne(c.n,'TimeZone') \
+                THEN pg_catalog.concat(pg_catalog.chr(2),c.reset_val) END),pg_catalog.chr(1)),pg_catalog.getdatabaseencoding()),'hex')) \
+        FROM (SELECT s.name AS n,s.source,s.unit,s.reset_val FROM pg_catalog.pg_show_all_settings() s \
             WHERE pg_catalog.texteq(s.context,'user') OR pg_catalog.texteq(s.context,'superuser')) c)";
 
 const NAME: &str = "pg_catalog.encode(pg_catalog.convert_to(pg_catalog.lower(c.n),'UTF8'),'hex')";

@@ -153,6 +153,12 @@ impl Maker {
         self.any(&text.as_str().into());
     }
 
+    /// A statement without parameters that is parsed and run at once, and then forgotten.
+    pub(crate) fn at_once(&mut self, text: &str) {
+        let text = self.fill(text);
+        if self.random.percent(50) { self.simple(&text) } else { self.unnamed(&text.as_str().into()) }
+    }
+
     /// A statement in any of the ways that its parameters allow.
     pub(crate) fn any(&mut self, statement: &Statement) {
         let kind = self.random.below(100);

@@ -47,8 +47,6 @@ const fn category(name: &'static str, weight: usize, pins: bool, out: &'static s
 // Why categories are left out.
 const ON: &str = "";
 const LOST: &str = "a client may lose what sequences gave it: an error, never another's number";
-const TIME: &str = "a Flush behind a Parse ends the transaction that the server had begun, and with it what now() says; and \
-                    servers are taken from clients that keep them for the sake of such a literal, if others wait";
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
 const START: &str = "none of its own differences are left; the plans that come of it show others (a Query that can't be \
                      read takes the unnamed statement away)";
@@ -62,7 +60,7 @@ pub(crate) static CATEGORIES: &[Category] = &[
     category("settings",    12, false, ON,  settings::act),
     category("startup",      0, false, START, |_| ()),
     category("tenants",      9, false, ON,  tenants::act),
-    category("times",        2, false, TIME,    times::act),
+    category("times",        2, false, ON, times::act),
     category("encodings",    5, false, ON, encodings::act),
     category("prepared",    10, false, ON, prepared::act),
     category("batches",      6, false, ON, batches::act),
