@@ -172,6 +172,13 @@ impl Pool {
         }
     }
 
+    /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and
+    /// whoever logs in or is parsed from now on begins with something else.
+    pub fn reloaded(&self) {
+        self.catalog.begin_change().concerns(&self.log_ins);
+        self.login().forget_welcomes();
+    }
+
     /// Whether it has a client or a server, or one of either is on its way: each holds a reference besides the hub's.
     fn is_used(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1

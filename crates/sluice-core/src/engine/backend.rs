@@ -463,8 +463,7 @@ impl<I: Io> ServerRelay<'_, I> {
             return Verdict::Swallow;
         }
         if matches!(self.server.role, Role::Idle) {
-            // The server's configuration has been reloaded.
-            self.server.pool.login().forget_welcomes();
+            self.server.pool.reloaded();
         }
         let Some((conn, session)) = &mut self.client else {
             // A setting that was made with a function leaves no other trace.
@@ -473,6 +472,9 @@ impl<I: Io> ServerRelay<'_, I> {
             }
             return Verdict::Pass;
         };
+        if before.as_deref().is_some_and(|before| before != value) && !self.server.effects.any(Effects::STATE) {
+            self.server.pool.reloaded();
+        }
         // A function or a trigger may have set it.
         self.server.effects.add(Effects::STATE.and(Effects::CONTEXT));
         let key = name.to_ascii_lowercase();

@@ -52,6 +52,24 @@ fn a_client_that_comes_later_is_let_in_by_a_server_that_comes_later() {
 }
 
 #[test]
+fn a_reload_is_seen_by_what_a_server_reports() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &query("SET TimeZone = 'Asia/Tokyo'"));
+    table.says(server, &answers("S(TimeZone=Asia/Tokyo) C(SET) Z(I)"));
+    let later = table.stranger("app");
+    assert!(table.hears(later).ends_with("Z(I)"), "a SET accounts for that");
+    table.says(client, &query("SELECT 1"));
+    table.says(server, &answers("D(1) C(SELECT 1) S(TimeZone=Asia/Seoul) Z(I)"));
+    assert!(table.hears(client).contains("S(TimeZone=Asia/Seoul)"));
+    let later = table.stranger("app");
+    assert_eq!(table.hears(later), "R", "it is let in by a server that has logged in since");
+    assert_eq!(table.connects().len(), 1);
+    assert!(table.hears(later).ends_with("Z(I)"));
+}
+
+#[test]
 fn other_commands_are_no_change_for_log_ins() {
     for sql in ["ALTER TABLE t ADD c int", "GRANT SELECT ON t TO other", "DROP TABLE t", "DO $$ BEGIN NULL; END $$"] {
         let (mut table, ..) = changed(one(), sql);
