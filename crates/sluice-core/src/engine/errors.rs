@@ -152,7 +152,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 Verdict::Swallow
             }
             // Nobody gets it any more, though the connection's end may be a while in coming.
-            Answers::Nothing if is_end => return Err(OutOfStep("it has ended the session")),
+            Answers::Nothing if is_end && (self.client.is_none() || self.server.pinned.is_some()) => {
+                // What stands before it in the same bytes is its client's.
+                self.flush();
+                return Err(OutOfStep("it has ended the session"));
+            }
             Answers::Nothing => Verdict::Swallow,
             // ReadyForQuery follows, or the end of the connection.
             Answers::Whole => {

@@ -258,6 +258,19 @@ fn who_cancels_hears_the_end_when_it_is_delivered() {
 }
 
 #[test]
+fn what_a_server_says_before_its_last_is_heard() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("SELECT 1"));
+    table.says(server, &answers("T(a) D(1) C(SELECT 1) Z(I) E(57P01)"));
+    assert_eq!(table.hears(client), "T D C(SELECT 1) Z(I)");
+    table.hangs_up(server);
+    table.says(client, &query("SELECT 2"));
+    let other = table.connects()[0];
+    table.says(other, &answers("C(SELECT 2) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 2) Z(I)");
+}
+
+#[test]
 fn a_server_that_has_said_its_last_goes_to_nobody() {
     let (mut table, client, server) = seated(one());
     // The end of the connection comes later than the next query.
