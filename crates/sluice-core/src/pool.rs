@@ -238,9 +238,14 @@ impl PoolState {
 
     fn may_pin(&self, server: ServerRef, pins: Pins) -> bool {
         let limit = self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1));
-        let others = self.pinned.iter().filter(|(pinned, kept)| *pinned != server && !kept.are_soft());
         // Whoever waits gets a server back that its client may lose.
-        if pins.are_soft() { limit > 0 } else { others.count() < limit as usize }
+        if pins.are_soft() { limit > 0 } else { self.kept_for_good(server) < limit }
+    }
+
+    /// The servers but this one that clients keep and may not lose.
+    fn kept_for_good(&self, but: ServerRef) -> u32 {
+        let lasts = |pins: Pins| !pins.without(Pins::SOFT).is_empty();
+        self.pinned.iter().filter(|(pinned, pins)| *pinned != but && lasts(*pins)).count() as u32
     }
 
     /// A client keeps its server no longer.
@@ -250,9 +255,14 @@ impl PoolState {
         debug_assert_eq!(self.pinned.len() + 1, before, "only what was pinned is unpinned");
     }
 
+    /// Why clients keep servers, for each of those.
+    pub fn kept(&self) -> impl Iterator<Item = Pins> {
+        self.pinned.iter().map(|(_, pins)| *pins)
+    }
+
     /// Why clients keep servers: how many for each reason.
     pub fn pins(&self) -> PinCounts {
-        PinCounts::of(self.pinned.iter().map(|(_, pins)| *pins))
+        PinCounts::of(self.kept())
     }
 
     /// Whether clients wait that no server will come to, unless one is given back or taken from its client.
@@ -290,7 +300,13 @@ impl PoolState {
             self.open -= 1;
             return Released::Close;
         }
-        match self.waiters.pop_where(|waiter| waiter.generation <= opened.generation) {
+        let is_too_early = |waiter: &Waiter| waiter.generation > opened.generation;
+        if self.waiters.front().is_some_and(is_too_early) && self.is_short() {
+            // Others, that would take it, are not to be served for ever before the first one.
+            self.open -= 1;
+            return Released::Close;
+        }
+        match self.waiters.pop_where(|waiter| !is_too_early(waiter)) {
             Some(waiter) => {
                 self.served += 1;
                 self.waited += now.since(waiter.since);
@@ -418,7 +434,10 @@ pub struct Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ClientId, ServerId};
+    use crate::{
+        ids::{ClientId, ServerId},
+        logins::LogIns,
+    };
 
     const NOW: Time = Time(1_000_000);
 
@@ -483,6 +502,18 @@ mod tests {
             assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
         }
         pool
+    }
+
+    #[test]
+    fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
+        let mut pool = busy(0);
+        let changed = LogIns::new(Arc::default());
+        changed.change();
+        let later = Wants { generation: changed.generation(), ..wants() };
+        assert!(matches!(pool.acquire(NOW, client(1), later), Acquired::Queued(_)));
+        assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
+        assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Close);
+        assert!(pool.may_connect(NOW), "another one may come in its place");
     }
 
     #[test]

@@ -27,19 +27,26 @@ impl<I: Io> ClientRelay<'_, I> {
     /// this client may be told. Returns a step where that has to be waited for.
     pub(super) fn forget_others_sequences(&mut self, effects: Effects) -> Option<Step> {
         let asks = effects.any(Effects::SEQUENCE);
-        // So may whatever a text can't be trusted not to do.
-        let may_ask = asks || (effects.any(Effects::STATE) && effects.any(Effects::ADVANCES));
         let server = self.server.as_deref_mut()?;
-        if asks {
+        let forgets = if asks {
             server.pool.reads_sequences.store(true, Ordering::Relaxed);
             self.session.asks_for_sequences();
-        }
-        if !may_ask || !server.sequences.are_used_by_others(self.this) || !server.exchange.prepares() {
+            server.sequences.are_used_by_others(self.this)
+        } else {
+            // So may whatever a text can't be trusted not to do. If it does not, what the client itself has used in
+            // this transaction must not be lost for it.
+            let may_ask = effects.any(Effects::STATE) && effects.any(Effects::ADVANCES);
+            may_ask && server.sequences.are_last_used_by_another(self.this)
+        };
+        if !forgets || !server.exchange.prepares() {
             return None;
         }
         if server.exchange.has_open_batch() {
-            server.sequences.forget();
-            self.put_own(Some(FORGET));
+            // Behind it the batch is one of several statements, in which some can't run; a query can.
+            if asks {
+                server.sequences.forget();
+                self.put_own(Some(FORGET));
+            }
             return None;
         }
         if server.exchange.owes() {
@@ -48,6 +55,12 @@ impl<I: Io> ClientRelay<'_, I> {
             forget(server, self.scratch, self.io);
         }
         Some(Step::Stop(Stop::Hold))
+    }
+
+    /// The same before a Parse that would begin a batch.
+    pub(super) fn forget_before_batch(&mut self, effects: Effects) -> Option<Step> {
+        let is_closed = self.server.as_ref().is_some_and(|server| !server.exchange.has_open_batch());
+        if is_closed { self.forget_others_sequences(effects) } else { None }
     }
 }
 

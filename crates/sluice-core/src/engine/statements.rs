@@ -133,6 +133,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.server.is_none() && !statement.is_accepted() {
             return Step::Stop(Stop::NeedServer);
         }
+        if let Some(step) = self.forget_before_batch(statement.effects) {
+            return step;
+        }
         self.drop_message(seen);
         let names = self.session.names.get_or_insert_default();
         if names.len() >= NAMES_MAX {
@@ -163,6 +166,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let raw = !self.session.pool.settings.auto_prepare || statement.terms.is_none() || !is_worth_it;
         if raw && self.server.is_none() {
             return Step::Stop(Stop::NeedServer);
+        }
+        if let Some(step) = self.forget_before_batch(statement.effects) {
+            return step;
         }
         let given = self.session.set_unnamed(statement.clone(), raw);
         if !raw {

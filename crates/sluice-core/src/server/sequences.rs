@@ -15,14 +15,15 @@ enum Users {
     #[default]
     Nobody,
     This(ClientRef),
-    Several,
+    /// Of whom this one is the last.
+    Several(ClientRef),
 }
 
 impl Sequences {
     /// A client runs what may use one.
     pub fn use_by(&mut self, client: ClientRef) {
         let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(client);
-        self.users = if is_alone { Users::This(client) } else { Users::Several };
+        self.users = if is_alone { Users::This(client) } else { Users::Several(client) };
     }
 
     /// The server has said whether its session remembers any use.
@@ -38,6 +39,11 @@ impl Sequences {
     /// Whether the session may remember somebody else's use.
     pub fn are_used_by_others(&self, client: ClientRef) -> bool {
         self.are_used() && self.users != Users::This(client)
+    }
+
+    /// Whether the session may remember somebody else's use, and none of this client's behind it.
+    pub fn are_last_used_by_another(&self, client: ClientRef) -> bool {
+        self.are_used_by_others(client) && self.users != Users::Several(client)
     }
 
     /// The session remembers none any more.
@@ -60,6 +66,7 @@ mod tests {
         assert!(!sequences.are_used_by_others(a) && sequences.are_used_by_others(b));
         sequences.use_by(b);
         assert!(sequences.are_used_by_others(a) && sequences.are_used_by_others(b));
+        assert!(sequences.are_last_used_by_another(a) && !sequences.are_last_used_by_another(b));
         sequences.report(false);
         assert!(!sequences.are_used() && !sequences.are_used_by_others(a));
         sequences.report(true);

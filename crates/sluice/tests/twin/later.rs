@@ -240,6 +240,7 @@ fn nobody_is_told_what_sequences_gave_to_others(case: Case) {
         beside(case, &[&[], &[], &[]], |b| {
             past_the_pool(b, "CREATE SEQUENCE counts");
             past_the_pool(b, "CREATE FUNCTION lastid() RETURNS int8 LANGUAGE plpgsql AS 'BEGIN RETURN lastval(); END'");
+            past_the_pool(b, "CREATE PROCEDURE nothing() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'");
             b.on_each_server(0, 2, &s().query("SELECT nextval('counts')"));
             b.query(1, "BEGIN READ WRITE");
             b.query(1, "SELECT 1");
@@ -250,6 +251,14 @@ fn nobody_is_told_what_sequences_gave_to_others(case: Case) {
             b.query(1, "SELECT nextval('counts')");
             b.says(1, &ask);
             b.query(1, "COMMIT");
+            // Not all that may ask can run behind another statement.
+            for sql in ["PREPARE TRANSACTION 'x'", "VACUUM", "CALL nothing()"] {
+                b.on_each_server(0, 2, &s().query("SELECT nextval('counts')"));
+                b.says(1, &s().unnamed(sql, &[]).sync());
+                b.says(1, &s().parse("n", sql).sync());
+                b.on_each_server(0, 2, &s().query("SELECT nextval('counts')"));
+                b.says(1, &s().bind("n", &[]).execute().close("n").sync());
+            }
         });
     }
 }
