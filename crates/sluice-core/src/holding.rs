@@ -49,15 +49,17 @@ impl Pins {
 
     /// The number of the server's process, for which its client has asked.
     pub const PROCESS: Self = Self(1 << 9);
+    /// A thing that the server has told of in words that the pool does not know.
+    pub const UNKNOWN: Self = Self(1 << 10);
 
     /// Those that a client may lose: others need its server more.
     pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0 | Self::PROCESS.0);
 
-    /// Those that only the end of the server's process takes away.
-    pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0);
+    /// Those that only the end of the server's process takes away, or that it is not known what does.
+    pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0 | Self::UNKNOWN.0);
 
     /// Their names, in the extension and in messages.
-    const NAMES: [(Self, &str); 10] = [
+    const NAMES: [(Self, &str); 11] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
         (Self::LISTEN, "listen"),
@@ -68,6 +70,7 @@ impl Pins {
         (Self::LIBRARY, "load"),
         (Self::LITERAL, "literal"),
         (Self::PROCESS, "process"),
+        (Self::UNKNOWN, "unknown"),
     ];
 
     /// Whether there is none.
@@ -165,6 +168,11 @@ pub enum Prepared {
 }
 
 impl Holding {
+    /// A report that can't be read: nobody but the client goes on with that session.
+    pub fn unknown(profile: Profile) -> Self {
+        Self { pins: Pins::UNKNOWN, profile, made: BTreeSet::new(), statements: None }
+    }
+
     /// Reads what the server says; `None` if that makes no sense.
     pub fn read(text: &str) -> Option<Self> {
         let (mut pins, mut settings, mut made) = (Pins::NONE, Settings::new(), BTreeSet::new());

@@ -394,15 +394,12 @@ impl Hub {
         }
     }
 
-    /// A statement about databases is about to run at that address, and PostgreSQL refuses it after a while if anybody
-    /// else is connected to those that it names (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE …
-    /// TEMPLATE`): pools of theirs that have no client are not to be in its way.
-    pub fn leave_databases(&self, now: Time, address: &Address, text: &[u8]) {
+    /// A statement about a database is about to run at that address, and PostgreSQL refuses it after a while if anybody
+    /// else is connected to that (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE … TEMPLATE`): pools of it
+    /// that have no client are not to be in its way.
+    pub fn leave_database(&self, now: Time, address: &Address, name: &[u8]) {
         let until = now + LEAVING_TIME;
-        let is_named = |pool: &Pool| {
-            let name = pool.upstream.dbname.as_bytes();
-            pool.upstream.address == *address && text.windows(name.len()).any(|part| part.eq_ignore_ascii_case(name))
-        };
+        let is_named = |pool: &Pool| pool.upstream.address == *address && pool.upstream.dbname.as_bytes() == name;
         for pool in self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter(|pool| is_named(pool)) {
             pool.to_be_left_until.store(until.0, Ordering::Relaxed);
         }

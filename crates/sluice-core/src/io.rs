@@ -75,6 +75,13 @@ pub enum LogEvent<'a> {
         /// Where it is.
         address: &'a Address,
     },
+    /// A server's extension says of its session what this pool can't read.
+    ReportUnreadable {
+        /// Where it is.
+        address: &'a Address,
+        /// The report.
+        report: &'a str,
+    },
     /// A server connection ended that should not have.
     ServerLost {
         /// Where it was.

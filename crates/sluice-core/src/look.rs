@@ -22,7 +22,7 @@ use crate::{
     customs::Customs,
     holding::{Holding, unhex},
     profile::{Profile, Settings},
-    sql::{custom_settings, settings_named},
+    sql::settings_named,
     time::Time,
 };
 
@@ -30,8 +30,8 @@ use defaults::{ABSENT, Value};
 
 pub use defaults::Defaults;
 
-/// Custom settings that a client may be asked for at once.
-const CUSTOMS_MAX: usize = 64;
+/// Custom settings that a server may be asked for at once. A text that names more of what could be one is rare.
+const CUSTOMS_MAX: usize = 1024;
 
 /// How long it is taken for known which libraries functions could load, where nobody has been seen to make functions.
 const LIBRARIES_AGE_MAX: Duration = Duration::from_secs(60);
@@ -132,22 +132,18 @@ pub enum Seen {
 impl Look {
     /// Notes a text that may leave something, and is about to be sent.
     pub fn note_text(&mut self, text: &[u8]) {
-        if self.customs.len() < CUSTOMS_MAX {
-            self.customs.extend(custom_settings(text));
-        }
         self.named.extend(settings_named(text));
         let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(STATEMENT_TIMEOUT.as_bytes());
         self.may_set_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
     }
 
-    /// Whether it is of use to note more custom settings.
-    pub fn takes_customs(&self) -> bool {
-        self.customs.len() < CUSTOMS_MAX
-    }
-
-    /// Notes custom settings that may be made.
-    pub fn note_customs(&mut self, names: Vec<String>) {
-        self.customs.extend(names);
+    /// Notes custom settings that may be made. Returns whether all of them can be asked for.
+    pub fn note_customs(&mut self, names: Vec<String>) -> bool {
+        let has_room = self.customs.len() + names.len() <= CUSTOMS_MAX;
+        if has_room {
+            self.customs.extend(names);
+        }
+        has_room
     }
 
     /// The query that asks.
@@ -195,11 +191,13 @@ impl Look {
         sql
     }
 
-    /// Nobody waits for what is asked any more, and its client's settings are taken away.
-    pub fn abandon(&mut self) {
+    /// Nobody waits for what is asked any more, and its client's settings are taken away. Returns the custom settings that
+    /// may have been made since the last look.
+    pub fn abandon(&mut self) -> BTreeSet<String> {
         if self.depth != Depth::AlwaysFull {
             self.depth = Depth::Needed;
         }
+        std::mem::take(&mut self.customs)
     }
 
     /// A row of the answer has come.

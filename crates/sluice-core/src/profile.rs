@@ -62,11 +62,10 @@ pub struct Context(u128);
 
 /// Settings that matter only while a statement runs, or to nobody but an observer (PostgreSQL documentation, chapter
 /// 20). All others are part of the [`Context`].
-const EXECUTION_ONLY: [&str; 36] = [
+const EXECUTION_ONLY: [&str; 35] = [
     "application_name",
     "backend_flush_after",
     "client_connection_check_interval",
-    "client_min_messages",
     "commit_delay",
     "commit_siblings",
     "deadlock_timeout",
@@ -210,6 +209,9 @@ impl Context {
     }
 }
 
+/// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
+const NAME_BYTES_MAX: usize = 63;
+
 /// The SQL that takes a server from one profile to another; `None` where they are the same. It is ASCII, so that it
 /// means the same in every `client_encoding`.
 ///
@@ -329,6 +331,13 @@ pub fn set_for_literals(profile: &Profile) -> String {
 }
 
 fn reset(sql: &mut String, name: &str) {
+    if !name.is_ascii() || name.split('.').any(|part| part.len() > NAME_BYTES_MAX) {
+        // As a name it would be in the client's encoding, or cut.
+        sql.push_str("SELECT pg_catalog.set_config(");
+        put_literal(sql, name.as_bytes());
+        sql.push_str(",NULL,false);");
+        return;
+    }
     sql.push_str("RESET ");
     for (place, part) in name.split('.').enumerate() {
         if place > 0 {

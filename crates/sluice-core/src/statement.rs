@@ -91,6 +91,8 @@ pub struct Statement {
     shape: OnceLock<Shape>,
     /// Whether a server of this pool has accepted it.
     accepted: AtomicBool,
+    /// Whether a server had something to remark when it parsed it, which each client is to hear.
+    remarked: AtomicBool,
     /// How often it came, until it does not matter any more.
     seen: AtomicU32,
     /// Whether it came since the registry's hand last passed.
@@ -137,6 +139,7 @@ impl Statement {
             types: OnceLock::new(),
             shape: OnceLock::new(),
             accepted: AtomicBool::new(begins.is_some()),
+            remarked: AtomicBool::new(false),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
         }
@@ -208,9 +211,20 @@ impl Statement {
 
     /// A server has accepted it.
     pub fn accept(&self) {
-        if !self.is_accepted() {
+        if !self.is_accepted() && !self.is_remarked() {
             self.accepted.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether its Parse brings the client a NoticeResponse: then only a server may answer it.
+    pub fn is_remarked(&self) -> bool {
+        self.remarked.load(Ordering::Relaxed)
+    }
+
+    /// A server has answered its Parse with a NoticeResponse.
+    pub fn remark(&self) {
+        self.remarked.store(true, Ordering::Relaxed);
+        self.refuse();
     }
 
     /// A server has refused it: the next one who wants it shall hear that from a server.

@@ -17,6 +17,13 @@ pub(crate) fn event(event: LogEvent<'_>) {
                  its sluice.pool_secret_file"
             );
         }
+        LogEvent::ReportUnreadable { address, report } => {
+            tracing::warn!(
+                %address,
+                "the server's extension reports what this pool does not know, so its sessions are not shared any more \
+                 once that is so; use a pool of the extension's version: {report:?}"
+            );
+        }
         LogEvent::ServerLost { address, reason } => {
             tracing::warn!(%address, "server connection lost: {reason}");
         }

@@ -9,10 +9,10 @@ use sluice_wire::{
 use crate::{
     client::{Phase, Session},
     ids::{ClientRef, ServerId},
-    io::{Conn, Io},
+    io::{Conn, Io, LogEvent},
     profile::Profile,
     replies::{Expected, Own, ParseSent, Tell},
-    server::{Preparation, Role, Server},
+    server::{Preparation, Reported, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
     statement::Statement,
@@ -256,19 +256,27 @@ impl<I: Io> ServerRelay<'_, I> {
                 Ok(self.unless_own())
             }
             BackendKind::ParameterStatus => Ok(self.parameter_status(body)),
-            // The client has heard it when it was prepared first.
-            BackendKind::NoticeResponse if self.prepares_again() => Ok(Verdict::Swallow),
+            BackendKind::NoticeResponse => Ok(self.notice()),
             _ => Ok(self.unless_own()),
+        }
+    }
+
+    /// A remark on a Parse is for those who send it. It may depend on the time and the session that it is made in, so the
+    /// next one has to come from a server, too.
+    fn notice(&mut self) -> Verdict {
+        match self.server.exchange.replies().front() {
+            Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
+                if let Some(statement) = statement {
+                    statement.remark();
+                }
+                if *asked { Verdict::Pass } else { Verdict::Swallow }
+            }
+            _ => self.unless_own(),
         }
     }
 
     fn unless_own(&self) -> Verdict {
         if self.is_own() { Verdict::Swallow } else { Verdict::Pass }
-    }
-
-    /// Whether it answers a Parse of which its client gets to see nothing.
-    fn prepares_again(&self) -> bool {
-        matches!(self.server.exchange.replies().front(), Some(Expected::Parse(ParseSent { asked: false, .. })))
     }
 
     /// Whether a message is read because of what it answers.
@@ -459,8 +467,14 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn parameter_status(&mut self, body: &[u8]) -> Verdict {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
         let before = self.server.parameters.get(name).map(str::to_owned);
-        if self.server.take_parameter(name, value) || self.is_own() {
-            return Verdict::Swallow;
+        match self.server.take_parameter(name, value) {
+            Reported::Clients if !self.is_own() => {}
+            Reported::Clients | Reported::Own => return Verdict::Swallow,
+            Reported::Unreadable => {
+                let address = &self.server.pool.upstream.address;
+                self.io.log(LogEvent::ReportUnreadable { address, report: value });
+                return Verdict::Swallow;
+            }
         }
         if matches!(self.server.role, Role::Idle) {
             self.server.pool.reloaded();

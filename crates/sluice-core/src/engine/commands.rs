@@ -19,7 +19,8 @@ use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
 };
 
-/// A larger Query passes as it comes, and is taken for one that may do anything, in bytes.
+/// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
+/// can tell what it does.
 pub(super) const WHOLE_QUERY_BYTES_MAX: usize = 32 << 10;
 
 /// ParameterDescription of a statement without parameters.
@@ -33,7 +34,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
             return self.pass_query(seen, false, seen.is_whole().then(|| sql::reset(text)).flatten());
         }
-        if may_become_own(seen) {
+        let can_be_read = !seen.is_whole() && seen.total <= self.message_bytes_max;
+        if may_become_own(seen) || (can_be_read && !self.server().reports) {
+            // A server that does not say what its session holds is asked for what a text may do.
             return Step::Incomplete(seen.total);
         }
         let command = command_in(seen);
@@ -57,6 +60,26 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.statements.set_unnamed(None);
         self.pass_query(seen, clears, resets)
+    }
+
+    /// Calls a function by its number.
+    pub(super) fn function_call(&mut self, seen: Seen<'a>) -> Step {
+        if !self.is_transaction_mode() {
+            return self.pass_query(seen, false, None);
+        }
+        let Some((oid, arguments)) = seen.body.split_first_chunk() else {
+            return if seen.is_whole() { self.pass_query(seen, false, None) } else { Step::Incomplete(5 + 4) };
+        };
+        let effects = function_effects(u32::from_be_bytes(*oid));
+        if self.may_name_custom(effects, seen) {
+            return Step::Incomplete(seen.total);
+        }
+        if let Some(step) = self.prepare_for(effects, b"") {
+            return step;
+        }
+        // They stand there as the parameters do in a Bind.
+        self.note_customs(effects, seen, seen.body.len() - arguments.len());
+        self.pass_query(seen, false, None)
     }
 
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
@@ -271,6 +294,21 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             }
             _ => self.io.send(self.client, bytes),
         }
+    }
+}
+
+/// `currval` and `lastval`, by their numbers in `pg_proc.dat`.
+const READ_SEQUENCES: [u32; 2] = [1575, 2559];
+
+/// `setseed`.
+const SETS_SEED: u32 = 1599;
+
+/// The effects of a function that is called by its number.
+fn function_effects(oid: u32) -> Effects {
+    match oid {
+        SETS_SEED => Effects::ANYTHING.and(Effects::SEED),
+        oid if READ_SEQUENCES.contains(&oid) => Effects::ANYTHING.and(Effects::SEQUENCE),
+        _ => Effects::ANYTHING,
     }
 }
 

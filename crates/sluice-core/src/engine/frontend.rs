@@ -14,7 +14,6 @@ use crate::{
     pauses::Reason,
     replies::{Expected, Local, ParseSent},
     server::{Admission, Server},
-    sql::Effects,
     stream::{Fate, Stream},
     time::Time,
     watch,
@@ -365,12 +364,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 }
             }
             FrontendKind::Query => self.query(seen),
-            FrontendKind::FunctionCall => {
-                if self.is_transaction_mode() {
-                    self.server().expect_effects(Effects::ANYTHING);
-                }
-                self.pass_query(seen, false, None)
-            }
+            FrontendKind::FunctionCall => self.function_call(seen),
             FrontendKind::Sync => self.sync(seen),
             FrontendKind::Flush => self.flush_message(seen),
             FrontendKind::CopyData => {

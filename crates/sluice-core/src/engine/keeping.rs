@@ -299,8 +299,10 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     }
     if server.effects.any(Effects::STATE) || !server.pins.is_empty() {
         server.pins = Pins::NONE;
+        // Nobody has asked which custom settings are there: their names stay.
+        let customs = server.look.abandon();
+        server.made.add(customs.iter().map(String::as_str));
         server.statements.clear();
-        server.look.abandon();
         server.profile = Profile::default();
         server.sequences.forget();
         send_own(server, scratch, Own::Reset, "DISCARD ALL", io);

@@ -14,7 +14,7 @@ use crate::{
     ids::ServerId,
     io::{Io, LogEvent, Owner},
     mail::Mail,
-    server::{Role, Server, ServerLogin},
+    server::{Reported, Role, Server, ServerLogin},
     time::Time,
 };
 
@@ -129,8 +129,10 @@ impl Engine {
                 }
             }
             BackendKind::ParameterStatus => {
-                if let Ok((name, value)) = message::read_parameter_status(body) {
-                    server.take_parameter(name, value);
+                if let Ok((name, value)) = message::read_parameter_status(body)
+                    && server.take_parameter(name, value) == Reported::Unreadable
+                {
+                    io.log(LogEvent::ReportUnreadable { address: &server.pool.upstream.address, report: value });
                 }
             }
             BackendKind::BackendKeyData => {

@@ -192,8 +192,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             None => statement.is_accepted(),
         };
         let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
-        if known && is_open {
-            // What runs may fail, and the transaction with it: then PostgreSQL parses nothing.
+        if known && (is_open || statement.is_remarked()) {
+            // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know what
+            // a server has to remark.
             let server = self.server();
             server.statements.retire(statement.id);
             self.send_parse(statement, Some(given));
@@ -368,7 +369,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if let Some(step) = self.prepare_for(effects, text) {
                     return step;
                 }
-                self.note_customs(effects, seen.body);
+                self.note_customs(effects, seen, names.bytes);
                 let resets = statement.as_ref().and_then(|statement| statement.resets.as_ref());
                 self.server().exchange.take_back(resets);
                 self.pass_expecting(seen, Expected::Bind(None))
@@ -412,7 +413,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let server = self.server();
             server.statements.retire(statement.id);
         }
-        self.note_customs(statement.effects, seen.body);
+        self.note_customs(statement.effects, seen, names.bytes);
         self.server().exchange.take_back(statement.resets.as_ref());
         match self.absence(&statement) {
             Absence::None => {}

@@ -13,14 +13,11 @@ use crate::{
     profile,
     replies::{Expected, Own},
     server::Preparation,
-    sql::{Effects, custom_settings, keep_custom},
+    sql::{self, CustomNames, Effects},
     statement::{Statement, Terms},
 };
 
-use super::{
-    commands::WHOLE_QUERY_BYTES_MAX,
-    frontend::{ClientRelay, Seen, Step},
-};
+use super::frontend::{ClientRelay, Seen, Step};
 
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
@@ -101,7 +98,7 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         let text = makes.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut made = self.session.made.clone();
-        made.add(custom_settings(text).iter().map(String::as_str));
+        made.add(CustomNames::of_text(text).known.iter().map(String::as_str));
         made.cover(&server.made)
     }
 
@@ -181,38 +178,61 @@ impl<I: Io> ClientRelay<'_, I> {
         let server = self.server.as_deref_mut()?;
         server.expect_effects(effects);
         if effects.any(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
-            self.hub.leave_databases(self.now, &server.pool.upstream.address, text);
+            for name in sql::databases(text) {
+                self.hub.leave_database(self.now, &server.pool.upstream.address, &name);
+            }
         }
         if effects.any(Effects::ADVANCES) {
             server.sequences.use_by(self.this);
         }
-        if effects.any(Effects::CUSTOM) {
-            let names = custom_settings(text);
-            server.made.add(names.iter().map(String::as_str));
-            self.session.made.add(names.iter().map(String::as_str));
+        if effects.any(Effects::CUSTOM.and(Effects::STATE)) {
+            self.expect_customs(effects, CustomNames::of_text(text));
         }
+        let server = self.server();
         if effects.any(Effects::STATE) && !server.reports {
             server.look.note_text(text);
         }
+        if effects.any(Effects::HIDES) && !server.reports {
+            server.effects.add(Effects::UNSEEN);
+        }
         None
+    }
+
+    /// Notes the names of custom settings that may be made there. Those that can't be told for certain stay with the
+    /// client, and end with the server.
+    fn expect_customs(&mut self, effects: Effects, names: CustomNames) {
+        let Some(server) = self.server.as_deref_mut() else { return };
+        if effects.any(Effects::CUSTOM) {
+            server.made.add(names.known.iter().map(String::as_str));
+            self.session.made.add(names.known.iter().map(String::as_str));
+        }
+        if server.reports {
+            return;
+        }
+        let can_be_asked = |name: &String| name.is_ascii() || server.parameters.are_utf8();
+        let mut has_others = names.has_others;
+        let count = names.known.len();
+        let known: Vec<String> = names.known.into_iter().filter(can_be_asked).collect();
+        has_others |= known.len() < count;
+        if !server.look.note_customs(known) || has_others {
+            server.effects.add(Effects::UNSEEN);
+        }
     }
 
     /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
     pub(super) fn may_name_custom(&self, effects: Effects, seen: Seen<'_>) -> bool {
         let looks = self.server.as_ref().is_some_and(|server| !server.reports);
-        looks && effects.any(Effects::STATE) && !seen.is_whole() && seen.total <= WHOLE_QUERY_BYTES_MAX
+        looks && effects.any(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
     }
 
-    /// A parameter may name a custom setting that is about to be made.
-    pub(super) fn note_customs(&mut self, effects: Effects, body: &[u8]) {
-        let Some(server) = self.server.as_deref_mut() else { return };
-        if !effects.any(Effects::STATE) || server.reports || !server.look.takes_customs() {
-            return;
+    /// A parameter may name a custom setting that is about to be made. So many bytes stand in front of the parameters.
+    pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
+        let looks = self.server.as_ref().is_some_and(|server| !server.reports);
+        if looks && effects.any(Effects::STATE) {
+            self.expect_customs(
+                Effects::STATE,
+                CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole()),
+            );
         }
-        let mut names = Vec::new();
-        for word in body.split(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$'))) {
-            keep_custom(&mut names, word);
-        }
-        server.look.note_customs(names);
     }
 }

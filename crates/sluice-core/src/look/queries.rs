@@ -42,6 +42,9 @@ const DEFAULTS: &str = "\
         FROM (SELECT s.name AS n,s.source,s.unit,s.reset_val FROM pg_catalog.pg_show_all_settings() s \
             WHERE pg_catalog.texteq(s.context,'user') OR pg_catalog.texteq(s.context,'superuser')) c)";
 
+/// Of a custom setting, whose ASCII letters are in lower case already; others matter.
+const CUSTOM_NAME: &str = "pg_catalog.encode(pg_catalog.convert_to(c.n,'UTF8'),'hex')";
+
 const NAME: &str = "pg_catalog.encode(pg_catalog.convert_to(pg_catalog.lower(c.n),'UTF8'),'hex')";
 
 const VALUE: &str = "pg_catalog.encode(pg_catalog.convert_to(pg_catalog.current_setting(c.n,true),\
@@ -121,7 +124,7 @@ fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
             put_literal(&mut names, name.as_bytes());
         }
         sql.push(',');
-        sql.push_str(&CUSTOMS.replace("{name}", NAME).replace("{value}", VALUE).replace("{customs}", &names));
+        sql.push_str(&CUSTOMS.replace("{name}", CUSTOM_NAME).replace("{value}", VALUE).replace("{customs}", &names));
     }
 }
 

@@ -143,6 +143,17 @@ pub enum Role {
     },
 }
 
+/// The concern of a reported parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reported {
+    /// The client's.
+    Clients,
+    /// The pool's own.
+    Own,
+    /// The pool's own, in words that it does not know.
+    Unreadable,
+}
+
 impl Server {
     /// A connection that is being opened.
     pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, now: Time) -> Self {
@@ -235,14 +246,21 @@ impl Server {
         self.effects.add(effects);
     }
 
-    /// Takes a reported parameter; `true` if it is the pool's own concern.
-    pub fn take_parameter(&mut self, name: &str, value: &str) -> bool {
+    /// Takes a reported parameter.
+    pub fn take_parameter(&mut self, name: &str, value: &str) -> Reported {
         match name {
             SESSION_PARAMETER => {
-                self.news = Holding::read(value);
-                self.reports = self.news.is_some();
-                if let Some(news) = &self.news {
-                    self.sequences.report(news.pins.any(Pins::SEQUENCE));
+                let holding = Holding::read(value);
+                let is_known = holding.is_some();
+                self.reports = true;
+                if let Some(holding) = &holding {
+                    self.sequences.report(holding.pins.any(Pins::SEQUENCE));
+                }
+                // A newer extension may know of things that the pool does not: they end with the server.
+                self.news = holding.or_else(|| Some(Holding::unknown(self.profile.clone())));
+                if !is_known {
+                    self.pins = self.pins.and(Pins::UNKNOWN);
+                    return Reported::Unreadable;
                 }
             }
             CATALOG_PARAMETER => {
@@ -253,10 +271,10 @@ impl Server {
             _ if is_own_parameter(name) => {}
             _ => {
                 self.parameters.set(name, value);
-                return false;
+                return Reported::Clients;
             }
         }
-        true
+        Reported::Own
     }
 
     /// Nothing of its last client is left on the way to it or from it: anybody may have it.

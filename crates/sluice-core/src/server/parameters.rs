@@ -23,6 +23,11 @@ impl Parameters {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Whether texts and names are in UTF-8, on their way and in the database.
+    pub fn are_utf8(&self) -> bool {
+        ["client_encoding", "server_encoding"].iter().all(|name| self.get(name) == Some("UTF8"))
+    }
+
     /// It is reported to be that.
     pub fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_owned(), value.to_owned());

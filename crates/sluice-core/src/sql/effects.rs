@@ -41,6 +41,9 @@ impl Effects {
     pub const PROCESS: Self = Self(1 << 12);
     /// Those who log in later may find something else: rights, defaults, passwords.
     pub const LOG_INS: Self = Self(1 << 13);
+    /// It may do what only the server itself can tell of, and a look at its session does not show: make a custom setting
+    /// whose name is nowhere to be read, give a seed, load a library.
+    pub const HIDES: Self = Self(1 << 14);
     /// Everything that a text can't be trusted not to do.
     pub const ANYTHING: Self = Self(Self::STATE.0 | Self::CONTEXT.0 | Self::LITERAL.0 | Self::ADVANCES.0);
 
@@ -74,7 +77,7 @@ impl Effects {
 }
 
 /// Keywords that a parenthesis may follow without a function being called, types with modifiers among them.
-const NO_CALLS: [&str; 68] = [
+const NO_CALLS: [&str; 64] = [
     "all",
     "and",
     "any",
@@ -107,12 +110,9 @@ const NO_CALLS: [&str; 68] = [
     "in",
     "intersect",
     "interval",
-    "is",
-    "isnull",
     "join",
     "lateral",
     "least",
-    "left",
     "like",
     "limit",
     "nchar",
@@ -127,7 +127,6 @@ const NO_CALLS: [&str; 68] = [
     "overlay",
     "position",
     "returning",
-    "right",
     "row",
     "select",
     "some",
@@ -170,7 +169,7 @@ pub fn effects(text: &[u8]) -> Effects {
     if reader.names_seed && reader.sets_by_name { found.and(Effects::SEED).and(Effects::STATE) } else { found }
 }
 
-/// The effects of a text of which only the beginning is known.
+/// The effects of a text of which only the beginning is known. Behind that it may do what is to be known of a text.
 pub fn effects_of_beginning(text: &[u8]) -> Effects {
     let mut buffer = [0; WORD_BYTES_MAX];
     let is_query = match Lexer::new(text).next() {
@@ -179,48 +178,22 @@ pub fn effects_of_beginning(text: &[u8]) -> Effects {
         }
         _ => false,
     };
-    if is_query { Effects::ANYTHING } else { Effects::ANYTHING.and(Effects::CATALOG) }
-}
-
-/// The names of custom settings that a text may make: those with a dot, as a name or as a literal.
-pub fn custom_settings(text: &[u8]) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut chain: Vec<u8> = Vec::new();
-    let mut follows_dot = false;
-    for token in Lexer::new(text) {
-        match token {
-            Token::Word(word) | Token::Quoted(word) if follows_dot => chain.extend_from_slice(word),
-            Token::Word(word) | Token::Quoted(word) => {
-                keep_custom(&mut names, &chain);
-                chain = word.to_vec();
-            }
-            Token::Dot => chain.push(b'.'),
-            // It may be a name, and it may be a text that has one.
-            Token::Literal(literal) => {
-                let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$');
-                literal.split(|b| !is_part(b)).for_each(|word| keep_custom(&mut names, word));
-            }
-            _ => {}
-        }
-        follows_dot = token == Token::Dot;
-    }
-    keep_custom(&mut names, &chain);
-    names
-}
-
-/// Keeps what PostgreSQL would take for the name of a custom setting (`valid_custom_variable_name`).
-pub(crate) fn keep_custom(names: &mut Vec<String>, name: &[u8]) {
-    let is_part = |part: &[u8]| {
-        part.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
-            && part.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$'))
-    };
-    if name.len() < WORD_BYTES_MAX && name.contains(&b'.') && name.split(|b| *b == b'.').all(is_part) {
-        names.extend(String::from_utf8(name.to_ascii_lowercase()));
-    }
+    let unread = Effects::ANYTHING.and(Effects::HIDES).and(Effects::SEQUENCE);
+    if is_query { unread } else { unread.and(Effects::CATALOG) }
 }
 
 /// No word that is looked for is longer, in bytes: as long as PostgreSQL's names are.
 const WORD_BYTES_MAX: usize = 64;
+
+/// A name of one or several parts.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    /// Its first part.
+    head: Token<'a>,
+    /// The token before that.
+    lead: Token<'a>,
+    parts: usize,
+}
 
 struct Reader<'a> {
     lexer: Lexer<'a>,
@@ -238,7 +211,7 @@ impl<'a> Reader<'a> {
         match first {
             Token::Semicolon => {}
             Token::Word(verb) => self.command(verb),
-            Token::Open => self.query(Token::Open),
+            Token::Open => self.nested_query(Token::Open),
             _ => self.anything(),
         }
         true
@@ -274,9 +247,9 @@ impl<'a> Reader<'a> {
                 self.found.add(Effects::SESSION);
                 self.skip();
             }
-            "begin" | "start" | "commit" | "end" | "rollback" | "abort" | "savepoint" | "release" | "notify"
-            | "lock" | "vacuum" | "analyze" | "analyse" | "checkpoint" | "truncate" | "reindex" | "cluster"
-            | "comment" => {
+            "commit" => self.commit(),
+            "begin" | "start" | "end" | "rollback" | "abort" | "savepoint" | "release" | "notify" | "lock"
+            | "vacuum" | "analyze" | "analyse" | "checkpoint" | "truncate" | "reindex" | "cluster" | "comment" => {
                 self.skip();
             }
             "explain" => self.explain(),
@@ -416,24 +389,67 @@ impl<'a> Reader<'a> {
         self.skip();
     }
 
+    /// A COMMIT PREPARED may make others' changes to the catalogs seen.
+    fn commit(&mut self) {
+        match self.next_token() {
+            None | Some(Token::Semicolon) => {}
+            Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"prepared") => {
+                self.found.add(Effects::CATALOG);
+                self.skip();
+            }
+            Some(_) => self.skip(),
+        }
+    }
+
+    /// It plans, and with ANALYZE it runs, what stands behind its options. Those are words, or what the first parenthesis
+    /// holds, unless that is the statement.
     fn explain(&mut self) {
-        // It plans, and with ANALYZE it runs, what stands behind its options.
-        let mut depth = 0;
+        let mut may_be_options = true;
         while let Some(token) = self.next_token() {
             match token {
-                Token::Open => depth += 1,
-                Token::Close => depth -= 1,
                 Token::Semicolon => return,
-                Token::Word(word) if depth == 0 => {
+                Token::Word(word) => {
                     let mut buffer = [0; WORD_BYTES_MAX];
                     if !matches!(lower(word, &mut buffer), "analyze" | "analyse" | "verbose") {
                         return self.command(word);
                     }
                 }
-                _ if depth == 0 => return self.anything(),
-                _ => {}
+                Token::Open if may_be_options => {
+                    let mut buffer = [0; WORD_BYTES_MAX];
+                    match self.next_token() {
+                        Some(Token::Word(word))
+                            if !matches!(lower(word, &mut buffer), "select" | "values" | "with" | "table") =>
+                        {
+                            self.skip_options();
+                        }
+                        Some(first) => return self.nested_query(first),
+                        None => return,
+                    }
+                }
+                Token::Open => return self.nested_query(token),
+                _ => return self.anything(),
+            }
+            may_be_options = false;
+        }
+    }
+
+    /// Goes to the end of a parenthesis.
+    fn skip_options(&mut self) {
+        let mut depth = 1;
+        while depth > 0 {
+            match self.next_token() {
+                Some(Token::Open) => depth += 1,
+                Some(Token::Close) => depth -= 1,
+                Some(_) => {}
+                None => return,
             }
         }
+    }
+
+    /// A query in parentheses, which may begin with a WITH that changes something.
+    fn nested_query(&mut self, first: Token<'a>) {
+        self.found.add(Effects::ADVANCES);
+        self.query(first);
     }
 
     fn set(&mut self) {
@@ -483,21 +499,23 @@ impl<'a> Reader<'a> {
     /// A query, or what may hold one: the functions that it calls by name are looked at.
     fn query(&mut self, first: Token<'a>) {
         let mut last = first;
-        // Of the name that is being read: its first part, and what stands before that.
-        let (mut head, mut lead) = (first, first);
+        let mut name = Name { head: first, lead: first, parts: 1 };
         while let Some(token) = self.next_token() {
             match token {
                 Token::Semicolon | Token::Unclear => return,
                 Token::Literal(text) => self.literal(text),
-                Token::Open => self.parenthesis(last, head, lead),
+                Token::Open => self.parenthesis(last, name),
                 Token::Word(word) if self.names_state(word, last) => self.found.add(Effects::ANYTHING),
                 Token::Quoted(name) if is_temporary_schema(name) || name.eq_ignore_ascii_case(b"pg_settings") => {
                     self.found.add(Effects::ANYTHING);
                 }
                 _ => {}
             }
-            if matches!(token, Token::Word(_) | Token::Quoted(_)) && last != Token::Dot {
-                (head, lead) = (token, last);
+            if matches!(token, Token::Word(_) | Token::Quoted(_)) {
+                name = match last {
+                    Token::Dot => Name { parts: name.parts + 1, ..name },
+                    lead => Name { head: token, lead, parts: 1 },
+                };
             }
             last = token;
         }
@@ -524,29 +542,31 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A parenthesis behind a name calls a function, mostly.
-    fn parenthesis(&mut self, name: Token<'a>, head: Token<'a>, lead: Token<'a>) {
+    /// A parenthesis behind a name calls a function, mostly. `last` is what stands right before it.
+    fn parenthesis(&mut self, last: Token<'a>, name: Name<'a>) {
         let mut buffer = [0; WORD_BYTES_MAX];
-        if let Token::Word(lead) = lead
+        if let Token::Word(lead) = name.lead
             && NAMES_RELATION.contains(&lower(lead, &mut buffer))
         {
             return;
         }
-        let is_qualified = head != name;
-        if let (Token::Word(word), false) = (name, is_qualified)
-            && is_keyword_behind(word, lead)
+        let is_qualified = name.parts > 1;
+        if let (Token::Word(word), false) = (last, is_qualified)
+            && is_keyword_behind(word, name.lead)
         {
             return;
         }
-        match name {
-            Token::Word(_) | Token::Quoted(_) if is_qualified && !is_catalog(head) => self.found.add(Effects::ANYTHING),
-            Token::Word(name) => {
-                let name = lower(name, &mut buffer);
-                if is_qualified || NO_CALLS.binary_search(&name).is_err() {
-                    self.call(name);
+        // Of three parts, the first one is the database's.
+        let is_elsewhere = name.parts > 2 || (is_qualified && !is_catalog(name.head));
+        match last {
+            Token::Word(_) | Token::Quoted(_) if is_elsewhere => self.found.add(Effects::ANYTHING),
+            Token::Word(word) => {
+                let word = lower(word, &mut buffer);
+                if is_qualified || NO_CALLS.binary_search(&word).is_err() || is_function_behind(word, name.lead) {
+                    self.call(word);
                 }
             }
-            Token::Quoted(name) => self.call(std::str::from_utf8(name).unwrap_or_default()),
+            Token::Quoted(word) => self.call(std::str::from_utf8(word).unwrap_or_default()),
             _ => {}
         }
     }
@@ -561,11 +581,27 @@ impl<'a> Reader<'a> {
             _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
                 Effects::ANYTHING.and(Effects::UNSEEN)
             }
-            "set_config" => Effects::ANYTHING.and(Effects::BENDS),
+            "set_config" if self.shows_setting() => Effects::ANYTHING.and(Effects::BENDS),
+            "set_config" => Effects::ANYTHING.and(Effects::BENDS).and(Effects::HIDES),
             // A user's own, or one that sets something: no text tells.
             _ => Effects::ANYTHING,
         };
         self.found.add(effect);
+    }
+
+    /// Whether the name of the setting that is made here is a whole literal, as it stands, or a parameter.
+    fn shows_setting(&self) -> bool {
+        let mut ahead = self.lexer.clone();
+        let is_whole = match ahead.next() {
+            Some(Token::Literal(name)) => !name.contains(&b'\\'),
+            Some(Token::Parameter(_)) => true,
+            _ => false,
+        };
+        if ahead.rest().trim_ascii_start().starts_with(b"::") {
+            // To a type of one word: `$1::text`.
+            ahead.nth(2);
+        }
+        is_whole && ahead.next() == Some(Token::Comma)
     }
 
     fn literal(&mut self, text: &[u8]) {
@@ -590,6 +626,21 @@ fn is_keyword_behind(word: &[u8], lead: Token<'_>) -> bool {
         Token::Close => word.eq_ignore_ascii_case(b"filter") || word.eq_ignore_ascii_case(b"over"),
         _ => false,
     }
+}
+
+/// Whether a word that mostly stands between two things is a function's name, where none stands before it.
+fn is_function_behind(word: &str, lead: Token<'_>) -> bool {
+    let mut buffer = [0; WORD_BYTES_MAX];
+    matches!(word, "ilike" | "join")
+        && match lead {
+            Token::Word(lead) => {
+                let lead = lower(lead, &mut buffer);
+                NO_CALLS.binary_search(&lead).is_ok()
+                    || matches!(lead, "by" | "default" | "escape" | "set" | "to" | "zone")
+            }
+            Token::Other | Token::Comma | Token::Open => true,
+            _ => false,
+        }
 }
 
 fn is_catalog(schema: Token<'_>) -> bool {
@@ -628,160 +679,4 @@ fn lower<'b>(word: &[u8], buffer: &'b mut [u8; WORD_BYTES_MAX]) -> &'b str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_in_order() {
-        assert!(NO_CALLS.is_sorted() && HARMLESS.is_sorted());
-    }
-
-    #[test]
-    fn a_seed_is_set_in_several_ways() {
-        for (text, expected) in [
-            ("set seed = 0.5", true),
-            ("SET SESSION Seed TO 0.5", true),
-            ("set local seed = 0.5", true),
-            ("select setseed(0.5)", true),
-            ("select set_config('seed', '0.5', true)", true),
-            ("update pg_settings set setting = '0.5' where name = 'seed'", true),
-            ("select f('seed')", false),
-            ("set session authorization seed", false),
-            ("update t set a = 'seed'", false),
-        ] {
-            let found = effects(text.as_bytes());
-            assert_eq!(found.any(Effects::SEED) && found.any(Effects::STATE), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn the_servers_process_is_asked_for_and_nothing_else_is_done() {
-        assert_eq!(effects(b"select pg_catalog.pg_backend_pid()"), Effects::PROCESS);
-        assert_eq!(effects(b"select pg_backend_pid from t"), Effects::NONE);
-    }
-
-    #[test]
-    fn a_null_may_stand_behind_an_equals_sign() {
-        for (text, expected) in [("select a = NULL", true), ("select nulls, $1", false), ("select a is not null", true)]
-        {
-            assert_eq!(effects(text.as_bytes()) == Effects::LITERAL, expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn plain_statements_do_nothing() {
-        for text in [
-            "select 1",
-            "SELECT abalance FROM pgbench_accounts WHERE aid = $1;",
-            "update t set a = a + $1 where b in (1, 2) returning *",
-            "INSERT INTO s.t (a, b) VALUES (1, lower($1)), (pg_catalog.upper($2), CURRENT_TIMESTAMP)",
-            "with x (a) as (select count(*) from t) select coalesce(a, 0)::numeric(10,2) from x as y (a)",
-            "begin",
-            "select 1; commit",
-            "set local statement_timeout = 5",
-            "SET LOCAL app.tenant = 1",
-            "explain (costs off) select 1",
-            "explain analyze verbose select lower(a)",
-            "select count(*) filter (where a) over (partition by b) from t group by (a), grouping sets ((a)) order by (b)",
-            "insert into t values (1) on conflict (i) do nothing",
-            "",
-            " ; ;",
-        ] {
-            assert_eq!(
-                effects(text.as_bytes()).without(Effects::ADVANCES.and(Effects::CUSTOM)),
-                Effects::NONE,
-                "{text}"
-            );
-        }
-        assert_eq!(effects(b"select pg_advisory_xact_lock(1), 'x'"), Effects::LITERAL);
-    }
-
-    #[test]
-    fn custom_settings_are_found() {
-        let names =
-            custom_settings(b"set app.tenant = 'a'; select set_config('app.\"', 'x'), set_config('My.b', a.b.c)");
-        assert_eq!(names, ["app.tenant", "my.b", "a.b.c"]);
-        assert_eq!(custom_settings(b"do $$ perform set_config('a.b', 'c') $$"), ["a.b"]);
-        assert_eq!(custom_settings(b"set work_mem = 1.5"), Vec::<String>::new());
-    }
-
-    #[test]
-    fn what_may_leave_something_is_seen() {
-        for text in [
-            "set work_mem = '1MB'",
-            "select set_config('a', 'b', true)",
-            "select \"set_config\"('a', 'b', true)",
-            "create /* so */ temp table t (i int)",
-            "create table pg_temp.t as select 1",
-            "create function pg_temp.f() returns int",
-            "select 1 into temp x",
-            "select my_function()",
-            "select sets('a'), filter(1), by(2)",
-            "select other.lower(1)",
-            "update pg_settings set setting = 1",
-            "update pg_catalog.\"pg_settings\" set setting = 1",
-            "insert into pg_temp.t values (1)",
-            "select pg_try_advisory_lock(1)",
-            "do $$ $$",
-            "listen a",
-            "declare c cursor with hold for select 1",
-            "select 1; discard temp",
-            "prepare a as select 1",
-            "explain analyze execute a",
-            "with x as (select 1) select * into y from x",
-            "select U&'a'",
-            "frobnicate",
-            "set session characteristics as transaction read only",
-            "'a",
-        ] {
-            assert!(effects(text.as_bytes()).any(Effects::STATE), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_catalogs_are_changed_for_all_but_by_temporary_tables() {
-        for (text, expected) in [
-            ("create table t (i int)", true),
-            ("create or replace view v as select 1", true),
-            ("create temp table t (i int)", false),
-            ("create local temporary table t (i int)", false),
-            ("drop table t", true),
-            ("select * into t from u", true),
-            ("do $$ $$", true),
-            ("insert into t select 1", false),
-            ("explain create table t as select 1", true),
-        ] {
-            assert_eq!(effects(text.as_bytes()).any(Effects::CATALOG), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn literals_may_mean_the_time_they_are_read_at() {
-        for (text, expected) in [
-            ("select 'now'::timestamptz", true),
-            ("select date ' Today '", true),
-            ("select $$tomorrow 10:00$$::timestamp", true),
-            ("select '12:30'::timetz", true),
-            ("select '2024-01-01 12:30'::timestamptz", false),
-            ("select 'knowledge', now()", false),
-        ] {
-            assert_eq!(effects(text.as_bytes()).any(Effects::CLOCK), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn settings_that_parsing_reads_are_told_from_others() {
-        for (text, expected) in [
-            ("set local timezone = 'UTC'", true),
-            ("set local search_path = a", true),
-            ("set local work_mem = 5", true),
-            ("set application_name = a", false),
-            ("set statement_timeout to default", false),
-            ("set time zone 'UTC'", true),
-            ("set role a", true),
-            ("reset all", true),
-        ] {
-            assert_eq!(effects(text.as_bytes()).any(Effects::CONTEXT), expected, "{text}");
-        }
-    }
-}
+mod tests;

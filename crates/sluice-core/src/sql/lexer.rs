@@ -1,5 +1,8 @@
 //! The words of an SQL text, read the way PostgreSQL's own scanner does (`scan.l`), as far as it takes to tell names from
 //! literals and comments. A text that can't be told for certain ends in [`Token::Unclear`].
+//!
+//! It is read without knowing its encoding. In some (SJIS, BIG5, GBK, GB18030, UHC), the second byte of a character may
+//! be what is a sign in ASCII, a backslash among them. Where that would make a difference, the text is unclear.
 
 /// A piece of a text. White space and comments are passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,7 @@ pub(super) enum Token<'a> {
 }
 
 /// Reads tokens one by one.
+#[derive(Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -37,6 +41,11 @@ pub(super) struct Lexer<'a> {
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
+    }
+
+    /// The part of the text that has not been read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        &self.text[self.at..]
     }
 
     fn peek(&self, ahead: usize) -> u8 {
@@ -86,9 +95,16 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Token<'a> {
         let start = self.at;
-        let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | 0x80..);
-        let rest = &self.text[start..];
-        self.at += rest.iter().position(|b| !is_part(b)).unwrap_or(rest.len());
+        self.skip_word();
+        while is_second_byte(self.text, self.at) {
+            // A character's second byte, or a sign behind the word. Behind a sign, another word would begin.
+            let sign = self.at;
+            self.at += 1;
+            self.skip_word();
+            if self.text[sign..self.at].iter().any(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'$')) {
+                return Token::Unclear;
+            }
+        }
         let word = &self.text[start..self.at];
         match (word, self.peek(0), self.peek(1)) {
             (b"e" | b"E", b'\'', _) => self.literal(true),
@@ -99,12 +115,25 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    fn skip_word(&mut self) {
+        let rest = self.rest();
+        self.at += rest.iter().position(|b| !is_part(b)).unwrap_or(rest.len());
+    }
+
     /// The text between quotes of that kind; a quote within is doubled.
     fn quoted(&mut self, quote: u8, escapes: bool) -> Option<&'a [u8]> {
         let start = self.at + 1;
         let mut at = start;
         loop {
             match self.text.get(at)? {
+                // What it escapes is a quote, or a backslash, or nothing at all.
+                b'\\'
+                    if escapes
+                        && is_second_byte(self.text, at)
+                        && matches!(self.text.get(at + 1), Some(b'\'' | b'\\')) =>
+                {
+                    return None;
+                }
                 b'\\' if escapes => at += 2,
                 b if *b == quote => {
                     if self.text.get(at + 1) != Some(&quote) {
@@ -139,6 +168,9 @@ impl<'a> Lexer<'a> {
         let tag = rest.iter().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | 0x80..)));
         let Some(tag) = tag.filter(|end| rest[*end] == b'$') else {
             self.at += 1;
+            if tag.is_some_and(|end| is_second_byte(rest, end)) {
+                return Token::Unclear;
+            }
             return Token::Other;
         };
         let mark = &self.text[self.at..self.at + tag + 2];
@@ -149,6 +181,16 @@ impl<'a> Lexer<'a> {
         self.at = start + length + mark.len();
         Token::Literal(&self.text[start..start + length])
     }
+}
+
+fn is_part(b: &u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | 0x80..)
+}
+
+/// Whether a sign may be the second byte of a character.
+fn is_second_byte(text: &[u8], at: usize) -> bool {
+    let may_be = matches!(text.get(at), Some(b'@' | b'['..=b'^' | b'`' | b'{'..=b'~'));
+    may_be && at > 0 && text[at - 1] >= 0x80
 }
 
 impl<'a> Iterator for Lexer<'a> {
@@ -223,6 +265,29 @@ mod tests {
         ] {
             assert_eq!(read(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_an_encoding_decides_is_unclear() {
+        for text in [
+            &b"E'\x95\x5c', set_config('work_mem','99kB',false) --'"[..],
+            b"E'\x95\x5c\x5c' x",
+            b"$\x95\x5c$ ' $\x95\x5c$, f('x')",
+            b"\x95\x5cf(1)",
+            b"\x95\x5c$$, f(1), $$",
+        ] {
+            let tokens: Vec<_> = Lexer::new(text).collect();
+            assert_eq!(tokens.last(), Some(&Token::Unclear), "{}", text.escape_ascii());
+        }
+        // It may be a function's name, or an operator: what is in the parenthesis is read either way.
+        let tokens: Vec<_> = Lexer::new(b"\x95\x5c (1)").take(2).collect();
+        assert_eq!(tokens, [Token::Word(b"\x95\x5c"), Token::Open]);
+        assert_eq!(
+            read("E'é\\n' 'é' größe||'x' straße[1] $é$a$é$"),
+            "'é\\n' 'é' größe|? 'x' straße[1 ? 'a'"
+                .replace("größe|?", "größe ? ?")
+                .replace("straße[1 ?", "straße ? ? ?")
+        );
     }
 
     #[test]

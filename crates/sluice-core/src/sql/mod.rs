@@ -2,13 +2,18 @@
 //! server's to understand.
 
 mod builtin;
+mod customs;
 mod effects;
 mod lexer;
 mod outline;
 mod resets;
 
-pub(crate) use effects::keep_custom;
-pub use effects::{Effects, custom_settings, effects, effects_of_beginning};
+use std::iter::Peekable;
+
+use lexer::{Lexer, Token};
+
+pub use customs::CustomNames;
+pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{parameters, returns_rows};
 pub use resets::{Reset, reset, settings_named};
 
@@ -34,28 +39,20 @@ pub struct Begin {
     pub tag: &'static str,
 }
 
-/// Texts longer than this are not looked at.
-pub(crate) const TEXT_BYTES_MAX: usize = 256;
-
-/// Reads a text, without its zero byte.
+/// Reads a text, without its zero byte. No more of it is looked at than its first words, but for comments.
 pub(crate) fn command(text: &[u8]) -> Option<Command> {
-    if text.len() > TEXT_BYTES_MAX {
-        return None;
+    let text = text.trim_ascii_start();
+    match text.first()? {
+        b'd' | b'D' | b'-' | b'/' => {}
+        _ => return begin(text).map(Command::Begin),
     }
-    match text.trim_ascii_start().first()? {
-        b'd' | b'D' => {}
-        b'b' | b'B' | b's' | b'S' => return begin(text).map(Command::Begin),
-        _ => return None,
-    }
-    let mut words = Words(text);
-    let verb = words.keyword()?;
-    let command = match verb.as_slice() {
-        b"discard" => (words.keyword()?.as_slice() == b"all").then_some(Command::DiscardAll)?,
-        b"deallocate" => match words.name()? {
-            (word, false) if word == b"prepare" => name_or_all(words.name()?),
-            name => name_or_all(name),
-        },
-        _ => return None,
+    let mut words = Words::new(text);
+    let command = match words.take_any(&["discard", "deallocate"]) {
+        Some("discard") => words.take("all").then_some(Command::DiscardAll)?,
+        // It may be the name.
+        Some(_) if words.take("prepare") && words.at_end() => Command::Deallocate((*b"prepare").into()),
+        Some(_) => words.name_or_all()?,
+        None => return begin(text).map(Command::Begin),
     };
     words.at_end().then_some(command)
 }
@@ -65,31 +62,30 @@ pub(crate) fn command(text: &[u8]) -> Option<Command> {
 pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
     let text = text.trim_ascii_start();
     // Most texts that come here are a SELECT: they cost no more than this.
-    let verb = text.get(..5).filter(|_| text.len() <= TEXT_BYTES_MAX)?;
-    if !verb.eq_ignore_ascii_case(b"begin") && !verb.eq_ignore_ascii_case(b"start") {
+    let verb = text.get(..5)?;
+    let may_be = verb.eq_ignore_ascii_case(b"begin") || verb.eq_ignore_ascii_case(b"start");
+    if !may_be && !matches!(verb[0], b'-' | b'/') {
         return None;
     }
-    let mut words = Words(text);
-    let tag = match words.keyword()?.as_slice() {
-        b"begin" => "BEGIN",
-        b"start" => "START TRANSACTION",
-        _ => return None,
+    let mut words = Words::new(text);
+    let tag = match words.take_any(&["begin", "start"])? {
+        "begin" => "BEGIN",
+        _ => "START TRANSACTION",
     };
-    let noun = words.take(b"transaction") || (tag == "BEGIN" && words.take(b"work"));
+    let noun = words.take("transaction") || (tag == "BEGIN" && words.take("work"));
     if !noun && tag == "START TRANSACTION" {
         return None;
     }
     let (mut isolation, mut read_only) = (None, false);
     while !words.at_end() {
-        match words.keyword()?.as_slice() {
-            b"isolation" if isolation.is_none() && words.take(b"level") => {
-                isolation = Some(match (words.keyword()?.as_slice(), words.keyword()?.as_slice()) {
-                    (b"read", b"committed") => Isolation::ReadCommitted,
-                    (b"repeatable", b"read") => Isolation::RepeatableRead,
-                    _ => return None,
+        match words.take_any(&["isolation", "read"])? {
+            "isolation" if isolation.is_none() && words.take("level") => {
+                isolation = Some(match words.take_any(&["read", "repeatable"])? {
+                    "read" => words.take("committed").then_some(Isolation::ReadCommitted)?,
+                    _ => words.take("read").then_some(Isolation::RepeatableRead)?,
                 });
             }
-            b"read" if !read_only && words.take(b"only") => read_only = true,
+            "read" if !read_only && words.take("only") => read_only = true,
             _ => return None,
         }
         if words.comma() && words.at_end() {
@@ -109,16 +105,12 @@ pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
 
 /// Reads a COMMIT or ROLLBACK in any of its spellings, without AND CHAIN; gives its command tag.
 pub(crate) fn end(text: &[u8]) -> Option<&'static str> {
-    if text.len() > TEXT_BYTES_MAX {
-        return None;
-    }
-    let mut words = Words(text);
-    let tag = match words.keyword()?.as_slice() {
-        b"commit" | b"end" => "COMMIT",
-        b"rollback" | b"abort" => "ROLLBACK",
-        _ => return None,
+    let mut words = Words::new(text);
+    let tag = match words.take_any(&["commit", "end", "rollback", "abort"])? {
+        "commit" | "end" => "COMMIT",
+        _ => "ROLLBACK",
     };
-    let _noise = words.take(b"work") || words.take(b"transaction");
+    let _noise = words.take("work") || words.take("transaction");
     words.at_end().then_some(tag)
 }
 
@@ -127,19 +119,16 @@ enum Isolation {
     RepeatableRead,
 }
 
-/// Whether a text begins as one that PostgreSQL takes in a failed transaction (`IsTransactionExitStmt`).
+/// Whether a text begins as one that PostgreSQL takes in a failed transaction (`IsTransactionExitStmt`), or says nothing
+/// at all.
 pub(crate) fn ends_transaction(text: &[u8]) -> bool {
-    let mut words = Words(text);
-    match words.keyword().as_deref() {
-        Some(b"end" | b"abort") => true,
-        Some(b"commit" | b"rollback") => !words.take(b"prepared"),
-        Some(b"prepare") => words.keyword().as_deref() == Some(b"transaction"),
-        // A comment may stand before it: PostgreSQL has the last word. It also takes what says nothing at all.
-        Some(_) => false,
-        None => {
-            let rest = text.trim_ascii_start();
-            rest.starts_with(b"--") || rest.starts_with(b"/*") || words.at_end()
-        }
+    let mut words = Words::new(text);
+    while words.0.next_if_eq(&Token::Semicolon).is_some() {}
+    match words.take_any(&["end", "abort", "commit", "rollback", "prepare"]) {
+        Some("end" | "abort") => true,
+        Some("prepare") => words.take("transaction"),
+        Some(_) => !words.take("prepared"),
+        None => words.at_end(),
     }
 }
 
@@ -151,78 +140,98 @@ pub(crate) fn deallocated(text: &[u8]) -> Option<Box<[u8]>> {
     }
 }
 
-fn name_or_all((word, quoted): (Vec<u8>, bool)) -> Command {
-    if !quoted && word == b"all" { Command::DeallocateAll } else { Command::Deallocate(word.into()) }
-}
-
-struct Words<'a>(&'a [u8]);
-
-impl Words<'_> {
-    fn keyword(&mut self) -> Option<Vec<u8>> {
-        self.name().filter(|(_, quoted)| !quoted).map(|(word, _)| word)
-    }
-
-    /// The next identifier, and whether it was quoted.
-    fn name(&mut self) -> Option<(Vec<u8>, bool)> {
-        self.0 = self.0.trim_ascii_start();
-        if let Some(rest) = self.0.strip_prefix(b"\"") {
-            return Some((self.quoted(rest)?, true));
-        }
-        let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | 0x80..);
-        let end = self.0.iter().position(|b| !is_part(b)).unwrap_or(self.0.len());
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest;
-        (!word.is_empty()).then(|| (word.to_ascii_lowercase(), false))
-    }
-
-    fn quoted(&mut self, mut rest: &[u8]) -> Option<Vec<u8>> {
-        let mut name = Vec::new();
-        loop {
-            let end = rest.iter().position(|&b| b == b'"')?;
-            name.extend_from_slice(&rest[..end]);
-            rest = &rest[end + 1..];
-            match rest.strip_prefix(b"\"") {
-                Some(tail) => {
-                    name.push(b'"');
-                    rest = tail;
-                }
-                None => break,
+/// The databases that PostgreSQL wants to have for itself when that text runs: one that is dropped, altered, or copied.
+pub(crate) fn databases(text: &[u8]) -> Vec<Box<[u8]>> {
+    let mut found = Vec::new();
+    let mut words = Words::new(text);
+    while words.0.peek().is_some() {
+        let verb = words.take_any(&["create", "drop", "alter"]);
+        if let Some(verb) = verb.filter(|_| words.take("database")) {
+            let _noise = words.take("if") && words.take("exists");
+            let named = words.name().map(|(name, _)| name);
+            match verb {
+                "create" => found.push(words.template().unwrap_or_else(|| (*b"template1").into())),
+                _ => found.extend(named.map(Into::into)),
             }
         }
-        // The length of what was read, in terms of the slice that `self` still borrows.
-        let read = self.0.len() - rest.len();
-        self.0 = &self.0[read..];
-        Some(name)
+        while words.0.next().is_some_and(|token| token != Token::Semicolon) {}
+    }
+    found
+}
+
+/// The words of a command.
+struct Words<'a>(Peekable<Lexer<'a>>);
+
+impl Words<'_> {
+    fn new(text: &[u8]) -> Words<'_> {
+        Words(Lexer::new(text).peekable())
     }
 
     /// Takes the next keyword, if it is that one.
-    fn take(&mut self, keyword: &[u8]) -> bool {
-        let before = self.0;
-        let is_it = self.keyword().is_some_and(|word| word == keyword);
-        if !is_it {
-            self.0 = before;
+    fn take(&mut self, keyword: &str) -> bool {
+        let is_it =
+            |token: &Token<'_>| matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(keyword.as_bytes()));
+        self.0.next_if(is_it).is_some()
+    }
+
+    /// Takes the next keyword, if it is one of those.
+    fn take_any(&mut self, keywords: &[&'static str]) -> Option<&'static str> {
+        keywords.iter().copied().find(|keyword| self.take(keyword))
+    }
+
+    /// The next identifier as PostgreSQL folds it, and whether it was quoted.
+    fn name(&mut self) -> Option<(Vec<u8>, bool)> {
+        match self.0.next()? {
+            Token::Word(word) => Some((word.to_ascii_lowercase(), false)),
+            Token::Quoted(name) => Some((without_doubles(name), true)),
+            _ => None,
         }
-        is_it
+    }
+
+    fn name_or_all(&mut self) -> Option<Command> {
+        let (name, quoted) = self.name()?;
+        Some(if !quoted && name == b"all" { Command::DeallocateAll } else { Command::Deallocate(name.into()) })
+    }
+
+    /// The database that a new one is copied from, if the rest of the statement says so.
+    fn template(&mut self) -> Option<Box<[u8]>> {
+        while self.0.peek().is_some_and(|token| *token != Token::Semicolon) {
+            if self.take("template") {
+                let _sign = self.0.next_if_eq(&Token::Other);
+                return match self.0.next()? {
+                    Token::Literal(name) => Some(name.into()),
+                    Token::Quoted(name) => Some(without_doubles(name).into()),
+                    Token::Word(name) if !name.eq_ignore_ascii_case(b"default") => {
+                        Some(name.to_ascii_lowercase().into())
+                    }
+                    _ => None,
+                };
+            }
+            self.0.next();
+        }
+        None
     }
 
     fn comma(&mut self) -> bool {
-        self.sign(b",")
-    }
-
-    /// Takes a sign, if it comes next.
-    fn sign(&mut self, sign: &[u8]) -> bool {
-        match self.0.trim_ascii_start().strip_prefix(sign) {
-            Some(rest) => {
-                self.0 = rest;
-                true
-            }
-            None => false,
-        }
+        self.0.next_if_eq(&Token::Comma).is_some()
     }
 
     fn at_end(&self) -> bool {
-        self.0.iter().all(|b| b.is_ascii_whitespace() || *b == b';')
+        self.0.clone().all(|token| token == Token::Semicolon)
     }
+}
+
+/// A quoted name, with each doubled quote in it once.
+fn without_doubles(name: &[u8]) -> Vec<u8> {
+    let mut name = name.to_vec();
+    let mut at = 0;
+    while at < name.len() {
+        if name[at] == b'"' {
+            name.remove(at);
+        }
+        at += 1;
+    }
+    name
 }
 
 #[cfg(test)]
@@ -234,6 +243,7 @@ mod tests {
         for text in [
             "COMMIT",
             " end;",
+            "/* so */ ;commit",
             "Rollback to a",
             "abort",
             "COMMIT AND CHAIN",
@@ -244,9 +254,15 @@ mod tests {
         ] {
             assert!(ends_transaction(text.as_bytes()), "{text}");
         }
-        for text in
-            ["SELECT 1", "PREPARE a AS SELECT 1", "committed", "BEGIN", "ROLLBACK PREPARED 'x'", "commit prepared 'x'"]
-        {
+        for text in [
+            "SELECT 1",
+            "PREPARE a AS SELECT 1",
+            "committed",
+            "BEGIN",
+            "ROLLBACK PREPARED 'x'",
+            "commit prepared 'x'",
+            "-- COMMIT\nSELECT 1",
+        ] {
             assert!(!ends_transaction(text.as_bytes()), "{text}");
         }
     }
@@ -258,6 +274,7 @@ mod tests {
             (" end work ;", Some("COMMIT")),
             ("rollback transaction", Some("ROLLBACK")),
             ("Abort;", Some("ROLLBACK")),
+            ("commit /* app */", Some("COMMIT")),
             ("rollback to a", None),
             ("commit and chain", None),
             ("commit prepared 'a'", None),
@@ -290,7 +307,9 @@ mod tests {
             ("begin isolation level serializable", None),
             ("begin read only read only", None),
             ("begin; select 1", None),
-            ("begin -- so", None),
+            ("begin -- so", Some("BEGIN")),
+            ("/* app */ begin /* 'so */ work;", Some("BEGIN")),
+            ("/* app */ select 1", None),
             ("beginning", None),
             ("\"begin\"", None),
             ("select 1", None),
@@ -310,7 +329,12 @@ mod tests {
             ("  deallocate prepare Foo ; ", name("foo")),
             ("DEALLOCATE \"Foo \"\"x\"", name("Foo \"x")),
             ("deallocate \"all\"", name("all")),
+            ("DEALLOCATE q -- done", name("q")),
+            ("/* app */ deallocate /* one */ \"q\" /* traceparent='00-1' */;", name("q")),
+            ("-- so\nDEALLOCATE prepare;", name("prepare")),
+            ("DEALLOCATE q /* open", None),
             ("DEALLOCATE ALL", Some(Command::DeallocateAll)),
+            ("DISCARD ALL -- done", Some(Command::DiscardAll)),
             ("deallocate prepare all;", Some(Command::DeallocateAll)),
             ("DISCARD ALL", Some(Command::DiscardAll)),
             ("DISCARD PLANS", None),
@@ -322,6 +346,26 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(command(text.as_bytes()), expected, "{text}");
+        }
+        let long = format!("DEALLOCATE q /* {} */", "x".repeat(2000));
+        assert_eq!(command(long.as_bytes()), name("q"));
+    }
+
+    #[test]
+    fn databases_that_others_must_leave_are_named() {
+        for (text, expected) in [
+            ("DROP DATABASE IF EXISTS a WITH (FORCE)", "a"),
+            ("alter database \"A\"\"b\" rename to c", "A\"b"),
+            ("create database b template = a owner c", "a"),
+            ("create database b with owner a template 'c'", "c"),
+            ("create database b", "template1"),
+            ("comment on database a is 'x'", ""),
+            ("create table a (x text default 'database a'); drop table database", ""),
+            ("select 1; drop /* so */ database A", "a"),
+        ] {
+            let found: Vec<_> =
+                databases(text.as_bytes()).iter().map(|n| String::from_utf8_lossy(n).into_owned()).collect();
+            assert_eq!(found.join(" "), expected, "{text}");
         }
     }
 }

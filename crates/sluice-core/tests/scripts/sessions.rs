@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use sluice_core::settings::{PinPolicy, PoolSettings};
+use sluice_wire::message;
 
 use crate::{
     one, prepared, run, seated,
@@ -558,5 +559,53 @@ fn a_client_has_a_moment_to_ask_what_a_sequence_gave_it() {
         done(&mut table, "SELECT 1");
         table.hears(client);
         table.hears(other);
+    }
+}
+
+#[test]
+fn a_report_that_is_not_understood_stays_with_the_client_and_ends_with_it() {
+    let mut table = Table::reporting(one());
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    table.says(client, &query("SELECT 1"));
+    table.says(server, &answers("C(SELECT 1) S(sluice.session=pins=frog) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+    table.says(other, &query("SELECT 2"));
+    // Whatever it says later: what the word means is not known.
+    table.says(client, &query("SELECT 3"));
+    table.says(server, &answers("C(SELECT 1) S(sluice.session=) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1) Q(SELECT 3)");
+    table.says(client, &terminate());
+    assert!(table.is_closed(server));
+    table.passes(Duration::from_millis(200));
+    assert_eq!(table.connects().len(), 1, "the other one gets another server");
+}
+
+#[test]
+fn settings_whose_names_are_hidden_end_with_their_server() {
+    for hides in [query("SELECT set_config('app.' || 'a', 'b', false)"), query("SET app.\u{f6} = 'a'")] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &hides);
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        table.hears(server);
+        table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+        table.says(client, &terminate());
+        assert!(table.is_closed(server));
+    }
+}
+
+#[test]
+fn arguments_of_a_function_call_may_name_a_setting_or_give_a_seed() {
+    // Of `setseed`, and of `length`.
+    for (function, is_spent) in [(1599, true), (1317, false)] {
+        let (mut table, client, server) = seated(one());
+        let mut call = Vec::new();
+        message::put_function_call(&mut call, function, |out| out.extend_from_slice(b"app.a"));
+        table.says(client, &call);
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        table.hears(server);
+        table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+        table.says(client, &terminate());
+        assert_eq!(table.is_closed(server), is_spent, "{function}");
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Client {
     pub(crate) sequence: u64,
     /// Cancels sent that have not shown.
     pub(crate) cancels: u32,
+    /// Whether it has sent a text that the pool does not read, which might have left anything.
+    pub(crate) is_unread: bool,
     /// From its first cancel on, it does nothing whose outcome a late cancel would make unclear.
     pub(crate) careful: bool,
     pub(crate) key: Option<(u32, Vec<u8>)>,
@@ -132,6 +134,7 @@ impl Client {
             steps_left: io.plan.steps,
             sequence: 0,
             cancels: 0,
+            is_unread: false,
             careful: false,
             key: None,
             asked_at: Time(0),
@@ -339,7 +342,7 @@ impl Client {
 
     /// Whether its session holds, or held a moment ago, what can't follow it.
     fn has_pins(&self) -> bool {
-        self.reference.temp.is_some() || self.before.temp.is_some()
+        self.reference.temp.is_some() || self.before.temp.is_some() || self.is_unread
     }
 
     fn login_frame(&mut self, tag: u8, body: &[u8], io: &mut SimIo) {

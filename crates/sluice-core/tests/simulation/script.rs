@@ -155,7 +155,11 @@ impl Client {
                 step.query(&format!("deallocate {text}"));
             }
             12 if self.reference.block == Block::None || io.rng.percent(20) => step.query("discard all"),
-            13 => step.push(frontend::FUNCTION_CALL, |out| out.extend_from_slice(format!("call {mark}").as_bytes())),
+            // Of `loread`.
+            13 => step.push(frontend::FUNCTION_CALL, |out| {
+                out.extend_from_slice(&954_u32.to_be_bytes());
+                out.extend_from_slice(format!("call {mark}").as_bytes());
+            }),
             _ => {
                 // Several at once, without waiting.
                 for _ in 0..io.rng.range(2, 5) {
@@ -218,7 +222,11 @@ impl Client {
         match io.rng.below(4) {
             0 => step.query(&format!("select rows {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
             1 => step.query(&format!("copy out {} {} {mark}", io.rng.range(1, 300), io.rng.range(10, 3000))),
-            2 => step.query(&format!("select echo {mark}{}", "x".repeat(io.rng.below(200_000) as usize))),
+            2 => {
+                let long = io.rng.below(200_000) as usize;
+                self.is_unread |= long + 100 > PARSE_BYTES_MAX as usize;
+                step.query(&format!("select echo {mark}{}", "x".repeat(long)));
+            }
             _ => {
                 let long = "y".repeat(io.rng.below(u64::from(PARSE_BYTES_MAX) - 100) as usize);
                 step.parse("", &format!("select echo $1 {mark} {long}"));

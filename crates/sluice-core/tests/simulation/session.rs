@@ -79,6 +79,8 @@ pub(crate) struct Session {
     pub(crate) block: Block,
     /// What was set, and the temporary table, when the transaction began.
     undo: Option<(Settings, Option<String>)>,
+    /// What was set, for the session and for the transaction, at the savepoint.
+    savepoint: Option<(Settings, Settings)>,
     /// Whether it says by itself what it holds; what it has said last.
     reports: bool,
     told: (String, u32),
@@ -114,6 +116,7 @@ impl Session {
             temp: None,
             block: Block::None,
             undo: None,
+            savepoint: None,
             reports: false,
             told: (String::new(), 0),
             schema: 0,
@@ -588,6 +591,20 @@ impl Session {
             "begin" => {
                 self.block = Block::Open;
                 tag("BEGIN")
+            }
+            "savepoint" => {
+                self.savepoint = Some((self.set.clone(), self.local.clone()));
+                tag("SAVEPOINT")
+            }
+            "rollback" if words.get(1) == Some(&"to") => {
+                if let Some((set, local)) = self.savepoint.clone() {
+                    (self.set, self.local) = (set, local);
+                }
+                tag("ROLLBACK")
+            }
+            "release" => {
+                self.savepoint = None;
+                tag("RELEASE")
             }
             "commit" | "rollback" => {
                 let outcome = self.end_block(words[0] == "commit");

@@ -28,6 +28,7 @@ mod random;
 mod run;
 mod shrink;
 mod start;
+mod texts;
 mod twins;
 mod wire;
 

@@ -1,0 +1,125 @@
+//! The names of custom settings (`app.tenant`) that a text or a parameter may make.
+
+use super::lexer::{Lexer, Token};
+
+/// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
+const NAME_BYTES_MAX: usize = 63;
+
+/// Names of custom settings that may be made.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CustomNames {
+    /// Those that are known, with their ASCII letters in lower case.
+    pub known: Vec<String>,
+    /// Whether there are others, which can't be told for certain.
+    pub has_others: bool,
+}
+
+impl CustomNames {
+    /// Those in a text: with a dot, as a name or as a literal.
+    pub fn of_text(text: &[u8]) -> Self {
+        let mut names = Self::default();
+        let mut chain: Vec<u8> = Vec::new();
+        let mut follows_dot = false;
+        for token in Lexer::new(text) {
+            match token {
+                Token::Word(word) | Token::Quoted(word) => {
+                    if !follows_dot {
+                        names.keep(&chain);
+                        chain.clear();
+                    }
+                    names.has_others |= word.len() > NAME_BYTES_MAX && !word.is_ascii();
+                    chain.extend_from_slice(&word[..word.len().min(NAME_BYTES_MAX)]);
+                }
+                Token::Dot => chain.push(b'.'),
+                // It may be a name, and it may be a text that has one.
+                Token::Literal(literal) => names.keep_all(literal),
+                _ => {}
+            }
+            follows_dot = token == Token::Dot;
+        }
+        names.keep(&chain);
+        names
+    }
+
+    /// Those that the parameters of a Bind may name, or the arguments of a FunctionCall; `rest` is its body behind the
+    /// names, or behind the function. PostgreSQL refuses a whole message that makes no sense.
+    pub fn of_parameters(rest: &[u8], is_whole: bool) -> Self {
+        let mut names = Self::default();
+        let _malformed = names.keep_parameters(rest);
+        names.has_others |= !is_whole;
+        names
+    }
+
+    fn keep_parameters(&mut self, rest: &[u8]) -> Option<()> {
+        let (formats, rest) = rest.split_first_chunk().map(|(count, rest)| (u16::from_be_bytes(*count), rest))?;
+        let rest = rest.get(2 * usize::from(formats)..)?;
+        let (count, mut rest) = rest.split_first_chunk().map(|(count, rest)| (u16::from_be_bytes(*count), rest))?;
+        for _ in 0..count {
+            let (length, values) = rest.split_first_chunk()?;
+            // -1 is NULL.
+            let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or_default();
+            self.keep_all(values.get(..length)?);
+            rest = &values[length..];
+        }
+        Some(())
+    }
+
+    /// Keeps what a text of any kind has of them.
+    fn keep_all(&mut self, text: &[u8]) {
+        let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$' | 0x80..);
+        text.split(|b| !is_part(b)).for_each(|word| self.keep(word));
+    }
+
+    /// Keeps what PostgreSQL would take for the name of a custom setting (`valid_custom_variable_name`).
+    fn keep(&mut self, name: &[u8]) {
+        let is_part = |part: &[u8]| {
+            part.first().is_some_and(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | 0x80..))
+                && part.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | 0x80..))
+        };
+        if !name.contains(&b'.') || !name.split(|b| *b == b'.').all(is_part) {
+            return;
+        }
+        match String::from_utf8(name.to_ascii_lowercase()) {
+            Ok(name) => self.known.push(name),
+            Err(_) => self.has_others = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_texts() {
+        let long = "application_context_of_the_service.current_tenant_identifier_value";
+        let part = "p".repeat(70);
+        for (text, expected) in [
+            (
+                "set app.tenant = 'a'; select set_config('app.\"', 'x'), set_config('My.b', a.b.c)",
+                "app.tenant my.b a.b.c",
+            ),
+            ("do $$ perform set_config('a.b', 'c') $$", "a.b"),
+            ("set work_mem = 1.5", ""),
+            (&format!("SET {long} = 'a'"), long),
+            (&format!("SET a.{part} = '{part}.b'"), &format!("{part}.b a.{}", &part[..63])),
+            ("SET app.größe = 'a.ä'", "a.ä app.größe"),
+        ] {
+            let names = CustomNames::of_text(text.as_bytes());
+            assert_eq!((names.known.join(" ").as_str(), names.has_others), (expected, false), "{text}");
+        }
+        assert!(CustomNames::of_text(b"SET app.gr\xf6\xdfe = 'a'").has_others);
+        assert!(CustomNames::of_text(format!("SET app.{} = 1", "ß".repeat(40)).as_bytes()).has_others);
+    }
+
+    #[test]
+    fn names_are_found_in_parameters() {
+        // Of 65 bytes, which is an `A` in front of it.
+        let long = format!("app.{}", "t".repeat(61));
+        let mut rest = vec![0, 1, 0, 0, 0, 2, 0, 0, 0, 65];
+        rest.extend_from_slice(long.as_bytes());
+        rest.extend_from_slice(&[0xff; 4]);
+        assert_eq!(CustomNames::of_parameters(&rest, true), CustomNames { known: vec![long], has_others: false });
+        assert!(CustomNames::of_parameters(&rest[..40], false).has_others, "some have not been seen");
+    }
+}

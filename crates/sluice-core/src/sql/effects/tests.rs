@@ -1,0 +1,190 @@
+//! Effects of texts, as tables of cases.
+
+use super::*;
+
+#[test]
+fn lists_are_in_order() {
+    assert!(NO_CALLS.is_sorted() && HARMLESS.is_sorted());
+}
+
+#[test]
+fn a_seed_is_set_in_several_ways() {
+    for (text, expected) in [
+        ("set seed = 0.5", true),
+        ("SET SESSION Seed TO 0.5", true),
+        ("set local seed = 0.5", true),
+        ("select setseed(0.5)", true),
+        ("select set_config('seed', '0.5', true)", true),
+        ("update pg_settings set setting = '0.5' where name = 'seed'", true),
+        ("select f('seed')", false),
+        ("set session authorization seed", false),
+        ("update t set a = 'seed'", false),
+    ] {
+        let found = effects(text.as_bytes());
+        assert_eq!(found.any(Effects::SEED) && found.any(Effects::STATE), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_servers_process_is_asked_for_and_nothing_else_is_done() {
+    assert_eq!(effects(b"select pg_catalog.pg_backend_pid()"), Effects::PROCESS);
+    assert_eq!(effects(b"select pg_backend_pid from t"), Effects::NONE);
+}
+
+#[test]
+fn a_null_may_stand_behind_an_equals_sign() {
+    for (text, expected) in [("select a = NULL", true), ("select nulls, $1", false), ("select a is not null", true)] {
+        assert_eq!(effects(text.as_bytes()) == Effects::LITERAL, expected, "{text}");
+    }
+}
+
+#[test]
+fn plain_statements_do_nothing() {
+    for text in [
+        "select 1",
+        "SELECT abalance FROM pgbench_accounts WHERE aid = $1;",
+        "update t set a = a + $1 where b in (1, 2) returning *",
+        "INSERT INTO s.t (a, b) VALUES (1, lower($1)), (pg_catalog.upper($2), CURRENT_TIMESTAMP)",
+        "with x (a) as (select count(*) from t) select coalesce(a, 0)::numeric(10,2) from x as y (a)",
+        "begin",
+        "select 1; commit",
+        "set local statement_timeout = 5",
+        "SET LOCAL app.tenant = 1",
+        "explain (costs off) select 1",
+        "explain analyze verbose select lower(a)",
+        "explain (costs off, format json) (select lower(a))",
+        "select left(a, 1), a like (b) from t left join (u join (v join w on true) on true) on true where b ilike (c)",
+        "select count(*) filter (where a) over (partition by b) from t group by (a), grouping sets ((a)) order by (b)",
+        "insert into t values (1) on conflict (i) do nothing",
+        "",
+        " ; ;",
+    ] {
+        assert_eq!(effects(text.as_bytes()).without(Effects::ADVANCES.and(Effects::CUSTOM)), Effects::NONE, "{text}");
+    }
+    assert_eq!(effects(b"select pg_advisory_xact_lock(1), 'x'"), Effects::LITERAL);
+}
+
+#[test]
+fn what_may_leave_something_is_seen() {
+    for text in [
+        "set work_mem = '1MB'",
+        "select set_config('a', 'b', true)",
+        "select \"set_config\"('a', 'b', true)",
+        "create /* so */ temp table t (i int)",
+        "create table pg_temp.t as select 1",
+        "create function pg_temp.f() returns int",
+        "select 1 into temp x",
+        "select my_function()",
+        "select sets('a'), filter(1), by(2)",
+        "select other.lower(1)",
+        "update pg_settings set setting = 1",
+        "update pg_catalog.\"pg_settings\" set setting = 1",
+        "insert into pg_temp.t values (1)",
+        "select pg_try_advisory_lock(1)",
+        "do $$ $$",
+        "listen a",
+        "declare c cursor with hold for select 1",
+        "select 1; discard temp",
+        "prepare a as select 1",
+        "explain analyze execute a",
+        "with x as (select 1) select * into y from x",
+        "select U&'a'",
+        "frobnicate",
+        "set session characteristics as transaction read only",
+        "'a",
+        "explain (analyze) (select set_config('work_mem', '1MB', false))",
+        "explain (analyze, timing off) (with x as (select 1) select pg_advisory_lock(1) from x)",
+        "explain analyze (select pg_advisory_lock(42))",
+        "explain analyze verbose ((values (my_function())))",
+        "explain (select my_function())",
+        "explain ((select my_function()))",
+        "select version.version()",
+        "select log . \"log\" ('x')",
+        "select pg_catalog.public.version()",
+        "select isnull(1), 2",
+        "select \"is\"(1)",
+        "select join('a'), 1",
+        "select a from t where ilike(a, 'b')",
+    ] {
+        assert!(effects(text.as_bytes()).any(Effects::STATE), "{text}");
+    }
+}
+
+#[test]
+fn the_catalogs_are_changed_for_all_but_by_temporary_tables() {
+    for (text, expected) in [
+        ("create table t (i int)", true),
+        ("create or replace view v as select 1", true),
+        ("create temp table t (i int)", false),
+        ("create local temporary table t (i int)", false),
+        ("drop table t", true),
+        ("select * into t from u", true),
+        ("do $$ $$", true),
+        ("insert into t select 1", false),
+        ("explain create table t as select 1", true),
+        ("commit", false),
+        ("commit and chain", false),
+        ("commit prepared 'a'", true),
+        ("rollback prepared 'a'", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).any(Effects::CATALOG), expected, "{text}");
+    }
+}
+
+#[test]
+fn literals_may_mean_the_time_they_are_read_at() {
+    for (text, expected) in [
+        ("select 'now'::timestamptz", true),
+        ("select date ' Today '", true),
+        ("select $$tomorrow 10:00$$::timestamp", true),
+        ("select '12:30'::timetz", true),
+        ("select '2024-01-01 12:30'::timestamptz", false),
+        ("select 'knowledge', now()", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).any(Effects::CLOCK), expected, "{text}");
+    }
+}
+
+#[test]
+fn settings_that_parsing_reads_are_told_from_others() {
+    for (text, expected) in [
+        ("set local timezone = 'UTC'", true),
+        ("set local search_path = a", true),
+        ("set local work_mem = 5", true),
+        ("set application_name = a", false),
+        ("set statement_timeout to default", false),
+        ("set time zone 'UTC'", true),
+        ("set role a", true),
+        ("reset all", true),
+    ] {
+        assert_eq!(effects(text.as_bytes()).any(Effects::CONTEXT), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_neither_text_nor_look_shows_is_known_to_hide() {
+    for (text, expected) in [
+        ("select set_config('app.a', $1, false)", false),
+        ("select set_config($1, $2, false)", false),
+        ("select set_config($1::text, $2, false)", false),
+        ("select set_config('app.a'::text, $2, false)", false),
+        ("select set_config('app.' || 'a', $1, false)", true),
+        ("select set_config('app.' || text, $1, false)", true),
+        ("select set_config(E'app\\x2ea', $1, false)", true),
+        ("select set_config(a, b, false) from t", true),
+        ("select pg_catalog.set_config(setting_name => 'a', new_value => 'b', is_local => false)", true),
+        ("select lower($1 || 'x')", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).any(Effects::HIDES), expected, "{text}");
+    }
+    for text in ["select length('xxx", "insert into t values (1", "frobnicate"] {
+        assert!(effects_of_beginning(text.as_bytes()).any(Effects::HIDES), "{text}");
+    }
+}
+
+#[test]
+fn what_is_in_parentheses_may_take_a_value_of_a_sequence() {
+    for text in ["(with x as (insert into t default values returning 1) select 1)", "explain analyze (table t)"] {
+        assert!(effects(text.as_bytes()).any(Effects::ADVANCES), "{text}");
+    }
+}
