@@ -35,6 +35,9 @@ pub const PENDING_BYTES_MAX: usize = 64 << 10;
 /// Names a client may have prepared at once: far above what drivers keep, far below what would hurt.
 pub const NAMES_MAX: usize = 65_536;
 
+/// The statements that are remembered after their names were given up, at most.
+const FORMER_MAX: usize = 64;
+
 /// The time after the use of a sequence in which a client may ask for what it gave, whoever waits for its server.
 const ASK_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -127,6 +130,8 @@ pub struct Session {
     pub link: Link,
     /// Its prepared statements, by its names.
     pub names: Option<Box<Names>>,
+    /// Those that it has given up since its server was last at rest: an error of before may speak of them.
+    pub former: Vec<(Box<[u8]>, Arc<Statement>)>,
     /// Its unnamed statement.
     pub unnamed: Option<Unnamed>,
     /// The turn of the last one it had.
@@ -278,6 +283,7 @@ impl Session {
             pool,
             link: Link::None,
             names: None,
+            former: Vec::new(),
             unnamed: None,
             unnamed_turn: 0,
             bound: None,
@@ -362,9 +368,11 @@ impl Session {
     pub fn name_of(&self, on_server: &[u8]) -> Option<&[u8]> {
         let mut named = self.names.iter().flat_map(|names| names.iter());
         let unnamed = self.unnamed.as_ref().filter(|unnamed| *unnamed.prepared.statement.name == *on_server);
+        let former = || self.former.iter().rev().find(|(_, statement)| *statement.name == *on_server);
         match named.find(|(_, prepared)| *prepared.statement.name == *on_server) {
             Some((name, _)) => Some(name),
-            None => unnamed.map(|_| &b""[..]),
+            None if unnamed.is_some() => Some(b""),
+            None => former().map(|(name, _)| &**name),
         }
     }
 
@@ -452,6 +460,10 @@ impl Session {
 
     /// Forgets a name; gives what it meant.
     pub fn forget(&mut self, name: &[u8]) -> Option<Prepared> {
-        self.names.as_mut()?.remove(known_name(name))
+        let (name, prepared) = self.names.as_mut()?.remove_entry(known_name(name))?;
+        if self.former.len() < FORMER_MAX {
+            self.former.push((name, prepared.statement.clone()));
+        }
+        Some(prepared)
     }
 }

@@ -224,6 +224,7 @@ impl Engine {
             client.rest.note(now, watch::Exchange::Ended);
             if let Some(session) = client.session_mut() {
                 session.link = Link::None;
+                session.former = Vec::new();
             }
         }
         self.watch_rest(client);

@@ -28,17 +28,13 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn forget_others_sequences(&mut self, effects: Effects) -> Option<Step> {
         let asks = effects.any(Effects::SEQUENCE);
         let server = self.server.as_deref_mut()?;
-        let forgets = if asks {
+        if asks {
             server.pool.reads_sequences.store(true, Ordering::Relaxed);
             self.session.asks_for_sequences();
-            server.sequences.are_used_by_others(self.this)
-        } else {
-            // So may whatever a text can't be trusted not to do. If it does not, what the client itself has used in
-            // this transaction must not be lost for it.
-            let may_ask = effects.any(Effects::STATE) && effects.any(Effects::ADVANCES);
-            may_ask && server.sequences.are_last_used_by_another(self.this)
-        };
-        if !forgets || !server.exchange.prepares() {
+        }
+        // So may whatever a text can't be trusted not to do. What the client itself has used last must not be lost.
+        let may_ask = asks || (effects.any(Effects::STATE) && effects.any(Effects::ADVANCES));
+        if !may_ask || !server.sequences.are_last_used_by_another(self.this) || !server.exchange.prepares() {
             return None;
         }
         if server.exchange.has_open_batch() {

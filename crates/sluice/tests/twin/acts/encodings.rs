@@ -38,5 +38,8 @@ pub(crate) fn act(maker: &mut Maker) {
         } else {
             maker.any(&Statement { sql: text.to_vec(), ..Statement::default() });
         }
+        // A Query of bytes that are none of the encoding leaves the unnamed statement there (decision 0014, "What
+        // remains"), another one does not.
+        maker.simple("SELECT 1");
     }
 }

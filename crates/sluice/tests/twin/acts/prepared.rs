@@ -32,7 +32,8 @@ pub(crate) fn act(maker: &mut Maker) {
         8 => maker.say(Script::new().close(name).sync()),
         _ => {
             let sql = *maker.random.of(&["DEALLOCATE a", "DEALLOCATE b", "DEALLOCATE ALL", "DEALLOCATE \"never\""]);
-            maker.sql(sql);
+            // By a portal with a name it is missed at its Bind (decision 0014, "What remains").
+            maker.at_once(sql);
         }
     }
 }
