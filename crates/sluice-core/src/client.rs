@@ -154,8 +154,6 @@ pub struct Session {
     has_advanced: bool,
     /// The time up to which it is given to ask for what that was.
     asks_until: Option<Time>,
-    /// Whether it has asked for the number of its server's process since it got that server.
-    knows_process: bool,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
 }
@@ -295,7 +293,6 @@ impl Session {
             may_be_tied: false,
             has_advanced: false,
             asks_until: None,
-            knows_process: false,
             begun: None,
         }
     }
@@ -328,16 +325,12 @@ impl Session {
             self.has_advanced = true;
             self.asks_until = Some(now + ASK_TIMEOUT);
         }
-        self.knows_process |= effects.any(Effects::PROCESS);
         let mut pins = Pins::NONE;
         if self.has_advanced && self.pool.reads_sequences.load(Ordering::Relaxed) {
             pins = pins.and(Pins::SEQUENCE);
         }
         if self.has_tied() {
             pins = pins.and(Pins::LITERAL);
-        }
-        if self.knows_process {
-            pins = pins.and(Pins::PROCESS);
         }
         pins
     }
@@ -356,7 +349,6 @@ impl Session {
     pub fn forget_server(&mut self) {
         self.has_advanced = false;
         self.asks_until = None;
-        self.knows_process = false;
     }
 
     /// Notes that the client has got a statement by name.

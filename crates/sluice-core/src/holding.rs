@@ -47,19 +47,17 @@ impl Pins {
     /// A statement whose literals mean what they do only where it was parsed.
     pub const LITERAL: Self = Self(1 << 8);
 
-    /// The number of the server's process, for which its client has asked.
-    pub const PROCESS: Self = Self(1 << 9);
     /// A thing that the server has told of in words that the pool does not know.
     pub const UNKNOWN: Self = Self(1 << 10);
 
     /// Those that a client may lose: others need its server more.
-    pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0 | Self::PROCESS.0);
+    pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0);
 
     /// Those that only the end of the server's process takes away, or that it is not known what does.
     pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0 | Self::UNKNOWN.0);
 
     /// Their names, in the extension and in messages.
-    const NAMES: [(Self, &str); 11] = [
+    const NAMES: [(Self, &str); 10] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
         (Self::LISTEN, "listen"),
@@ -69,7 +67,6 @@ impl Pins {
         (Self::SEED, "seed"),
         (Self::LIBRARY, "load"),
         (Self::LITERAL, "literal"),
-        (Self::PROCESS, "process"),
         (Self::UNKNOWN, "unknown"),
     ];
 

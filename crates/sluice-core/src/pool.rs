@@ -482,10 +482,10 @@ mod tests {
     #[test]
     fn servers_that_clients_may_lose_take_no_place_from_others() {
         let mut pool = PoolState::new(PoolSettings { size: 9, pinned_max: Some(2), ..PoolSettings::default() });
-        assert!(pool.pin(server(0), Pins::PROCESS) && pool.pin(server(1), Pins::SEQUENCE));
+        assert!(pool.pin(server(0), Pins::LITERAL) && pool.pin(server(1), Pins::SEQUENCE));
         assert!(pool.pin(server(2), Pins::LOCK));
         assert!(pool.pin(server(3), Pins::LITERAL), "any number may be lost");
-        assert!(pool.set_pins(server(0), Pins::PROCESS.and(Pins::TEMPORARY)), "it may not be lost any more");
+        assert!(pool.set_pins(server(0), Pins::LITERAL.and(Pins::TEMPORARY)), "it may not be lost any more");
         assert!(!pool.set_pins(server(1), Pins::CURSOR), "as many as may");
         pool.unpin(server(2));
         assert!(pool.set_pins(server(1), Pins::CURSOR));

@@ -486,7 +486,8 @@ impl<I: Io> ServerRelay<'_, I> {
             }
             return Verdict::Pass;
         };
-        if before.as_deref().is_some_and(|before| before != value) && !self.server.effects.any(Effects::STATE) {
+        let is_accounted_for = !self.server.follows_statements() || self.server.effects.any(Effects::STATE);
+        if !is_accounted_for && before.as_deref().is_some_and(|before| before != value) {
             self.server.pool.reloaded();
         }
         // A function or a trigger may have set it.

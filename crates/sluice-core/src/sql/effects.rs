@@ -37,8 +37,6 @@ impl Effects {
     pub const CUSTOM: Self = Self(1 << 10);
     /// It says itself that settings are others from here on which parsing reads.
     pub const BENDS: Self = Self(1 << 11);
-    /// It asks for the number of the server's process.
-    pub const PROCESS: Self = Self(1 << 12);
     /// Those who log in later may find something else: rights, defaults, passwords.
     pub const LOG_INS: Self = Self(1 << 13);
     /// It may do what only the server itself can tell of, and a look at its session does not show: make a custom setting
@@ -575,7 +573,6 @@ impl<'a> Reader<'a> {
         let effect = match name {
             "currval" | "lastval" => Effects::SEQUENCE,
             "nextval" | "setval" => Effects::ADVANCES,
-            "pg_backend_pid" => Effects::PROCESS,
             "setseed" => Effects::SEED.and(Effects::STATE),
             _ if HARMLESS.binary_search(&name).is_ok() => Effects::NONE,
             _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {

@@ -400,26 +400,6 @@ fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
 }
 
 #[test]
-fn a_client_that_knows_its_servers_number_keeps_it_while_nobody_waits() {
-    let (mut table, client, server) = seated(PoolSettings { size: 2, ..one() });
-    table.says(client, &query("SELECT pg_backend_pid()"));
-    table.says(server, &answers("D(7) C(SELECT 1) Z(I)"));
-    let (other, third) = (table.client(), table.client());
-    table.says(other, &query("SELECT 2"));
-    assert_eq!(table.connects().len(), 1, "the first one is not to be had");
-    assert_eq!(table.hears(server), "Q(SELECT pg_backend_pid())");
-    // There can be no other one, and that one is busy.
-    table.says(third, &query("SELECT 3"));
-    assert_eq!(table.hears(server), "Q(SELECT 3)");
-    table.says(server, &answers("C(SELECT 1) Z(I)"));
-    // It would be told another number now, and keeps nothing for the sake of the one that it was told.
-    table.says(client, &query("SELECT 1"));
-    table.says(server, &answers("C(SELECT 1) Z(I)"));
-    table.says(third, &query("SELECT 3"));
-    assert_eq!(table.hears(server), "Q(SELECT 1) Q(SELECT 3)");
-}
-
-#[test]
 fn a_cancel_does_not_hit_a_look() {
     let (mut table, client, server) = seated(one());
     table.says(client, &query("SET timezone = 'X'"));

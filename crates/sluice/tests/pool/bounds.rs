@@ -96,6 +96,7 @@ fn half_a_message_holds_a_server_for_a_time(case: Case) {
     let message = Script::new().query(&format!("SELECT '{}'", "x".repeat(60_000)));
     let mut halves: Vec<_> = (0..2).map(|_| pool.raw_app(&database)).collect();
     for client in &mut halves {
+        assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
         client.send_bytes(&message.0[..30_000]);
     }
     let begin = Instant::now();

@@ -13,7 +13,6 @@ mod gate;
 mod login;
 mod pools;
 mod protocol;
-mod random;
 mod sessions;
 mod statements;
 mod storms;
