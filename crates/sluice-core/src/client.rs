@@ -321,16 +321,16 @@ impl Session {
     /// Notes what its transaction has done that it may ask for later, and gives the pins that it keeps its server by.
     /// `sequences` says whether its server's session may remember the use of one.
     pub fn note_effects(&mut self, now: Time, effects: Effects, sequences: bool) -> Pins {
-        if sequences && effects.any(Effects::ADVANCES) {
+        if sequences && effects.intersects(Effects::ADVANCES) {
             self.has_advanced = true;
             self.asks_until = Some(now + ASK_TIMEOUT);
         }
-        let mut pins = Pins::NONE;
+        let mut pins = Pins::empty();
         if self.has_advanced && self.pool.reads_sequences.load(Ordering::Relaxed) {
-            pins = pins.and(Pins::SEQUENCE);
+            pins |= Pins::SEQUENCE;
         }
         if self.has_tied() {
-            pins = pins.and(Pins::LITERAL);
+            pins |= Pins::LITERAL;
         }
         pins
     }

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use bitflags::bitflags;
+
 use crate::profile::{Profile, Settings};
 
 /// The reported parameter in which the extension says what the session holds.
@@ -20,41 +22,39 @@ pub fn is_own_parameter(name: &str) -> bool {
     name.starts_with("sluice.")
 }
 
-/// Things that tie a client to its server: a set.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Pins(u16);
+bitflags! {
+    /// Things that tie a client to its server.
+    #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+    pub struct Pins: u16 {
+        /// Objects in the session's temporary schema.
+        const TEMPORARY = 1;
+        /// Advisory locks of the session.
+        const LOCK = 1 << 1;
+        /// `LISTEN`.
+        const LISTEN = 1 << 2;
+        /// Cursors `WITH HOLD`.
+        const CURSOR = 1 << 3;
+        /// SQL's `PREPARE`.
+        const PREPARE = 1 << 4;
+        /// The use of a sequence, which `currval` and `lastval` tell of.
+        const SEQUENCE = 1 << 5;
+        /// A seed, which nothing resets.
+        const SEED = 1 << 6;
+        /// A library, or something else that stays until the process ends.
+        const LIBRARY = 1 << 7;
+        /// A statement whose literals mean what they do only where it was parsed.
+        const LITERAL = 1 << 8;
+        /// A thing that the server has told of in words that the pool does not know.
+        const UNKNOWN = 1 << 9;
+    }
+}
 
 impl Pins {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// Objects in the session's temporary schema.
-    pub const TEMPORARY: Self = Self(1);
-    /// Advisory locks of the session.
-    pub const LOCK: Self = Self(1 << 1);
-    /// `LISTEN`.
-    pub const LISTEN: Self = Self(1 << 2);
-    /// Cursors `WITH HOLD`.
-    pub const CURSOR: Self = Self(1 << 3);
-    /// SQL's `PREPARE`.
-    pub const PREPARE: Self = Self(1 << 4);
-    /// The use of a sequence, which `currval` and `lastval` tell of.
-    pub const SEQUENCE: Self = Self(1 << 5);
-    /// A seed, which nothing resets.
-    pub const SEED: Self = Self(1 << 6);
-    /// A library, or something else that stays until the process ends.
-    pub const LIBRARY: Self = Self(1 << 7);
-
-    /// A statement whose literals mean what they do only where it was parsed.
-    pub const LITERAL: Self = Self(1 << 8);
-
-    /// A thing that the server has told of in words that the pool does not know.
-    pub const UNKNOWN: Self = Self(1 << 10);
-
     /// Those that a client may lose: others need its server more.
-    pub const SOFT: Self = Self(Self::SEQUENCE.0 | Self::LITERAL.0);
+    pub const SOFT: Self = Self::SEQUENCE.union(Self::LITERAL);
 
     /// Those that only the end of the server's process takes away, or that it is not known what does.
-    pub const SPENT: Self = Self(Self::SEED.0 | Self::LIBRARY.0 | Self::UNKNOWN.0);
+    pub const SPENT: Self = Self::SEED.union(Self::LIBRARY).union(Self::UNKNOWN);
 
     /// Their names, in the extension and in messages.
     const NAMES: [(Self, &str); 10] = [
@@ -70,50 +70,27 @@ impl Pins {
         (Self::UNKNOWN, "unknown"),
     ];
 
-    /// Whether there is none.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     /// Whether there are some, and a client may lose them all.
     pub fn are_soft(self) -> bool {
-        !self.is_empty() && self.without(Self::SOFT).is_empty()
+        !self.is_empty() && !self.are_lasting()
     }
 
-    /// Whether one of `other` is among them.
-    pub fn any(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// These and those.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Those of these.
-    #[must_use]
-    pub fn only(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// These without those.
-    #[must_use]
-    pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
+    /// Whether a client may not lose its server because of them.
+    pub fn are_lasting(self) -> bool {
+        !Self::SOFT.contains(self)
     }
 
     fn read(text: &str) -> Option<Self> {
-        list(text).try_fold(Self::NONE, |pins, name| {
+        list(text).try_fold(Self::empty(), |pins, name| {
             let (pin, _) = Self::NAMES.iter().find(|(_, known)| *known == name)?;
-            Some(pins.and(*pin))
+            Some(pins | *pin)
         })
     }
 }
 
 impl std::fmt::Display for Pins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = Self::NAMES.iter().filter(|(pin, _)| self.any(*pin)).map(|(_, name)| *name);
+        let names = Self::NAMES.iter().filter(|(pin, _)| self.contains(*pin)).map(|(_, name)| *name);
         f.write_str(&names.collect::<Vec<_>>().join(", "))
     }
 }
@@ -128,7 +105,7 @@ impl PinCounts {
         let mut counts = Self::default();
         for pins in sessions {
             for ((pin, _), count) in Pins::NAMES.iter().zip(&mut counts.0) {
-                *count += u32::from(pins.any(*pin));
+                *count += u32::from(pins.contains(*pin));
             }
         }
         counts
@@ -172,11 +149,11 @@ impl Holding {
 
     /// Reads what the server says; `None` if that makes no sense.
     pub fn read(text: &str) -> Option<Self> {
-        let (mut pins, mut settings, mut made) = (Pins::NONE, Settings::new(), BTreeSet::new());
+        let (mut pins, mut settings, mut made) = (Pins::empty(), Settings::new(), BTreeSet::new());
         let mut statements = Some(Prepared::Deallocated(0));
         for field in text.split(' ').filter(|field| !field.is_empty()) {
             match field.split_once('=')? {
-                ("pins", names) => pins = pins.and(Pins::read(names)?),
+                ("pins", names) => pins |= Pins::read(names)?,
                 ("deallocated", times) => statements = Some(Prepared::Deallocated(times.parse().ok()?)),
                 ("statements", count) => statements = Some(Prepared::Count(count.parse().ok()?)),
                 ("made", names) => {
@@ -226,12 +203,12 @@ mod tests {
     fn holdings_are_read() {
         let holding =
             Holding::read("pins=temp,seed set=54696d655a6f6e65:555443,612e62: made=632e64").expect("it is well-formed");
-        assert_eq!(holding.pins, Pins::TEMPORARY.and(Pins::SEED));
+        assert_eq!(holding.pins, Pins::TEMPORARY | Pins::SEED);
         assert_eq!(holding.pins.to_string(), "temp, seed");
         assert_eq!(holding.profile.get("timezone"), Some(&b"UTC"[..]));
         assert_eq!(holding.profile.get("a.b"), Some(&b""[..]));
         assert!(holding.made.iter().eq(["a.b", "c.d"]));
-        assert_eq!(Holding::read("").map(|holding| holding.pins), Some(Pins::NONE));
+        assert_eq!(Holding::read("").map(|holding| holding.pins), Some(Pins::empty()));
         for bad in ["pins=frog", "set=6:31", "set=zz:31", "x", "set=61"] {
             assert_eq!(Holding::read(bad), None, "{bad}");
         }

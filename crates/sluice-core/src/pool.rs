@@ -244,8 +244,7 @@ impl PoolState {
 
     /// The servers but this one that clients keep and may not lose.
     fn kept_for_good(&self, but: ServerRef) -> u32 {
-        let lasts = |pins: Pins| !pins.without(Pins::SOFT).is_empty();
-        self.pinned.iter().filter(|(pinned, pins)| *pinned != but && lasts(*pins)).count() as u32
+        self.pinned.iter().filter(|(pinned, pins)| *pinned != but && pins.are_lasting()).count() as u32
     }
 
     /// A client keeps its server no longer.
@@ -277,7 +276,7 @@ impl PoolState {
         }
         let place = self.pinned.iter().position(|(_, pins)| pins.are_soft())?;
         // Asked for once: whether it can be taken is decided where it is.
-        self.pinned[place].1 = Pins::NONE;
+        self.pinned[place].1 = Pins::empty();
         Some(self.pinned[place].0)
     }
 
@@ -474,7 +473,7 @@ mod tests {
         }
         assert_eq!(pool.recall(), None, "nobody waits");
         assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
-        pool.set_pins(server(0), Pins::SEQUENCE.and(Pins::TEMPORARY));
+        pool.set_pins(server(0), Pins::SEQUENCE | Pins::TEMPORARY);
         assert_eq!(pool.pins().to_string(), "temp=1 sequence=2");
         assert_eq!((pool.recall(), pool.recall()), (Some(server(1)), None), "the other one can't be lost");
     }
@@ -485,7 +484,7 @@ mod tests {
         assert!(pool.pin(server(0), Pins::LITERAL) && pool.pin(server(1), Pins::SEQUENCE));
         assert!(pool.pin(server(2), Pins::LOCK));
         assert!(pool.pin(server(3), Pins::LITERAL), "any number may be lost");
-        assert!(pool.set_pins(server(0), Pins::LITERAL.and(Pins::TEMPORARY)), "it may not be lost any more");
+        assert!(pool.set_pins(server(0), Pins::LITERAL | Pins::TEMPORARY), "it may not be lost any more");
         assert!(!pool.set_pins(server(1), Pins::CURSOR), "as many as may");
         pool.unpin(server(2));
         assert!(pool.set_pins(server(1), Pins::CURSOR));

@@ -130,7 +130,7 @@ impl Statement {
             definition: definition.into(),
             terms,
             profile,
-            resets: effects.any(Effects::STATE).then(|| sql::reset(text)).flatten(),
+            resets: effects.intersects(Effects::STATE).then(|| sql::reset(text)).flatten(),
             effects,
             is_tied: false,
             is_bent: false,
@@ -201,7 +201,7 @@ impl Statement {
 
     /// Whether its literals mean what they do by other settings than those it runs under.
     pub fn is_parsed_apart(&self, run: Context) -> bool {
-        self.effects.any(Effects::LITERAL) && !self.is_bent && self.profile.context() != run
+        self.effects.intersects(Effects::LITERAL) && !self.is_bent && self.profile.context() != run
     }
 
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
@@ -295,7 +295,7 @@ impl Registry {
     pub fn private(&mut self, definition: &[u8], profile: &Profile, is_bent: bool) -> Arc<Statement> {
         let statement = self.make(definition, None, profile);
         let effects = statement.effects;
-        let is_tied = effects.any(Effects::CLOCK) || (is_bent && effects.any(Effects::LITERAL));
+        let is_tied = effects.intersects(Effects::CLOCK) || (is_bent && effects.intersects(Effects::LITERAL));
         Arc::new(Statement { is_tied, is_bent, ..statement })
     }
 

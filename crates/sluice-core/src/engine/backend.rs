@@ -425,7 +425,7 @@ impl<I: Io> ServerRelay<'_, I> {
         match answered {
             Some(Expected::Own(own)) => {
                 if own == Own::Reset && self.server.own_error.is_none() {
-                    self.server.effects = Effects::NONE;
+                    self.server.effects = Effects::empty();
                     self.server.news = None;
                 }
                 if own == Own::Look && self.server.own_error.is_none() && !self.conclude_look() {
@@ -482,16 +482,16 @@ impl<I: Io> ServerRelay<'_, I> {
         let Some((conn, session)) = &mut self.client else {
             // A setting that was made with a function leaves no other trace.
             if !matches!(self.server.role, Role::Idle) {
-                self.server.effects.add(Effects::STATE);
+                self.server.effects.insert(Effects::STATE);
             }
             return Verdict::Pass;
         };
-        let is_accounted_for = !self.server.follows_statements() || self.server.effects.any(Effects::STATE);
+        let is_accounted_for = !self.server.follows_statements() || self.server.effects.intersects(Effects::STATE);
         if !is_accounted_for && before.as_deref().is_some_and(|before| before != value) {
             self.server.pool.reloaded();
         }
         // A function or a trigger may have set it.
-        self.server.effects.add(Effects::STATE.and(Effects::CONTEXT));
+        self.server.effects.insert(Effects::STATE | Effects::CONTEXT);
         let key = name.to_ascii_lowercase();
         if !self.server.exchange.replies().resets().is_some_and(|resets| resets.covers(&key)) {
             return Verdict::Pass;

@@ -56,7 +56,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.prepare_for(effects, text) {
             return step;
         }
-        let resets = (effects.any(Effects::STATE) && seen.is_whole()).then(|| sql::reset(text)).flatten();
+        let resets = (effects.intersects(Effects::STATE) && seen.is_whole()).then(|| sql::reset(text)).flatten();
         let server = self.server();
         server.statements.set_unnamed(None);
         self.pass_query(seen, clears, resets)
@@ -306,8 +306,8 @@ const SETS_SEED: u32 = 1599;
 /// The effects of a function that is called by its number.
 fn function_effects(oid: u32) -> Effects {
     match oid {
-        SETS_SEED => Effects::ANYTHING.and(Effects::SEED),
-        oid if READ_SEQUENCES.contains(&oid) => Effects::ANYTHING.and(Effects::SEQUENCE),
+        SETS_SEED => Effects::ANYTHING | Effects::SEED,
+        oid if READ_SEQUENCES.contains(&oid) => Effects::ANYTHING | Effects::SEQUENCE,
         _ => Effects::ANYTHING,
     }
 }

@@ -12,7 +12,6 @@ use sluice_wire::{
 
 use crate::{
     client_address::Teller,
-    holding::Pins,
     io::Io,
     replies::{Expected, Local, Own, ParseSent},
     sql::{Begin, Effects},
@@ -119,9 +118,7 @@ impl<I: Io> ServerRelay<'_, I> {
             status: exchange.status(),
             is_end,
             // The end of a server that its client keeps is that of the session.
-            is_at_rest: self.server.follows_statements()
-                && self.server.is_at_rest()
-                && self.server.pins.without(Pins::SOFT).is_empty(),
+            is_at_rest: self.server.follows_statements() && self.server.is_at_rest() && !self.server.pins.are_lasting(),
             begin_refused,
         };
         let mut answers = Answers::of(self.server.exchange.replies().front(), standing);
@@ -144,7 +141,7 @@ impl<I: Io> ServerRelay<'_, I> {
             Answers::Own => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
                 // Which of its settings took effect is not known.
-                self.server.effects.add(Effects::STATE);
+                self.server.effects.insert(Effects::STATE);
                 Verdict::Swallow
             }
             Answers::Failure => {

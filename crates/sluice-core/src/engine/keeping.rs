@@ -53,7 +53,7 @@ impl Engine {
                 if let Some(Holding { profile, made, .. }) = state.news.take() {
                     state.made.add(made.iter().map(String::as_str));
                     state.profile = profile;
-                    state.effects = Effects::NONE;
+                    state.effects = Effects::empty();
                 }
                 self.welcome_from(client, server, io);
                 self.detach(now, client, server, io);
@@ -97,7 +97,7 @@ impl Engine {
                     self.arm(reference.id);
                     return request_recall(pool, io);
                 }
-                server.pins = Pins::NONE;
+                server.pins = Pins::empty();
                 if let Role::Serving(client) = server.role {
                     self.detach(now, client, reference.id, io);
                 }
@@ -114,7 +114,7 @@ impl Engine {
         let asks_until = self.clients.get(client).and_then(Client::session).and_then(Session::asks_until);
         state.recall_at = asks_until.filter(|at| is_soft && now < *at);
         if state.pins.is_empty() || (is_soft && state.recall_at.is_none() && state.pool.state().is_short()) {
-            state.pins = Pins::NONE;
+            state.pins = Pins::empty();
             self.detach(now, client, server, io);
             return;
         }
@@ -128,7 +128,7 @@ impl Engine {
         }
         if state.pinned.is_none() && is_soft {
             // Without its server the client is told that it has used no sequence, which many never ask.
-            state.pins = Pins::NONE;
+            state.pins = Pins::empty();
             self.detach(now, client, server, io);
             return;
         }
@@ -154,7 +154,7 @@ pub(super) fn request_recall(pool: &Arc<Pool>, io: &mut impl Io) {
 /// Whether a server is kept for a client that does nothing there now, and could do without it.
 pub(super) fn may_be_recalled(server: &Server) -> bool {
     let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
-    is_free && matches!(server.role, Role::Serving(_)) && server.pins.without(Pins::SOFT).is_empty()
+    is_free && matches!(server.role, Role::Serving(_)) && !server.pins.are_lasting()
 }
 
 /// Whether a server needs a query of Sluice's own before its client's next transaction.
@@ -169,16 +169,16 @@ fn needs_own(server: &Server, client: &Client) -> bool {
 /// Acts on what the server has said that the session holds.
 fn take_news(now: Time, server: &mut Server, session: &mut Session) {
     server.statements.retire_tainted();
-    let unseen = until_its_end(server).and(session.note_effects(now, server.effects, server.sequences.are_used()));
-    let before = server.pins.without(Pins::SOFT);
-    server.effects = Effects::NONE;
+    let unseen = until_its_end(server) | session.note_effects(now, server.effects, server.sequences.are_used());
+    let before = server.pins - Pins::SOFT;
+    server.effects = Effects::empty();
     let Some(Holding { pins, profile, made, statements }) = server.news.take() else {
-        server.pins = before.and(unseen);
+        server.pins = before | unseen;
         return;
     };
     statements.into_iter().for_each(|statements| server.statements.compare(statements));
     // That a sequence was used matters to those alone who ask for it later.
-    server.pins = pins.without(Pins::SEQUENCE).and(unseen);
+    server.pins = (pins - Pins::SEQUENCE) | unseen;
     server.made.add(made.iter().map(String::as_str));
     session.made.add(server.made.names());
     server.profile = profile;
@@ -187,12 +187,12 @@ fn take_news(now: Time, server: &mut Server, session: &mut Session) {
 
 /// The pins that last until the session's process ends.
 fn until_its_end(server: &Server) -> Pins {
-    let mut pins = server.pins.only(Pins::SPENT);
-    if server.effects.any(Effects::SEED) {
-        pins = pins.and(Pins::SEED);
+    let mut pins = server.pins & Pins::SPENT;
+    if server.effects.intersects(Effects::SEED) {
+        pins |= Pins::SEED;
     }
-    if server.effects.any(Effects::UNSEEN) {
-        pins = pins.and(Pins::LIBRARY);
+    if server.effects.intersects(Effects::UNSEEN) {
+        pins |= Pins::LIBRARY;
     }
     pins
 }
@@ -266,7 +266,7 @@ pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Ve
     }
     if sets {
         // PostgreSQL has the last word on what they say.
-        server.effects.add(Effects::STATE);
+        server.effects.insert(Effects::STATE);
     }
     let profile = start.profile();
     server.made.add(profile.customs());
@@ -285,20 +285,20 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     server.statements.retire_tainted();
     let unseen = until_its_end(server);
     if server.reports && server.follows_statements() {
-        server.effects = Effects::NONE;
+        server.effects = Effects::empty();
         if let Some(Holding { pins, profile, made, statements }) = server.news.take() {
             statements.into_iter().for_each(|statements| server.statements.compare(statements));
             server.made.add(made.iter().map(String::as_str));
-            server.pins = pins.without(Pins::SEQUENCE);
+            server.pins = pins - Pins::SEQUENCE;
             server.profile = profile;
         }
     }
-    server.pins = server.pins.and(unseen);
+    server.pins |= unseen;
     if server.is_spent() {
         return false;
     }
-    if server.effects.any(Effects::STATE) || !server.pins.is_empty() {
-        server.pins = Pins::NONE;
+    if server.effects.intersects(Effects::STATE) || !server.pins.is_empty() {
+        server.pins = Pins::empty();
         // Nobody has asked which custom settings are there: their names stay.
         let customs = server.look.abandon();
         server.made.add(customs.iter().map(String::as_str));

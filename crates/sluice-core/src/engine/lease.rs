@@ -273,7 +273,7 @@ impl Engine {
         server.preparation = Preparation::None;
         server.pinned = None;
         if !server.follows_statements() {
-            server.effects.add(Effects::ANYTHING);
+            server.effects.insert(Effects::ANYTHING);
         }
         resume_server(server, io);
         self.scratch.clear();
@@ -406,7 +406,7 @@ impl Engine {
             && may_be_recalled(server)
         {
             // Its client goes on with another one.
-            server.pins = Pins::NONE;
+            server.pins = Pins::empty();
             self.detach(now, client, id, io);
         }
         let Some(server) = self.servers.get(id) else { return };

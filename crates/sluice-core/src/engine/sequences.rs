@@ -26,14 +26,14 @@ impl<I: Io> ClientRelay<'_, I> {
     /// A statement is about to be sent that may ask for what sequences gave: what they gave to others is nothing that
     /// this client may be told. Returns a step where that has to be waited for.
     pub(super) fn forget_others_sequences(&mut self, effects: Effects) -> Option<Step> {
-        let asks = effects.any(Effects::SEQUENCE);
+        let asks = effects.intersects(Effects::SEQUENCE);
         let server = self.server.as_deref_mut()?;
         if asks {
             server.pool.reads_sequences.store(true, Ordering::Relaxed);
             self.session.asks_for_sequences();
         }
         // So may whatever a text can't be trusted not to do. What the client itself has used last must not be lost.
-        let may_ask = asks || (effects.any(Effects::STATE) && effects.any(Effects::ADVANCES));
+        let may_ask = asks || (effects.intersects(Effects::STATE) && effects.intersects(Effects::ADVANCES));
         if !may_ask || !server.sequences.are_last_used_by_another(self.this) || !server.exchange.prepares() {
             return None;
         }

@@ -44,10 +44,10 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn statement_of(&self, definition: &[u8], is_unnamed: bool) -> Arc<Statement> {
         let profile = &self.session.profile;
         let mut statements = self.session.pool.statements();
-        let is_bent = self.server.as_ref().is_some_and(|server| server.effects.any(Effects::BENDS));
+        let is_bent = self.server.as_ref().is_some_and(|server| server.effects.intersects(Effects::BENDS));
         let Some(terms) = self.terms(is_unnamed) else { return statements.private(definition, profile, is_bent) };
         let statement = statements.intern(definition, terms, profile);
-        let is_own = statement.effects.any(Effects::CLOCK.and(Effects::SESSION));
+        let is_own = statement.effects.intersects(Effects::CLOCK | Effects::SESSION);
         if is_own { statements.private(definition, profile, false) } else { statement }
     }
 
@@ -177,23 +177,23 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         let server = self.server.as_deref_mut()?;
         server.expect_effects(effects);
-        if effects.any(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
+        if effects.intersects(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
             for name in sql::databases(text) {
                 self.hub.leave_database(self.now, &server.pool.upstream.address, &name);
             }
         }
-        if effects.any(Effects::ADVANCES) {
+        if effects.intersects(Effects::ADVANCES) {
             server.sequences.use_by(self.this);
         }
-        if effects.any(Effects::CUSTOM.and(Effects::STATE)) {
+        if effects.intersects(Effects::CUSTOM | Effects::STATE) {
             self.expect_customs(effects, CustomNames::of_text(text));
         }
         let server = self.server();
-        if effects.any(Effects::STATE) && !server.reports {
+        if effects.intersects(Effects::STATE) && !server.reports {
             server.look.note_text(text);
         }
-        if effects.any(Effects::HIDES) && !server.reports {
-            server.effects.add(Effects::UNSEEN);
+        if effects.intersects(Effects::HIDES) && !server.reports {
+            server.effects.insert(Effects::UNSEEN);
         }
         None
     }
@@ -202,7 +202,7 @@ impl<I: Io> ClientRelay<'_, I> {
     /// client, and end with the server.
     fn expect_customs(&mut self, effects: Effects, names: CustomNames) {
         let Some(server) = self.server.as_deref_mut() else { return };
-        if effects.any(Effects::CUSTOM) {
+        if effects.intersects(Effects::CUSTOM) {
             server.made.add(names.known.iter().map(String::as_str));
             self.session.made.add(names.known.iter().map(String::as_str));
         }
@@ -215,20 +215,20 @@ impl<I: Io> ClientRelay<'_, I> {
         let known: Vec<String> = names.known.into_iter().filter(can_be_asked).collect();
         has_others |= known.len() < count;
         if !server.look.note_customs(known) || has_others {
-            server.effects.add(Effects::UNSEEN);
+            server.effects.insert(Effects::UNSEEN);
         }
     }
 
     /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
     pub(super) fn may_name_custom(&self, effects: Effects, seen: Seen<'_>) -> bool {
         let looks = self.server.as_ref().is_some_and(|server| !server.reports);
-        looks && effects.any(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
+        looks && effects.intersects(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
     }
 
     /// A parameter may name a custom setting that is about to be made. So many bytes stand in front of the parameters.
     pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
         let looks = self.server.as_ref().is_some_and(|server| !server.reports);
-        if looks && effects.any(Effects::STATE) {
+        if looks && effects.intersects(Effects::STATE) {
             self.expect_customs(
                 Effects::STATE,
                 CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole()),

@@ -172,8 +172,8 @@ impl Server {
             statements,
             profile: Profile::default(),
             parameters: Parameters::default(),
-            effects: Effects::NONE,
-            pins: Pins::NONE,
+            effects: Effects::empty(),
+            pins: Pins::empty(),
             pinned: None,
             reports: false,
             news: None,
@@ -221,7 +221,8 @@ impl Server {
 
     /// Whether it is known under which settings and by which catalogs the next statement is parsed.
     pub fn is_plain(&self) -> bool {
-        !self.effects.any(Effects::STATE.and(Effects::CONTEXT).and(Effects::CATALOG)) && !self.pins.any(Pins::TEMPORARY)
+        !self.effects.intersects(Effects::STATE | Effects::CONTEXT | Effects::CATALOG)
+            && !self.pins.intersects(Pins::TEMPORARY)
     }
 
     /// Whether it has said of late how often its catalogs have changed.
@@ -237,9 +238,9 @@ impl Server {
 
     /// Notes what a statement may do that is being sent to it.
     pub fn expect_effects(&mut self, effects: Effects) {
-        if effects.any(Effects::CATALOG) {
+        if effects.intersects(Effects::CATALOG) {
             let change = self.change.get_or_insert_with(|| self.pool.catalog.begin_change());
-            if effects.any(Effects::LOG_INS) {
+            if effects.intersects(Effects::LOG_INS) {
                 change.concerns(&self.pool.log_ins);
             }
         }
@@ -254,12 +255,12 @@ impl Server {
                 let is_known = holding.is_some();
                 self.reports = true;
                 if let Some(holding) = &holding {
-                    self.sequences.report(holding.pins.any(Pins::SEQUENCE));
+                    self.sequences.report(holding.pins.intersects(Pins::SEQUENCE));
                 }
                 // A newer extension may know of things that the pool does not: they end with the server.
                 self.news = holding.or_else(|| Some(Holding::unknown(self.profile.clone())));
                 if !is_known {
-                    self.pins = self.pins.and(Pins::UNKNOWN);
+                    self.pins |= Pins::UNKNOWN;
                     return Reported::Unreadable;
                 }
             }
@@ -287,7 +288,7 @@ impl Server {
 
     /// Whether it holds what only its end takes away.
     pub fn is_spent(&self) -> bool {
-        self.pins.any(Pins::SPENT)
+        self.pins.intersects(Pins::SPENT)
     }
 
     /// The query that asks it what its session holds.
@@ -321,7 +322,7 @@ impl Server {
     /// Whether it is to be asked what its session holds.
     pub fn needs_look(&self) -> bool {
         let is_told = self.reports || self.news.is_some();
-        !is_told && self.follows_statements() && self.effects.any(Effects::STATE)
+        !is_told && self.follows_statements() && self.effects.intersects(Effects::STATE)
     }
 
     fn has_whole_messages(&self) -> bool {

@@ -1,77 +1,52 @@
 //! What running an SQL text may do to its session and to the catalogs, as far as the text shows. What can't be shown to
 //! do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
 
+use bitflags::bitflags;
+
 use super::{
     builtin::HARMLESS,
     lexer::{Lexer, Token},
 };
 
-/// A set of effects.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Effects(u16);
+bitflags! {
+    /// A set of effects.
+    #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+    pub struct Effects: u16 {
+        /// The session may hold something afterwards that it did not hold before: a setting, a lock, a temporary table.
+        const STATE = 1;
+        /// Settings that parsing, planning or literals read may be others from here on, until the transaction ends.
+        const CONTEXT = 1 << 1;
+        /// Names may mean something else to all sessions from here on.
+        const CATALOG = 1 << 2;
+        /// A literal means the time at which it is read.
+        const CLOCK = 1 << 3;
+        /// It reads what the session's own use of a sequence has left (`currval`, `lastval`).
+        const SEQUENCE = 1 << 4;
+        /// It holds something that no query shows: a library, a backup.
+        const UNSEEN = 1 << 5;
+        /// A literal stands in it that settings may give another meaning: a string, or NULL.
+        const LITERAL = 1 << 6;
+        /// It gives the session a seed.
+        const SEED = 1 << 7;
+        /// It may take a value of a sequence, which `currval` and `lastval` tell of.
+        const ADVANCES = 1 << 8;
+        /// Its meaning depends on something that its session has made: a cursor, a statement, a custom setting.
+        const SESSION = 1 << 9;
+        /// It makes custom settings, which its text names.
+        const CUSTOM = 1 << 10;
+        /// It says itself that settings are others from here on which parsing reads.
+        const BENDS = 1 << 11;
+        /// Those who log in later may find something else: rights, defaults, passwords.
+        const LOG_INS = 1 << 12;
+        /// It may do what only the server itself can tell of, and a look at its session does not show: make a custom
+        /// setting whose name is nowhere to be read, give a seed, load a library.
+        const HIDES = 1 << 13;
+    }
+}
 
 impl Effects {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// The session may hold something afterwards that it did not hold before: a setting, a lock, a temporary table.
-    pub const STATE: Self = Self(1);
-    /// Settings that parsing, planning or literals read may be others from here on, until the transaction ends.
-    pub const CONTEXT: Self = Self(1 << 1);
-    /// Names may mean something else to all sessions from here on.
-    pub const CATALOG: Self = Self(1 << 2);
-    /// A literal means the time at which it is read.
-    pub const CLOCK: Self = Self(1 << 3);
-    /// It reads what the session's own use of a sequence has left (`currval`, `lastval`).
-    pub const SEQUENCE: Self = Self(1 << 4);
-    /// It holds something that no query shows: a library, a backup.
-    pub const UNSEEN: Self = Self(1 << 5);
-    /// A literal stands in it that settings may give another meaning: a string, or NULL.
-    pub const LITERAL: Self = Self(1 << 6);
-    /// It gives the session a seed.
-    pub const SEED: Self = Self(1 << 7);
-    /// It may take a value of a sequence, which `currval` and `lastval` tell of.
-    pub const ADVANCES: Self = Self(1 << 8);
-    /// Its meaning depends on something that its session has made: a cursor, a statement, a custom setting.
-    pub const SESSION: Self = Self(1 << 9);
-    /// It makes custom settings, which its text names.
-    pub const CUSTOM: Self = Self(1 << 10);
-    /// It says itself that settings are others from here on which parsing reads.
-    pub const BENDS: Self = Self(1 << 11);
-    /// Those who log in later may find something else: rights, defaults, passwords.
-    pub const LOG_INS: Self = Self(1 << 13);
-    /// It may do what only the server itself can tell of, and a look at its session does not show: make a custom setting
-    /// whose name is nowhere to be read, give a seed, load a library.
-    pub const HIDES: Self = Self(1 << 14);
     /// Everything that a text can't be trusted not to do.
-    pub const ANYTHING: Self = Self(Self::STATE.0 | Self::CONTEXT.0 | Self::LITERAL.0 | Self::ADVANCES.0);
-
-    /// Whether one of `other` is among them.
-    pub fn any(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// Those, too.
-    pub fn add(&mut self, other: Self) {
-        self.0 |= other.0;
-    }
-
-    /// Those of these.
-    #[must_use]
-    pub const fn only(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// These without those.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// These and those.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
+    pub const ANYTHING: Self = Self::STATE.union(Self::CONTEXT).union(Self::LITERAL).union(Self::ADVANCES);
 }
 
 /// Keywords that a parenthesis may follow without a function being called, types with modifiers among them.
@@ -160,11 +135,12 @@ const NAMES_RELATION: [&str; 6] = ["as", "copy", "into", "recursive", "update", 
 
 /// The effects of a text, which may hold several statements.
 pub fn effects(text: &[u8]) -> Effects {
-    let mut reader = Reader { lexer: Lexer::new(text), found: Effects::NONE, names_seed: false, sets_by_name: false };
+    let mut reader =
+        Reader { lexer: Lexer::new(text), found: Effects::empty(), names_seed: false, sets_by_name: false };
     while reader.statement() {}
     let found = reader.found;
     // By set_config, or an UPDATE of pg_settings.
-    if reader.names_seed && reader.sets_by_name { found.and(Effects::SEED).and(Effects::STATE) } else { found }
+    if reader.names_seed && reader.sets_by_name { found | Effects::SEED | Effects::STATE } else { found }
 }
 
 /// The effects of a text of which only the beginning is known. Behind that it may do what is to be known of a text.
@@ -176,8 +152,8 @@ pub fn effects_of_beginning(text: &[u8]) -> Effects {
         }
         _ => false,
     };
-    let unread = Effects::ANYTHING.and(Effects::HIDES).and(Effects::SEQUENCE);
-    if is_query { unread } else { unread.and(Effects::CATALOG) }
+    let unread = Effects::ANYTHING | Effects::HIDES | Effects::SEQUENCE;
+    if is_query { unread } else { unread | Effects::CATALOG }
 }
 
 /// No word that is looked for is longer, in bytes: as long as PostgreSQL's names are.
@@ -218,9 +194,9 @@ impl<'a> Reader<'a> {
     fn next_token(&mut self) -> Option<Token<'a>> {
         let token = self.lexer.next()?;
         match token {
-            Token::Unclear => self.found.add(Effects::ANYTHING.and(Effects::CATALOG).and(Effects::CLOCK)),
+            Token::Unclear => self.found.insert(Effects::ANYTHING | Effects::CATALOG | Effects::CLOCK),
             // `transform_null_equals` gives `= NULL` another meaning.
-            Token::Word(word) if word.eq_ignore_ascii_case(b"null") => self.found.add(Effects::LITERAL),
+            Token::Word(word) if word.eq_ignore_ascii_case(b"null") => self.found.insert(Effects::LITERAL),
             Token::Word(word) | Token::Quoted(word)
                 if word.eq_ignore_ascii_case(b"set_config") || word.eq_ignore_ascii_case(b"pg_settings") =>
             {
@@ -238,11 +214,11 @@ impl<'a> Reader<'a> {
             "select" | "values" | "table" => self.query(Token::Word(verb)),
             // By a default, or a trigger.
             "insert" | "update" | "delete" | "with" | "merge" | "copy" => {
-                self.found.add(Effects::ADVANCES);
+                self.found.insert(Effects::ADVANCES);
                 self.query(Token::Word(verb));
             }
             "fetch" | "move" | "show" => {
-                self.found.add(Effects::SESSION);
+                self.found.insert(Effects::SESSION);
                 self.skip();
             }
             "commit" => self.commit(),
@@ -253,47 +229,47 @@ impl<'a> Reader<'a> {
             "explain" => self.explain(),
             "set" => self.set(),
             "declare" => {
-                self.found.add(Effects::STATE);
+                self.found.insert(Effects::STATE);
                 self.query(Token::Word(verb));
             }
             "reset" | "discard" => {
-                self.found.add(Effects::STATE.and(Effects::CONTEXT).and(Effects::BENDS));
+                self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::BENDS);
                 self.skip();
             }
             "close" | "listen" | "unlisten" | "deallocate" => {
-                self.found.add(Effects::STATE.and(Effects::SESSION));
+                self.found.insert(Effects::STATE | Effects::SESSION);
                 self.skip();
             }
             // PREPARE TRANSACTION leaves nothing, and is looked at for the sake of the other one.
             "prepare" => self.anything(),
             "execute" => {
-                self.found.add(Effects::SESSION);
+                self.found.insert(Effects::SESSION);
                 self.anything();
             }
             "call" | "refresh" => self.anything(),
             "do" => {
-                self.found.add(Effects::CATALOG);
+                self.found.insert(Effects::CATALOG);
                 self.block();
             }
             "alter" | "drop" => {
-                self.found.add(Effects::CATALOG);
+                self.found.insert(Effects::CATALOG);
                 let concerned = ["role", "user", "group", "database", "system", "owned"];
                 if matches!(self.next_token(), Some(Token::Word(word)) if is_one_of(word, &concerned)) {
-                    self.found.add(Effects::LOG_INS);
+                    self.found.insert(Effects::LOG_INS);
                 }
                 self.anything();
             }
             "grant" | "revoke" => {
-                self.found.add(Effects::CATALOG);
+                self.found.insert(Effects::CATALOG);
                 self.grant();
             }
             "load" => {
-                self.found.add(Effects::UNSEEN);
+                self.found.insert(Effects::UNSEEN);
                 self.anything();
             }
             "create" => self.create(),
             _ => {
-                self.found.add(Effects::CATALOG);
+                self.found.insert(Effects::CATALOG);
                 self.anything();
             }
         }
@@ -301,15 +277,15 @@ impl<'a> Reader<'a> {
 
     /// The code of a DO may do all that its words say.
     fn block(&mut self) {
-        self.found.add(Effects::ANYTHING);
+        self.found.insert(Effects::ANYTHING);
         while let Some(token) = self.next_token() {
             match token {
                 Token::Semicolon => return,
                 Token::Literal(code) => {
-                    self.found.add(Effects::LITERAL);
+                    self.found.insert(Effects::LITERAL);
                     let mut words = code.split(|b| !b.is_ascii_alphabetic());
                     if words.any(|word| is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"])) {
-                        self.found.add(Effects::LOG_INS);
+                        self.found.insert(Effects::LOG_INS);
                     }
                 }
                 _ => {}
@@ -319,14 +295,14 @@ impl<'a> Reader<'a> {
 
     /// Membership in roles, and rights on databases, are what log-ins go by.
     fn grant(&mut self) {
-        self.found.add(Effects::ANYTHING);
+        self.found.insert(Effects::ANYTHING);
         let mut is_on = false;
         while let Some(token) = self.next_token() {
             match token {
                 Token::Semicolon => break,
                 Token::Word(word) if is_on => {
                     if word.eq_ignore_ascii_case(b"database") {
-                        self.found.add(Effects::LOG_INS);
+                        self.found.insert(Effects::LOG_INS);
                     }
                     return self.skip();
                 }
@@ -335,12 +311,12 @@ impl<'a> Reader<'a> {
                 _ => {}
             }
         }
-        self.found.add(Effects::LOG_INS);
+        self.found.insert(Effects::LOG_INS);
     }
 
     /// Takes a statement for one that may do anything.
     fn anything(&mut self) {
-        self.found.add(Effects::ANYTHING);
+        self.found.insert(Effects::ANYTHING);
         self.skip();
     }
 
@@ -349,7 +325,7 @@ impl<'a> Reader<'a> {
         while let Some(token) = self.next_token() {
             match token {
                 Token::Semicolon => return,
-                Token::Literal(_) => self.found.add(Effects::LITERAL),
+                Token::Literal(_) => self.found.insert(Effects::LITERAL),
                 _ => {}
             }
         }
@@ -357,13 +333,13 @@ impl<'a> Reader<'a> {
 
     /// CREATE of a temporary table is nobody else's concern; whatever is made, it may be made where `search_path` says.
     fn create(&mut self) {
-        self.found.add(Effects::ANYTHING);
+        self.found.insert(Effects::ANYTHING);
         let mut is_temporary = false;
         for _ in 0..4 {
             let Some(token) = self.next_token() else { break };
             match token {
                 Token::Semicolon => {
-                    self.found.add(Effects::CATALOG);
+                    self.found.insert(Effects::CATALOG);
                     return;
                 }
                 Token::Word(word) => {
@@ -371,7 +347,7 @@ impl<'a> Reader<'a> {
                     match lower(word, &mut buffer) {
                         "temp" | "temporary" => is_temporary = true,
                         "or" | "replace" | "local" | "global" | "unique" => continue,
-                        "role" | "user" | "group" => self.found.add(Effects::LOG_INS),
+                        "role" | "user" | "group" => self.found.insert(Effects::LOG_INS),
                         // It changes how things are found, not what they are.
                         "index" => return self.skip(),
                         _ => {}
@@ -382,7 +358,7 @@ impl<'a> Reader<'a> {
             break;
         }
         if !is_temporary {
-            self.found.add(Effects::CATALOG);
+            self.found.insert(Effects::CATALOG);
         }
         self.skip();
     }
@@ -392,7 +368,7 @@ impl<'a> Reader<'a> {
         match self.next_token() {
             None | Some(Token::Semicolon) => {}
             Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"prepared") => {
-                self.found.add(Effects::CATALOG);
+                self.found.insert(Effects::CATALOG);
                 self.skip();
             }
             Some(_) => self.skip(),
@@ -446,7 +422,7 @@ impl<'a> Reader<'a> {
 
     /// A query in parentheses, which may begin with a WITH that changes something.
     fn nested_query(&mut self, first: Token<'a>) {
-        self.found.add(Effects::ADVANCES);
+        self.found.insert(Effects::ADVANCES);
         self.query(first);
     }
 
@@ -461,7 +437,7 @@ impl<'a> Reader<'a> {
                 let is_read = match self.next_token() {
                     // Custom settings are nothing that PostgreSQL's parser reads.
                     Some(Token::Dot) => {
-                        self.found.add(Effects::CUSTOM);
+                        self.found.insert(Effects::CUSTOM);
                         false
                     }
                     _ => {
@@ -470,10 +446,10 @@ impl<'a> Reader<'a> {
                     }
                 };
                 if is_read {
-                    self.found.add(Effects::CONTEXT.and(Effects::BENDS));
+                    self.found.insert(Effects::CONTEXT | Effects::BENDS);
                 }
                 if second.eq_ignore_ascii_case(b"seed") {
-                    self.found.add(Effects::STATE.and(Effects::SEED));
+                    self.found.insert(Effects::STATE | Effects::SEED);
                 }
                 // It ends with the transaction, and takes a session's earlier SET with it where there was one.
                 return self.skip();
@@ -481,15 +457,15 @@ impl<'a> Reader<'a> {
             "session" => {
                 name = "";
                 if matches!(self.next_token(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"seed")) {
-                    self.found.add(Effects::SEED);
+                    self.found.insert(Effects::SEED);
                 }
             }
-            "seed" => self.found.add(Effects::SEED),
+            "seed" => self.found.insert(Effects::SEED),
             _ => {}
         }
-        self.found.add(Effects::STATE);
+        self.found.insert(Effects::STATE);
         if crate::profile::is_context(name) {
-            self.found.add(Effects::CONTEXT.and(Effects::BENDS));
+            self.found.insert(Effects::CONTEXT | Effects::BENDS);
         }
         self.skip();
     }
@@ -503,9 +479,9 @@ impl<'a> Reader<'a> {
                 Token::Semicolon | Token::Unclear => return,
                 Token::Literal(text) => self.literal(text),
                 Token::Open => self.parenthesis(last, name),
-                Token::Word(word) if self.names_state(word, last) => self.found.add(Effects::ANYTHING),
+                Token::Word(word) if self.names_state(word, last) => self.found.insert(Effects::ANYTHING),
                 Token::Quoted(name) if is_temporary_schema(name) || name.eq_ignore_ascii_case(b"pg_settings") => {
-                    self.found.add(Effects::ANYTHING);
+                    self.found.insert(Effects::ANYTHING);
                 }
                 _ => {}
             }
@@ -526,12 +502,12 @@ impl<'a> Reader<'a> {
         match lower(word, &mut buffer) {
             "into" => {
                 let Token::Word(before) = before else {
-                    self.found.add(Effects::CATALOG);
+                    self.found.insert(Effects::CATALOG);
                     return true;
                 };
                 let is_insert = before.eq_ignore_ascii_case(b"insert") || before.eq_ignore_ascii_case(b"merge");
                 if !is_insert {
-                    self.found.add(Effects::CATALOG);
+                    self.found.insert(Effects::CATALOG);
                 }
                 !is_insert
             }
@@ -557,7 +533,7 @@ impl<'a> Reader<'a> {
         // Of three parts, the first one is the database's.
         let is_elsewhere = name.parts > 2 || (is_qualified && !is_catalog(name.head));
         match last {
-            Token::Word(_) | Token::Quoted(_) if is_elsewhere => self.found.add(Effects::ANYTHING),
+            Token::Word(_) | Token::Quoted(_) if is_elsewhere => self.found.insert(Effects::ANYTHING),
             Token::Word(word) => {
                 let word = lower(word, &mut buffer);
                 if is_qualified || NO_CALLS.binary_search(&word).is_err() || is_function_behind(word, name.lead) {
@@ -573,13 +549,13 @@ impl<'a> Reader<'a> {
         let effect = match name {
             "currval" | "lastval" => Effects::SEQUENCE,
             "nextval" | "setval" => Effects::ADVANCES,
-            "setseed" => Effects::SEED.and(Effects::STATE),
-            _ if HARMLESS.binary_search(&name).is_ok() => Effects::NONE,
+            "setseed" => Effects::SEED | Effects::STATE,
+            _ if HARMLESS.binary_search(&name).is_ok() => Effects::empty(),
             _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
-                Effects::ANYTHING.and(Effects::UNSEEN)
+                Effects::ANYTHING | Effects::UNSEEN
             }
-            "set_config" if self.shows_setting() => Effects::ANYTHING.and(Effects::BENDS),
-            "set_config" => Effects::ANYTHING.and(Effects::BENDS).and(Effects::HIDES),
+            "set_config" if self.shows_setting() => Effects::ANYTHING | Effects::BENDS,
+            "set_config" => Effects::ANYTHING | Effects::BENDS | Effects::HIDES,
             // A user's own, or one that sets something: no text tells.
             _ => Effects::ANYTHING,
         };
@@ -602,9 +578,9 @@ impl<'a> Reader<'a> {
     }
 
     fn literal(&mut self, text: &[u8]) {
-        self.found.add(Effects::LITERAL);
+        self.found.insert(Effects::LITERAL);
         if reads_clock(text) {
-            self.found.add(Effects::CLOCK);
+            self.found.insert(Effects::CLOCK);
         }
     }
 }

@@ -5,7 +5,6 @@ use std::{collections::HashMap, io::ErrorKind, rc::Rc, sync::Arc, time::Duration
 use sluice_core::{
     Engine,
     engine::BACKLOG_HIGH_BYTES,
-    holding::Pins,
     hub::Hub,
     ids::ClientRef,
     io::{Conn, Io, Owner, PeerAddress},
@@ -207,7 +206,7 @@ impl World {
         let settings = &self.io.plan.pool;
         let limit = settings.pinned_max.unwrap_or(settings.size.saturating_sub(1).max(1));
         for pool in self.hub.pools() {
-            let kept = pool.state().kept().filter(|pins| !pins.without(Pins::SOFT).is_empty()).count();
+            let kept = pool.state().kept().filter(|pins| pins.are_lasting()).count();
             assert!(kept <= limit as usize, "more servers are kept than may be: {kept}");
         }
         for worker in &self.workers {
