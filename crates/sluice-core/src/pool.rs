@@ -301,7 +301,8 @@ impl PoolState {
         }
         let is_too_early = |waiter: &Waiter| waiter.generation > opened.generation;
         if self.waiters.front().is_some_and(is_too_early) && self.is_short() {
-            // Others, that would take it, are not to be served for ever before the first one.
+            // The first one needs another in its place. Others, that would take it, are not to be served for ever before
+            // that one.
             self.open -= 1;
             return Released::Close;
         }
@@ -310,11 +311,6 @@ impl PoolState {
                 self.served += 1;
                 self.waited += now.since(waiter.since);
                 Released::To(waiter.client)
-            }
-            // Whoever waits needs another in its place.
-            None if self.is_short() => {
-                self.open -= 1;
-                Released::Close
             }
             None => {
                 self.idle.push(Idle { server, since: now, opened, made: made.clone() });
