@@ -1,0 +1,166 @@
+use super::*;
+use crate::{
+    ids::{ClientId, ServerId},
+    logins::LogIns,
+};
+
+const NOW: Time = Time(1_000_000);
+
+fn client(index: u32) -> ClientRef {
+    ClientRef { worker: 0, id: ClientId(index), serial: 0 }
+}
+
+fn server(index: u32) -> ServerRef {
+    ServerRef { worker: 0, id: ServerId(index), serial: 0 }
+}
+
+fn wants() -> Wants<'static> {
+    Wants { made: &Customs::NONE, generation: Generation::FIRST, purpose: Purpose::Work }
+}
+
+fn opened(at: Time) -> Opened {
+    Opened { at, generation: Generation::FIRST }
+}
+
+fn pool(size: u32) -> PoolState {
+    PoolState::new(PoolSettings { size, ..PoolSettings::default() })
+}
+
+#[test]
+fn a_server_is_recalled_only_where_none_can_be_opened() {
+    let mut pool = PoolState::new(PoolSettings { size: 2, pinned_max: Some(2), ..PoolSettings::default() });
+    for (number, id) in [(0, 0), (1, 1)] {
+        assert!(matches!(pool.acquire(NOW, client(number), wants()), Acquired::Queued(_)));
+        assert!(pool.may_connect(NOW));
+        assert_eq!(pool.recall(), None, "one is coming");
+        pool.connected();
+        assert_eq!(pool.release(NOW, server(id), opened(NOW), &Customs::default()), Released::To(client(number)));
+        assert!(pool.settings.pinned_max.is_some() && pool.pin(server(id), Pins::SEQUENCE));
+    }
+    assert_eq!(pool.recall(), None, "nobody waits");
+    assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
+    pool.set_pins(server(0), Pins::SEQUENCE | Pins::TEMPORARY);
+    assert_eq!(pool.pins().to_string(), "temp=1 sequence=2");
+    assert_eq!((pool.recall(), pool.recall()), (Some(server(1)), None), "the other one can't be lost");
+}
+
+#[test]
+fn servers_that_clients_may_lose_take_no_place_from_others() {
+    let mut pool = PoolState::new(PoolSettings { size: 9, pinned_max: Some(2), ..PoolSettings::default() });
+    assert!(pool.pin(server(0), Pins::LITERAL) && pool.pin(server(1), Pins::SEQUENCE));
+    assert!(pool.pin(server(2), Pins::LOCK));
+    assert!(pool.pin(server(3), Pins::LITERAL), "any number may be lost");
+    assert!(pool.set_pins(server(0), Pins::LITERAL | Pins::TEMPORARY), "it may not be lost any more");
+    assert!(!pool.set_pins(server(1), Pins::CURSOR), "as many as may");
+    pool.unpin(server(2));
+    assert!(pool.set_pins(server(1), Pins::CURSOR));
+}
+
+/// A pool with one server in use and `waiting` clients.
+fn busy(waiting: u32) -> PoolState {
+    let mut pool = pool(1);
+    assert!(matches!(pool.acquire(NOW, client(0), wants()), Acquired::Queued(_)));
+    assert!(pool.may_connect(NOW));
+    pool.connected();
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(0)));
+    for i in 1..=waiting {
+        assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
+    }
+    pool
+}
+
+#[test]
+fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
+    let mut pool = busy(0);
+    let changed = LogIns::new(Arc::default());
+    changed.change();
+    let later = Wants { generation: changed.generation(), ..wants() };
+    assert!(matches!(pool.acquire(NOW, client(1), later), Acquired::Queued(_)));
+    assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Close);
+    assert!(pool.may_connect(NOW), "another one may come in its place");
+}
+
+#[test]
+fn waiters_are_served_in_order() {
+    let mut pool = busy(3);
+    for i in 1..=3 {
+        assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(i)));
+    }
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Idle);
+    assert_eq!(pool.acquire(NOW, client(9), wants()), Acquired::Server(server(0)));
+}
+
+#[test]
+fn waits_are_counted() {
+    let mut pool = busy(2);
+    let later = NOW + Duration::from_millis(30);
+    assert_eq!(pool.longest_wait(later), Duration::from_millis(30));
+    for _ in 0..3 {
+        pool.release(later, server(0), opened(NOW), &Customs::default());
+    }
+    pool.acquire(later, client(9), wants());
+    let Counts { served, waited, .. } = pool.counts();
+    assert_eq!((served, waited), (4, Duration::from_millis(60)));
+    assert_eq!(pool.longest_wait(later), Duration::ZERO);
+}
+
+#[test]
+fn no_more_connections_than_the_size_and_than_are_needed() {
+    let mut pool = pool(3);
+    for i in 0..2 {
+        pool.acquire(NOW, client(i), wants());
+    }
+    assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW), pool.may_connect(NOW)], [true, true, false]);
+    for i in 2..9 {
+        pool.acquire(NOW, client(i), wants());
+    }
+    assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW)], [true, false]);
+}
+
+#[test]
+fn a_long_wait_ends_with_what_to_change() {
+    let mut pool = busy(2);
+    let limit = PoolSettings::default().wait_timeout;
+    assert!(pool.expire(NOW + (limit - Duration::from_millis(1))).is_empty());
+    let refused = pool.expire(NOW + limit);
+    assert_eq!(refused.iter().map(|(c, _)| c.id.0).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(refused[0].1.code, sqlstate::TOO_MANY_CONNECTIONS);
+    assert!(refused[0].1.hint.as_deref().is_some_and(|h| h.contains("size")));
+}
+
+#[test]
+fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
+    let mut pool = pool(2);
+    let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
+    pool.acquire(NOW, client(1), wants());
+    assert!(pool.may_connect(NOW));
+    assert!(pool.connect_failed(NOW, Generation::FIRST, &error, false).is_empty());
+    assert!(!pool.may_connect(NOW));
+    let later = NOW + PoolSettings::default().backoff_min;
+    assert!(pool.may_connect(later));
+    assert_eq!(pool.connect_failed(later, Generation::FIRST, &error, true), [(client(1), error.clone())]);
+    pool.acquire(later, client(2), wants());
+    let limit = later + PoolSettings::default().connect_timeout;
+    assert_eq!(pool.expire(limit), [(client(2), error)]);
+}
+
+#[test]
+fn idle_servers_above_the_minimum_go_after_a_while() {
+    let mut pool = PoolState::new(PoolSettings { size: 3, min: 1, ..PoolSettings::default() });
+    for i in 0..3 {
+        pool.acquire(NOW, client(i), wants());
+        assert!(pool.may_connect(NOW));
+    }
+    for i in 0..3 {
+        pool.connected();
+        pool.release(NOW, server(i), opened(NOW), &Customs::default());
+    }
+    for i in 0..3 {
+        assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default()), Released::Idle);
+    }
+    let later = NOW + PoolSettings::default().server_idle_timeout;
+    assert_eq!(pool.surplus(later).len(), 2);
+    assert_eq!(pool.counts(), Counts { open: 1, idle: 1, connecting: 0, waiting: 0, ..pool.counts() });
+    assert_eq!(pool.surplus(NOW + PoolSettings::default().server_lifetime).len(), 1);
+}
