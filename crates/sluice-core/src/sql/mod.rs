@@ -1,9 +1,9 @@
 //! The few SQL commands that Sluice carries out by itself, recognised where they stand alone. Anything more is the
 //! server's to understand.
 
-mod builtin;
 mod customs;
 mod effects;
+mod harmless;
 mod lexer;
 mod outline;
 mod resets;

@@ -3,11 +3,6 @@
 use super::*;
 
 #[test]
-fn lists_are_in_order() {
-    assert!(NO_CALLS.is_sorted() && HARMLESS.is_sorted());
-}
-
-#[test]
 fn a_seed_is_set_in_several_ways() {
     for (text, expected) in [
         ("set seed = 0.5", true),

@@ -1,0 +1,279 @@
+//! The effects of a query, which lie in the functions that it calls by name and in its literals.
+
+use crate::sql::{harmless::is_harmless, lexer::Token};
+
+use super::{Effects, Reader, WORD_BYTES_MAX, lower};
+
+/// Keywords that a parenthesis may follow without a function being called, types with modifiers among them.
+const NO_CALLS: [&str; 64] = [
+    "all",
+    "and",
+    "any",
+    "array",
+    "as",
+    "between",
+    "bit",
+    "case",
+    "cast",
+    "char",
+    "character",
+    "check",
+    "coalesce",
+    "dec",
+    "decimal",
+    "distinct",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "extract",
+    "float",
+    "for",
+    "from",
+    "greatest",
+    "group",
+    "grouping",
+    "having",
+    "ilike",
+    "in",
+    "intersect",
+    "interval",
+    "join",
+    "lateral",
+    "least",
+    "like",
+    "limit",
+    "nchar",
+    "not",
+    "nullif",
+    "numeric",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "overlay",
+    "position",
+    "returning",
+    "row",
+    "select",
+    "some",
+    "substring",
+    "then",
+    "time",
+    "timestamp",
+    "treat",
+    "trim",
+    "union",
+    "using",
+    "values",
+    "varchar",
+    "when",
+    "where",
+];
+
+/// Words that are keywords only behind certain others, each with one of those; elsewhere they may be functions' names.
+const NO_CALLS_BEHIND: [(&str, &str); 9] = [
+    ("by", "group"),
+    ("by", "order"),
+    ("by", "partition"),
+    ("conflict", "on"),
+    ("cube", "by"),
+    ("materialized", "not"),
+    ("rollup", "by"),
+    ("sets", "grouping"),
+    ("to", "similar"),
+];
+
+/// Words in front of a name that make a parenthesis behind it a list of columns, or a query's name.
+const NAMES_RELATION: [&str; 6] = ["as", "copy", "into", "recursive", "update", "with"];
+
+/// A name of one or several parts.
+#[derive(Clone, Copy)]
+struct Name<'a> {
+    /// Its first part.
+    head: Token<'a>,
+    /// The token before that.
+    lead: Token<'a>,
+    parts: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A query, or what may hold one: the functions that it calls by name are looked at.
+    pub(super) fn query(&mut self, first: Token<'a>) {
+        let mut last = first;
+        let mut name = Name { head: first, lead: first, parts: 1 };
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon | Token::Unclear => return,
+                Token::Literal(text) => self.literal(text),
+                Token::Open => self.parenthesis(last, name),
+                Token::Word(word) if self.names_state(word, last) => self.found.insert(Effects::ANYTHING),
+                Token::Quoted(name) if is_temporary_schema(name) || name.eq_ignore_ascii_case(b"pg_settings") => {
+                    self.found.insert(Effects::ANYTHING);
+                }
+                _ => {}
+            }
+            if matches!(token, Token::Word(_) | Token::Quoted(_)) {
+                name = match last {
+                    Token::Dot => Name { parts: name.parts + 1, ..name },
+                    lead => Name { head: token, lead, parts: 1 },
+                };
+            }
+            last = token;
+        }
+    }
+
+    /// Whether a word shows that a query leaves more than its result: SELECT INTO makes a table, and pg_settings can be
+    /// updated.
+    fn names_state(&mut self, word: &[u8], before: Token<'_>) -> bool {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        match lower(word, &mut buffer) {
+            "into" => {
+                let Token::Word(before) = before else {
+                    self.found.insert(Effects::CATALOG);
+                    return true;
+                };
+                let is_insert = before.eq_ignore_ascii_case(b"insert") || before.eq_ignore_ascii_case(b"merge");
+                if !is_insert {
+                    self.found.insert(Effects::CATALOG);
+                }
+                !is_insert
+            }
+            "pg_settings" | "hold" => true,
+            name => is_temporary_schema(name.as_bytes()),
+        }
+    }
+
+    /// A parenthesis behind a name calls a function, mostly. `last` is what stands right before it.
+    fn parenthesis(&mut self, last: Token<'a>, name: Name<'a>) {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        if let Token::Word(lead) = name.lead
+            && NAMES_RELATION.contains(&lower(lead, &mut buffer))
+        {
+            return;
+        }
+        let is_qualified = name.parts > 1;
+        if let (Token::Word(word), false) = (last, is_qualified)
+            && is_keyword_behind(word, name.lead)
+        {
+            return;
+        }
+        // Of three parts, the first one is the database's.
+        let is_elsewhere = name.parts > 2 || (is_qualified && !is_catalog(name.head));
+        match last {
+            Token::Word(_) | Token::Quoted(_) if is_elsewhere => self.found.insert(Effects::ANYTHING),
+            Token::Word(word) => {
+                let word = lower(word, &mut buffer);
+                if is_qualified || NO_CALLS.binary_search(&word).is_err() || is_function_behind(word, name.lead) {
+                    self.call(word);
+                }
+            }
+            Token::Quoted(word) => self.call(std::str::from_utf8(word).unwrap_or_default()),
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, name: &str) {
+        let effect = match name {
+            "currval" | "lastval" => Effects::SEQUENCE,
+            "nextval" | "setval" => Effects::ADVANCES,
+            "setseed" => Effects::SEED | Effects::STATE,
+            _ if is_harmless(name) => Effects::empty(),
+            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
+                Effects::ANYTHING | Effects::UNSEEN
+            }
+            "set_config" if self.shows_setting() => Effects::ANYTHING | Effects::BENDS,
+            "set_config" => Effects::ANYTHING | Effects::BENDS | Effects::HIDES,
+            // A user's own, or one that sets something: no text tells.
+            _ => Effects::ANYTHING,
+        };
+        self.found.insert(effect);
+    }
+
+    /// Whether the name of the setting that is made here is a whole literal, as it stands, or a parameter.
+    fn shows_setting(&self) -> bool {
+        let mut ahead = self.lexer.clone();
+        let is_whole = match ahead.next() {
+            Some(Token::Literal(name)) => !name.contains(&b'\\'),
+            Some(Token::Parameter(_)) => true,
+            _ => false,
+        };
+        if ahead.rest().trim_ascii_start().starts_with(b"::") {
+            // To a type of one word: `$1::text`.
+            ahead.nth(2);
+        }
+        is_whole && ahead.next() == Some(Token::Comma)
+    }
+
+    fn literal(&mut self, text: &[u8]) {
+        self.found.insert(Effects::LITERAL);
+        if reads_clock(text) {
+            self.found.insert(Effects::CLOCK);
+        }
+    }
+}
+
+/// Whether a word is a keyword where it stands.
+fn is_keyword_behind(word: &[u8], lead: Token<'_>) -> bool {
+    match lead {
+        Token::Word(lead) => NO_CALLS_BEHIND.iter().any(|(keyword, behind)| {
+            word.eq_ignore_ascii_case(keyword.as_bytes()) && lead.eq_ignore_ascii_case(behind.as_bytes())
+        }),
+        // `count(*) FILTER (WHERE …) OVER (…)`
+        Token::Close => word.eq_ignore_ascii_case(b"filter") || word.eq_ignore_ascii_case(b"over"),
+        _ => false,
+    }
+}
+
+/// Whether a word that mostly stands between two things is a function's name, where none stands before it.
+fn is_function_behind(word: &str, lead: Token<'_>) -> bool {
+    let mut buffer = [0; WORD_BYTES_MAX];
+    matches!(word, "ilike" | "join")
+        && match lead {
+            Token::Word(lead) => {
+                let lead = lower(lead, &mut buffer);
+                NO_CALLS.binary_search(&lead).is_ok()
+                    || matches!(lead, "by" | "default" | "escape" | "set" | "to" | "zone")
+            }
+            Token::Other | Token::Comma | Token::Open => true,
+            _ => false,
+        }
+}
+
+fn is_catalog(schema: Token<'_>) -> bool {
+    match schema {
+        Token::Word(name) => name.eq_ignore_ascii_case(b"pg_catalog"),
+        Token::Quoted(name) => name == b"pg_catalog",
+        _ => false,
+    }
+}
+
+fn is_temporary_schema(name: &[u8]) -> bool {
+    name.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"pg_temp"))
+}
+
+/// Whether a literal may mean the time at which it is read: `now`, `today`, `tomorrow` and `yesterday` in a date or time
+/// (PostgreSQL documentation, 8.5.1.4), or a time of day, whose zone's offset is that of the day.
+fn reads_clock(text: &[u8]) -> bool {
+    let names_time = |word: &[u8]| {
+        [&b"now"[..], b"today", b"tomorrow", b"yesterday"].iter().any(|name| word.eq_ignore_ascii_case(name))
+    };
+    let is_word = |b: &u8| b.is_ascii_alphabetic();
+    if text.split(|b| !is_word(b)).any(names_time) {
+        return true;
+    }
+    let has_time = text.windows(3).any(|w| w[0].is_ascii_digit() && w[1] == b':' && w[2].is_ascii_digit());
+    let has_date = text.windows(4).any(|w| w.iter().all(u8::is_ascii_digit));
+    has_time && !has_date
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_stand_in_order() {
+        assert!(NO_CALLS.is_sorted());
+    }
+}
