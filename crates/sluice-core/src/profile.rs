@@ -270,9 +270,8 @@ pub fn fill(settings: &Profile) -> Option<String> {
 /// Appends the SQL that makes custom settings without a value.
 pub fn make<'a>(sql: &mut String, names: impl Iterator<Item = &'a str>) {
     for name in names {
-        sql.push_str("SELECT pg_catalog.set_config(");
-        put_literal(sql, name.as_bytes());
-        sql.push_str(",'',false);");
+        put_set_configs(sql, [(name, Some(&b""[..]))], Scope::Session);
+        sql.push(';');
     }
 }
 
@@ -281,26 +280,44 @@ pub fn make<'a>(sql: &mut String, names: impl Iterator<Item = &'a str>) {
 pub fn switch(from: &Profile, to: &Profile) -> Option<String> {
     let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
     let names = from.settings().keys().chain(to.settings().keys().filter(|name| from.get(name).is_none()));
+    let differing = names.filter(|name| is_context(name) && !is_user(name) && from.get(name) != to.get(name));
     let mut sql = String::new();
-    for name in names.filter(|name| is_context(name) && !is_user(name) && from.get(name) != to.get(name)) {
-        sql.push_str(if sql.is_empty() { "SELECT " } else { "," });
-        put_set_config(&mut sql, name, to.get(name), "false");
-    }
+    put_set_configs(&mut sql, differing.map(|name| (name.as_str(), to.get(name))), Scope::Session);
     (!sql.is_empty()).then_some(sql)
 }
 
-/// A call that sets a setting, or takes it back to the server's own default.
-fn put_set_config(sql: &mut String, name: &str, value: Option<&[u8]>, is_local: &str) {
-    sql.push_str("pg_catalog.set_config(");
-    put_literal(sql, name.as_bytes());
-    sql.push(',');
-    match value {
-        Some(value) => put_literal(sql, value),
-        None => sql.push_str("NULL"),
+/// The time for which `set_config` sets a setting.
+#[derive(Clone, Copy)]
+pub(crate) enum Scope {
+    /// Until the session ends.
+    Session,
+    /// Until the transaction or savepoint ends.
+    Transaction,
+}
+
+/// Appends the query that sets settings one after another, where a value is `None` to the server's own default; nothing
+/// where there are none.
+pub(crate) fn put_set_configs<'a>(
+    sql: &mut String,
+    settings: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>,
+    scope: Scope,
+) {
+    let mut separator = "SELECT ";
+    for (name, value) in settings {
+        sql.push_str(separator);
+        separator = ",";
+        sql.push_str("pg_catalog.set_config(");
+        put_literal(sql, name.as_bytes());
+        sql.push(',');
+        match value {
+            Some(value) => put_literal(sql, value),
+            None => sql.push_str("NULL"),
+        }
+        sql.push_str(match scope {
+            Scope::Session => ",false)",
+            Scope::Transaction => ",true)",
+        });
     }
-    sql.push(',');
-    sql.push_str(is_local);
-    sql.push(')');
 }
 
 /// Settings by which a literal is read.
@@ -323,19 +340,15 @@ const READ_BY_LITERALS: [&str; 12] = [
 /// transaction or savepoint, whatever they are now.
 pub fn set_for_literals(profile: &Profile) -> String {
     let mut sql = String::new();
-    for name in READ_BY_LITERALS {
-        sql.push_str(if sql.is_empty() { "SELECT " } else { "," });
-        put_set_config(&mut sql, name, profile.get(name), "true");
-    }
+    put_set_configs(&mut sql, READ_BY_LITERALS.map(|name| (name, profile.get(name))), Scope::Transaction);
     sql
 }
 
 fn reset(sql: &mut String, name: &str) {
     if !name.is_ascii() || name.split('.').any(|part| part.len() > NAME_BYTES_MAX) {
         // As a name it would be in the client's encoding, or cut.
-        sql.push_str("SELECT pg_catalog.set_config(");
-        put_literal(sql, name.as_bytes());
-        sql.push_str(",NULL,false);");
+        put_set_configs(sql, [(name, None)], Scope::Session);
+        sql.push(';');
         return;
     }
     sql.push_str("RESET ");
@@ -351,17 +364,9 @@ fn reset(sql: &mut String, name: &str) {
 }
 
 fn set_all<'a>(sql: &mut String, settings: impl Iterator<Item = (&'a String, &'a Box<[u8]>)>) {
-    let mut separator = "SELECT ";
-    for (name, value) in settings {
-        sql.push_str(separator);
-        sql.push_str("pg_catalog.set_config(");
-        put_literal(sql, name.as_bytes());
-        sql.push(',');
-        put_literal(sql, value);
-        sql.push_str(",false)");
-        separator = ",";
-    }
-    if separator == "," {
+    let before = sql.len();
+    put_set_configs(sql, settings.map(|(name, value)| (name.as_str(), Some(&**value))), Scope::Session);
+    if sql.len() > before {
         sql.push(';');
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sluice_wire::{ErrorResponse, sqlstate, startup::SessionRequest};
 
-use crate::profile::{Profile, Settings, put_literal};
+use crate::profile::{Profile, Scope, Settings, put_set_configs};
 
 /// The assignments of a StartupMessage, with names as they were written and values in the encoding of the server's
 /// database. Shared and immutable; cheap to clone.
@@ -41,13 +41,7 @@ impl Start {
     /// The query that makes the assignments one after another, in ASCII; `None` where there are none.
     pub fn sql(&self) -> Option<String> {
         let mut sql = String::new();
-        for (name, value) in self.0.iter() {
-            sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ",pg_catalog.set_config(" });
-            put_literal(&mut sql, name.as_bytes());
-            sql.push(',');
-            put_literal(&mut sql, value);
-            sql.push_str(",false)");
-        }
+        put_set_configs(&mut sql, self.0.iter().map(|(name, value)| (&**name, Some(&**value))), Scope::Session);
         (!sql.is_empty()).then_some(sql)
     }
 }
