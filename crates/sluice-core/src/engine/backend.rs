@@ -10,7 +10,6 @@ use crate::{
     client::{Phase, Session},
     ids::{ClientRef, ServerId},
     io::{Conn, Io, LogEvent},
-    profile::Profile,
     replies::{Expected, Own, ParseSent, Tell},
     server::{Preparation, Reported, Role, Server},
     shape::Shape,
@@ -396,7 +395,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         self.server.statements.clear();
         if tag == b"DISCARD ALL" {
-            self.server.profile = Profile::default();
+            self.server.session.discard_settings();
         }
         if let Some((_, session)) = &mut self.client {
             session.names = None;
@@ -411,7 +410,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let answered = self.server.exchange.ready(self.now, status);
         if status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
-            self.server.change = None;
+            self.server.session.end_transaction();
         }
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
             self.report_start(resets);
@@ -425,8 +424,7 @@ impl<I: Io> ServerRelay<'_, I> {
         match answered {
             Some(Expected::Own(own)) => {
                 if own == Own::Reset && self.server.own_error.is_none() {
-                    self.server.effects = Effects::empty();
-                    self.server.news = None;
+                    self.server.session.discarded();
                 }
                 if own == Own::Look && self.server.own_error.is_none() && !self.conclude_look() {
                     return Err(OutOfStep("it did not say what its session holds"));
@@ -482,16 +480,17 @@ impl<I: Io> ServerRelay<'_, I> {
         let Some((conn, session)) = &mut self.client else {
             // A setting that was made with a function leaves no other trace.
             if !matches!(self.server.role, Role::Idle) {
-                self.server.effects.insert(Effects::STATE);
+                self.server.session.add_effects(Effects::STATE);
             }
             return Verdict::Pass;
         };
-        let is_accounted_for = !self.server.follows_statements() || self.server.effects.intersects(Effects::STATE);
+        let is_accounted_for =
+            !self.server.follows_statements() || self.server.session.effects().intersects(Effects::STATE);
         if !is_accounted_for && before.as_deref().is_some_and(|before| before != value) {
             self.server.pool.reloaded();
         }
         // A function or a trigger may have set it.
-        self.server.effects.insert(Effects::STATE | Effects::CONTEXT);
+        self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);
         let key = name.to_ascii_lowercase();
         if !self.server.exchange.replies().resets().is_some_and(|resets| resets.covers(&key)) {
             return Verdict::Pass;

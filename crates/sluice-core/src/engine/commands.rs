@@ -35,7 +35,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.pass_query(seen, false, seen.is_whole().then(|| sql::reset(text)).flatten());
         }
         let can_be_read = !seen.is_whole() && seen.total <= self.message_bytes_max;
-        if may_become_own(seen) || (can_be_read && !self.server().reports) {
+        if may_become_own(seen) || (can_be_read && !self.server().session.reports()) {
             // A server that does not say what its session holds is asked for what a text may do.
             return Step::Incomplete(seen.total);
         }

@@ -118,7 +118,9 @@ impl<I: Io> ServerRelay<'_, I> {
             status: exchange.status(),
             is_end,
             // The end of a server that its client keeps is that of the session.
-            is_at_rest: self.server.follows_statements() && self.server.is_at_rest() && !self.server.pins.are_lasting(),
+            is_at_rest: self.server.follows_statements()
+                && self.server.is_at_rest()
+                && !self.server.session.pins().are_lasting(),
             begin_refused,
         };
         let mut answers = Answers::of(self.server.exchange.replies().front(), standing);
@@ -141,7 +143,7 @@ impl<I: Io> ServerRelay<'_, I> {
             Answers::Own => {
                 self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
                 // Which of its settings took effect is not known.
-                self.server.effects.insert(Effects::STATE);
+                self.server.session.add_effects(Effects::STATE);
                 Verdict::Swallow
             }
             Answers::Failure => {
@@ -149,7 +151,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 Verdict::Swallow
             }
             // Nobody gets it any more, though the connection's end may be a while in coming.
-            Answers::Nothing if is_end && (self.client.is_none() || self.server.pinned.is_some()) => {
+            Answers::Nothing if is_end && (self.client.is_none() || self.server.kept.is_some()) => {
                 // What stands before it in the same bytes is its client's.
                 self.flush();
                 return Err(OutOfStep("it has ended the session"));
@@ -169,7 +171,8 @@ impl<I: Io> ServerRelay<'_, I> {
 
     /// Whether it is a look that has failed, and another one can make that good.
     fn look_fails(&mut self) -> bool {
-        matches!(self.server.exchange.replies().front(), Some(Expected::Own(Own::Look))) && self.server.look.fails()
+        matches!(self.server.exchange.replies().front(), Some(Expected::Own(Own::Look)))
+            && self.server.session.look_fails()
     }
 
     /// A client's request has failed.

@@ -5,15 +5,15 @@
 //! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody
 //! else goes on with that server.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     client::{Client, Phase, Session},
     customs::Customs,
-    holding::{Holding, Pins},
-    hub::{Pinned, Pool},
+    holding::Pins,
+    hub::Pool,
     ids::{ClientId, ServerId, ServerRef},
     io::Io,
     mail::Mail,
@@ -21,7 +21,7 @@ use crate::{
     replies::Own,
     server::{Preparation, Role, Server},
     settings::{PinPolicy, PoolMode},
-    sql::{Effects, Reset},
+    sql::Reset,
     start::Start,
     time::Time,
 };
@@ -50,10 +50,9 @@ impl Engine {
                 send_look(now, state, &mut self.scratch, io);
             }
             Phase::Welcome(..) => {
-                if let Some(Holding { profile, made, .. }) = state.news.take() {
-                    state.made.add(made.iter().map(String::as_str));
-                    state.profile = profile;
-                    state.effects = Effects::empty();
+                // Settings alone tie nobody to a server.
+                if state.take_report().is_some() {
+                    state.session.hold(state.session.pins());
                 }
                 self.welcome_from(client, server, io);
                 self.detach(now, client, server, io);
@@ -64,8 +63,8 @@ impl Engine {
             }
             Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
                 // Part of a message, which it has not sent to its end, waits for nothing here.
-                let has_waited = was_held || state.news.is_some();
-                take_news(now, state, session);
+                let has_waited = was_held || state.session.has_report();
+                follow_session(now, state, session);
                 self.keep_or_detach(now, client, server, io);
                 // What it has sent meanwhile has waited for this.
                 if has_waited && self.clients.get(client).is_some_and(|client| !client.pending.is_empty()) {
@@ -86,60 +85,47 @@ impl Engine {
     /// Others need a server that its client could do without, if it does nothing there now. Otherwise it is theirs when it
     /// comes to rest, and another one may be had before.
     pub(super) fn recall(&mut self, now: Time, reference: ServerRef, pool: &Arc<Pool>, io: &mut impl Io) {
-        match self.servers.get_mut(reference.id) {
-            Some(server) if server.serial == reference.serial && may_be_recalled(server) => {
-                let client = match server.role {
-                    Role::Serving(client) => self.clients.get(client).and_then(Client::session),
-                    _ => None,
-                };
-                if let Some(asks_until) = client.and_then(|session| session.asks_until()).filter(|at| now < *at) {
-                    server.recall_at = Some(asks_until);
-                    self.arm(reference.id);
-                    return request_recall(pool, io);
-                }
-                server.pins = Pins::empty();
-                if let Role::Serving(client) = server.role {
-                    self.detach(now, client, reference.id, io);
-                }
-            }
-            _ => request_recall(pool, io),
+        let server = self.servers.get_mut(reference.id).filter(|server| server.serial == reference.serial);
+        let held = server.and_then(|server| Some((idle_holder(server)?, server)));
+        let Some((client, server)) = held else { return request_recall(pool, io) };
+        let asks_until = self.clients.get(client).and_then(Client::session).and_then(Session::asks_until);
+        if let Some(at) = asks_until.filter(|at| now < *at) {
+            server.set_recall(Some(at));
+            self.arm(reference.id);
+            return request_recall(pool, io);
         }
+        self.let_go(now, client, reference.id, io);
     }
 
     /// The client keeps its server, if what its session holds can't follow it.
     fn keep_or_detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let Some(reference) = self.server_ref(server) else { return };
-        let state = &mut self.servers[server];
-        let is_soft = state.pins.are_soft();
-        let asks_until = self.clients.get(client).and_then(Client::session).and_then(Session::asks_until);
-        state.recall_at = asks_until.filter(|at| is_soft && now < *at);
-        if state.pins.is_empty() || (is_soft && state.recall_at.is_none() && state.pool.state().is_short()) {
-            state.pins = Pins::empty();
-            self.detach(now, client, server, io);
-            return;
-        }
         let Some(session) = self.clients.get(client).and_then(Client::session) else { return };
-        match &state.pinned {
-            Some(pinned) if !pinned.set_pins(state.pins) => state.pinned = None,
-            None if state.pool.settings.pins == PinPolicy::Pin => {
-                state.pinned = Pinned::take(&state.pool, reference, state.pins);
-            }
-            _ => {}
-        }
-        if state.pinned.is_none() && is_soft {
+        let state = &mut self.servers[server];
+        let pins = state.session.pins();
+        let recall_at = session.asks_until().filter(|at| pins.are_soft() && now < *at);
+        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.state().is_short();
+        if pins.is_empty() || gives_way() {
+            self.let_go(now, client, server, io);
+        } else if state.keep(reference, recall_at) {
+            put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
+            self.arm(server);
+            self.begin_begun(now, client, server, io);
+        } else if pins.are_soft() {
             // Without its server the client is told that it has used no sequence, which many never ask.
-            state.pins = Pins::empty();
-            self.detach(now, client, server, io);
-            return;
-        }
-        if state.pinned.is_none() {
+            self.let_go(now, client, server, io);
+        } else {
             let error = refusal(state);
             self.refuse_client(now, client, &error, io);
-            return;
         }
-        put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
-        self.arm(server);
-        self.begin_begun(now, client, server, io);
+    }
+
+    /// The client does without its server, and without what tied it there.
+    pub(super) fn let_go(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.session.unpin();
+        }
+        self.detach(now, client, server, io);
     }
 }
 
@@ -151,50 +137,36 @@ pub(super) fn request_recall(pool: &Arc<Pool>, io: &mut impl Io) {
     }
 }
 
-/// Whether a server is kept for a client that does nothing there now, and could do without it.
-pub(super) fn may_be_recalled(server: &Server) -> bool {
-    let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.pinned.is_some();
-    is_free && matches!(server.role, Role::Serving(_)) && !server.pins.are_lasting()
+/// The client that a server is kept for, if it does nothing there now and could do without it.
+pub(super) fn idle_holder(server: &Server) -> Option<ClientId> {
+    let Role::Serving(client) = server.role else { return None };
+    let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.kept.is_some();
+    (is_free && !server.session.pins().are_lasting()).then_some(client)
 }
 
 /// Whether a server needs a query of Sluice's own before its client's next transaction.
 fn needs_own(server: &Server, client: &Client) -> bool {
     let Some(session) = client.session() else { return false };
     match server.pool.settings.mode {
-        PoolMode::Transaction => server.needs_look() || server.news.is_some() || !server.pins.is_empty(),
-        PoolMode::Session => server.profile != session.profile,
+        PoolMode::Transaction => {
+            server.needs_look() || server.session.has_report() || !server.session.pins().is_empty()
+        }
+        PoolMode::Session => *server.session.profile() != session.profile,
     }
 }
 
-/// Acts on what the server has said that the session holds.
-fn take_news(now: Time, server: &mut Server, session: &mut Session) {
+/// A client's transaction has ended: what the server has said of its session is the client's from now on.
+fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
     server.statements.retire_tainted();
-    let unseen = until_its_end(server) | session.note_effects(now, server.effects, server.sequences.are_used());
-    let before = server.pins - Pins::SOFT;
-    server.effects = Effects::empty();
-    let Some(Holding { pins, profile, made, statements }) = server.news.take() else {
-        server.pins = before | unseen;
-        return;
-    };
-    statements.into_iter().for_each(|statements| server.statements.compare(statements));
-    // That a sequence was used matters to those alone who ask for it later.
-    server.pins = (pins - Pins::SEQUENCE) | unseen;
-    server.made.add(made.iter().map(String::as_str));
-    session.made.add(server.made.names());
-    server.profile = profile;
-    session.profile = with_start(&server.profile, &session.start);
-}
-
-/// The pins that last until the session's process ends.
-fn until_its_end(server: &Server) -> Pins {
-    let mut pins = server.pins & Pins::SPENT;
-    if server.effects.intersects(Effects::SEED) {
-        pins |= Pins::SEED;
+    let own = session.note_effects(now, server.session.effects(), server.sequences.are_used());
+    match server.take_report() {
+        None => server.session.hold((server.session.pins() - Pins::SOFT) | own),
+        Some(pins) => {
+            server.session.hold(pins | own);
+            session.made.add(server.session.made().names());
+            session.profile = with_start(server.session.profile(), &session.start);
+        }
     }
-    if server.effects.intersects(Effects::UNSEEN) {
-        pins |= Pins::LIBRARY;
-    }
-    pins
 }
 
 /// What the client began with is what RESET goes back to, and the server's own default is not.
@@ -223,17 +195,10 @@ pub(super) fn put_in_place(
     scratch: &mut Vec<u8>,
     io: &mut impl Io,
 ) {
-    let mut sql = profile::transition(&server.profile, profile).unwrap_or_default();
-    if !server.made.cover(made) {
-        profile::make(&mut sql, made.names().filter(|name| !server.made.has(name) && profile.get(name).is_none()));
-        server.made.add(made.names());
-    }
-    server.made.add(profile.customs());
-    if !sql.is_empty() {
+    if let Some(sql) = server.session.bring_to(profile, made) {
         send_own(server, scratch, Own::Settings, &sql, io);
         server.preparation = Preparation::UnderWay;
     }
-    server.profile = profile.clone();
 }
 
 /// Brings back what a client began with, where it has taken settings back in the midst of its transaction.
@@ -250,27 +215,11 @@ pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: 
     }
 }
 
-/// Brings a server to the settings that a client starts with, as the client wrote them: on top of the server's own
-/// defaults and one after another, since one setting may keep a part of what was there before (`DateStyle`).
+/// Brings a server to the settings that a client starts with.
 pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    let clear = profile::transition(&server.profile, &Profile::default());
-    let set = start.sql();
-    let sets = set.is_some();
-    if clear.is_some() || sets {
-        send_own(server, scratch, Own::Settings, &(clear.unwrap_or_default() + &set.unwrap_or_default()), io);
-        if server.reports {
-            // It will say nothing if that brings it to where it was.
-            let (pins, profile) = (server.pins, server.profile.clone());
-            server.news = Some(Holding { pins, profile, made: BTreeSet::new(), statements: None });
-        }
+    if let Some(sql) = server.session.begin(start) {
+        send_own(server, scratch, Own::Settings, &sql, io);
     }
-    if sets {
-        // PostgreSQL has the last word on what they say.
-        server.effects.insert(Effects::STATE);
-    }
-    let profile = start.profile();
-    server.made.add(profile.customs());
-    server.profile = profile;
 }
 
 /// Asks a server what its session holds.
@@ -283,32 +232,23 @@ fn send_look(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut imp
 /// Takes away what a client has left in the session that nobody else is to find; `false` if there is nothing.
 pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
     server.statements.retire_tainted();
-    let unseen = until_its_end(server);
-    if server.reports && server.follows_statements() {
-        server.effects = Effects::empty();
-        if let Some(Holding { pins, profile, made, statements }) = server.news.take() {
-            statements.into_iter().for_each(|statements| server.statements.compare(statements));
-            server.made.add(made.iter().map(String::as_str));
-            server.pins = pins - Pins::SEQUENCE;
-            server.profile = profile;
-        }
+    if server.session.reports() && server.follows_statements() {
+        let told = server.take_report();
+        server.session.hold(told.unwrap_or(server.session.pins()));
+    } else {
+        server.session.hold_unknown();
     }
-    server.pins |= unseen;
-    if server.is_spent() {
+    if server.session.is_spent() {
         return false;
     }
-    if server.effects.intersects(Effects::STATE) || !server.pins.is_empty() {
-        server.pins = Pins::empty();
-        // Nobody has asked which custom settings are there: their names stay.
-        let customs = server.look.abandon();
-        server.made.add(customs.iter().map(String::as_str));
+    if server.session.is_left_over() {
+        server.session.discard();
         server.statements.clear();
-        server.profile = Profile::default();
         server.sequences.forget();
         send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
         return true;
     }
-    if let Some(profile) = server.profile.at_rest() {
+    if let Some(profile) = server.session.profile().at_rest() {
         put_in_place(server, &profile, &Customs::default(), scratch, io);
         server.preparation = Preparation::None;
         return true;
@@ -317,7 +257,7 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
 }
 
 fn refusal(server: &Server) -> ErrorResponse {
-    let held = server.pins;
+    let held = server.session.pins();
     if server.pool.settings.pins == PinPolicy::Refuse {
         return ErrorResponse::fatal(
             sqlstate::FEATURE_NOT_SUPPORTED,

@@ -10,7 +10,6 @@ use sluice_wire::{
 
 use crate::{
     client::{Client, Link, Phase},
-    holding::Pins,
     hub::Pool,
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     io::{HandOver, Io, LogEvent},
@@ -27,7 +26,7 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
-    keeping::{begin_session, may_be_recalled, put_in_order, put_in_place, request_recall},
+    keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall},
     resume_server,
     sequences::change_server,
     shutting_down,
@@ -122,10 +121,10 @@ impl Engine {
             return;
         };
         debug_assert!(!matches!(server.role, Role::Serving(_) | Role::Opening { .. }), "one server serves one client");
-        debug_assert!(server.pinned.is_none(), "a client that has gone keeps no server");
+        debug_assert!(server.kept.is_none(), "a client that has gone keeps no server");
         session.link = Link::Server(id);
         server.role = Role::Serving(client.id);
-        let is_foreign = session.begun.is_some() && !session.made.cover(&server.made);
+        let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         if is_foreign || server.opened.generation < session.generation {
             self.exchange(now, client.id, io);
             return;
@@ -230,8 +229,7 @@ impl Engine {
         self.watch_rest(client);
         if let Some(server) = self.servers.get_mut(server) {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
-            server.pinned = None;
-            server.recall_at = None;
+            server.kept = None;
         }
         self.todo.push_back(Todo::Settle(server));
     }
@@ -271,9 +269,9 @@ impl Engine {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.preparation = Preparation::None;
-        server.pinned = None;
+        server.kept = None;
         if !server.follows_statements() {
-            server.effects.insert(Effects::ANYTHING);
+            server.session.add_effects(Effects::ANYTHING);
         }
         resume_server(server, io);
         self.scratch.clear();
@@ -329,7 +327,7 @@ impl Engine {
         if put_in_order(server, &mut self.scratch, io) {
             return;
         }
-        if server.is_spent() {
+        if server.session.is_spent() {
             self.close_server(id, io);
             return;
         }
@@ -349,7 +347,7 @@ impl Engine {
         let server = &mut self.servers[id];
         server.assert_free();
         server.role = Role::Idle;
-        let released = server.pool.state().release(now, reference, server.opened, &server.made);
+        let released = server.pool.state().release(now, reference, server.opened, server.session.made());
         match released {
             Released::Idle => {}
             Released::To(client) if client.worker == self.worker => self.attach(now, id, client, io),
@@ -401,13 +399,9 @@ impl Engine {
 
     /// A server's connection is gone.
     pub(super) fn server_closed(&mut self, now: Time, id: ServerId, reason: &str, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        if let Role::Serving(client) = server.role
-            && may_be_recalled(server)
-        {
-            // Its client goes on with another one.
-            server.pins = Pins::empty();
-            self.detach(now, client, id, io);
+        if let Some(client) = self.servers.get(id).and_then(idle_holder) {
+            // It goes on with another one.
+            self.let_go(now, client, id, io);
         }
         let Some(server) = self.servers.get(id) else { return };
         let pool = server.pool.clone();

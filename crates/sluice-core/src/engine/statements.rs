@@ -247,7 +247,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool) {
         self.drop_old(statement);
         let server = self.server();
-        if !server.is_plain() && statement.terms.is_some() {
+        if !server.session.is_plain() && statement.terms.is_some() {
             server.statements.taint(statement.id);
         }
         if !server.statements.touch(statement.id) {

@@ -50,7 +50,7 @@ impl<I: Io> ServerRelay<'_, I> {
             }
             Some(Expected::Own(Own::Look)) => {
                 if let Some(row) = client_address::read_text(body) {
-                    self.server.look.hear(row);
+                    self.server.session.hear_row(row);
                 }
             }
             // True, in one byte.

@@ -26,7 +26,7 @@ impl<I: Io> ClientRelay<'_, I> {
     /// The terms of a statement that is parsed now; `None` where nobody can say what PostgreSQL makes of it.
     pub(super) fn terms(&self, is_unnamed: bool) -> Option<Terms> {
         let catalog = &self.session.pool.catalog;
-        let is_plain = self.server.as_ref().is_none_or(|server| server.is_plain());
+        let is_plain = self.server.as_ref().is_none_or(|server| server.session.is_plain());
         if !is_plain || catalog.is_changing() {
             return None;
         }
@@ -44,7 +44,7 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn statement_of(&self, definition: &[u8], is_unnamed: bool) -> Arc<Statement> {
         let profile = &self.session.profile;
         let mut statements = self.session.pool.statements();
-        let is_bent = self.server.as_ref().is_some_and(|server| server.effects.intersects(Effects::BENDS));
+        let is_bent = self.server.as_ref().is_some_and(|server| server.session.effects().intersects(Effects::BENDS));
         let Some(terms) = self.terms(is_unnamed) else { return statements.private(definition, profile, is_bent) };
         let statement = statements.intern(definition, terms, profile);
         let is_own = statement.effects.intersects(Effects::CLOCK | Effects::SESSION);
@@ -86,7 +86,7 @@ impl<I: Io> ClientRelay<'_, I> {
     /// made custom settings there that it has not.
     pub(super) fn fits(&self, seen: Seen<'_>) -> bool {
         let Some(server) = &self.server else { return true };
-        if self.session.made.cover(&server.made) || !server.is_fresh() || !self.is_transaction_mode() {
+        if self.session.made.cover(server.session.made()) || !server.is_fresh() || !self.is_transaction_mode() {
             return true;
         }
         // What it makes itself it may find there.
@@ -99,7 +99,7 @@ impl<I: Io> ClientRelay<'_, I> {
         let text = makes.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut made = self.session.made.clone();
         made.add(CustomNames::of_text(text).known.iter().map(String::as_str));
-        made.cover(&server.made)
+        made.cover(server.session.made())
     }
 
     /// Prepares a statement under the settings that it was parsed under, if those are not the client's any more and its
@@ -121,8 +121,9 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             return true;
         }
-        let (in_block, is_plain) = (server.exchange.status() == TransactionStatus::InTransaction, server.is_plain());
-        let here = server.profile.clone();
+        let (in_block, is_plain) =
+            (server.exchange.status() == TransactionStatus::InTransaction, server.session.is_plain());
+        let here = server.session.profile().clone();
         if in_block {
             self.prepare_in_savepoint(statement);
         } else if is_plain {
@@ -176,7 +177,7 @@ impl<I: Io> ClientRelay<'_, I> {
             return Some(step);
         }
         let server = self.server.as_deref_mut()?;
-        server.expect_effects(effects);
+        server.expect(effects, text);
         if effects.intersects(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
             for name in sql::databases(text) {
                 self.hub.leave_database(self.now, &server.pool.upstream.address, &name);
@@ -188,13 +189,6 @@ impl<I: Io> ClientRelay<'_, I> {
         if effects.intersects(Effects::CUSTOM | Effects::STATE) {
             self.expect_customs(effects, CustomNames::of_text(text));
         }
-        let server = self.server();
-        if effects.intersects(Effects::STATE) && !server.reports {
-            server.look.note_text(text);
-        }
-        if effects.intersects(Effects::HIDES) && !server.reports {
-            server.effects.insert(Effects::UNSEEN);
-        }
         None
     }
 
@@ -203,31 +197,20 @@ impl<I: Io> ClientRelay<'_, I> {
     fn expect_customs(&mut self, effects: Effects, names: CustomNames) {
         let Some(server) = self.server.as_deref_mut() else { return };
         if effects.intersects(Effects::CUSTOM) {
-            server.made.add(names.known.iter().map(String::as_str));
             self.session.made.add(names.known.iter().map(String::as_str));
         }
-        if server.reports {
-            return;
-        }
-        let can_be_asked = |name: &String| name.is_ascii() || server.parameters.are_utf8();
-        let mut has_others = names.has_others;
-        let count = names.known.len();
-        let known: Vec<String> = names.known.into_iter().filter(can_be_asked).collect();
-        has_others |= known.len() < count;
-        if !server.look.note_customs(known) || has_others {
-            server.effects.insert(Effects::UNSEEN);
-        }
+        server.session.expect_customs(effects, names, || server.parameters.are_utf8());
     }
 
     /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
     pub(super) fn may_name_custom(&self, effects: Effects, seen: Seen<'_>) -> bool {
-        let looks = self.server.as_ref().is_some_and(|server| !server.reports);
+        let looks = self.server.as_ref().is_some_and(|server| !server.session.reports());
         looks && effects.intersects(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
     }
 
     /// A parameter may name a custom setting that is about to be made. So many bytes stand in front of the parameters.
     pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
-        let looks = self.server.as_ref().is_some_and(|server| !server.reports);
+        let looks = self.server.as_ref().is_some_and(|server| !server.session.reports());
         if looks && effects.intersects(Effects::STATE) {
             self.expect_customs(
                 Effects::STATE,

@@ -113,8 +113,8 @@ impl Engine {
         } else if held_until(server).is_some_and(|at| now >= at) {
             self.send_cancel(now, id, io);
         }
-        if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at.is_some_and(|at| now >= at)) {
-            server.recall_at = None;
+        if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at().is_some_and(|at| now >= at)) {
+            server.set_recall(None);
             let (pool, worker) = (server.pool.clone(), self.worker);
             if pool.state().is_short() {
                 self.recall(now, ServerRef { worker, id, serial }, &pool, io);
@@ -140,7 +140,7 @@ fn deadline(server: &Server) -> Option<Time> {
         Role::Opening { deadline, .. } | Role::Settling { deadline } => Some(deadline),
         Role::Idle | Role::Serving(_) => None,
     };
-    [role, cancel_again(server), held_until(server), server.recall_at].into_iter().flatten().min()
+    [role, cancel_again(server), held_until(server), server.recall_at()].into_iter().flatten().min()
 }
 
 /// The time at which a server gets another cancel, if it is still busy for a client that is gone.

@@ -7,6 +7,7 @@ mod login;
 mod parameters;
 mod replay;
 mod sequences;
+mod session;
 mod statements;
 
 use std::{sync::Arc, time::Duration};
@@ -14,16 +15,13 @@ use std::{sync::Arc, time::Duration};
 use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
 use crate::{
-    catalog::Change,
     client_address::Teller,
-    customs::Customs,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
-    ids::{ClientId, Conn},
+    ids::{ClientId, Conn, ServerRef},
     logins::Opened,
-    look::{Circumstances, Look, Seen},
     profile::Profile,
-    settings::PoolMode,
+    settings::{PinPolicy, PoolMode},
     sql::Effects,
     statement::StatementId,
     stream::Stream,
@@ -37,6 +35,7 @@ pub use login::ServerLogin;
 pub use parameters::Parameters;
 pub use replay::Replay;
 pub use sequences::Sequences;
+pub use session::ServerSession;
 pub use statements::ServerStatements;
 
 /// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its catalogs:
@@ -70,32 +69,16 @@ pub struct Server {
     pub exchange: Exchange,
     /// The prepared statements it has.
     pub statements: ServerStatements,
-    /// The settings in place.
-    pub profile: Profile,
+    /// Its session: settings, and what ties a client to it.
+    pub session: ServerSession,
     /// The parameters that it has reported.
     pub parameters: Parameters,
-    /// The effects that the session may have had since it was last known what it holds.
-    pub effects: Effects,
-    /// The pins that tie its client to it.
-    pub pins: Pins,
-    /// Its client's leave to keep it for that.
-    pub pinned: Option<Pinned>,
-    /// Whether it says by itself what its session holds: it has Sluice's extension.
-    pub reports: bool,
-    /// The last report of what its session holds, until that is acted on.
-    pub news: Option<Holding>,
     /// The clients whose uses of sequences `currval` and `lastval` would show there.
     pub sequences: Sequences,
-    /// The time at which it is taken from the client that keeps it, if others wait then.
-    pub recall_at: Option<Time>,
-    /// The custom settings that it has.
-    pub made: Customs,
-    /// Its looks, where it says nothing by itself.
-    pub look: Look,
+    /// Its client's leave to keep it between transactions.
+    pub kept: Option<Kept>,
     /// The work of Sluice's own there before its client's next message goes to it.
     pub preparation: Preparation,
-    /// The change to the catalogs that its client is making.
-    pub change: Option<Change>,
     /// How a query of Sluice's own has failed.
     pub own_error: Option<Box<ErrorResponse>>,
     /// Whether it has told its client why it ends the connection.
@@ -143,6 +126,15 @@ pub enum Role {
     },
 }
 
+/// A client's leave to keep its server between transactions.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its place among those that do.
+    pinned: Pinned,
+    /// The time at which the server is taken from it, if others wait then.
+    recall_at: Option<Time>,
+}
+
 /// The concern of a reported parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reported {
@@ -170,19 +162,11 @@ impl Server {
             paused: false,
             exchange: Exchange::new(now),
             statements,
-            profile: Profile::default(),
+            session: ServerSession::default(),
             parameters: Parameters::default(),
-            effects: Effects::empty(),
-            pins: Pins::empty(),
-            pinned: None,
-            reports: false,
-            news: None,
             sequences: Sequences::default(),
-            recall_at: None,
-            made: Customs::default(),
-            look: Look::default(),
+            kept: None,
             preparation: Preparation::None,
-            change: None,
             own_error: None,
             said_why: false,
             cancels: Cancels::new(now),
@@ -219,48 +203,33 @@ impl Server {
             && self.exchange.replies().are_own()
     }
 
-    /// Whether it is known under which settings and by which catalogs the next statement is parsed.
-    pub fn is_plain(&self) -> bool {
-        !self.effects.intersects(Effects::STATE | Effects::CONTEXT | Effects::CATALOG)
-            && !self.pins.intersects(Pins::TEMPORARY)
-    }
-
     /// Whether it has said of late how often its catalogs have changed.
     pub fn knows_catalogs(&self, now: Time) -> bool {
-        self.reports && now.since(self.exchange.ready_at()) < CATALOG_AGE_MAX
+        self.session.reports() && now.since(self.exchange.ready_at()) < CATALOG_AGE_MAX
     }
 
     /// Whether a shared copy is too old to serve unnamed statements: it might have been parsed by other catalogs.
     pub fn is_too_old(&self, id: StatementId, now: Time) -> bool {
-        let age_max = if self.reports { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
+        let age_max = if self.session.reports() { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
         !self.knows_catalogs(now) && self.statements.since(id).is_some_and(|since| now.since(since) >= age_max)
     }
 
-    /// Notes what a statement may do that is being sent to it.
-    pub fn expect_effects(&mut self, effects: Effects) {
-        if effects.intersects(Effects::CATALOG) {
-            let change = self.change.get_or_insert_with(|| self.pool.catalog.begin_change());
-            if effects.intersects(Effects::LOG_INS) {
-                change.concerns(&self.pool.log_ins);
-            }
-        }
-        self.effects.add(effects);
+    /// A text is about to be sent to it that may have these effects.
+    pub fn expect(&mut self, effects: Effects, text: &[u8]) {
+        self.session.expect(effects, text, &self.pool);
     }
 
     /// Takes a reported parameter.
     pub fn take_parameter(&mut self, name: &str, value: &str) -> Reported {
         match name {
             SESSION_PARAMETER => {
-                let holding = Holding::read(value);
-                let is_known = holding.is_some();
-                self.reports = true;
-                if let Some(holding) = &holding {
+                let report = Holding::read(value);
+                if let Some(holding) = &report {
                     self.sequences.report(holding.pins.intersects(Pins::SEQUENCE));
                 }
-                // A newer extension may know of things that the pool does not: they end with the server.
-                self.news = holding.or_else(|| Some(Holding::unknown(self.profile.clone())));
+                let is_known = report.is_some();
+                self.session.hear_report(report);
                 if !is_known {
-                    self.pins |= Pins::UNKNOWN;
                     return Reported::Unreadable;
                 }
             }
@@ -282,47 +251,57 @@ impl Server {
     pub fn assert_free(&self) {
         debug_assert!(self.exchange.is_over(), "a server goes to another client only at rest: {:?}", self.exchange);
         debug_assert!(!self.cancels.are_under_way(), "a cancel that is on its way would hit the next client");
-        debug_assert!(self.own_error.is_none() && self.pinned.is_none(), "it has been put in order");
-        debug_assert!(self.change.is_none(), "what its client did to the catalogs is done or undone");
-    }
-
-    /// Whether it holds what only its end takes away.
-    pub fn is_spent(&self) -> bool {
-        self.pins.intersects(Pins::SPENT)
+        debug_assert!(self.own_error.is_none() && self.kept.is_none(), "it has been put in order");
+        debug_assert!(!self.session.is_changing_catalogs(), "what its client did to the catalogs is done or undone");
     }
 
     /// The query that asks it what its session holds.
     pub fn ask(&mut self, now: Time) -> String {
-        self.news = None;
-        let mut look = std::mem::take(&mut self.look);
-        let sql = look.ask(now, self.circumstances());
-        self.look = look;
-        sql
+        self.session.ask(now, &self.pool)
     }
 
     /// It has said what its session holds; `start` is what its client began with. Returns whether that makes sense.
     pub fn conclude_look(&mut self, start: &Profile) -> bool {
-        let mut look = std::mem::take(&mut self.look);
-        let seen = look.conclude(self.circumstances(), start);
-        self.look = look;
-        match seen {
-            Seen::Holding(holding) => self.news = Some(holding),
-            Seen::Again => {}
-            Seen::Nothing => return false,
-        }
-        true
+        self.session.conclude_look(start, &self.pool)
     }
 
-    fn circumstances(&self) -> Circumstances<'_> {
-        let pool = &self.pool;
-        let (profile, made) = (&self.profile, &self.made);
-        Circumstances { catalog: pool.catalog.version(), user: &pool.upstream.user, profile, made }
+    /// Acts on the report of what its session holds, if there is one. Gives the pins that it tells of.
+    pub fn take_report(&mut self) -> Option<Pins> {
+        let (pins, prepared) = self.session.take_report()?;
+        if let Some(prepared) = prepared {
+            self.statements.compare(prepared);
+        }
+        Some(pins)
     }
 
     /// Whether it is to be asked what its session holds.
     pub fn needs_look(&self) -> bool {
-        let is_told = self.reports || self.news.is_some();
-        !is_told && self.follows_statements() && self.effects.intersects(Effects::STATE)
+        self.follows_statements() && self.session.is_unknown()
+    }
+
+    /// Its client keeps it between transactions because of its pins, if it may; others that wait get it at `recall_at`.
+    /// `this` is the server's reference.
+    pub fn keep(&mut self, this: ServerRef, recall_at: Option<Time>) -> bool {
+        let pins = self.session.pins();
+        let pinned = match self.kept.take() {
+            Some(Kept { pinned, .. }) => pinned.set_pins(pins).then_some(pinned),
+            None if self.pool.settings.pins == PinPolicy::Pin => Pinned::take(&self.pool, this, pins),
+            None => None,
+        };
+        self.kept = pinned.map(|pinned| Kept { pinned, recall_at });
+        self.kept.is_some()
+    }
+
+    /// The time at which it is taken from the client that keeps it, if others wait then.
+    pub fn recall_at(&self) -> Option<Time> {
+        self.kept.as_ref()?.recall_at
+    }
+
+    /// Sets that time.
+    pub fn set_recall(&mut self, at: Option<Time>) {
+        if let Some(kept) = &mut self.kept {
+            kept.recall_at = at;
+        }
     }
 
     fn has_whole_messages(&self) -> bool {

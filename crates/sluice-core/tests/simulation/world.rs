@@ -211,10 +211,11 @@ impl World {
         }
         for worker in &self.workers {
             for server in worker.engine().idle() {
-                assert!(server.pins.is_empty(), "a server is free that holds {}", server.pins);
+                let session = &server.session;
+                assert!(session.pins().is_empty(), "a server is free that holds {}", session.pins());
                 let pipe = worker.net().socket(server.conn).map(SimSocket::pipe);
                 if let Some(Peer::Backend(index)) = pipe.map(|pipe| self.io.peer(pipe)) {
-                    self.postgres.check_idle(index, &server.profile);
+                    self.postgres.check_idle(index, session.profile());
                 }
             }
         }

@@ -256,7 +256,8 @@ impl World {
     /// What is free holds nothing that ties a client to it, and no more servers are kept than may be.
     fn check_sessions(&mut self) {
         for server in self.net.workers().iter().flat_map(|worker| worker.engine().idle()) {
-            assert!(server.pins.is_empty() && server.pinned.is_none(), "a server is free that is kept for a client");
+            let is_free = server.session.pins().is_empty() && server.kept.is_none();
+            assert!(is_free, "a server is free that is kept for a client");
         }
         for pool in self.hub.pools() {
             let pinned = pool.state().counts().pinned;

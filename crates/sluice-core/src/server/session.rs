@@ -1,0 +1,281 @@
+//! The session on a server, as far as the pool follows it: the settings in place, what else may be there, and what ties
+//! a client to it.
+//!
+//! Between two reports of the server, [`Effects`] say what the session may hold besides what is known. A report counts
+//! from the moment in which it is acted on, which is when its client's transaction has ended.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    catalog::Change,
+    customs::Customs,
+    holding::{Holding, Pins, Prepared},
+    hub::Pool,
+    look::{Circumstances, Look, Seen},
+    profile::{self, Profile},
+    sql::{CustomNames, Effects},
+    start::Start,
+    time::Time,
+};
+
+/// The session on a server.
+#[derive(Debug, Default)]
+pub struct ServerSession {
+    /// The settings in place.
+    profile: Profile,
+    /// The custom settings that there are.
+    made: Customs,
+    /// The effects that it may have had since it was last known what the session holds.
+    effects: Effects,
+    /// The pins that tie its client to it.
+    pins: Pins,
+    /// Whether the server says by itself what it holds, since it has Sluice's extension.
+    reports: bool,
+    /// The last report of what it holds, until that is acted on.
+    report: Option<Holding>,
+    /// The looks at it, where the server says nothing by itself.
+    look: Look,
+    /// The change to the catalogs that its client is making.
+    change: Option<Change>,
+}
+
+impl ServerSession {
+    /// The settings in place.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The custom settings that there are, set or not.
+    pub fn made(&self) -> &Customs {
+        &self.made
+    }
+
+    /// The pins that tie its client to it.
+    pub fn pins(&self) -> Pins {
+        self.pins
+    }
+
+    /// The effects that it may have had since it was last known what it holds.
+    pub fn effects(&self) -> Effects {
+        self.effects
+    }
+
+    /// Whether the server says by itself what it holds.
+    pub fn reports(&self) -> bool {
+        self.reports
+    }
+
+    /// Whether a report has come that has not been acted on.
+    pub fn has_report(&self) -> bool {
+        self.report.is_some()
+    }
+
+    /// Whether it may hold something that nothing but a look can tell of.
+    pub fn is_unknown(&self) -> bool {
+        !self.reports && self.report.is_none() && self.effects.intersects(Effects::STATE)
+    }
+
+    /// Whether it is known under which settings and by which catalogs the next statement is parsed.
+    pub fn is_plain(&self) -> bool {
+        !self.effects.intersects(Effects::STATE | Effects::CONTEXT | Effects::CATALOG)
+            && !self.pins.intersects(Pins::TEMPORARY)
+    }
+
+    /// Whether its client is changing the catalogs.
+    pub fn is_changing_catalogs(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Whether it holds what only its end takes away.
+    pub fn is_spent(&self) -> bool {
+        self.pins.intersects(Pins::SPENT)
+    }
+
+    /// It may have had these effects.
+    pub fn add_effects(&mut self, effects: Effects) {
+        self.effects.insert(effects);
+    }
+
+    /// A text is about to be sent that may have these effects.
+    pub fn expect(&mut self, effects: Effects, text: &[u8], pool: &Pool) {
+        if effects.intersects(Effects::CATALOG) {
+            let change = self.change.get_or_insert_with(|| pool.catalog.begin_change());
+            if effects.intersects(Effects::LOG_INS) {
+                change.concerns(&pool.log_ins);
+            }
+        }
+        self.effects.insert(effects);
+        if self.reports {
+            return;
+        }
+        if effects.intersects(Effects::STATE) {
+            self.look.note_text(text);
+        }
+        if effects.intersects(Effects::HIDES) {
+            self.effects.insert(Effects::UNSEEN);
+        }
+    }
+
+    /// Custom settings are about to be made, or may be. Those that a look can't ask for stay with the client, and end
+    /// with the server; `is_utf8` says whether it can ask for names that are not ASCII.
+    pub fn expect_customs(&mut self, effects: Effects, names: CustomNames, is_utf8: impl Fn() -> bool) {
+        if effects.intersects(Effects::CUSTOM) {
+            self.made.add(names.known.iter().map(String::as_str));
+        }
+        if self.reports {
+            return;
+        }
+        let count = names.known.len();
+        let known: Vec<String> = names.known.into_iter().filter(|name| name.is_ascii() || is_utf8()).collect();
+        let has_others = names.has_others || known.len() < count;
+        if !self.look.note_customs(known) || has_others {
+            self.effects.insert(Effects::UNSEEN);
+        }
+    }
+
+    /// Its transaction has ended: what that did to the catalogs is done or undone.
+    pub fn end_transaction(&mut self) {
+        self.change = None;
+    }
+
+    /// The server has said by itself what it holds; `None` is a report that can't be read. A newer extension may know of
+    /// things that the pool does not: they end with the server.
+    pub fn hear_report(&mut self, report: Option<Holding>) {
+        self.reports = true;
+        if report.is_none() {
+            self.pins.insert(Pins::UNKNOWN);
+        }
+        self.report = report.or_else(|| Some(Holding::unknown(self.profile.clone())));
+    }
+
+    /// The query that asks what it holds.
+    pub fn ask(&mut self, now: Time, pool: &Pool) -> String {
+        self.report = None;
+        self.look.ask(now, circumstances(pool, &self.profile, &self.made))
+    }
+
+    /// A row of the answer.
+    pub fn hear_row(&mut self, row: &str) {
+        self.look.hear(row);
+    }
+
+    /// The answer has come whole; `start` is what its client began with. Returns whether it makes sense.
+    pub fn conclude_look(&mut self, start: &Profile, pool: &Pool) -> bool {
+        match self.look.conclude(circumstances(pool, &self.profile, &self.made), start) {
+            Seen::Holding(holding) => self.report = Some(holding),
+            Seen::Again => {}
+            Seen::Nothing => return false,
+        }
+        true
+    }
+
+    /// A look has failed; returns whether another one can make that good.
+    pub fn look_fails(&mut self) -> bool {
+        self.look.fails()
+    }
+
+    /// Acts on the report, if there is one: what it says is in place from now on. Gives the pins that it tells of, and
+    /// its word on the prepared statements.
+    pub fn take_report(&mut self) -> Option<(Pins, Option<Prepared>)> {
+        let Holding { pins, profile, made, statements } = self.report.take()?;
+        self.made.add(made.iter().map(String::as_str));
+        self.profile = profile;
+        // That a sequence was used matters to those alone who ask for it later.
+        Some((pins - Pins::SEQUENCE, statements))
+    }
+
+    /// It is known what it holds: these pins, and those that last until its process ends.
+    pub fn hold(&mut self, pins: Pins) {
+        self.pins = pins | self.until_its_end();
+        self.effects = Effects::empty();
+    }
+
+    /// Nobody will know what it holds. What DISCARD ALL does not take away ties it to its client.
+    pub fn hold_unknown(&mut self) {
+        self.pins.insert(self.until_its_end());
+    }
+
+    /// The pins that last until its process ends.
+    fn until_its_end(&self) -> Pins {
+        let mut pins = self.pins & Pins::SPENT;
+        if self.effects.intersects(Effects::SEED) {
+            pins |= Pins::SEED;
+        }
+        if self.effects.intersects(Effects::UNSEEN) {
+            pins |= Pins::LIBRARY;
+        }
+        pins
+    }
+
+    /// Its client does without what ties it to the session.
+    pub fn unpin(&mut self) {
+        self.pins = Pins::empty();
+    }
+
+    /// The SQL that brings it to a client's settings, those that it has made without a value among them; `None` where
+    /// it is there. It counts as there from now on.
+    pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
+        let mut sql = profile::transition(&self.profile, profile).unwrap_or_default();
+        if !self.made.cover(made) {
+            profile::make(&mut sql, made.names().filter(|name| !self.made.has(name) && profile.get(name).is_none()));
+            self.made.add(made.names());
+        }
+        self.made.add(profile.customs());
+        self.profile = profile.clone();
+        (!sql.is_empty()).then_some(sql)
+    }
+
+    /// The SQL that brings it to the settings that a client starts with, as the client wrote them: on top of the
+    /// server's own defaults and one after another, since one setting may keep a part of what was there before
+    /// (`DateStyle`). `None` where there is nothing to do. It counts as there from now on.
+    pub fn begin(&mut self, start: &Start) -> Option<String> {
+        let clear = profile::transition(&self.profile, &Profile::default());
+        let set = start.sql();
+        if set.is_some() {
+            // PostgreSQL has the last word on what they say.
+            self.effects.insert(Effects::STATE);
+        }
+        let sql = match (clear, set) {
+            (Some(clear), Some(set)) => Some(clear + &set),
+            (clear, set) => clear.or(set),
+        };
+        if sql.is_some() && self.reports {
+            // It will say nothing if that brings it to where it was.
+            let (pins, profile) = (self.pins, self.profile.clone());
+            self.report = Some(Holding { pins, profile, made: BTreeSet::new(), statements: None });
+        }
+        let profile = start.profile();
+        self.made.add(profile.customs());
+        self.profile = profile;
+        sql
+    }
+
+    /// Whether a client has left something there that nobody else is to find.
+    pub fn is_left_over(&self) -> bool {
+        self.effects.intersects(Effects::STATE) || !self.pins.is_empty()
+    }
+
+    /// DISCARD ALL is about to take away all that it holds.
+    pub fn discard(&mut self) {
+        self.pins = Pins::empty();
+        // Nobody has asked which custom settings are there: their names stay.
+        let customs = self.look.abandon();
+        self.made.add(customs.iter().map(String::as_str));
+        self.profile = Profile::default();
+    }
+
+    /// DISCARD ALL has taken all away.
+    pub fn discarded(&mut self) {
+        self.effects = Effects::empty();
+        self.report = None;
+    }
+
+    /// Its client has discarded the settings.
+    pub fn discard_settings(&mut self) {
+        self.profile = Profile::default();
+    }
+}
+
+fn circumstances<'a>(pool: &'a Pool, profile: &'a Profile, made: &'a Customs) -> Circumstances<'a> {
+    Circumstances { catalog: pool.catalog.version(), user: &pool.upstream.user, profile, made }
+}
