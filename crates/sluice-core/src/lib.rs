@@ -4,6 +4,7 @@
 //! [`io::Io`]. That is what lets the whole pool run in a seeded simulation.
 
 pub mod address;
+pub mod alarm;
 pub mod catalog;
 pub mod client;
 pub mod client_address;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Time;
+use crate::{alarm::Alarm, time::Time};
 
 /// So many bytes of a message begin its time anew: a large one may take as long as the network needs, while one that
 /// comes byte by byte does not hold a server for ever.
@@ -27,7 +27,7 @@ pub struct Watch {
     /// Bytes that have come since.
     bytes: usize,
     /// When it is looked at.
-    pub(crate) look_at: Option<Time>,
+    pub(crate) alarm: Alarm,
 }
 
 impl Watch {
@@ -40,14 +40,10 @@ impl Watch {
     pub(crate) fn note(&mut self, now: Time, undone: Undone, limit: Duration) -> Option<Time> {
         let goes_on = self.undone == Some(undone) && undone == Undone::Message && self.bytes < PROGRESS_BYTES;
         if !goes_on {
-            *self = Self { undone: Some(undone), since: now, bytes: 0, look_at: self.look_at };
+            (self.undone, self.since, self.bytes) = (Some(undone), now, 0);
         }
         let deadline = self.since + limit;
-        if self.look_at.is_some_and(|at| at <= deadline) {
-            return None;
-        }
-        self.look_at = Some(deadline);
-        self.look_at
+        self.alarm.set(deadline).then_some(deadline)
     }
 }
 
@@ -59,7 +55,7 @@ pub struct Rest {
     /// Where its exchange stands.
     exchange: Exchange,
     /// When it is looked at.
-    pub(crate) look_at: Option<Time>,
+    pub(crate) alarm: Alarm,
 }
 
 /// Where a client's exchange with its server stands, by the client's last message.

@@ -49,11 +49,9 @@ impl Engine {
     /// It is time to look at a client: it is sent away if its time is over.
     pub(super) fn client_due(&mut self, now: Time, at: Time, id: ClientId, serial: u32, io: &mut impl Io) {
         let Some(client) = self.clients.get_mut(id).filter(|client| client.serial == serial) else { return };
-        if client.watch.look_at != Some(at) {
-            // It is to be looked at before that, or was.
+        if !client.watch.alarm.ring(at) {
             return;
         }
-        client.watch.look_at = None;
         let Some(undone) = client.watch.undone else { return };
         let server = client.server();
         if !client.pauses.is_empty() || (server.is_none() && !is_collected(client)) {
@@ -61,26 +59,24 @@ impl Engine {
             client.watch.undone = None;
         }
         let Some(limit) = limit_of(&self.hub.limits, undone) else { return };
-        if client.watch.undone.is_some() && now >= client.watch.since + limit {
+        let deadline = client.watch.since + limit;
+        if client.watch.undone.is_none() {
+            if let Some(server) = server {
+                self.watch(now, server);
+            }
+        } else if now >= deadline {
             self.refuse_client(now, id, &error_of(undone), io);
-        } else if client.watch.undone.is_some() {
-            let deadline = client.watch.since + limit;
-            client.watch.look_at = Some(deadline);
+        } else if client.watch.alarm.set(deadline) {
             self.timers.push(deadline, Timer::Client(id, serial));
-        } else if let Some(server) = server {
-            self.watch(now, server);
         }
     }
-}
 
-impl Engine {
     /// A client has nothing more to wait for: its own limit for that begins.
     pub(super) fn watch_rest(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(limit) = rest_limit(client) else { return };
         let Some(at) = client.rest.deadline(limit) else { return };
-        if client.rest.look_at.is_none_or(|known| at < known) {
-            client.rest.look_at = Some(at);
+        if client.rest.alarm.set(at) {
             self.timers.push(at, Timer::Rest(id, client.serial));
         }
     }
@@ -88,11 +84,9 @@ impl Engine {
     /// It is time to look at a client that rests.
     pub(super) fn rest_due(&mut self, now: Time, at: Time, id: ClientId, serial: u32, io: &mut impl Io) {
         let Some(client) = self.clients.get_mut(id).filter(|client| client.serial == serial) else { return };
-        if client.rest.look_at != Some(at) {
-            // It is to be looked at before that, or was.
+        if !client.rest.alarm.ring(at) {
             return;
         }
-        client.rest.look_at = None;
         let deadline = rest_limit(client).and_then(|limit| client.rest.deadline(limit));
         if deadline.is_some_and(|deadline| now >= deadline) {
             self.refuse_client(now, id, &idle_session(), io);

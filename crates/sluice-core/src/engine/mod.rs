@@ -50,6 +50,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
+    alarm::Alarm,
     client::Client,
     hub::Hub,
     ids::{CancelId, ClientId, ClientRef, ServerId, ServerRef, Slots},
@@ -232,7 +233,7 @@ impl Engine {
         let serial = self.next_serial();
         // The pool has given it away, and counts it as in use.
         let role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
-        let id = self.servers.insert(Server { serial, role, timer: None, ..*server });
+        let id = self.servers.insert(Server { serial, role, alarm: Alarm::default(), ..*server });
         if !early.is_empty() {
             self.server_bytes(now, id, early, false, io);
         }

@@ -1,7 +1,5 @@
 //! Times at which something is to be looked at. Whoever runs the engine sleeps until [`Engine::next_timeout`].
-//!
-//! A deadline that moves on leaves its entry where it is until that is due; then it is entered anew. So a client or server
-//! has one entry mostly, however often its deadline moves.
+//! The deadlines of clients and servers may move on: [`Alarm`](crate::alarm::Alarm) tells which entry counts.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -94,19 +92,16 @@ impl Engine {
     pub(super) fn arm(&mut self, id: ServerId) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let Some(at) = deadline(server) else { return };
-        if server.timer.is_none_or(|known| at < known) {
-            server.timer = Some(at);
+        if server.alarm.set(at) {
             self.timers.push(at, Timer::Server(id, server.serial));
         }
     }
 
     fn server_due(&mut self, now: Time, at: Time, id: ServerId, serial: u32, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id).filter(|server| server.serial == serial) else { return };
-        if server.timer != Some(at) {
-            // It is to be looked at before that, or was.
+        if !server.alarm.ring(at) {
             return;
         }
-        server.timer = None;
         if cancel_again(server).is_some_and(|at| now >= at) {
             server.cancels.repeat_at(now + CANCEL_AGAIN);
             self.send_cancel(now, id, io);
@@ -126,10 +121,7 @@ impl Engine {
 
     /// Each server's deadline is noted: nothing would look at it otherwise.
     pub(super) fn assert_timers(&self) {
-        let is_noted = |server: &Server| match deadline(server) {
-            Some(at) => server.timer.is_some_and(|known| known <= at),
-            None => true,
-        };
+        let is_noted = |server: &Server| deadline(server).is_none_or(|at| server.alarm.rings_by(at));
         debug_assert!(self.servers.iter().all(|(_, server)| is_noted(server)), "a server's deadline is forgotten");
     }
 }

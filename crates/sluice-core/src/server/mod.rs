@@ -15,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
 use crate::{
+    alarm::Alarm,
     client_address::Teller,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
@@ -86,7 +87,7 @@ pub struct Server {
     /// The CancelRequests for it.
     pub cancels: Cancels,
     /// When it is looked at next, because of a deadline.
-    pub timer: Option<Time>,
+    pub alarm: Alarm,
     /// How it is told where its clients are.
     pub teller: Teller,
     /// Its BackendKeyData.
@@ -170,7 +171,7 @@ impl Server {
             own_error: None,
             said_why: false,
             cancels: Cancels::new(now),
-            timer: None,
+            alarm: Alarm::default(),
             teller: Teller::Unknown,
             key: None,
         }
