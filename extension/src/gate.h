@@ -12,8 +12,8 @@
  * views.c shows it all.
  *
  * What serves a pool is no part of the gate: client_address.c lets it say whom it
- * works for, session.c tells it what a session holds, and catalog.c when the
- * catalog has changed.
+ * works for, session.c tells it what a session holds (session.h has its parts),
+ * and catalog.c when the catalog has changed.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -245,8 +245,6 @@ extern void session_before_executor(const PlannedStmt *statement);
 extern void session_before_utility(const Node *command, UtilityNote *note);
 extern void session_after_utility(const UtilityNote *note);
 extern void session_at_end(XactEvent event);
-struct config_generic;
-extern const char *sluice_setting_text(struct config_generic *setting, bool at_reset);
 extern void session_define_setting(void);
 extern void session_init(void);
 

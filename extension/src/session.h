@@ -1,0 +1,64 @@
+/*
+ * session.h
+ *		What the parts of session.c know of each other.
+ *
+ * session_commands.c and session_functions.c see what is done that may leave
+ * something behind, and note it.  session_names.c, session_temporary.c and
+ * session_settings.c look up what is there of it.  session.c says when, and puts
+ * the report together.
+ */
+#ifndef SLUICE_SESSION_H
+#define SLUICE_SESSION_H
+
+#include "lib/stringinfo.h"
+
+/* What has been noted of this session. */
+typedef struct SessionNotes
+{
+	/* Of this transaction: whether it did anything that can change the report, */
+	bool		may_have_changed;
+	/* called set_config(), or used a sequence, */
+	bool		called_set_config;
+	bool		used_sequence;
+	/* created, changed or dropped any object. */
+	bool		changed_objects;
+
+	/* What can't be looked up: noted when it is done, some of it for good. */
+	bool		has_sequence;
+	bool		has_seed;
+	bool		has_library;
+
+	/* Whether there may be any, so that it has to be looked up. */
+	bool		may_listen;
+	bool		may_lock;
+
+	/* DEALLOCATEs of statements that the protocol has prepared, or of all. */
+	uint32		deallocations;
+} SessionNotes;
+
+extern SessionNotes session_notes;
+
+/* session_functions.c */
+extern void session_watch_functions(void);
+
+/* session_names.c */
+extern void session_note_prepared(const char *name);
+extern void session_note_cursor(const char *name);
+extern void session_look_up_names(bool is_inside);
+extern bool session_has_prepared(void);
+extern bool session_has_cursor(void);
+extern bool session_any_name_is_gone(void);
+
+/* session_temporary.c */
+extern void session_look_up_temporary(void);
+extern void session_forget_temporary(Oid class, Oid object);
+extern void session_end_temporary(bool is_commit);
+extern bool session_has_temporary(void);
+
+/* session_settings.c */
+extern void session_note_custom(const char *name);
+extern void session_note_customs(void);
+extern bool session_append_settings(StringInfo report);
+extern void session_append_made(StringInfo report);
+
+#endif							/* SLUICE_SESSION_H */

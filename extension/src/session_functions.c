@@ -1,0 +1,194 @@
+/*
+ * session_functions.c
+ *		The functions that a session calls, as far as they may leave something.
+ *
+ * The hook on access to objects shows a function before it runs, and what is
+ * created, changed and dropped.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "session.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+static object_access_hook_type previous_object_access = NULL;
+
+/*
+ * What a function that is not built in comes down to: to a built-in one by
+ * another name, or to C, which may change settings by itself; or to nothing that
+ * is not seen anyway.
+ */
+typedef struct KnownFunction
+{
+	Oid			function;
+	Oid			builtin;		/* or InvalidOid */
+	bool		is_c;
+} KnownFunction;
+
+static HTAB *known_functions = NULL;
+
+static void
+forget_functions(Datum arg, int cache, uint32 hash)
+{
+	if (known_functions != NULL)
+		hash_destroy(known_functions);
+	known_functions = NULL;
+}
+
+/* The custom settings that a function has while it runs leave their names, too. */
+static void
+note_customs_of(HeapTuple function)
+{
+	bool		is_null;
+	Datum		config = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_proconfig, &is_null);
+	Datum	   *settings;
+	int			count;
+
+	if (is_null)
+		return;
+	deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false, TYPALIGN_INT, &settings, NULL, &count);
+	for (int i = 0; i < count; i++)
+	{
+		char	   *setting = TextDatumGetCString(settings[i]);
+		char	   *end = strchr(setting, '=');
+
+		if (end != NULL)
+			*end = '\0';
+		if (strchr(setting, GUC_QUALIFIER_SEPARATOR))
+			session_note_custom(setting);
+	}
+}
+
+static KnownFunction *
+known_function(Oid function)
+{
+	static bool is_told = false;
+	KnownFunction *known;
+	bool		found;
+	HeapTuple	tuple;
+
+	if (known_functions != NULL)
+	{
+		known = hash_search(known_functions, &function, HASH_FIND, NULL);
+		if (known != NULL)
+			return known;
+	}
+	if (!is_told)
+		CacheRegisterSyscacheCallback(PROCOID, forget_functions, (Datum) 0);
+	is_told = true;
+
+	/* A look into the catalog may have all forgotten. */
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (known_functions == NULL)
+	{
+		HASHCTL		control = {0};
+
+		control.keysize = sizeof(Oid);
+		control.entrysize = sizeof(KnownFunction);
+		known_functions = hash_create("sluice functions", 64, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	known = hash_search(known_functions, &function, HASH_ENTER, &found);
+	known->builtin = InvalidOid;
+	known->is_c = false;
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_proc row = (Form_pg_proc) GETSTRUCT(tuple);
+		bool		is_null;
+		Datum		source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &is_null);
+
+		if (!is_null && row->prolang == INTERNALlanguageId)
+			known->builtin = fmgr_internal_function(TextDatumGetCString(source));
+		/* What the pool calls is not to cost it anything. */
+		else if (!is_null && row->prolang == ClanguageId)
+			known->is_c = strncmp(TextDatumGetCString(source), "sluice_", 7) != 0;
+		note_customs_of(tuple);
+		ReleaseSysCache(tuple);
+	}
+	return known;
+}
+
+/* A function is about to run; one that may leave something behind is noted. */
+static void
+note_function(Oid function)
+{
+	if (function >= FirstNormalObjectId)
+	{
+		const KnownFunction *known = known_function(function);
+
+		session_notes.may_have_changed |= known->is_c;
+		function = known->builtin;
+	}
+	switch (function)
+	{
+		case F_SET_CONFIG:
+			session_notes.called_set_config = true;
+			break;
+		case F_NEXTVAL:
+		case F_SETVAL_REGCLASS_INT8:
+		case F_SETVAL_REGCLASS_INT8_BOOL:
+			session_notes.has_sequence = session_notes.used_sequence = true;
+			break;
+		case F_SETSEED:
+			session_notes.has_seed = true;
+			break;
+		case F_PG_ADVISORY_LOCK_INT8:
+		case F_PG_ADVISORY_LOCK_SHARED_INT8:
+		case F_PG_TRY_ADVISORY_LOCK_INT8:
+		case F_PG_TRY_ADVISORY_LOCK_SHARED_INT8:
+		case F_PG_ADVISORY_LOCK_INT4_INT4:
+		case F_PG_ADVISORY_LOCK_SHARED_INT4_INT4:
+		case F_PG_TRY_ADVISORY_LOCK_INT4_INT4:
+		case F_PG_TRY_ADVISORY_LOCK_SHARED_INT4_INT4:
+		case F_PG_ADVISORY_UNLOCK_INT8:
+		case F_PG_ADVISORY_UNLOCK_SHARED_INT8:
+		case F_PG_ADVISORY_UNLOCK_INT4_INT4:
+		case F_PG_ADVISORY_UNLOCK_SHARED_INT4_INT4:
+		case F_PG_ADVISORY_UNLOCK_ALL:
+			session_notes.may_lock = true;
+			break;
+		default:
+			return;
+	}
+	session_notes.may_have_changed = true;
+}
+
+static void
+at_object_access(ObjectAccessType access, Oid class, Oid object, int part, void *arg)
+{
+	if (previous_object_access)
+		previous_object_access(access, class, object, part, arg);
+	switch (access)
+	{
+		case OAT_FUNCTION_EXECUTE:
+			note_function(object);
+			break;
+		case OAT_DROP:
+			session_notes.changed_objects = true;
+			session_forget_temporary(class, object);
+			break;
+		case OAT_POST_CREATE:
+		case OAT_POST_ALTER:
+			session_notes.changed_objects = true;
+			break;
+		default:
+			break;
+	}
+}
+
+void
+session_watch_functions(void)
+{
+	previous_object_access = object_access_hook;
+	object_access_hook = at_object_access;
+}
