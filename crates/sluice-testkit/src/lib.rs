@@ -10,6 +10,7 @@ pub mod case;
 pub mod pool;
 pub mod proc;
 pub mod program;
+pub mod random;
 pub mod raw;
 pub mod server;
 pub mod tokio_checks;
@@ -17,6 +18,7 @@ pub mod tokio_checks;
 pub use crate::{
     case::{Case, Driver, Mode, Version},
     pool::{Auth, PoolConfig, TestPool},
+    random::Random,
     raw::{Message, Raw, Script},
     server::{Database, TestServer},
 };

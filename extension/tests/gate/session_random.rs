@@ -1,6 +1,6 @@
 //! Random statements, after each of which what the session has been told is what the server's own views say.
 
-use sluice_testkit::{Version, versions};
+use sluice_testkit::{Random, Version, versions};
 
 use crate::{
     server::{Gate, run},
@@ -130,24 +130,12 @@ const VIEWS: &str = "
          FROM (VALUES ('app.a'), ('app.b'), ('app.c'), ('app.d'), ('role')) v (name)
          WHERE current_setting(name, true) NOT IN ('', 'none')) settings (name, value)))";
 
-/// Numbers that look random, the same ones for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 fn reports_agree_with_the_views(version: Version) {
     let gate = Gate::new(version, &[]);
     run(&mut gate.session(), FUNCTIONS);
     let mut compared = 0;
     for seed in 1..=SESSIONS {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut random = Random::new(seed);
         let mut session = Session::new(&gate);
         let mut done = Vec::new();
         for _ in 0..STATEMENTS {

@@ -3,12 +3,20 @@
 //! It serves twice: behind the pool as what a server does, and beside each client as what it must see. The client's
 //! copy is a session of its own, so whatever sharing changes shows as a difference between the two.
 
+mod answers;
+mod extended;
+mod statements;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use sluice_core::holding::{CATALOG_PARAMETER, SESSION_PARAMETER};
-use sluice_wire::message::{self, BindNames, Named, Parse, TransactionStatus, backend, framed, frontend, put_cstr};
+use sluice_wire::message::{self, TransactionStatus, backend, framed, frontend};
 
-use crate::language::{has_rows, hex, holding, selected};
+use crate::language::{hex, holding};
+
+use answers::{put_copy_out, put_description, put_row};
+
+pub(crate) use answers::put_error;
 
 /// Settings that are reported: as they are set, as they are reported, and their default.
 pub(crate) const REPORTED: [(&str, &str, &str); 3] =
@@ -389,141 +397,6 @@ impl Session {
         Ok(())
     }
 
-    fn extended(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
-        if let Some(code @ ("57014" | "53S01")) = ends.fail {
-            if tag == frontend::PARSE && body[0] == 0 {
-                self.names.remove(&b""[..]);
-            }
-            return Err(failed(code));
-        }
-        match tag {
-            frontend::PARSE => {
-                let parse = Parse::read(body).expect("simulated clients send whole Parse messages");
-                if parse.name.is_empty() {
-                    self.names.remove(&b""[..]);
-                }
-                let sql = String::from_utf8(parse.query.to_vec()).expect("simulated texts are UTF-8");
-                if sql.starts_with("syntax") {
-                    return Err(("42601", format!("syntax error at \"{sql}\"")));
-                }
-                self.may_run(&sql)?;
-                if self.names.contains_key(parse.name) {
-                    return Err(("42P05", format!("prepared statement \"{}\" already exists", lossy(parse.name))));
-                }
-                self.begin_transaction();
-                let literal = self.value(LITERALS_BY).to_owned();
-                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema, literal });
-                out.extend_from_slice(&message::PARSE_COMPLETE);
-            }
-            frontend::BIND => {
-                let names = BindNames::read(body).expect("simulated clients send whole Bind messages");
-                let prepared = self.find(names.statement)?.clone();
-                self.may_run(if prepared.sql.is_empty() { "nothing" } else { &prepared.sql })?;
-                check(&prepared, ends)?;
-                self.begin_transaction();
-                let parameter = bound_parameter(&body[names.bytes..]);
-                let portal = Portal { sql: prepared.sql, literal: prepared.literal, parameter, left: None };
-                self.portals.insert(names.portal.to_vec(), portal);
-                out.extend_from_slice(&message::BIND_COMPLETE);
-            }
-            frontend::DESCRIBE => self.describe(body, ends, out)?,
-            frontend::EXECUTE => {
-                let (_, limit) = message::split_cstr(body).expect("simulated clients send whole Execute messages");
-                let limit = u32::from_be_bytes(limit.try_into().expect("a limit has four bytes"));
-                self.execute(portal_of(body), limit, out)?;
-            }
-            _ => {
-                match Named::read(body, "Close").expect("simulated clients send whole Close messages") {
-                    Named::Statement(name) => drop(self.names.remove(name)),
-                    Named::Portal(name) => drop(self.portals.remove(name)),
-                }
-                out.extend_from_slice(&message::CLOSE_COMPLETE);
-            }
-        }
-        Ok(())
-    }
-
-    fn find(&self, name: &[u8]) -> Result<&Prepared, Error> {
-        self.names.get(name).ok_or_else(|| {
-            let text = match name {
-                b"" => "unnamed prepared statement does not exist".to_owned(),
-                name => format!("prepared statement \"{}\" does not exist", lossy(name)),
-            };
-            ("26000", text)
-        })
-    }
-
-    fn describe(&mut self, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
-        let Ok(named) = Named::read(body, "Describe") else {
-            return Err(("08P01", "invalid DESCRIBE message subtype".into()));
-        };
-        let sql = match named {
-            Named::Statement(name) => {
-                let prepared = self.find(name)?.clone();
-                if has_rows(&prepared.sql) {
-                    self.may_run(&prepared.sql)?;
-                }
-                let parameters: &[u8] = if prepared.sql.contains("$1") { &[0, 1, 0, 0, 0, 25] } else { &[0, 0] };
-                // PostgreSQL describes the parameters before it looks whether the result has changed.
-                framed(out, backend::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(parameters));
-                check(&prepared, ends)?;
-                prepared.sql
-            }
-            Named::Portal(name) => match self.portals.get(name) {
-                Some(portal) => portal.sql.clone(),
-                None => return Err(("34000", "portal \"\" does not exist".into())),
-            },
-        };
-        if has_rows(&sql) {
-            put_description(out)
-        } else {
-            out.extend_from_slice(&message::NO_DATA)
-        }
-        Ok(())
-    }
-
-    fn execute(&mut self, name: &[u8], limit: u32, out: &mut Vec<u8>) -> Result<(), Error> {
-        let Some(mut portal) = self.portals.remove(name) else {
-            return Err(("34000", "portal \"\" does not exist".into()));
-        };
-        self.may_run(&portal.sql)?;
-        let (mut rows, tag) = match portal.left.take() {
-            Some(left) => left,
-            None => {
-                let outcome = self.run(&portal.sql, portal.parameter.as_deref(), &portal.literal, false)?;
-                if outcome.copy_in {
-                    self.begin_copy(true, out);
-                    return Ok(());
-                }
-                if outcome.copy_out {
-                    put_copy_out(out, outcome.rows.unwrap_or_default());
-                    message::put_command_complete(out, &outcome.tag);
-                    return Ok(());
-                }
-                if outcome.notice {
-                    let text = "there is no transaction in progress";
-                    put_error(out, backend::NOTICE_RESPONSE, "WARNING", "25P01", text);
-                }
-                (outcome.rows.unwrap_or_default(), outcome.tag)
-            }
-        };
-        let now = if limit == 0 { rows.len() } else { rows.len().min(limit as usize) };
-        rows.drain(..now).for_each(|row| put_row(out, &row));
-        if rows.is_empty() {
-            message::put_command_complete(out, &tag);
-            if has_rows(&portal.sql) {
-                // It may be executed again, and is at its end.
-                portal.left = Some((rows, "SELECT 0".into()));
-                self.portals.insert(name.to_vec(), portal);
-            }
-        } else {
-            framed(out, backend::PORTAL_SUSPENDED, |_| {});
-            portal.left = Some((rows, tag));
-            self.portals.insert(name.to_vec(), portal);
-        }
-        Ok(())
-    }
-
     fn begin_copy(&mut self, extended: bool, out: &mut Vec<u8>) {
         self.copy = Some(CopyIn { extended, rows: 0 });
         framed(out, backend::COPY_IN_RESPONSE, |out| out.extend_from_slice(&[0, 0, 1, 0, 0]));
@@ -559,156 +432,6 @@ impl Session {
             self.finish_query(out);
         }
     }
-
-    /// Carries a statement out.
-    fn run(&mut self, sql: &str, parameter: Option<&str>, literal: &str, among_others: bool) -> Result<Outcome, Error> {
-        let lower = sql.to_ascii_lowercase();
-        let words: Vec<&str> = lower.split_ascii_whitespace().collect();
-        let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
-        let tag = |tag: &str| Outcome { tag: tag.to_owned(), ..Outcome::default() };
-        if let Some((verb, _)) = selected(sql) {
-            return Ok(rows(self.select(sql, verb, parameter, literal)?));
-        }
-        Ok(match words[0] {
-            "select" if sql.contains("pg_depend") => rows(vec![holding(self.temp.is_some(), std::iter::empty())]),
-            "select" if sql.contains("probin") => rows(vec!["libraries=".into()]),
-            "select" if sql.contains("'was='") => {
-                let was = format!("was={}", self.value("statement_timeout"));
-                self.local.insert("statement_timeout".into(), "0".into());
-                rows(vec![was])
-            }
-            "select" if sql.contains("concat_ws") => rows(vec![self.looked_at(sql)]),
-            "select" => {
-                self.set_config(sql);
-                rows(vec!["configured".into()])
-            }
-            "copy" if words[1] == "out" => Outcome {
-                copy_out: true,
-                tag: format!("COPY {}", number(2)),
-                ..rows((0..number(2)).map(|i| padded(sql, parameter, i, number(3))).collect())
-            },
-            "copy" => Outcome { copy_in: true, ..Outcome::default() },
-            "begin" => {
-                self.block = Block::Open;
-                tag("BEGIN")
-            }
-            "savepoint" => {
-                self.savepoint = Some((self.set.clone(), self.local.clone()));
-                tag("SAVEPOINT")
-            }
-            "rollback" if words.get(1) == Some(&"to") => {
-                if let Some((set, local)) = self.savepoint.clone() {
-                    (self.set, self.local) = (set, local);
-                }
-                tag("ROLLBACK")
-            }
-            "release" => {
-                self.savepoint = None;
-                tag("RELEASE")
-            }
-            "commit" | "rollback" => {
-                let outcome = self.end_block(words[0] == "commit");
-                self.end_transaction();
-                outcome
-            }
-            "set" if words[1] == "local" => {
-                let value = canonical(words[2], words[4].trim_matches('\''));
-                self.local.insert(words[2].to_owned(), value);
-                tag("SET")
-            }
-            "set" => {
-                self.set(words[1], words[3].trim_matches('\''));
-                tag("SET")
-            }
-            "reset" => {
-                let name = words[1].replace('"', "");
-                self.set.remove(&name);
-                self.local.remove(&name);
-                tag("RESET")
-            }
-            "show" => rows(vec![format!("show {}={}", words[1], self.value(words[1]))]),
-            "create" => {
-                self.temp = Some(sql.to_owned());
-                tag("CREATE TABLE")
-            }
-            "deallocate" if words[1] == "all" => {
-                self.names.clear();
-                tag("DEALLOCATE ALL")
-            }
-            "deallocate" => match self.names.remove(words[1].as_bytes()) {
-                Some(_) => tag("DEALLOCATE"),
-                None => return Err(("26000", format!("prepared statement \"{}\" does not exist", words[1]))),
-            },
-            "discard" if words[1] == "sequences" => tag("DISCARD SEQUENCES"),
-            "discard" => {
-                if self.block != Block::None || among_others {
-                    return Err(("25001", "DISCARD ALL cannot run inside a transaction block".into()));
-                }
-                self.set.clear();
-                self.temp = None;
-                self.names.clear();
-                tag("DISCARD ALL")
-            }
-            other => panic!("the simulated server does not know \"{other}\" in: {sql}"),
-        })
-    }
-
-    /// What stands behind `select`.
-    fn select(&mut self, sql: &str, verb: &str, parameter: Option<&str>, literal: &str) -> Result<Vec<String>, Error> {
-        let with = parameter.map(|parameter| verb.replace("$1", parameter));
-        let words: Vec<&str> = with.as_deref().unwrap_or(verb).split_ascii_whitespace().collect();
-        let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
-        Ok(match words[0] {
-            "echo" | "sleep" => vec![parameter.map_or_else(|| sql.to_owned(), |p| format!("{sql} {p}"))],
-            "literal" => vec![format!("{sql} by {literal}")],
-            "rows" => (0..number(1)).map(|i| padded(sql, parameter, i, number(2))).collect(),
-            "temporary" => vec![format!("temporary={}", self.temp.as_deref().unwrap_or("none"))],
-            "error" => return Err(("P0001", sql.to_owned())),
-            "set" => {
-                self.set(words[1], words[2]);
-                vec!["set".into()]
-            }
-            "temp" => {
-                self.temp = Some(sql.to_owned());
-                vec!["made".into()]
-            }
-            _ => {
-                self.set_config(sql);
-                vec!["configured".into()]
-            }
-        })
-    }
-
-    fn set(&mut self, name: &str, value: &str) {
-        self.local.remove(name);
-        self.set.insert(name.to_owned(), canonical(name, value));
-    }
-
-    /// Calls of `set_config`.
-    fn set_config(&mut self, sql: &str) {
-        for call in sql.split("set_config('").skip(1) {
-            let (name, rest) = call.split_once('\'').expect("a name");
-            match rest.strip_prefix(",NULL") {
-                Some(_) => {
-                    self.set.remove(name);
-                    self.local.remove(name);
-                }
-                None => self.set(name, rest.split('\'').nth(1).expect("a value")),
-            }
-        }
-    }
-
-    fn end_block(&mut self, commit: bool) -> Outcome {
-        let commit = commit && self.block != Block::Failed;
-        let notice = self.block == Block::None;
-        self.block = Block::None;
-        self.local.clear();
-        if !commit && let Some((set, temp)) = self.undo.take().filter(|_| !notice) {
-            self.set = set;
-            self.temp = temp;
-        }
-        Outcome { tag: if commit { "COMMIT" } else { "ROLLBACK" }.into(), notice, ..Outcome::default() }
-    }
 }
 
 fn failed(code: &'static str) -> Error {
@@ -719,79 +442,14 @@ fn failed(code: &'static str) -> Error {
     }
 }
 
-fn check(prepared: &Prepared, ends: Ends) -> Result<(), Error> {
-    match ends.fail {
-        Some(code) => Err(failed(code)),
-        None if prepared.schema != ends.schema && has_rows(&prepared.sql) => Err(failed("0A000")),
-        None => Ok(()),
-    }
-}
-
 /// A setting's value as PostgreSQL says it, which is not always how it was given.
 fn canonical(name: &str, value: &str) -> String {
     if name == "timezone" { value.to_ascii_uppercase() } else { value.to_owned() }
 }
 
-fn rows(rows: Vec<String>) -> Outcome {
-    let tag = format!("SELECT {}", rows.len());
-    Outcome { rows: Some(rows.into_iter().map(String::into_bytes).collect()), tag, ..Outcome::default() }
-}
-
-fn padded(sql: &str, parameter: Option<&str>, row: usize, bytes: usize) -> String {
-    let mut text = format!("{row} {sql} {}", parameter.unwrap_or_default());
-    let fill = bytes.saturating_sub(text.len());
-    text.extend(std::iter::repeat_n((b'a' + (row % 26) as u8) as char, fill));
-    text
-}
-
 /// The portal that an Execute names.
 fn portal_of(body: &[u8]) -> &[u8] {
     message::split_cstr(body).map_or(&[], |(name, _)| name)
-}
-
-fn bound_parameter(rest: &[u8]) -> Option<String> {
-    // No formats, at most one parameter: that is all the simulated clients send.
-    let count = u16::from_be_bytes([rest[2], rest[3]]);
-    (count == 1).then(|| {
-        let length = u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
-        lossy(&rest[8..8 + length])
-    })
-}
-
-fn put_copy_out(out: &mut Vec<u8>, rows: VecDeque<Vec<u8>>) {
-    framed(out, backend::COPY_OUT_RESPONSE, |out| out.extend_from_slice(&[0, 0, 1, 0, 0]));
-    for row in rows {
-        framed(out, backend::COPY_DATA, |out| out.extend_from_slice(&row));
-    }
-    framed(out, backend::COPY_DONE, |_| {});
-}
-
-fn put_description(out: &mut Vec<u8>) {
-    framed(out, backend::ROW_DESCRIPTION, |out| {
-        out.extend_from_slice(&1u16.to_be_bytes());
-        put_cstr(out, b"text");
-        out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 25, 255, 255, 255, 255, 255, 255, 0, 0]);
-    });
-}
-
-fn put_row(out: &mut Vec<u8>, row: &[u8]) {
-    framed(out, backend::DATA_ROW, |out| {
-        out.extend_from_slice(&1u16.to_be_bytes());
-        out.extend_from_slice(&(row.len() as u32).to_be_bytes());
-        out.extend_from_slice(row);
-    });
-}
-
-/// Appends an ErrorResponse or NoticeResponse as PostgreSQL writes it.
-pub(crate) fn put_error(out: &mut Vec<u8>, kind: u8, severity: &str, code: &str, text: &str) {
-    framed(out, kind, |out| {
-        let routine = if code == "0A000" { "RevalidateCachedQuery" } else { "simulated" };
-        for (field, value) in [(b'S', severity), (b'V', severity), (b'C', code), (b'M', text), (b'R', routine)] {
-            out.push(field);
-            put_cstr(out, value.as_bytes());
-        }
-        out.push(0);
-    });
 }
 
 fn lossy(bytes: &[u8]) -> String {

@@ -1,5 +1,7 @@
 //! Mutations without a fuzzer: bit flips, lengths at their edges, cuts, repeats and splices, from one seed.
 
+use sluice_sim::Rng;
+
 /// Longer inputs are cut, in bytes.
 const INPUT_BYTES_MAX: usize = 2048;
 
@@ -9,12 +11,12 @@ const TELLING: [u8; 12] = [0, 1, 4, 5, 8, 0x7f, 0x80, 0xff, b'S', b'P', b'Z', b'
 /// Makes inputs out of those of a corpus.
 pub(crate) struct Mutator {
     corpus: Vec<Vec<u8>>,
-    state: u64,
+    rng: Rng,
 }
 
 impl Mutator {
     pub(crate) fn new(corpus: Vec<Vec<u8>>) -> Self {
-        Self { corpus, state: 0x5151_5151_2026_0001 }
+        Self { corpus, rng: Rng::new(0x5151_5151_2026_0001) }
     }
 
     pub(crate) fn next_input(&mut self) -> Vec<u8> {
@@ -26,16 +28,8 @@ impl Mutator {
         input
     }
 
-    /// xorshift64*.
-    fn next(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
     fn below(&mut self, limit: usize) -> usize {
-        (self.next() >> 33) as usize % limit.max(1)
+        self.rng.index(limit)
     }
 
     fn pick(&mut self) -> Vec<u8> {
@@ -44,8 +38,7 @@ impl Mutator {
     }
 
     fn telling(&mut self) -> u8 {
-        let number = self.below(TELLING.len());
-        TELLING[number]
+        self.rng.pick(&TELLING)
     }
 
     /// A stretch of an input of `length` bytes.
@@ -59,7 +52,7 @@ impl Mutator {
         match self.below(10) {
             0 | 1 if !input.is_empty() => input[at] ^= 1 << self.below(8),
             2 if !input.is_empty() => input[at] = self.telling(),
-            3 if !input.is_empty() => input[at] = self.next() as u8,
+            3 if !input.is_empty() => input[at] = self.rng.next() as u8,
             4 if input.len() >= 4 => self.set_length(input),
             5 => {
                 let byte = self.telling();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sluice_testkit::{Case, Message};
+use sluice_testkit::{Case, Message, Random};
 use sluice_wire::message::backend;
 
 use crate::{
@@ -12,7 +12,6 @@ use crate::{
     generate::{self, NAMES},
     ignored::{self, Numbers},
     plan::{Event, What},
-    random::Random,
     run::{self, Answer, End, Holders, Side},
     twins::{PATIENCE, Place},
     wire::readable,

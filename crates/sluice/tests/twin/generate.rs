@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 
-use sluice_testkit::Script;
+use sluice_testkit::{Random, Script};
 
 use crate::{
     CLIENTS, SERVERS,
     acts::{self, Category},
     plan::{Event, Meanwhile, Step, What},
-    random::Random,
     wire::{self, Format, Value},
 };
 

@@ -24,7 +24,6 @@ mod generate;
 mod ignored;
 mod later;
 mod plan;
-mod random;
 mod run;
 mod shrink;
 mod start;

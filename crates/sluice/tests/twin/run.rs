@@ -5,13 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_testkit::{Message, Raw};
+use sluice_testkit::{Message, Random, Raw};
 use sluice_wire::{message::backend, startup::ProtocolVersion};
 
 use crate::{
     disturb::Others,
     plan::{Event, Key, Meanwhile, Step, Wait, What},
-    random::Random,
 };
 
 /// How an answer ended.

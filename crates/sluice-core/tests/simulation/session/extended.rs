@@ -1,0 +1,165 @@
+//! The extended protocol: statements by their names, portals, and what is answered to a batch.
+
+use sluice_wire::message::{self, BindNames, Named, Parse, framed, frontend};
+
+use crate::language::has_rows;
+
+use super::{
+    Ends, Error, LITERALS_BY, Portal, Prepared, Session,
+    answers::{put_copy_out, put_description, put_error, put_row},
+    backend, failed, lossy, portal_of,
+};
+
+impl Session {
+    pub(super) fn extended(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(code @ ("57014" | "53S01")) = ends.fail {
+            if tag == frontend::PARSE && body[0] == 0 {
+                self.names.remove(&b""[..]);
+            }
+            return Err(failed(code));
+        }
+        match tag {
+            frontend::PARSE => {
+                let parse = Parse::read(body).expect("simulated clients send whole Parse messages");
+                if parse.name.is_empty() {
+                    self.names.remove(&b""[..]);
+                }
+                let sql = String::from_utf8(parse.query.to_vec()).expect("simulated texts are UTF-8");
+                if sql.starts_with("syntax") {
+                    return Err(("42601", format!("syntax error at \"{sql}\"")));
+                }
+                self.may_run(&sql)?;
+                if self.names.contains_key(parse.name) {
+                    return Err(("42P05", format!("prepared statement \"{}\" already exists", lossy(parse.name))));
+                }
+                self.begin_transaction();
+                let literal = self.value(LITERALS_BY).to_owned();
+                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema, literal });
+                out.extend_from_slice(&message::PARSE_COMPLETE);
+            }
+            frontend::BIND => {
+                let names = BindNames::read(body).expect("simulated clients send whole Bind messages");
+                let prepared = self.find(names.statement)?.clone();
+                self.may_run(if prepared.sql.is_empty() { "nothing" } else { &prepared.sql })?;
+                check(&prepared, ends)?;
+                self.begin_transaction();
+                let parameter = bound_parameter(&body[names.bytes..]);
+                let portal = Portal { sql: prepared.sql, literal: prepared.literal, parameter, left: None };
+                self.portals.insert(names.portal.to_vec(), portal);
+                out.extend_from_slice(&message::BIND_COMPLETE);
+            }
+            frontend::DESCRIBE => self.describe(body, ends, out)?,
+            frontend::EXECUTE => {
+                let (_, limit) = message::split_cstr(body).expect("simulated clients send whole Execute messages");
+                let limit = u32::from_be_bytes(limit.try_into().expect("a limit has four bytes"));
+                self.execute(portal_of(body), limit, out)?;
+            }
+            _ => {
+                match Named::read(body, "Close").expect("simulated clients send whole Close messages") {
+                    Named::Statement(name) => drop(self.names.remove(name)),
+                    Named::Portal(name) => drop(self.portals.remove(name)),
+                }
+                out.extend_from_slice(&message::CLOSE_COMPLETE);
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, name: &[u8]) -> Result<&Prepared, Error> {
+        self.names.get(name).ok_or_else(|| {
+            let text = match name {
+                b"" => "unnamed prepared statement does not exist".to_owned(),
+                name => format!("prepared statement \"{}\" does not exist", lossy(name)),
+            };
+            ("26000", text)
+        })
+    }
+
+    fn describe(&mut self, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Ok(named) = Named::read(body, "Describe") else {
+            return Err(("08P01", "invalid DESCRIBE message subtype".into()));
+        };
+        let sql = match named {
+            Named::Statement(name) => {
+                let prepared = self.find(name)?.clone();
+                if has_rows(&prepared.sql) {
+                    self.may_run(&prepared.sql)?;
+                }
+                let parameters: &[u8] = if prepared.sql.contains("$1") { &[0, 1, 0, 0, 0, 25] } else { &[0, 0] };
+                // PostgreSQL describes the parameters before it looks whether the result has changed.
+                framed(out, backend::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(parameters));
+                check(&prepared, ends)?;
+                prepared.sql
+            }
+            Named::Portal(name) => match self.portals.get(name) {
+                Some(portal) => portal.sql.clone(),
+                None => return Err(("34000", "portal \"\" does not exist".into())),
+            },
+        };
+        if has_rows(&sql) {
+            put_description(out)
+        } else {
+            out.extend_from_slice(&message::NO_DATA)
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, name: &[u8], limit: u32, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(mut portal) = self.portals.remove(name) else {
+            return Err(("34000", "portal \"\" does not exist".into()));
+        };
+        self.may_run(&portal.sql)?;
+        let (mut rows, tag) = match portal.left.take() {
+            Some(left) => left,
+            None => {
+                let outcome = self.run(&portal.sql, portal.parameter.as_deref(), &portal.literal, false)?;
+                if outcome.copy_in {
+                    self.begin_copy(true, out);
+                    return Ok(());
+                }
+                if outcome.copy_out {
+                    put_copy_out(out, outcome.rows.unwrap_or_default());
+                    message::put_command_complete(out, &outcome.tag);
+                    return Ok(());
+                }
+                if outcome.notice {
+                    let text = "there is no transaction in progress";
+                    put_error(out, backend::NOTICE_RESPONSE, "WARNING", "25P01", text);
+                }
+                (outcome.rows.unwrap_or_default(), outcome.tag)
+            }
+        };
+        let now = if limit == 0 { rows.len() } else { rows.len().min(limit as usize) };
+        rows.drain(..now).for_each(|row| put_row(out, &row));
+        if rows.is_empty() {
+            message::put_command_complete(out, &tag);
+            if has_rows(&portal.sql) {
+                // It may be executed again, and is at its end.
+                portal.left = Some((rows, "SELECT 0".into()));
+                self.portals.insert(name.to_vec(), portal);
+            }
+        } else {
+            framed(out, backend::PORTAL_SUSPENDED, |_| {});
+            portal.left = Some((rows, tag));
+            self.portals.insert(name.to_vec(), portal);
+        }
+        Ok(())
+    }
+}
+
+fn check(prepared: &Prepared, ends: Ends) -> Result<(), Error> {
+    match ends.fail {
+        Some(code) => Err(failed(code)),
+        None if prepared.schema != ends.schema && has_rows(&prepared.sql) => Err(failed("0A000")),
+        None => Ok(()),
+    }
+}
+
+fn bound_parameter(rest: &[u8]) -> Option<String> {
+    // No formats, at most one parameter: that is all the simulated clients send.
+    let count = u16::from_be_bytes([rest[2], rest[3]]);
+    (count == 1).then(|| {
+        let length = u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
+        lossy(&rest[8..8 + length])
+    })
+}

@@ -1,0 +1,175 @@
+//! What statements do: a small language of SQL.
+
+use crate::language::{holding, selected};
+
+use super::{Block, Error, Outcome, Session, canonical};
+
+impl Session {
+    /// Carries a statement out.
+    pub(super) fn run(
+        &mut self,
+        sql: &str,
+        parameter: Option<&str>,
+        literal: &str,
+        among_others: bool,
+    ) -> Result<Outcome, Error> {
+        let lower = sql.to_ascii_lowercase();
+        let words: Vec<&str> = lower.split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
+        let tag = |tag: &str| Outcome { tag: tag.to_owned(), ..Outcome::default() };
+        if let Some((verb, _)) = selected(sql) {
+            return Ok(rows(self.select(sql, verb, parameter, literal)?));
+        }
+        Ok(match words[0] {
+            "select" if sql.contains("pg_depend") => rows(vec![holding(self.temp.is_some(), std::iter::empty())]),
+            "select" if sql.contains("probin") => rows(vec!["libraries=".into()]),
+            "select" if sql.contains("'was='") => {
+                let was = format!("was={}", self.value("statement_timeout"));
+                self.local.insert("statement_timeout".into(), "0".into());
+                rows(vec![was])
+            }
+            "select" if sql.contains("concat_ws") => rows(vec![self.looked_at(sql)]),
+            "select" => {
+                self.set_config(sql);
+                rows(vec!["configured".into()])
+            }
+            "copy" if words[1] == "out" => Outcome {
+                copy_out: true,
+                tag: format!("COPY {}", number(2)),
+                ..rows((0..number(2)).map(|i| padded(sql, parameter, i, number(3))).collect())
+            },
+            "copy" => Outcome { copy_in: true, ..Outcome::default() },
+            "begin" => {
+                self.block = Block::Open;
+                tag("BEGIN")
+            }
+            "savepoint" => {
+                self.savepoint = Some((self.set.clone(), self.local.clone()));
+                tag("SAVEPOINT")
+            }
+            "rollback" if words.get(1) == Some(&"to") => {
+                if let Some((set, local)) = self.savepoint.clone() {
+                    (self.set, self.local) = (set, local);
+                }
+                tag("ROLLBACK")
+            }
+            "release" => {
+                self.savepoint = None;
+                tag("RELEASE")
+            }
+            "commit" | "rollback" => {
+                let outcome = self.end_block(words[0] == "commit");
+                self.end_transaction();
+                outcome
+            }
+            "set" if words[1] == "local" => {
+                let value = canonical(words[2], words[4].trim_matches('\''));
+                self.local.insert(words[2].to_owned(), value);
+                tag("SET")
+            }
+            "set" => {
+                self.set(words[1], words[3].trim_matches('\''));
+                tag("SET")
+            }
+            "reset" => {
+                let name = words[1].replace('"', "");
+                self.set.remove(&name);
+                self.local.remove(&name);
+                tag("RESET")
+            }
+            "show" => rows(vec![format!("show {}={}", words[1], self.value(words[1]))]),
+            "create" => {
+                self.temp = Some(sql.to_owned());
+                tag("CREATE TABLE")
+            }
+            "deallocate" if words[1] == "all" => {
+                self.names.clear();
+                tag("DEALLOCATE ALL")
+            }
+            "deallocate" => match self.names.remove(words[1].as_bytes()) {
+                Some(_) => tag("DEALLOCATE"),
+                None => return Err(("26000", format!("prepared statement \"{}\" does not exist", words[1]))),
+            },
+            "discard" if words[1] == "sequences" => tag("DISCARD SEQUENCES"),
+            "discard" => {
+                if self.block != Block::None || among_others {
+                    return Err(("25001", "DISCARD ALL cannot run inside a transaction block".into()));
+                }
+                self.set.clear();
+                self.temp = None;
+                self.names.clear();
+                tag("DISCARD ALL")
+            }
+            other => panic!("the simulated server does not know \"{other}\" in: {sql}"),
+        })
+    }
+
+    /// What stands behind `select`.
+    fn select(&mut self, sql: &str, verb: &str, parameter: Option<&str>, literal: &str) -> Result<Vec<String>, Error> {
+        let with = parameter.map(|parameter| verb.replace("$1", parameter));
+        let words: Vec<&str> = with.as_deref().unwrap_or(verb).split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
+        Ok(match words[0] {
+            "echo" | "sleep" => vec![parameter.map_or_else(|| sql.to_owned(), |p| format!("{sql} {p}"))],
+            "literal" => vec![format!("{sql} by {literal}")],
+            "rows" => (0..number(1)).map(|i| padded(sql, parameter, i, number(2))).collect(),
+            "temporary" => vec![format!("temporary={}", self.temp.as_deref().unwrap_or("none"))],
+            "error" => return Err(("P0001", sql.to_owned())),
+            "set" => {
+                self.set(words[1], words[2]);
+                vec!["set".into()]
+            }
+            "temp" => {
+                self.temp = Some(sql.to_owned());
+                vec!["made".into()]
+            }
+            _ => {
+                self.set_config(sql);
+                vec!["configured".into()]
+            }
+        })
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.local.remove(name);
+        self.set.insert(name.to_owned(), canonical(name, value));
+    }
+
+    /// Calls of `set_config`.
+    fn set_config(&mut self, sql: &str) {
+        for call in sql.split("set_config('").skip(1) {
+            let (name, rest) = call.split_once('\'').expect("a name");
+            match rest.strip_prefix(",NULL") {
+                Some(_) => {
+                    self.set.remove(name);
+                    self.local.remove(name);
+                }
+                None => self.set(name, rest.split('\'').nth(1).expect("a value")),
+            }
+        }
+    }
+
+    fn end_block(&mut self, commit: bool) -> Outcome {
+        let commit = commit && self.block != Block::Failed;
+        let notice = self.block == Block::None;
+        self.block = Block::None;
+        self.local.clear();
+        if !commit && let Some((set, temp)) = self.undo.take().filter(|_| !notice) {
+            self.set = set;
+            self.temp = temp;
+        }
+        Outcome { tag: if commit { "COMMIT" } else { "ROLLBACK" }.into(), notice, ..Outcome::default() }
+    }
+}
+
+fn rows(rows: Vec<String>) -> Outcome {
+    let tag = format!("SELECT {}", rows.len());
+    Outcome { rows: Some(rows.into_iter().map(String::into_bytes).collect()), tag, ..Outcome::default() }
+}
+
+fn padded(sql: &str, parameter: Option<&str>, row: usize, bytes: usize) -> String {
+    let mut text = format!("{row} {sql} {}", parameter.unwrap_or_default());
+    let fill = bytes.saturating_sub(text.len());
+    text.extend(std::iter::repeat_n((b'a' + (row % 26) as u8) as char, fill));
+    text
+}
