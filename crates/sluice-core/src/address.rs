@@ -1,8 +1,8 @@
-//! Where servers listen, and where clients come from.
+//! The addresses of servers and of clients.
 
 use std::{net::IpAddr, path::PathBuf};
 
-/// Where a server listens: nothing left to resolve but a host's name.
+/// A server's address: nothing left to resolve but a host's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// The path of a Unix socket.
@@ -21,7 +21,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Where a client came from.
+/// A client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerAddress {
     /// A Unix socket.

@@ -1,8 +1,8 @@
 //! An alarm: the time at which something is looked at because of a deadline that may move.
 //!
-//! A deadline that moves on leaves the entry among the timers where it is until that is due; then it is entered anew. So
-//! there is one entry mostly, however often the deadline moves, and one that has been replaced by a sooner one is known
-//! by its time.
+//! A deadline that moves on leaves the entry among the timers where it is until that is due; then it is entered anew.
+//! So there is one entry mostly, however often the deadline moves, and one that has been replaced by a sooner one is
+//! known by its time.
 
 use crate::time::Time;
 

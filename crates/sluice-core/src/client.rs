@@ -48,15 +48,15 @@ pub struct Client {
     pub conn: Conn,
     /// Tells it from others that had the same number.
     pub serial: u32,
-    /// Where it came from.
+    /// Its address.
     pub peer: PeerAddress,
     /// Its leave to be a client, once it has said that it wants to be.
     pub admitted: Option<Admitted>,
-    /// How far it has come.
+    /// Its phase.
     pub phase: Phase,
     /// The stream of its messages.
     pub stream: Stream,
-    /// Why it is not read from.
+    /// The reasons why it is not read from.
     pub pauses: Pauses,
     /// Whether part of a message has come, and nothing but its rest is missing.
     pub unfinished: bool,
@@ -72,7 +72,7 @@ pub struct Client {
     pub key: Box<[u8]>,
 }
 
-/// How far a client has come.
+/// A client's phase, from its first byte to its session.
 #[derive(Debug)]
 pub enum Phase {
     /// Nothing but requests for encryption.
@@ -169,7 +169,7 @@ pub fn known_name(name: &[u8]) -> &[u8] {
 /// A client's names and what they mean.
 pub type Names = HashMap<Box<[u8]>, Prepared, foldhash::fast::RandomState>;
 
-/// Which server a client has.
+/// A client's server, or its way to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// None, and it needs none.
@@ -185,7 +185,7 @@ pub enum Link {
 /// A transaction that has begun without a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Begun {
-    /// How.
+    /// Its BEGIN.
     pub begin: Begin,
     /// Whether by a Query, which leaves no portal.
     pub by_query: bool,
@@ -297,7 +297,7 @@ impl Session {
         }
     }
 
-    /// Where a client without a server stands.
+    /// The transaction status of a client without a server.
     pub fn status(&self) -> TransactionStatus {
         match self.begun {
             None => TransactionStatus::Idle,

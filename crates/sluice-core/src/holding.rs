@@ -1,9 +1,10 @@
-//! What a session holds that a fresh one does not: settings, and what can't follow a client to another server.
+//! The contents of a session, of which a fresh one has none: settings, and what can't follow a client to another
+//! server.
 //!
 //! The server itself says it: with Sluice's extension by a reported parameter, which comes when it changes
-//! (docs/session-report.md); without it in answer to a look ([`crate::look`]), which is taken where the texts of statements
-//! do not show that nothing was left. Both come in the same words: `pins=temp,lock set=6162:31,...`, names and values of
-//! settings in hexadecimal, and in `made=` those of the custom settings that there are.
+//! (docs/session-report.md); without it in answer to a look ([`crate::look`]), which is taken where the texts of
+//! statements do not show that nothing was left. Both come in the same words: `pins=temp,lock set=6162:31,...`, names
+//! and values of settings in hexadecimal, and in `made=` those of the custom settings that there are.
 
 use std::collections::BTreeSet;
 
@@ -95,7 +96,7 @@ impl std::fmt::Display for Pins {
     }
 }
 
-/// How many sessions hold each kind of thing. Shown as `temp=2 lock=1`.
+/// The number of sessions that hold each kind of thing. Shown as `temp=2 lock=1`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct PinCounts([u32; Pins::NAMES.len()]);
 

@@ -33,10 +33,10 @@ use crate::{
 /// and a client that asks for encryption first understands an error behind the answer to that only.
 pub const STRANGERS_MAX: u32 = 100;
 
-/// How to reach the server of a pool and to log in there.
+/// The way to the server of a pool, and to log in there.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
     /// The database's name there.
     pub dbname: String,
@@ -57,7 +57,7 @@ pub struct Pool {
     pub user: String,
     /// The operator's settings.
     pub settings: PoolSettings,
-    /// Where its servers come from.
+    /// The way to its servers.
     pub upstream: Upstream,
     /// The catalogs of its database.
     pub catalog: Arc<Catalog>,
@@ -70,7 +70,7 @@ pub struct Pool {
     state: Mutex<PoolState>,
     statements: Mutex<Registry>,
     login: Mutex<Login>,
-    /// When it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
+    /// The time at which it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
     /// Until when a statement waits for its database to be left by all, in microseconds.
     to_be_left_until: AtomicU64,
@@ -79,11 +79,11 @@ pub struct Pool {
 /// A pool that somebody uses.
 const IN_USE: u64 = u64::MAX;
 
-/// How long PostgreSQL waits for others to leave a database (`CountOtherDBBackends`).
+/// The time that PostgreSQL waits for others to leave a database (`CountOtherDBBackends`).
 const LEAVING_TIME: Duration = Duration::from_secs(5);
 
-/// How long a pool that nobody uses is kept: what it knows of its statements and its server spares the next client a
-/// moment.
+/// The time for which a pool that nobody uses is kept: what it knows of its statements and its server spares the next
+/// client a moment.
 const UNUSED_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The knowledge of a pool for logging in, to its server and of its clients.
@@ -184,7 +184,7 @@ impl Pool {
         Arc::strong_count(self) > 1
     }
 
-    /// How long nobody has used it, as far as has been seen.
+    /// The time for which nobody has used it, as far as has been seen.
     fn unused_for(self: &Arc<Self>, now: Time) -> Duration {
         if self.is_used() {
             self.unused_since.store(IN_USE, Ordering::Relaxed);
@@ -272,7 +272,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Route {
     /// The name; `None` matches any that no other route has.
     pub name: Option<String>,
-    /// Where the server listens.
+    /// The server's address.
     pub address: Address,
     /// The name there; `None` keeps the client's.
     pub dbname: Option<String>,
@@ -286,7 +286,7 @@ pub struct Route {
     pub pool: PoolSettings,
 }
 
-/// Why there is no pool for a client.
+/// The reason why there is no pool for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPool {
     /// There is no database of that name.
@@ -300,9 +300,9 @@ pub enum NoPool {
 pub struct Hub {
     /// Limits of the process.
     pub limits: Limits,
-    /// How clients are checked.
+    /// The secrets by which clients are checked.
     pub secrets: Secrets,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: u16,
     routes: Vec<Route>,
     /// In an order of their own, so that what goes over all of them does so the same way each time.
@@ -332,7 +332,7 @@ impl Hub {
         }
     }
 
-    /// Where a database is that a client names; `None` if there is no such database.
+    /// The route to a database that a client names; `None` if there is no such database.
     pub fn route(&self, database: &str) -> Option<&Route> {
         let named = self.routes.iter().find(|r| r.name.as_deref() == Some(database));
         named.or_else(|| self.routes.iter().find(|r| r.name.is_none()))
@@ -395,8 +395,8 @@ impl Hub {
     }
 
     /// A statement about a database is about to run at that address, and PostgreSQL refuses it after a while if anybody
-    /// else is connected to that (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE … TEMPLATE`): pools of it
-    /// that have no client are not to be in its way.
+    /// else is connected to that (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE … TEMPLATE`): pools of
+    /// it that have no client are not to be in its way.
     pub fn leave_database(&self, now: Time, address: &Address, name: &[u8]) {
         let until = now + LEAVING_TIME;
         let is_named = |pool: &Pool| pool.upstream.address == *address && pool.upstream.dbname.as_bytes() == name;

@@ -1,4 +1,4 @@
-//! What the core wants done. A driver does it, or a simulation.
+//! The actions of the core. A driver carries them out, or a simulation.
 
 use std::ops::Range;
 
@@ -38,8 +38,8 @@ pub trait Io {
     /// Sends a message to a worker, this one included.
     fn mail(&mut self, worker: u16, mail: Mail);
 
-    /// Asks for a user's secret; the answer goes to [`Secrets::found`](crate::secrets::Secrets::found), and to all who wait for it as
-    /// [`Mail::Secret`].
+    /// Asks for a user's secret; the answer goes to [`Secrets::found`](crate::secrets::Secrets::found), and to all who
+    /// wait for it as [`Mail::Secret`].
     fn look_up(&mut self, user: &str);
 
     /// Fills `bytes` with random ones fit for keys.
@@ -58,35 +58,35 @@ pub struct HandOver(pub ClientRef);
 pub enum LogEvent<'a> {
     /// A client was refused or sent away.
     ClientRefused {
-        /// Where it came from.
+        /// Its address.
         peer: PeerAddress,
         /// The error that it got.
         error: &'a sluice_wire::ErrorResponse,
     },
     /// A server can't be reached or refuses the login.
     ConnectFailed {
-        /// Where it should be.
+        /// The server's address.
         address: &'a Address,
         /// The error that came back.
         error: &'a sluice_wire::ErrorResponse,
     },
     /// A server does not believe the pool when it tells where a client comes from.
     SecretRefused {
-        /// Where it is.
+        /// The server's address.
         address: &'a Address,
     },
     /// A server's extension says of its session what this pool can't read.
     ReportUnreadable {
-        /// Where it is.
+        /// The server's address.
         address: &'a Address,
         /// The report.
         report: &'a str,
     },
     /// A server connection ended that should not have.
     ServerLost {
-        /// Where it was.
+        /// The server's address.
         address: &'a Address,
-        /// How it ended.
+        /// The reason.
         reason: &'a str,
     },
 }

@@ -1,6 +1,6 @@
-//! What PostgreSQL decides at a log-in, as far as it is known to have changed: who may log in, and what a session begins
-//! with (`ALTER ROLE … SET`, `ALTER DATABASE … SET`). A count of the changes, by which those who come later get a server
-//! that has logged in since.
+//! PostgreSQL's decisions at a log-in, as far as they are known to have changed: who may log in, and what a session
+//! begins with (`ALTER ROLE … SET`, `ALTER DATABASE … SET`). A count of the changes, by which those who come later get
+//! a server that has logged in since.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,7 @@ impl Generation {
     pub const FIRST: Self = Self(0);
 }
 
-/// When a server was opened, and what its log-in may have seen.
+/// A server's log-in: its time, and what it may have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// The time.

@@ -6,8 +6,8 @@
 //! certain is read in full: a setting that is back at the server's own value where that may be a SET or a RESET, a
 //! reloaded configuration, and libraries that may have brought settings nobody knows of.
 //!
-//! The queries run under the client's settings: every name is qualified, no operator is used, and what could end them or
-//! have them compiled is switched off before.
+//! The queries run under the client's settings: every name is qualified, no operator is used, and what could end them
+//! or have them compiled is switched off before.
 
 mod defaults;
 mod queries;
@@ -33,7 +33,8 @@ pub use defaults::Defaults;
 /// Custom settings that a server may be asked for at once. A text that names more of what could be one is rare.
 const CUSTOMS_MAX: usize = 1024;
 
-/// How long it is taken for known which libraries functions could load, where nobody has been seen to make functions.
+/// The time for which it is taken for known which libraries functions could load, where nobody has been seen to make
+/// functions.
 const LIBRARIES_AGE_MAX: Duration = Duration::from_secs(60);
 
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
@@ -57,7 +58,7 @@ pub struct Look {
     has_schema: bool,
     depth: Depth,
     stage: Stage,
-    /// When the look that is under way was taken, and the version of the catalogs then.
+    /// The time at which the look that is under way was taken, and the version of the catalogs then.
     asked: Option<(u64, Time)>,
     answer: String,
 }
@@ -74,7 +75,7 @@ enum Libraries {
     Foreign(u64, Time),
 }
 
-/// What is asked next.
+/// The depth of the next look.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Depth {
     /// No more than is needed.
@@ -191,8 +192,8 @@ impl Look {
         sql
     }
 
-    /// Nobody waits for what is asked any more, and its client's settings are taken away. Returns the custom settings that
-    /// may have been made since the last look.
+    /// Nobody waits for what is asked any more, and its client's settings are taken away. Returns the custom settings
+    /// that may have been made since the last look.
     pub fn abandon(&mut self) -> BTreeSet<String> {
         if self.depth != Depth::AlwaysFull {
             self.depth = Depth::Needed;
@@ -369,7 +370,7 @@ impl Look {
 struct Answer {
     holding: Holding,
     has_schema: bool,
-    /// When the server's configuration was last read.
+    /// The time at which the server's configuration was last read.
     conf: Option<String>,
     was: Vec<String>,
     values: Option<Vec<u8>>,

@@ -32,7 +32,7 @@ pub enum Mail {
         client: ClientId,
         /// The key given.
         key: Vec<u8>,
-        /// Who waits until it has been delivered.
+        /// The client that waits until it has been delivered.
         asker: Option<ClientRef>,
     },
     /// The CancelRequest of a client of yours has been delivered.

@@ -1,4 +1,4 @@
-//! Why a client is not read from. Several reasons may hold at once: it is read from again when none is left.
+//! The reasons why a client is not read from. Several may hold at once: it is read from again when none is left.
 
 /// A reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

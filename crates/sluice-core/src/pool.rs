@@ -217,8 +217,8 @@ impl PoolState {
         refused
     }
 
-    /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may. Those that
-    /// may lose theirs take no place away from one that may not.
+    /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may. Those
+    /// that may lose theirs take no place away from one that may not.
     pub fn pin(&mut self, server: ServerRef, pins: Pins) -> bool {
         let admitted = self.may_pin(server, pins);
         if admitted {
@@ -254,12 +254,12 @@ impl PoolState {
         debug_assert_eq!(self.pinned.len() + 1, before, "only what was pinned is unpinned");
     }
 
-    /// Why clients keep servers, for each of those.
+    /// The reasons why clients keep servers, for each of those.
     pub fn kept(&self) -> impl Iterator<Item = Pins> {
         self.pinned.iter().map(|(_, pins)| *pins)
     }
 
-    /// Why clients keep servers: how many for each reason.
+    /// The number of clients that keep servers, for each reason.
     pub fn pins(&self) -> PinCounts {
         PinCounts::of(self.kept())
     }
@@ -301,8 +301,8 @@ impl PoolState {
         }
         let is_too_early = |waiter: &Waiter| waiter.generation > opened.generation;
         if self.waiters.front().is_some_and(is_too_early) && self.is_short() {
-            // The first one needs another in its place. Others, that would take it, are not to be served for ever before
-            // that one.
+            // The first one needs another in its place. Others, that would take it, are not to be served for ever
+            // before that one.
             self.open -= 1;
             return Released::Close;
         }
@@ -401,13 +401,13 @@ impl PoolState {
         }
     }
 
-    /// How long the client that comes next has waited.
+    /// The time that the client which comes next has waited.
     pub fn longest_wait(&self, now: Time) -> Duration {
         self.waiters.front().map_or(Duration::ZERO, |waiter| now.since(waiter.since))
     }
 }
 
-/// How a pool stands.
+/// A pool's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Servers connected, connecting or promised.
@@ -422,7 +422,7 @@ pub struct Counts {
     pub pinned: u32,
     /// Times that a client was given a server: transactions, where they share servers.
     pub served: u64,
-    /// How long those clients had waited, together.
+    /// The time that those clients had waited, together.
     pub waited: Duration,
 }
 

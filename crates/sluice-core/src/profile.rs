@@ -248,8 +248,8 @@ pub fn transition(from: &Profile, to: &Profile) -> Option<String> {
     Some(sql)
 }
 
-/// The SQL that makes settings what they are here, but for those that the session has set itself; `None` where there are
-/// none. Who the server works as stays.
+/// The SQL that makes settings what they are here, but for those that the session has set itself; `None` where there
+/// are none. Who the server works as stays.
 pub fn fill(settings: &Profile) -> Option<String> {
     let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
     let mut values = String::new();

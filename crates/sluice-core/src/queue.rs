@@ -25,7 +25,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// How many wait.
+    /// The number of those who wait.
     pub fn len(&self) -> usize {
         self.waiting
     }

@@ -1,5 +1,5 @@
-//! What a server still owes: one entry for each message sent to it that it will answer, in order, and what Sluice
-//! itself puts between the answers.
+//! The answers that a server still owes: one entry for each message sent to it that it will answer, in order, and what
+//! Sluice itself puts between the answers.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -45,7 +45,8 @@ pub enum Expected {
     Evict(OnServer),
     /// To a Close of Sluice's own, of an unnamed portal or statement: the client never sees the answer.
     OwnClose,
-    /// To a Parse, Bind or Execute of Sluice's own, which switches settings within a batch: the client sees nothing of it.
+    /// To a Parse, Bind or Execute of Sluice's own, which switches settings within a batch: the client sees nothing of
+    /// it.
     Switch,
     /// Nothing comes from the server: when its turn comes, the client gets this.
     Local(Local),
@@ -97,8 +98,8 @@ impl ParseSent {
 pub enum Given {
     /// A name.
     Name(Box<[u8]>),
-    /// The unnamed statement, by its [turn](crate::statement::Unnamed::turn): a later one stays. And the one that was there
-    /// before, which is there again if the Parse was skipped.
+    /// The unnamed statement, by its [turn](crate::statement::Unnamed::turn): a later one stays. And the one that was
+    /// there before, which is there again if the Parse was skipped.
     Unnamed(u32, Option<Unnamed>),
 }
 
@@ -151,11 +152,12 @@ impl Own {
 #[derive(Debug, Default)]
 pub struct Replies {
     queue: VecDeque<Expected>,
-    /// How many of them would change what a name means if they failed or were skipped: a client's, or a shared one.
+    /// The number of those that would change what a name means if they failed or were skipped: a client's, or a shared
+    /// one.
     named: usize,
-    /// How many of them take settings back.
+    /// The number of those that take settings back.
     resetting: usize,
-    /// How many of them give the client its unnamed statement.
+    /// The number of those that give the client its unnamed statement.
     unnamed: usize,
 }
 
@@ -238,14 +240,14 @@ impl Replies {
         true
     }
 
-    /// Whether answers that are still to come decide if a transaction is open, or has failed: they have run something, or
-    /// end a batch that has.
+    /// Whether answers that are still to come decide if a transaction is open, or has failed: they have run something,
+    /// or end a batch that has.
     pub fn decide_status(&self) -> bool {
         let decides = |e: &Expected| matches!(e, Expected::Query { .. } | Expected::Execute | Expected::Sync(_));
         self.queue.iter().any(decides)
     }
 
-    /// How many are owed.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.queue.len()
     }
@@ -255,8 +257,8 @@ impl Replies {
         self.named > 0
     }
 
-    /// Whether the unnamed statement of that turn came before a Sync whose answer is still to come: until then it is open
-    /// whether the client has it.
+    /// Whether the unnamed statement of that turn came before a Sync whose answer is still to come: until then it is
+    /// open whether the client has it.
     pub fn gives_before_sync(&self, turn: u32) -> bool {
         let mut is_before = false;
         let from_behind = self.queue.iter().rev().filter(|_| self.unnamed > 0);

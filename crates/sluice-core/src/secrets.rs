@@ -37,7 +37,7 @@ pub struct Credentials {
     pub keys: Option<scram::Keys>,
 }
 
-/// How clients prove who they are.
+/// The way in which clients prove who they are.
 #[derive(Debug)]
 pub struct Secrets {
     /// The method.
@@ -60,7 +60,7 @@ pub enum Method {
     ScramSha256,
 }
 
-/// Where secrets come from.
+/// The source of secrets.
 #[derive(Debug)]
 pub enum Source {
     /// All of them are known.
@@ -98,7 +98,7 @@ struct Answer {
     found: Found,
     /// The changes that it has surely seen.
     changes: u64,
-    /// When it came.
+    /// The time at which it came.
     at: Time,
     /// Whether it is asked for again by the next one who needs it. Those whom it was found for still get it.
     doubted: bool,

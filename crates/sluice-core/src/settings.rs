@@ -1,8 +1,8 @@
-//! What an operator decides about a pool. Plain values: the configuration file is parsed elsewhere.
+//! An operator's decisions about a pool. Plain values: the configuration file is parsed elsewhere.
 
 use std::time::Duration;
 
-/// How long a client keeps the server it was given.
+/// The time for which a client keeps the server it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolMode {
     /// Until its transaction ends. Prepared statements and startup settings follow the client.
@@ -23,19 +23,19 @@ pub enum PinPolicy {
 /// The settings of one pool, that is of one (database, user) pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
-    /// When a server goes back to the pool.
+    /// The time at which a server goes back to the pool.
     pub mode: PoolMode,
     /// Server connections at most, over all workers.
     pub size: u32,
     /// Server connections kept open once the pool has been used; at most `size`.
     pub min: u32,
-    /// How long a client waits for a server before it gets SQLSTATE 53300.
+    /// The time that a client waits for a server before it gets SQLSTATE 53300.
     pub wait_timeout: Duration,
     /// Age after which a server is closed when it falls idle.
     pub server_lifetime: Duration,
-    /// How long a server above `min` may be idle before it is closed.
+    /// The time that a server above `min` may be idle before it is closed.
     pub server_idle_timeout: Duration,
-    /// How long connecting and logging in to PostgreSQL may take.
+    /// The time that connecting and logging in to PostgreSQL may take.
     pub connect_timeout: Duration,
     /// The wait after a first failed connect; doubled up to `backoff_max` while failures go on.
     pub backoff_min: Duration,
@@ -86,11 +86,11 @@ pub struct Limits {
     pub servers: u32,
     /// Pools at once, that is pairs of database and user; one more gets SQLSTATE 53300.
     pub pools: u32,
-    /// How long a client may take from connecting to being logged in.
+    /// The time that a client may take from connecting to being logged in.
     pub login_timeout: Duration,
-    /// How long a client that has a server may leave a message unfinished.
+    /// The time for which a client that has a server may leave a message unfinished.
     pub client_message_timeout: Duration,
-    /// How long a client may leave its server waiting inside a transaction, batch or COPY; `None`: for ever.
+    /// The time for which a client may leave its server waiting inside a transaction, batch or COPY; `None`: for ever.
     pub idle_transaction_timeout: Option<Duration>,
     /// The largest client message that is collected whole (Parse, startup, passwords), in bytes. Messages that only
     /// pass through have no limit but PostgreSQL's own (1 GiB).

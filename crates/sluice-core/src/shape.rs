@@ -1,4 +1,4 @@
-//! What a result looks like: enough of a RowDescription to tell whether a client that was told one shape would
+//! The shape of a result: enough of a RowDescription to tell whether a client that was told one shape would
 //! misread another.
 
 use std::{hash::Hasher, num::NonZeroU64};

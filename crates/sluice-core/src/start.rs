@@ -1,6 +1,6 @@
 //! The settings that a client asks for in its StartupMessage, in the order in which PostgreSQL puts them in place:
-//! those in `options` first, then the parameters. One may keep a part of what an earlier one has said (`DateStyle`), and
-//! the first that is refused is the one that the client hears of.
+//! those in `options` first, then the parameters. One may keep a part of what an earlier one has said (`DateStyle`),
+//! and the first that is refused is the one that the client hears of.
 
 use std::sync::Arc;
 

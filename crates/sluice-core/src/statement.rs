@@ -24,7 +24,8 @@ use crate::{
     sql::{self, Begin, Effects, Reset, effects},
 };
 
-/// The beginning of shared statements' names on the servers. With a nonce in it (0: none), no client names one by accident.
+/// The beginning of shared statements' names on the servers. With a nonce in it (0: none), no client names one by
+/// accident.
 pub fn name_prefix(nonce: u32) -> Box<[u8]> {
     match nonce {
         0 => Box::from(&b"sluice_"[..]),
@@ -38,7 +39,7 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Statements a pool keeps beyond those that clients hold.
 const KEPT_MAX: usize = 8192;
 
-/// How many statements one that is new may look at to find one that may go: the pool is locked meanwhile.
+/// The statements that are looked at to find one that may go for a new one, at most: the pool is locked meanwhile.
 const LOOKS_MAX: usize = 16;
 
 /// A shared statement's number within its pool.
@@ -75,7 +76,8 @@ pub struct Statement {
     pub profile: Profile,
     /// The effects that running it may have.
     pub effects: Effects,
-    /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something else.
+    /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something
+    /// else.
     pub is_tied: bool,
     /// Whether it was parsed under other settings than those of the profile.
     is_bent: bool,
@@ -93,7 +95,7 @@ pub struct Statement {
     accepted: AtomicBool,
     /// Whether a server had something to remark when it parsed it, which each client is to hear.
     remarked: AtomicBool,
-    /// How often it came, until it does not matter any more.
+    /// The number of times that it came, until it does not matter any more.
     seen: AtomicU32,
     /// Whether it came since the registry's hand last passed.
     recent: AtomicBool,

@@ -7,7 +7,7 @@ use std::{ops::Add, time::Duration};
 pub struct Time(pub u64);
 
 impl Time {
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// The time since `earlier`; zero if it is still to come.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! How long a client has left something undone that its server waits for, and how long it has asked for nothing.
+//! The time for which a client has left something undone that its server waits for, and that since its last request.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Watch {
     pub(crate) since: Time,
     /// Bytes that have come since.
     bytes: usize,
-    /// When it is looked at.
+    /// The time at which it is looked at.
     pub(crate) alarm: Alarm,
 }
 
@@ -52,15 +52,15 @@ impl Watch {
 pub struct Rest {
     /// Since when nothing has come or gone.
     since: Time,
-    /// Where its exchange stands.
-    exchange: Exchange,
-    /// When it is looked at.
+    /// The state of its last request.
+    request: Request,
+    /// The time at which it is looked at.
     pub(crate) alarm: Alarm,
 }
 
-/// Where a client's exchange with its server stands, by the client's last message.
+/// The state of a client's request, by its last message.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exchange {
+pub(crate) enum Request {
     /// It has asked to hear that the server is ready.
     #[default]
     Ended,
@@ -70,12 +70,12 @@ pub(crate) enum Exchange {
 
 impl Rest {
     /// Something has come from the client, or gone to it.
-    pub(crate) fn note(&mut self, now: Time, exchange: Exchange) {
-        (self.since, self.exchange) = (now, exchange);
+    pub(crate) fn note(&mut self, now: Time, request: Request) {
+        (self.since, self.request) = (now, request);
     }
 
     /// The end of a rest of that length, if the client rests.
     pub(crate) fn deadline(&self, limit: Duration) -> Option<Time> {
-        (self.exchange == Exchange::Ended).then(|| self.since + limit)
+        (self.request == Request::Ended).then(|| self.since + limit)
     }
 }

@@ -1,4 +1,4 @@
-//! What a server says, on its way to a client. Rows pass by reference, as many as a chunk holds; what is read is what
+//! A server's messages on their way to a client. Rows pass by reference, as many as a chunk holds; what is read is what
 //! tells where a transaction ends and what is in place on the server.
 
 use sluice_wire::{
@@ -214,7 +214,7 @@ impl<I: Io> ServerRelay<'_, I> {
         matches!(self.server.exchange.replies().front(), Some(Expected::Own(_) | Expected::Switch))
     }
 
-    /// What a message means, and whether the client sees it. `body` is whole if [`is_read_whole`].
+    /// Acts on a message; returns whether the client sees it. `body` is whole if [`is_read_whole`].
     fn message(&mut self, kind: BackendKind, body: &[u8]) -> Result<Verdict, OutOfStep> {
         if kind == BackendKind::NotificationResponse {
             return Ok(self.notification(body));
@@ -260,8 +260,8 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// A remark on a Parse is for those who send it. It may depend on the time and the session that it is made in, so the
-    /// next one has to come from a server, too.
+    /// A remark on a Parse is for those who send it. It may depend on the time and the session that it is made in, so
+    /// the next one has to come from a server, too.
     fn notice(&mut self) -> Verdict {
         match self.server.exchange.replies().front() {
             Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
@@ -298,7 +298,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// What the parameters of a statement are taken for, by the first server that says so, they are from then on.
+    /// The types that the first server gives to a statement's parameters are theirs from then on.
     fn parameters_described(&mut self, body: &[u8]) -> Verdict {
         self.resumes |= self.server.exchange.replay().stop();
         let verdict = match self.server.exchange.replies().front() {
@@ -387,7 +387,8 @@ impl<I: Io> ServerRelay<'_, I> {
             return Verdict::Pass;
         }
         if matches!(tag, b"RESET" | b"DISCARD ALL") {
-            // Where the text did not show which: that of a long Query, and those of the extended protocol in session mode.
+            // Where the text did not show which: that of a long Query, and those of the extended protocol in session
+            // mode.
             self.server.exchange.takes_back_all();
         }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
@@ -509,8 +510,8 @@ impl<I: Io> ServerRelay<'_, I> {
         Verdict::Swallow
     }
 
-    /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing to
-    /// report, since the value before was its own default.
+    /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing
+    /// to report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {
         let reported = self.server.parameters.take_taken_back();
         let Some((conn, session)) = &self.client else { return };

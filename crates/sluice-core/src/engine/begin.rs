@@ -99,7 +99,7 @@ impl<I: Io> ServerRelay<'_, I> {
         true
     }
 
-    /// What ReadyForQuery to a client's Sync says is that there is no transaction, unless one has failed.
+    /// ReadyForQuery to a client's Sync says that there is no transaction, unless one has failed.
     pub(super) fn ready_after_sync(&mut self) -> Verdict {
         if !self.transaction_fails() {
             return Verdict::Pass;

@@ -18,8 +18,8 @@ use super::{Engine, SETTLE_TIMEOUT, Todo, timers::Timer};
 /// `query_canceled`.
 const QUERY_CANCELED: &str = "57014";
 
-/// The lowest process id of a client: above all that Linux gives to processes (PID_MAX_LIMIT), so that it is no server's,
-/// whatever a client does with it.
+/// The lowest process id of a client: above all that Linux gives to processes (PID_MAX_LIMIT), so that it is no
+/// server's, whatever a client does with it.
 const PROCESS_ID_MIN: u32 = (1 << 22) + 1;
 
 /// Bits of a process id that are the client's number: there are a million of them at most.
@@ -36,7 +36,7 @@ pub(super) struct Canceller {
     server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
-    /// Who asked for it, and is told that it has been delivered by the end of its connection.
+    /// The client that asked for it, and is told that it has been delivered by the end of its connection.
     asker: Option<ClientRef>,
 }
 
@@ -206,7 +206,7 @@ impl Engine {
     }
 }
 
-/// Where the first query in `pending` ends: at the end of a Query, or of the Sync behind a batch.
+/// The end of the first query in `pending`: of a Query, or of the Sync behind a batch.
 fn first_query(pending: &[u8]) -> Option<usize> {
     let framer = sluice_wire::Framer::default();
     let mut at = 0;

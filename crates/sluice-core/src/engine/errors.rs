@@ -43,7 +43,7 @@ enum Answers {
     Batch,
 }
 
-/// Where the server stands when an error comes.
+/// The server's state when an error comes.
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     status: TransactionStatus,
@@ -234,7 +234,8 @@ impl<I: Io> ServerRelay<'_, I> {
         verdict
     }
 
-    /// A Describe of Sluice's own has failed where the client's follows: that would have described the parameters first.
+    /// A Describe of Sluice's own has failed where the client's follows: that would have described the parameters
+    /// first.
     fn describe_parameters_of(&mut self, statement: &Statement, error: &[u8]) {
         if let Some(Expected::Describe(Some(next), _)) = self.server.exchange.replies().front()
             && next.id == statement.id
@@ -247,8 +248,8 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// Takes back what was noted of a message that has failed, and of those that the server skips because of it. One that
-    /// is unread has left everything as it was, too.
+    /// Takes back what was noted of a message that has failed, and of those that the server skips because of it. One
+    /// that is unread has left everything as it was, too.
     fn undo_batch(&mut self, failed: Option<Expected>, is_unread: bool) {
         // Backwards, since a later one may have built on an earlier one: a name closed and given again.
         let mut undone: Vec<Expected> = failed.into_iter().collect();
@@ -282,8 +283,8 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// Tells the client of the parameters of a statement that PostgreSQL would have described, up to where it finds that
-    /// it fits the catalogs no more: what has failed is that it was prepared again for that.
+    /// Tells the client of the parameters of a statement that PostgreSQL would have described, up to where it finds
+    /// that it fits the catalogs no more: what has failed is that it was prepared again for that.
     fn describe_parameters(&mut self, failed: Option<&Expected>) {
         let Some(Expected::Parse(ParseSent { statement: Some(failed), asked: false, .. })) = failed else { return };
         let Some(Expected::Describe(Some(described), _)) = self.server.exchange.replies().front() else { return };
@@ -331,8 +332,8 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 }
 
-/// Whether a Parse has failed because of its encoding, before PostgreSQL looked at anything else (`pq_getmsgstring`): what
-/// was there before is still there. An escape in the text may bring the same error later.
+/// Whether a Parse has failed because of its encoding, before PostgreSQL looked at anything else (`pq_getmsgstring`):
+/// what was there before is still there. An escape in the text may bring the same error later.
 fn is_unread(body: &[u8], failed: &Expected) -> bool {
     let Expected::Parse(ParseSent { statement: Some(statement), .. }) = failed else { return false };
     let is_of_encoding = matches!(ErrorFields(body).get(b'C'), Some(b"22021" | b"22P05"));

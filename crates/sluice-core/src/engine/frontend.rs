@@ -1,4 +1,4 @@
-//! What a client says, on its way to a server. Bytes that need no change pass by reference; only headers are read.
+//! A client's messages on their way to a server. Bytes that need no change pass by reference; only headers are read.
 
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
@@ -21,7 +21,7 @@ use crate::{
 
 use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
 
-/// Why the handling of a client's bytes stopped.
+/// The reason why the handling of a client's bytes stopped.
 pub(super) enum Stop {
     /// All is handled, or what is left is part of a message.
     Done,
@@ -30,7 +30,7 @@ pub(super) enum Stop {
     /// The server is busy with something that must end first.
     Hold,
     /// The server has what this client must not find there: it needs another one.
-    Exchange,
+    NeedOther,
     /// The client says goodbye.
     Terminate,
     /// The client broke the protocol, or a limit.
@@ -55,7 +55,7 @@ pub(super) struct ClientRelay<'a, I> {
     /// Whether `bytes` is the driver's chunk, so that stretches of it can be forwarded by reference.
     shared: bool,
     pos: usize,
-    /// Where the stretch begins that passes unchanged and has not been forwarded yet.
+    /// The beginning of the stretch that passes unchanged and has not been forwarded yet.
     run: usize,
     /// The kind of the last message that was handled without a server.
     last: Option<FrontendKind>,
@@ -200,8 +200,8 @@ impl Engine {
             let client = &mut self.clients[id];
             if let Some(kind) = last {
                 let ends = matches!(kind, FrontendKind::Query | FrontendKind::Sync);
-                let exchange = if ends { watch::Exchange::Ended } else { watch::Exchange::Open };
-                client.rest.note(now, exchange);
+                let request = if ends { watch::Request::Ended } else { watch::Request::Open };
+                client.rest.note(now, request);
             }
             client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.stream.is_inside());
             match stop {
@@ -212,9 +212,9 @@ impl Engine {
                     }
                     return Some(pos);
                 }
-                stop @ (Stop::NeedServer | Stop::Exchange) => {
+                stop @ (Stop::NeedServer | Stop::NeedOther) => {
                     match stop {
-                        Stop::Exchange => self.exchange(now, id, io),
+                        Stop::NeedOther => self.replace_server(now, id, io),
                         _ => self.acquire(now, id, io),
                     }
                     match self.clients.get(id)?.session()?.link {
@@ -305,7 +305,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Some(server) => match server.admission(seen.kind) {
                 Admission::Later => Step::Stop(Stop::Hold),
                 Admission::AfterAnswers => self.wait_for_answers(),
-                Admission::Now if !self.fits(seen) => Step::Stop(Stop::Exchange),
+                Admission::Now if !self.fits(seen) => Step::Stop(Stop::NeedOther),
                 Admission::Now => self.attached(seen),
             },
         }

@@ -95,8 +95,8 @@ pub(super) fn is_stale(body: &[u8]) -> bool {
     is_of_other_shape(body) || is_missing(body)
 }
 
-/// Whether an error says that a prepared statement's result has changed with the schema. The routine's name is the same in
-/// every language (`plancache.c`).
+/// Whether an error says that a prepared statement's result has changed with the schema. The routine's name is the same
+/// in every language (`plancache.c`).
 pub(super) fn is_of_other_shape(body: &[u8]) -> bool {
     let fields = ErrorFields(body);
     fields.get(b'C') == Some(b"0A000") && fields.get(b'R') == Some(b"RevalidateCachedQuery")

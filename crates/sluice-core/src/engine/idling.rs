@@ -1,6 +1,6 @@
 //! Clients that hold a server and leave it waiting, in the middle of a message or of a transaction, and those that have
-//! Sluice collect a message and do not send the rest. Each has its time, and then it is sent away, so that those who wait
-//! for a server get this one, and the memory is free. And those without a server that have set themselves a limit
+//! Sluice collect a message and do not send the rest. Each has its time, and then it is sent away, so that those who
+//! wait for a server get this one, and the memory is free. And those without a server that have set themselves a limit
 //! (`idle_session_timeout`): where they have one, the server keeps it.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What a session holds follows its client: settings from server to server, and where something can't follow, the client
-//! keeps its server (docs/decisions/0014).
+//! What a session holds follows its client: settings from server to server, and where something can't follow, the
+//! client keeps its server (docs/decisions/0014).
 //!
 //! A transaction of plain statements leaves nothing, and none of this concerns it. Otherwise what the session holds is
 //! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody
@@ -82,8 +82,8 @@ impl Engine {
         }
     }
 
-    /// Others need a server that its client could do without, if it does nothing there now. Otherwise it is theirs when it
-    /// comes to rest, and another one may be had before.
+    /// Others need a server that its client could do without, if it does nothing there now. Otherwise it is theirs when
+    /// it comes to rest, and another one may be had before.
     pub(super) fn recall(&mut self, now: Time, reference: ServerRef, pool: &Arc<Pool>, io: &mut impl Io) {
         let server = self.servers.get_mut(reference.id).filter(|server| server.serial == reference.serial);
         let held = server.and_then(|server| Some((idle_holder(server)?, server)));
@@ -169,7 +169,8 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
     }
 }
 
-/// What the client began with is what RESET goes back to, and the server's own default is not.
+/// A profile with the settings that the client began with: RESET goes back to those, and not to the server's own
+/// defaults.
 fn with_start(profile: &Profile, start: &Profile) -> Profile {
     let missing: Settings = start
         .settings()

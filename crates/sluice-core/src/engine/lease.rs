@@ -1,4 +1,4 @@
-//! Who has which server: a client acquires one, it is attached, and released when it is at rest.
+//! The lease of a server: a client acquires one, it is attached, and released when it is at rest.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,10 +35,10 @@ use super::{
     timers::CANCEL_AGAIN,
 };
 
-/// How long a server may go on with what a client asked for before it said goodbye.
+/// The time that a server may go on with what a client asked for before it said goodbye.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a client leaves.
+/// A client's way to leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parting {
     /// It said goodbye: what it asked for before that is done, as PostgreSQL does it.
@@ -92,8 +92,8 @@ impl Engine {
         }
     }
 
-    /// Closes a client's server, which no other client is to have made, and gets it another one.
-    pub(super) fn exchange(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
+    /// Closes a client's server, where others have made what the client is not to find, and gets it another one.
+    pub(super) fn replace_server(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
         let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) else { return };
         if let Link::Server(server) = std::mem::replace(&mut session.link, Link::None) {
             if let Some(server) = self.servers.get_mut(server) {
@@ -126,7 +126,7 @@ impl Engine {
         server.role = Role::Serving(client.id);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         if is_foreign || server.opened.generation < session.generation {
-            self.exchange(now, client.id, io);
+            self.replace_server(now, client.id, io);
             return;
         }
         session.generation = server.opened.generation;
@@ -220,7 +220,7 @@ impl Engine {
         if let Some(client) = self.clients.get_mut(client) {
             // The server has taken all it was sent.
             client.resume(Reason::Server, io);
-            client.rest.note(now, watch::Exchange::Ended);
+            client.rest.note(now, watch::Request::Ended);
             if let Some(session) = client.session_mut() {
                 session.link = Link::None;
                 session.former = Vec::new();

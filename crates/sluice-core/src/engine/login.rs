@@ -322,7 +322,7 @@ impl Engine {
         match welcome {
             Some(welcome) => {
                 self.admit(id, session, &welcome, io);
-                self.clients[id].rest.note(now, watch::Exchange::Ended);
+                self.clients[id].rest.note(now, watch::Request::Ended);
                 self.watch_rest(id);
             }
             None => {

@@ -6,23 +6,23 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
-//! | `frontend` | what a client says, on its way to a server |
-//! | `statements` | prepared statements among what a client says |
-//! | `terms` | on what terms a statement is shared, and what has to be done before it may go to a server |
-//! | `commands` | what Sluice carries out by itself of what a client says |
+//! | `frontend` | a client's messages on their way to a server |
+//! | `statements` | prepared statements among a client's messages |
+//! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
+//! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `telling` | telling servers where their clients are |
-//! | `backend` | what a server says, on its way to a client |
-//! | `notifications` | what a client that listens hears |
-//! | `errors` | what an error of a server answers, and what follows from it |
+//! | `backend` | a server's messages on their way to a client |
+//! | `notifications` | notifications on their way to a client that listens |
+//! | `errors` | a server's errors: what each answers, and what follows from it |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
-//! | `keeping` | what a session holds: settings that follow its client, and what keeps it on its server |
+//! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `idling` | clients that hold a server and leave it waiting |
-//! | `timers` | what is looked at when its time has come |
-//! | `lease` | who has which server: acquire, attach, release, put in order |
+//! | `timers` | deadlines, and what is looked at when they come |
+//! | `lease` | the lease of a server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
 
 mod backend;
@@ -68,7 +68,7 @@ use timers::Timers;
 /// Above this many bytes that the kernel has not taken, the sender of them is not read from.
 pub const BACKLOG_HIGH_BYTES: usize = 256 << 10;
 
-/// How long a server whose client is gone may take to come to rest, and a cancel to be delivered.
+/// The time that a server whose client is gone may take to come to rest, and a cancel to be delivered.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One worker's share of the pool.
@@ -85,9 +85,9 @@ pub struct Engine {
     timers: Timers,
     /// Work that an event has left to do: done before the event's call returns.
     todo: VecDeque<Todo>,
-    /// When the last client is sent away, once the service is stopping.
+    /// The time at which the last client is sent away, once the service is stopping.
     stopping: Option<Time>,
-    /// Where messages are put together; empty between uses.
+    /// A buffer in which messages are put together; empty between uses.
     scratch: Vec<u8>,
 }
 
@@ -271,7 +271,7 @@ impl Engine {
         self.stopping.is_some() && self.clients.is_empty() && self.servers.is_empty()
     }
 
-    /// How many servers of this worker are in use; counted up to `limit`.
+    /// The number of servers of this worker in use; counted up to `limit`.
     pub fn serving(&self, limit: usize) -> usize {
         self.servers.iter().filter(|(_, server)| matches!(server.role, Role::Serving(_))).take(limit).count()
     }

@@ -7,8 +7,8 @@ use crate::io::Io;
 use super::backend::{ServerRelay, Verdict};
 
 impl<I: Io> ServerRelay<'_, I> {
-    /// Nobody asked for a notification, so it is the client's wherever it comes. One that the client sent itself is from
-    /// the process that the client takes itself for.
+    /// Nobody asked for a notification, so it is the client's wherever it comes. One that the client sent itself is
+    /// from the process that the client takes itself for.
     pub(super) fn notification(&mut self, body: &[u8]) -> Verdict {
         let own = self.server.key.as_ref().map(|(process_id, _)| process_id.to_be_bytes());
         let (Some(own), Some((conn, _))) = (own, &self.client) else { return Verdict::Pass };

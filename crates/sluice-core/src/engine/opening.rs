@@ -23,7 +23,7 @@ use super::{Engine, Todo};
 /// No message of a login is larger than this, in bytes.
 const LOGIN_BYTES_MAX: usize = 1 << 20;
 
-/// How a server's login ended.
+/// The end of a server's login.
 enum Ended {
     Ready,
     Failed(ErrorResponse),

@@ -1,8 +1,8 @@
 //! Stand-ins: statements that a server gives PostgreSQL's own answer to, in place of a client's that it lacks.
 //!
-//! PostgreSQL has a client's named statement from its Parse on, whatever becomes of the tables that it names. A server of
-//! the pool may not have it, and preparing it there again is no answer where that would fail: in a failed transaction, or
-//! where the name is only to be refused.
+//! PostgreSQL has a client's named statement from its Parse on, whatever becomes of the tables that it names. A server
+//! of the pool may not have it, and preparing it there again is no answer where that would fail: in a failed
+//! transaction, or where the name is only to be refused.
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Stop(Stop::Hold)
     }
 
-    /// A Parse by a name that the client has given already. PostgreSQL finds that out last of all: it gets the text by a
-    /// name that it has.
+    /// A Parse by a name that the client has given already. PostgreSQL finds that out last of all: it gets the text by
+    /// a name that it has.
     pub(super) fn parse_again(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
         self.drop_message(seen);
         self.put_stand_in(&[0, 0]);
@@ -144,8 +144,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 }
 
-/// The parameter types of a statement, as they stand in Parse: those that clients were told, or else as many as its text
-/// has.
+/// The parameter types of a statement, as they stand in Parse: those that clients were told, or else as many as its
+/// text has.
 fn types_of(statement: &Statement) -> Vec<u8> {
     let definition = statement.to_parse();
     let types = definition.get(statement.query().len() + 1..).unwrap_or_default();

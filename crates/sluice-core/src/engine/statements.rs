@@ -193,8 +193,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         };
         let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
         if known && (is_open || statement.is_remarked()) {
-            // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know what
-            // a server has to remark.
+            // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know
+            // what a server has to remark.
             let server = self.server();
             server.statements.retire(statement.id);
             self.send_parse(statement, Some(given));
@@ -537,8 +537,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 }
 
-/// What PostgreSQL says to a client whose statement's result has changed (`RevalidateCachedQuery`); drivers know it, and
-/// prepare again.
+/// PostgreSQL's error for a client whose statement's result has changed (`RevalidateCachedQuery`); drivers know it,
+/// and prepare again.
 pub(super) fn changed_result() -> ErrorResponse {
     ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         .routine("RevalidateCachedQuery")

@@ -51,8 +51,8 @@ impl<I: Io> ClientRelay<'_, I> {
         if is_own { statements.private(definition, profile, false) } else { statement }
     }
 
-    /// Whether an unnamed statement that proves stale can be parsed anew without the client's knowledge: not inside of a
-    /// transaction, which it would abort. A server that has told of changes of late is not used with what is stale.
+    /// Whether an unnamed statement that proves stale can be parsed anew without the client's knowledge: not inside of
+    /// a transaction, which it would abort. A server that has told of changes of late is not used with what is stale.
     pub(super) fn can_be_healed(&self) -> bool {
         match &self.server {
             Some(server) => server.knows_catalogs(self.now) || (server.is_fresh() && self.has_whole_batch()),
@@ -177,7 +177,7 @@ impl<I: Io> ClientRelay<'_, I> {
             return Some(step);
         }
         let server = self.server.as_deref_mut()?;
-        server.expect(effects, text);
+        server.expect_text(effects, text);
         if effects.intersects(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
             for name in sql::databases(text) {
                 self.hub.leave_database(self.now, &server.pool.upstream.address, &name);

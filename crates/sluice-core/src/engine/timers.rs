@@ -13,8 +13,8 @@ use crate::{
 
 use super::Engine;
 
-/// How long a server whose client is gone may go on after a cancel, before it gets another: the first one may have come
-/// before the query did, and is lost then.
+/// The time that a server whose client is gone may go on after a cancel, before it gets another: the first one may have
+/// come before the query did, and is lost then.
 pub(super) const CANCEL_AGAIN: Duration = Duration::from_millis(500);
 
 /// The interval at which the first worker tends the pools, which all workers change.
@@ -37,7 +37,7 @@ pub(super) enum Timer {
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(Time, Timer)>>,
-    /// When the pools are tended next.
+    /// The time at which the pools are tended next.
     tend_at: Time,
 }
 
@@ -68,7 +68,8 @@ impl Timers {
 }
 
 impl Engine {
-    /// When [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if nothing.
+    /// The time at which [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if
+    /// there is nothing.
     pub fn next_timeout(&self) -> Option<Time> {
         let login = self.logins.front().map(|(deadline, _)| *deadline);
         let tend = (self.worker == 0).then_some(self.timers.tend_at);

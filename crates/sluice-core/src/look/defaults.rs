@@ -7,10 +7,10 @@ use super::STATEMENT_TIMEOUT;
 /// A setting's value, as PostgreSQL shows it, in the encoding of the server's database.
 pub(super) type Value = Box<[u8]>;
 
-/// What stands for a setting that is not there, in place of its value.
+/// The mark of a setting that is not there, in place of its value.
 pub(super) const ABSENT: &[u8] = b"\x02";
 
-/// What stands between two.
+/// The mark between two.
 const SEPARATOR: u8 = 1;
 
 /// Settings that some roles may not even read, and other roles set.
@@ -88,7 +88,7 @@ const LIBRARIES: [(&str, &str); 59] = [
 /// The values that settings have on a server by themselves, as its configuration said when it was last read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Defaults {
-    /// When that was.
+    /// The time of that.
     pub(super) conf: String,
     /// Settings by their lower-case names, the guarded ones last; without a value where a session had set its own.
     values: Vec<(String, Option<Value>)>,
@@ -98,8 +98,8 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Reads what a look in full has told: names with values, or without. `timeout` is the `statement_timeout` where the
-    /// look has set another one for itself.
+    /// Reads what a look in full has told: names with values, or without. `timeout` is the `statement_timeout` where
+    /// the look has set another one for itself.
     pub(super) fn read(conf: String, list: &[u8], timeout: Option<Value>) -> Option<Self> {
         let mut values: Vec<(String, Option<Value>)> = Vec::new();
         for entry in list.split(|byte| *byte == SEPARATOR) {

@@ -8,8 +8,8 @@ use crate::profile::put_literal;
 
 use super::Defaults;
 
-/// What only the session itself can be asked for: locks, channels, cursors, statements, whether it has a temporary
-/// schema, and when it has read the server's configuration.
+/// The question for what only the session itself knows: locks, channels, cursors, statements, whether it has a
+/// temporary schema, and when it has read the server's configuration.
 const SESSION: &str = "\
     SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins=',pg_catalog.concat_ws(',',\
     CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_lock_status() l WHERE pg_catalog.texteq(l.locktype,'advisory') \

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{sql::Begin, time::Time};
 
-/// How long a BEGIN that was sent with a statement may be taken to be at work. Nothing is heard of it before that
-/// statement says something, and a cancel that hit it would cost the client its connection.
+/// The time for which a BEGIN that was sent with a statement may be taken to be at work. Nothing is heard of it before
+/// that statement says something, and a cancel that hit it would cost the client its connection.
 const BEGIN_TIME: Duration = Duration::from_millis(50);
 
 /// The BEGIN that a client was told of before its server, as far as it has come there.
@@ -26,7 +26,7 @@ enum State {
     Followed,
     /// It was refused, and the client has been told.
     Refused {
-        /// How the client began.
+        /// The client's BEGIN.
         begin: Begin,
         /// Whether the Sync is sent up to which the server skips: what comes behind it would run, but outside of the
         /// transaction.

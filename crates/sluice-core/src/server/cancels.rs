@@ -42,7 +42,7 @@ impl Cancels {
         self.is_held
     }
 
-    /// What Sluice itself has sent is done; returns whether one has waited for that.
+    /// Sluice's own query is done; returns whether one has waited for that.
     #[must_use]
     pub fn release(&mut self) -> bool {
         std::mem::take(&mut self.is_held)

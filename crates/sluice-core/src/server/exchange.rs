@@ -1,9 +1,9 @@
 //! The exchange with one server: the answers it owes, the batch that stands open there, and whether another message may
 //! go to it now.
 //!
-//! Nothing here reads or writes a message. Whoever sends one says which answer is expected, by [`Exchange::expect`], and
-//! that alone moves the state of the batch; whoever hears an answer takes it out of the queue. An expected answer holds
-//! all that its coming or failing means, so that answers to several clients could stand in one queue.
+//! Nothing here reads or writes a message. Whoever sends one says which answer is expected, by [`Exchange::expect`],
+//! and that alone moves the state of the batch; whoever hears an answer takes it out of the queue. An expected answer
+//! holds all that its coming or failing means, so that answers to several clients could stand in one queue.
 
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
@@ -279,7 +279,8 @@ impl Exchange {
         !std::mem::replace(&mut self.awaited, true)
     }
 
-    /// The client has gone, and nobody waits for its answers. Returns what is to be sent, which is expected from now on.
+    /// The client has gone, and nobody waits for its answers. Returns what is to be sent, which is expected from now
+    /// on.
     pub fn abandon(&mut self) -> Farewell {
         self.replay = Replay::default();
         self.stop_learning();
@@ -318,14 +319,14 @@ impl Exchange {
         self.resets.take()
     }
 
-    /// What is being answered takes settings back: all of them, unless its text has shown which.
+    /// The request that is being answered takes settings back: all of them, unless its text has shown which.
     pub fn takes_back_all(&mut self) {
         if !self.replies.set_resets(Some(Reset::all())) {
             self.resets.get_or_insert_with(Reset::all);
         }
     }
 
-    /// What is being answered has failed, and takes nothing back.
+    /// The request that is being answered has failed, and takes nothing back.
     pub fn takes_back_nothing(&mut self) {
         if !self.replies.set_resets(None) {
             self.resets = None;

@@ -10,7 +10,7 @@ use sluice_wire::{
 
 use crate::hub::Pool;
 
-/// How far a login to a server has come.
+/// The stage of a login to a server.
 #[derive(Debug)]
 pub enum ServerLogin {
     /// The connection is being made.

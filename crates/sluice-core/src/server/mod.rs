@@ -39,12 +39,12 @@ pub use sequences::Sequences;
 pub use session::ServerSession;
 pub use statements::ServerStatements;
 
-/// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its catalogs:
-/// those that do not pass through the pool are seen after that time at the latest.
+/// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its
+/// catalogs: those that do not pass through the pool are seen after that time at the latest.
 const UNNAMED_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The same on a server that tells of them, which it does at the end of a request: the age up to which what it said last
-/// is taken to be true still.
+/// The same on a server that tells of them, which it does at the end of a request: the age up to which what it said
+/// last is taken to be true still.
 const CATALOG_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// A server connection.
@@ -58,7 +58,7 @@ pub struct Server {
     pub pool: Arc<Pool>,
     /// Its role.
     pub role: Role,
-    /// When it was opened.
+    /// The time at which it was opened, and what its log-in may have seen.
     pub opened: Opened,
     /// The stream of its messages.
     pub stream: Stream,
@@ -80,13 +80,13 @@ pub struct Server {
     pub kept: Option<Kept>,
     /// The work of Sluice's own there before its client's next message goes to it.
     pub preparation: Preparation,
-    /// How a query of Sluice's own has failed.
+    /// The error of a query of Sluice's own.
     pub own_error: Option<Box<ErrorResponse>>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
     /// The CancelRequests for it.
     pub cancels: Cancels,
-    /// When it is looked at next, because of a deadline.
+    /// The time at which it is looked at next, because of a deadline.
     pub alarm: Alarm,
     /// How it is told where its clients are.
     pub teller: Teller,
@@ -111,9 +111,9 @@ pub enum Preparation {
 pub enum Role {
     /// Connecting or logging in.
     Opening {
-        /// When to give up.
+        /// The time at which to give up.
         deadline: Time,
-        /// How far it has come.
+        /// The stage of its login.
         login: ServerLogin,
     },
     /// In the pool, free.
@@ -122,7 +122,7 @@ pub enum Role {
     Serving(ClientId),
     /// Its client is gone, or it is being put in order: nobody gets what it says.
     Settling {
-        /// When to give up.
+        /// The time at which to give up.
         deadline: Time,
     },
 }
@@ -216,8 +216,8 @@ impl Server {
     }
 
     /// A text is about to be sent to it that may have these effects.
-    pub fn expect(&mut self, effects: Effects, text: &[u8]) {
-        self.session.expect(effects, text, &self.pool);
+    pub fn expect_text(&mut self, effects: Effects, text: &[u8]) {
+        self.session.expect_text(effects, text, &self.pool);
     }
 
     /// Takes a reported parameter.

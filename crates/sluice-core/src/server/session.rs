@@ -97,7 +97,7 @@ impl ServerSession {
     }
 
     /// A text is about to be sent that may have these effects.
-    pub fn expect(&mut self, effects: Effects, text: &[u8], pool: &Pool) {
+    pub fn expect_text(&mut self, effects: Effects, text: &[u8], pool: &Pool) {
         if effects.intersects(Effects::CATALOG) {
             let change = self.change.get_or_insert_with(|| pool.catalog.begin_change());
             if effects.intersects(Effects::LOG_INS) {
@@ -138,8 +138,8 @@ impl ServerSession {
         self.change = None;
     }
 
-    /// The server has said by itself what it holds; `None` is a report that can't be read. A newer extension may know of
-    /// things that the pool does not: they end with the server.
+    /// The server has said by itself what it holds; `None` is a report that can't be read. A newer extension may know
+    /// of things that the pool does not: they end with the server.
     pub fn hear_report(&mut self, report: Option<Holding>) {
         self.reports = true;
         if report.is_none() {

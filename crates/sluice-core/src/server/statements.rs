@@ -22,7 +22,7 @@ pub struct ServerStatements {
     tainted: Vec<StatementId>,
     /// The unnamed one, if it is one that the pool knows.
     unnamed: Option<StatementId>,
-    /// How often the server has deallocated some without the pool.
+    /// The number of times that the server has deallocated some without the pool.
     deallocated: u32,
 }
 
@@ -33,7 +33,7 @@ struct Known {
     shape: Option<Shape>,
     /// Whether it looks as if it returned rows.
     has_rows: bool,
-    /// When it was prepared.
+    /// The time at which it was prepared.
     since: Time,
     /// Whether its parameter types are those that clients were told.
     is_typed: bool,
@@ -168,8 +168,8 @@ impl ServerStatements {
         self.unnamed = id;
     }
 
-    /// The server has said how many it has, or how often it has deallocated some. Where a function has done that, nobody
-    /// knows which ones are left, and their names are not given again.
+    /// The server has said how many it has, or how often it has deallocated some. Where a function has done that,
+    /// nobody knows which ones are left, and their names are not given again.
     pub fn compare(&mut self, prepared: Prepared) {
         let has_lost = match prepared {
             Prepared::Count(count) => count < self.known.len(),

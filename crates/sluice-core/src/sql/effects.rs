@@ -1,5 +1,5 @@
-//! What running an SQL text may do to its session and to the catalogs, as far as the text shows. What can't be shown to
-//! do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
+//! The effects that running an SQL text may have on its session and on the catalogs, as far as the text shows. What
+//! can't be shown to do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
 
 mod query;
 
@@ -280,8 +280,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// It plans, and with ANALYZE it runs, what stands behind its options. Those are words, or what the first parenthesis
-    /// holds, unless that is the statement.
+    /// It plans, and with ANALYZE it runs, what stands behind its options. Those are words, or what the first
+    /// parenthesis holds, unless that is the statement.
     fn explain(&mut self) {
         let mut may_be_options = true;
         while let Some(token) = self.next_token() {

@@ -1,5 +1,5 @@
-//! The words of an SQL text, read the way PostgreSQL's own scanner does (`scan.l`), as far as it takes to tell names from
-//! literals and comments. A text that can't be told for certain ends in [`Token::Unclear`].
+//! The words of an SQL text, read the way PostgreSQL's own scanner does (`scan.l`), as far as it takes to tell names
+//! from literals and comments. A text that can't be told for certain ends in [`Token::Unclear`].
 //!
 //! It is read without knowing its encoding. In some (SJIS, BIG5, GBK, GB18030, UHC), the second byte of a character may
 //! be what is a sign in ASCII, a backslash among them. Where that would make a difference, the text is unclear.

@@ -57,8 +57,8 @@ pub(crate) fn command(text: &[u8]) -> Option<Command> {
     words.at_end().then_some(command)
 }
 
-/// Reads a BEGIN or START TRANSACTION. Those that a standby refuses (SERIALIZABLE, READ WRITE), and those with modes that
-/// are rare or given twice, are not taken for one.
+/// Reads a BEGIN or START TRANSACTION. Those that a standby refuses (SERIALIZABLE, READ WRITE), and those with modes
+/// that are rare or given twice, are not taken for one.
 pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
     let text = text.trim_ascii_start();
     // Most texts that come here are a SELECT: they cost no more than this.
@@ -119,8 +119,8 @@ enum Isolation {
     RepeatableRead,
 }
 
-/// Whether a text begins as one that PostgreSQL takes in a failed transaction (`IsTransactionExitStmt`), or says nothing
-/// at all.
+/// Whether a text begins as one that PostgreSQL takes in a failed transaction (`IsTransactionExitStmt`), or says
+/// nothing at all.
 pub(crate) fn ends_transaction(text: &[u8]) -> bool {
     let mut words = Words::new(text);
     while words.0.next_if_eq(&Token::Semicolon).is_some() {}

@@ -1,5 +1,5 @@
-//! The settings that a text takes back to what the session began with, which is not what the server began with. They are
-//! read from the text, since a command tag says only that there are some.
+//! The settings that a text takes back to what the session began with, which is not what the server began with. They
+//! are read from the text, since a command tag says only that there are some.
 
 use std::collections::BTreeSet;
 

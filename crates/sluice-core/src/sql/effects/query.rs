@@ -253,8 +253,8 @@ fn is_temporary_schema(name: &[u8]) -> bool {
     name.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"pg_temp"))
 }
 
-/// Whether a literal may mean the time at which it is read: `now`, `today`, `tomorrow` and `yesterday` in a date or time
-/// (PostgreSQL documentation, 8.5.1.4), or a time of day, whose zone's offset is that of the day.
+/// Whether a literal may mean the time at which it is read: `now`, `today`, `tomorrow` and `yesterday` in a date or
+/// time (PostgreSQL documentation, 8.5.1.4), or a time of day, whose zone's offset is that of the day.
 fn reads_clock(text: &[u8]) -> bool {
     let names_time = |word: &[u8]| {
         [&b"now"[..], b"today", b"tomorrow", b"yesterday"].iter().any(|name| word.eq_ignore_ascii_case(name))
