@@ -3,7 +3,8 @@
 ARGS ?=
 SECONDS_EACH ?= 60
 SEEDS ?= 20000
-SESSIONS ?= 4600
+SESSIONS ?= 940
+ACTS ?= 56
 
 .PHONY: help up test regress driver-suites lint deb bench bench-peers bench-gate soak fuzz reference
 
@@ -16,7 +17,7 @@ help:
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
-	@echo 'make soak         the simulation with many seeds, then the twin test with a million statements  (SEEDS=20000 SESSIONS=4600)'
+	@echo 'make soak         the simulation with many seeds, then the twin test with a million statements  (SEEDS=20000 SESSIONS=940 ACTS=56)'
 	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
@@ -58,7 +59,7 @@ bench-gate:
 soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation
 	scripts/test-deps.sh
-	SLUICE_TWIN_SESSIONS=$(SESSIONS) cargo test --release --locked -p sluice --test twin -- --nocapture | \
+	SLUICE_TWIN_SESSIONS=$(SESSIONS) SLUICE_TWIN_ACTS=$(ACTS) cargo test --release --locked -p sluice --test twin -- --nocapture | \
 	    awk '{ print } /statements compared/ { for (i = 1; i < NF; i++) if ($$i == "statements") sum += $$(i - 1) } \
 	         /^test result:/ { ended = 1 } /^test result: FAILED/ { failed = 1 } \
 	         END { print sum " statements compared in all"; exit (failed || !ended || !sum) }'

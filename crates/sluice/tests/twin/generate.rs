@@ -7,19 +7,21 @@ use sluice_testkit::{Random, Script};
 use crate::{
     CLIENTS, SERVERS,
     acts::{self, Category},
+    number,
     plan::{Event, Meanwhile, Step, What},
     wire::{self, Format, Value},
 };
 
-/// How many acts of a few steps a client's session has.
-const ACTS: usize = 14;
+/// The number of acts, of a few steps each, in a client's session, if nobody says.
+const ACTS: u64 = 14;
 
 /// What all clients do.
 pub(crate) fn tracks(seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
-    (0..CLIENTS).map(|client| track(seed, client, categories)).collect()
+    let acts = number("SLUICE_TWIN_ACTS").unwrap_or(ACTS);
+    (0..CLIENTS).map(|client| track(seed, client, categories, acts)).collect()
 }
 
-fn track(seed: u64, client: usize, categories: &[&'static Category]) -> VecDeque<Event> {
+fn track(seed: u64, client: usize, categories: &[&'static Category], acts: u64) -> VecDeque<Event> {
     let mut maker = Maker {
         random: Random::new(seed.wrapping_mul(CLIENTS as u64 + 1).wrapping_add(client as u64)),
         client,
@@ -31,7 +33,7 @@ fn track(seed: u64, client: usize, categories: &[&'static Category]) -> VecDeque
     let weights: Vec<_> = categories.iter().map(|category| category.weight).collect();
     let parameters = acts::startup::parameters(&mut maker, categories);
     maker.event(What::Open(parameters));
-    for _ in 0..ACTS {
+    for _ in 0..acts {
         maker.category = categories[maker.random.weighted(&weights)];
         (maker.category.act)(&mut maker);
         maker.in_or_out_of_a_block(categories);
@@ -211,6 +213,12 @@ impl Maker {
     fn note(&mut self, name: &'static str, statement: &Statement) {
         self.known.retain(|known| known.name != name);
         self.known.push(Known { name, values: statement.values.clone(), format: format_of(statement) });
+    }
+
+    /// Closes all statements with a name.
+    pub(crate) fn close_named(&mut self) {
+        self.known.clear();
+        self.say(NAMES.iter().fold(Script::new(), |script, name| script.close(name)).sync());
     }
 
     fn named(&mut self, statement: &Statement) {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `SLUICE_TWIN_SEED=7` | this plan only |
 //! | `SLUICE_TWIN_SESSIONS=8000` | so many clients' sessions for each case |
+//! | `SLUICE_TWIN_ACTS=56` | longer ones: so many acts of a few steps each, where there are 14 otherwise |
 //! | `SLUICE_TWIN_ONLY=settings,temp` | these categories only, also such as are left out otherwise; `all` for all |
 //! | `SLUICE_TWIN_SURVEY=count` | goes on after a difference, and counts their kinds at the end |
 //! | `SLUICE_TWIN_SURVEY=shrink` | the same, and shows the first of each kind as short as it can be made |
@@ -72,7 +73,7 @@ fn cancelled_with_the_extension(case: Case) {
     twins(case, true, &acts::named(BESIDE_CANCELS), CANCELLED);
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
 }
 

@@ -21,6 +21,9 @@ const USES: &[&str] = &[
 ];
 
 pub(crate) fn act(maker: &mut Maker) {
+    // Whether a statement that was prepared before sees what hides its tables depends on what the server's session had
+    // before (docs/decisions/0014).
+    maker.close_named();
     let text = maker.one_of(MAKES);
     maker.sql(&text);
     for _ in 0..1 + maker.random.below(3) {
