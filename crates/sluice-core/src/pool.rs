@@ -353,7 +353,16 @@ impl PoolState {
         .hint("Shorten transactions, or raise \"size\" of this pool, or \"wait_timeout\".");
         match &self.trouble {
             Some(trouble) => error.detail(format!("The last attempt to connect failed: {}", trouble.error.message)),
-            None => error.detail(format!("{} of {} server connections are open.", self.open, self.settings.size)),
+            None => error.detail(self.occupancy()),
+        }
+    }
+
+    /// The reason why nothing is free, for those who wait.
+    fn occupancy(&self) -> String {
+        let open = format!("{} of {} server connections are open", self.open, self.settings.size);
+        match self.pinned.len() {
+            0 => open + ".",
+            kept => format!("{open}, {kept} of them kept by clients whose sessions can't be moved ({}).", self.pins()),
         }
     }
 

@@ -86,6 +86,17 @@ fn places_that_are_something_else() {
     assert!(matches!(error, DataDirError::NotPgData { .. }), "{error}");
 
     let place = Place::new();
+    fs::create_dir(place.root()).unwrap();
+    fs::write(place.root().join("passwd"), "root:x:0:0").unwrap();
+    let error = place.open().unwrap_err();
+    assert!(matches!(error, DataDirError::NotEmpty { .. }), "{error}");
+    assert!(!place.root().join("lock").exists(), "nothing is left there");
+
+    let place = Place::new();
+    fs::create_dir_all(place.root().join("lost+found")).unwrap();
+    drop(place.open().unwrap());
+
+    let place = Place::new();
     fs::write(place.root(), "a file").unwrap();
     let error = place.open().unwrap_err();
     assert!(matches!(error, DataDirError::Io { .. }), "{error}");

@@ -38,16 +38,21 @@ fn line(pool: &Pool, up: Duration) {
         target: TARGET,
         database = pool.database,
         user = pool.user,
-        up_s = up.as_secs_f64(),
+        up_s = seconds(up),
         waiting,
-        longest_wait_s = longest.as_secs_f64(),
+        longest_wait_s = seconds(longest),
         active = open - idle - connecting,
         idle,
         connecting,
         pinned,
         pins = (pinned > 0).then(|| pins.to_string()),
         served,
-        waited_s = waited.as_secs_f64(),
+        waited_s = seconds(waited),
         "pool"
     );
+}
+
+/// Seconds to the millisecond.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
 }

@@ -53,6 +53,16 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory has files of something else.
+    #[error(
+        "{} is not empty, and was not made by sluice\n\
+         choose an empty or a new directory with --data DIR",
+        path.display()
+    )]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There are files where the data directory should be.
     #[error(
         "{} is not empty, and is no PostgreSQL data directory (no PG_VERSION)\n\

@@ -147,7 +147,20 @@ fn make_root(spec: &DataDirSpec) -> Result<PathBuf, DataDirError> {
     if root.join("PG_VERSION").exists() {
         return Err(DataDirError::IsPgData { path: root });
     }
+    if is_foreign(&root).map_err(|source| DataDirError::io("read", &root, source))? {
+        return Err(DataDirError::NotEmpty { path: root });
+    }
     Ok(root)
+}
+
+/// Whether the directory has files, and none of them shows that Sluice made it. A file system of its own has a
+/// `lost+found` from the beginning.
+fn is_foreign(root: &Path) -> io::Result<bool> {
+    if ["lock", "pgdata", "pgdata.new"].iter().any(|ours| root.join(ours).exists()) {
+        return Ok(false);
+    }
+    let mut others = fs::read_dir(root)?.filter(|entry| entry.as_ref().map_or(true, |e| e.file_name() != "lost+found"));
+    others.next().transpose().map(|entry| entry.is_some())
 }
 
 /// Says whether it was missing.
