@@ -162,6 +162,14 @@ impl Profile {
         Self::new(settings)
     }
 
+    /// The same, with these values of the settings by which a literal is read, those that are the server's own included.
+    pub fn with_literals_read_by<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut settings = self.0.settings.clone();
+        let named = parameters.map(|(name, value)| (name.to_ascii_lowercase(), value.as_bytes().into()));
+        settings.extend(named.filter(|(name, _)| READ_BY_LITERALS.contains(&name.as_str())));
+        Self::new(settings)
+    }
+
     /// The same, without a setting under which a server can't be left in its pool.
     pub fn at_rest(&self) -> Option<Self> {
         self.get("idle_session_timeout")?;
@@ -321,7 +329,7 @@ pub(crate) fn put_set_configs<'a>(
 }
 
 /// Settings by which a literal is read.
-const READ_BY_LITERALS: [&str; 13] = [
+const READ_BY_LITERALS: [&str; 12] = [
     "array_nulls",
     "backslash_quote",
     "client_encoding",
@@ -333,7 +341,6 @@ const READ_BY_LITERALS: [&str; 13] = [
     "standard_conforming_strings",
     "timezone",
     "timezone_abbreviations",
-    "transform_null_equals",
     "xmloption",
 ];
 

@@ -61,6 +61,17 @@ pub struct Terms {
     pub is_unnamed: bool,
 }
 
+/// The pool's knowledge of the settings that a statement was parsed under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knowledge {
+    /// They are those of its profile.
+    Exact,
+    /// Those that the server reports are; what its transaction has set besides is not known.
+    Reported,
+    /// What its batch has set is not known.
+    None,
+}
+
 /// A statement.
 #[derive(Debug)]
 pub struct Statement {
@@ -79,8 +90,8 @@ pub struct Statement {
     /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something
     /// else.
     pub is_tied: bool,
-    /// Whether it was parsed under other settings than those of the profile.
-    is_bent: bool,
+    /// The pool's knowledge of the settings under which it was parsed.
+    knowledge: Knowledge,
     /// Whether it is a BEGIN that may be answered without a server.
     pub begins: Option<Begin>,
     /// The settings that it takes back.
@@ -135,7 +146,7 @@ impl Statement {
             resets: effects.intersects(Effects::STATE).then(|| sql::reset(text)).flatten(),
             effects,
             is_tied: false,
-            is_bent: false,
+            knowledge: Knowledge::Exact,
             begins,
             deallocates: sql::deallocated(text),
             types: OnceLock::new(),
@@ -201,9 +212,9 @@ impl Statement {
         self.terms.is_some_and(|terms| terms.is_unnamed)
     }
 
-    /// Whether its literals may mean what they do by other settings than those in place: `None` if nobody knows these.
-    pub fn is_parsed_apart(&self, in_place: Option<Context>) -> bool {
-        self.effects.intersects(Effects::LITERAL) && !self.is_bent && in_place != Some(self.profile.context())
+    /// Whether its literals mean what they do by other settings than those it runs under.
+    pub fn is_parsed_apart(&self, run: Context) -> bool {
+        self.effects.intersects(Effects::LITERAL) && self.knowledge != Knowledge::None && self.profile.context() != run
     }
 
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
@@ -292,13 +303,11 @@ impl Registry {
     }
 
     /// A statement that nobody shares.
-    ///
-    /// `is_bent` says that it is parsed under settings that are not those of the profile.
-    pub fn private(&mut self, definition: &[u8], profile: &Profile, is_bent: bool) -> Arc<Statement> {
+    pub fn private(&mut self, definition: &[u8], profile: &Profile, knowledge: Knowledge) -> Arc<Statement> {
         let statement = self.make(definition, None, profile);
         let effects = statement.effects;
-        let is_tied = effects.intersects(Effects::CLOCK) || (is_bent && effects.intersects(Effects::LITERAL));
-        Arc::new(Statement { is_tied, is_bent, ..statement })
+        let is_unsure = knowledge != Knowledge::Exact && effects.intersects(Effects::LITERAL);
+        Arc::new(Statement { is_tied: effects.intersects(Effects::CLOCK) || is_unsure, knowledge, ..statement })
     }
 
     /// The same statement, to be run under other settings than before.
@@ -388,7 +397,7 @@ mod tests {
         assert_ne!(intern(&mut registry, b"select 2\0\0\0").id, a.id);
         let later = Terms { catalog: 1, ..TERMS };
         assert_ne!(registry.intern(b"select 1\0\0\0", later, &Profile::default()).id, a.id);
-        assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), false).id, a.id);
+        assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), Knowledge::Exact).id, a.id);
     }
 
     #[test]

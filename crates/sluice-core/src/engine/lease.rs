@@ -35,16 +35,16 @@ use super::{
     timers::CANCEL_AGAIN,
 };
 
-/// The time that a server may go on with what a client asked for before it said goodbye.
+/// The time that a server may go on with what a client asked for before it went.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client's way to leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parting {
-    /// It said goodbye: what it asked for before that is done, as PostgreSQL does it.
-    Goodbye,
-    /// It is gone or sent away: nobody waits for what it asked for.
-    Gone,
+    /// It went by itself, with a Terminate or without: what it asked for before that is done, as PostgreSQL does it.
+    Left,
+    /// It is sent away with an error.
+    SentAway,
 }
 
 impl Engine {
@@ -265,7 +265,7 @@ impl Engine {
             self.close_server(id, io);
             return;
         }
-        let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
+        let patience = if parting == Parting::Left { FINISH_TIMEOUT } else { Duration::ZERO };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.preparation = Preparation::None;
@@ -421,12 +421,16 @@ impl Engine {
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
+                let hint = match server.is_at_rest() {
+                    true => "What the session held there is gone; connect again.",
+                    false => "The transaction was not finished; connect again and retry it.",
+                };
                 self.close_server(id, io);
                 let error = ErrorResponse::fatal(
                     sqlstate::CONNECTION_FAILURE,
                     format!("the server connection was lost: {reason}"),
                 )
-                .hint("The transaction was not finished; connect again and retry it.");
+                .hint(hint);
                 if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
                     session.link = Link::None;
                 }

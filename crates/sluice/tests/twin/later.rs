@@ -5,7 +5,10 @@ use std::{thread, time::Duration};
 
 use sluice_testkit::{Case, matrix, raw::Message};
 
-use crate::beside::{Beside, Startup, beside, beside_with, s, shown};
+use crate::{
+    beside::{Beside, Startup, beside, beside_with, s, shown},
+    wire,
+};
 
 matrix!(brief:
     parameters_that_go_back,
@@ -13,6 +16,7 @@ matrix!(brief:
     seeds,
     ends_of_servers_that_are_kept,
     what_a_block_has_set_stays,
+    literals_are_read_as_in_the_block_of_their_parse,
     ddl_past_the_pool_is_seen_with_the_extension,
     statements_that_a_function_deallocates,
     nobody_is_told_what_sequences_gave_to_others,
@@ -132,6 +136,46 @@ fn past_the_pool(b: &mut Beside, sql: &str) {
 }
 
 /// What the extension tells of a change is as old as the last request.
+/// A statement that was parsed in a block, under settings of that block's own, is needed on another server.
+fn literals_are_read_as_in_the_block_of_their_parse(case: Case) {
+    let settings = [
+        ("client_encoding = 'SJIS'", &b"SELECT 'a\x83\\' AS words"[..]),
+        ("client_encoding = 'LATIN1'", b"SELECT '\xe9' AS words"),
+        ("TimeZone = 'Asia/Tokyo'", b"SELECT timestamptz '2024-06-01 00:00'"),
+        ("DateStyle = 'German'", b"SELECT date '01/02/2024', timestamptz '01/02/2024 00:00'"),
+        ("standard_conforming_strings = off", b"SELECT 'a\\tb' AS words"),
+    ];
+    let ends = [("SET", "ROLLBACK"), ("SET", "COMMIT"), ("SET LOCAL", "COMMIT")];
+    let run = s().bind("q", &[]).execute().sync();
+    beside(case, &[], |b| {
+        for (setting, text) in settings {
+            let parsed = wire::parse("q", text, &[]).describe("q").sync();
+            for (set, end) in ends {
+                b.clients(&[&[("TimeZone", "UTC")], &[], &[]]);
+                b.query(0, "BEGIN READ WRITE");
+                b.query(0, &format!("{set} {setting}"));
+                b.says(0, &parsed);
+                b.says(0, &run);
+                b.query(0, end);
+                b.query(0, "SET DateStyle = 'SQL, DMY'");
+                // Others need both servers.
+                b.query(1, "BEGIN READ WRITE");
+                b.query(2, "BEGIN READ WRITE");
+                for holder in [1, 2] {
+                    b.query(holder, "COMMIT");
+                    b.says(0, &run);
+                    b.query(0, "BEGIN");
+                    b.says(0, &run);
+                    b.query(0, "COMMIT");
+                    b.query(holder, "BEGIN READ WRITE");
+                }
+                b.query(1, "COMMIT");
+                b.query(2, "COMMIT");
+            }
+        }
+    });
+}
+
 fn ddl_past_the_pool_is_seen_with_the_extension(case: Case) {
     const AGE_MAX: Duration = Duration::from_millis(300);
     let seen = s().unnamed("SELECT v FROM seen WHERE $1::int = 1", &[Some("1")]).sync();
