@@ -487,8 +487,9 @@ impl<I: Io> ServerRelay<'_, I> {
         };
         let is_accounted_for =
             !self.server.follows_statements() || self.server.session.effects().intersects(Effects::STATE);
-        if !is_accounted_for && before.as_deref().is_some_and(|before| before != value) {
-            self.server.pool.reloaded();
+        if before.as_deref().is_some_and(|before| before != value) {
+            // By a reload, a SET LOCAL or a trigger: which of them shows when the transaction has ended.
+            self.server.parameters.changed(name, before.clone().filter(|_| !is_accounted_for));
         }
         // A function or a trigger may have set it.
         self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);

@@ -159,7 +159,11 @@ fn needs_own(server: &Server, client: &Client) -> bool {
 fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
     server.statements.retire_tainted();
     let own = session.note_effects(now, server.session.effects(), server.sequences.are_used());
-    match server.take_report() {
+    let report = server.take_report();
+    if server.parameters.take_reload(server.session.profile()) {
+        server.pool.reloaded();
+    }
+    match report {
         None => server.session.hold((server.session.pins() - Pins::SOFT) | own),
         Some(pins) => {
             server.session.hold(pins | own);

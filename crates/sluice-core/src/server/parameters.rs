@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_wire::message;
 
+use crate::profile::Profile;
+
 /// The parameters that a server has reported.
 #[derive(Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<String, String>,
     /// Those that were reported while its client took them back to what it began with, by their lower-case names.
     taken_back: BTreeSet<String>,
+    /// Those that have changed in this transaction though no statement shows why, with what they were before.
+    unexplained: BTreeMap<String, String>,
 }
 
 impl Parameters {
@@ -41,6 +45,24 @@ impl Parameters {
     /// Those that have been, since the last call.
     pub fn take_taken_back(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.taken_back)
+    }
+
+    /// Notes that it is no longer what it was before; `None` if a statement accounts for that.
+    pub fn changed(&mut self, name: &str, before: Option<String>) {
+        match before {
+            Some(before) => _ = self.unexplained.entry(name.to_owned()).or_insert(before),
+            None => _ = self.unexplained.remove(name),
+        }
+    }
+
+    /// Whether one of those that changed without a statement to show why is still another than before, now that the
+    /// transaction has ended, and the session has not set it, either: the configuration has been reloaded.
+    pub fn take_reload(&mut self, profile: &Profile) -> bool {
+        let unexplained = std::mem::take(&mut self.unexplained);
+        let differs = |(name, before): (&String, &String)| {
+            self.get(name) != Some(before) && profile.get(&name.to_ascii_lowercase()).is_none()
+        };
+        unexplained.iter().any(differs)
     }
 
     /// As ParameterStatus messages.

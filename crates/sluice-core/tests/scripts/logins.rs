@@ -70,6 +70,33 @@ fn a_reload_is_seen_by_what_a_server_reports() {
 }
 
 #[test]
+fn what_ends_with_its_transaction_is_no_reload() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let client = table.client();
+    let server = table.servers()[0];
+    for (sql, answer) in [
+        ("BEGIN READ WRITE", "C(BEGIN) Z(T)"),
+        ("SET LOCAL TimeZone = 'Asia/Tokyo'", "S(TimeZone=Asia/Tokyo) C(SET) Z(T)"),
+        ("COMMIT", "C(COMMIT) S(TimeZone=UTC) Z(I)"),
+        (
+            "SET LOCAL TimeZone = 'Asia/Tokyo'; SELECT 1",
+            "S(TimeZone=Asia/Tokyo) C(SET) S(TimeZone=UTC) C(SELECT 1) Z(I)",
+        ),
+        // By a trigger.
+        (
+            "INSERT INTO t VALUES (1)",
+            "C(INSERT 0 1) S(TimeZone=Asia/Seoul) S(sluice.session=set=74696d657a6f6e65:58) Z(I)",
+        ),
+    ] {
+        table.says(client, &query(sql));
+        table.says(server, &answers(answer));
+    }
+    let later = table.stranger("app");
+    assert!(table.hears(later).ends_with("Z(I)"), "the server is as good as before");
+    assert!(table.connects().is_empty());
+}
+
+#[test]
 fn other_commands_are_no_change_for_log_ins() {
     for sql in ["ALTER TABLE t ADD c int", "GRANT SELECT ON t TO other", "DROP TABLE t", "DO $$ BEGIN NULL; END $$"] {
         let (mut table, ..) = changed(one(), sql);

@@ -4,7 +4,7 @@ mod scripts;
 
 use std::time::Duration;
 
-use sluice_testkit::{Case, Mode, Raw, Script, becomes, matrix, raw::transcript};
+use sluice_testkit::{Case, Raw, Script, becomes, matrix, raw::transcript};
 
 use crate::{config, database};
 
@@ -48,10 +48,7 @@ fn scripts_in_pieces(case: Case, pieces: &[usize]) {
             assert_eq!(got, expected, "{name}, in pieces of {piece} bytes");
         }
     }
-    if case.mode == Mode::Session {
-        // In transaction mode a server ends with its client where it can't be told what was left there.
-        assert_eq!(pool.raw_app(&database).backend(), pid, "one server connection served them all");
-    }
+    assert_eq!(pool.raw_app(&database).backend(), pid, "one server connection served them all");
 }
 
 fn scripts_answer_as_postgresql_does(case: Case) {
