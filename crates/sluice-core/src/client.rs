@@ -16,7 +16,7 @@ use crate::{
     io::{Conn, Io, PeerAddress},
     logins::Generation,
     pauses::{Pauses, Reason},
-    profile::Profile,
+    profile::{Context, Profile},
     queue::Ticket,
     replies::{Given, Tell},
     secrets::Credentials,
@@ -150,6 +150,8 @@ pub struct Session {
     pub made: Customs,
     /// Whether one of its named statements may be tied to the server where it was parsed.
     may_be_tied: bool,
+    /// The settings by which the literals of its named statements were read.
+    literals: Literals,
     /// Whether it may have used a sequence since it got its server.
     has_advanced: bool,
     /// The time up to which it is given to ask for what that was.
@@ -180,6 +182,17 @@ pub enum Link {
     Coming,
     /// This one.
     Server(ServerId),
+}
+
+/// The settings by which literals were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Literals {
+    /// There have been none.
+    None,
+    /// These.
+    By(Context),
+    /// Not the same for all.
+    Several,
 }
 
 /// A transaction that has begun without a server.
@@ -291,6 +304,7 @@ impl Session {
             portal: None,
             made: Customs::default(),
             may_be_tied: false,
+            literals: Literals::None,
             has_advanced: false,
             asks_until: None,
             begun: None,
@@ -352,8 +366,26 @@ impl Session {
     }
 
     /// Notes that the client has got a statement by name.
-    pub fn note_tied(&mut self, statement: &Statement) {
+    pub fn note_named(&mut self, statement: &Statement) {
         self.may_be_tied |= statement.is_tied;
+        if statement.effects.intersects(Effects::LITERAL) {
+            let context = statement.profile.context();
+            self.literals = match self.literals {
+                Literals::None => Literals::By(context),
+                Literals::By(known) if known == context => Literals::By(known),
+                _ => Literals::Several,
+            };
+        }
+    }
+
+    /// Whether literals of its named statements may have been read by other settings than those in place: `None` if nobody
+    /// knows these.
+    pub fn may_be_apart(&self, in_place: Option<Context>) -> bool {
+        match self.literals {
+            Literals::None => false,
+            Literals::By(context) => in_place != Some(context),
+            Literals::Several => true,
+        }
     }
 
     /// The client's name of what its server knows by that one.

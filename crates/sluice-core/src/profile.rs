@@ -329,7 +329,7 @@ pub(crate) fn put_set_configs<'a>(
 }
 
 /// Settings by which a literal is read.
-const READ_BY_LITERALS: [&str; 12] = [
+const READ_BY_LITERALS: [&str; 13] = [
     "array_nulls",
     "backslash_quote",
     "client_encoding",
@@ -341,6 +341,7 @@ const READ_BY_LITERALS: [&str; 12] = [
     "standard_conforming_strings",
     "timezone",
     "timezone_abbreviations",
+    "transform_null_equals",
     "xmloption",
 ];
 

@@ -212,9 +212,10 @@ impl Statement {
         self.terms.is_some_and(|terms| terms.is_unnamed)
     }
 
-    /// Whether its literals mean what they do by other settings than those it runs under.
-    pub fn is_parsed_apart(&self, run: Context) -> bool {
-        self.effects.intersects(Effects::LITERAL) && self.knowledge != Knowledge::None && self.profile.context() != run
+    /// Whether its literals may mean what they do by other settings than those in place: `None` if nobody knows these.
+    pub fn is_parsed_apart(&self, in_place: Option<Context>) -> bool {
+        let is_known = self.knowledge != Knowledge::None;
+        self.effects.intersects(Effects::LITERAL) && is_known && in_place != Some(self.profile.context())
     }
 
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.

@@ -88,6 +88,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// With a server.
     pub(super) fn statement(&mut self, seen: Seen<'a>) -> Step {
+        if self.waits_for_settings() {
+            self.flush();
+            return self.hold_for_answers();
+        }
         match seen.kind {
             FrontendKind::Bind => self.bind(seen),
             FrontendKind::Execute => {
@@ -143,7 +147,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
         }
         names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), told: None });
-        self.session.note_tied(&statement);
+        self.session.note_named(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
     }

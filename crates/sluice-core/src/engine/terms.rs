@@ -10,11 +10,11 @@ use sluice_wire::{
 use crate::{
     client::known_name,
     io::Io,
-    profile::{self, Profile},
+    profile::{self, Context, Profile},
     replies::{Expected, Own},
     server::Preparation,
     sql::{self, CustomNames, Effects},
-    statement::{Knowledge, Statement, Terms},
+    statement::{Knowledge, Prepared, Statement, Terms},
 };
 
 use super::frontend::{ClientRelay, Seen, Step};
@@ -117,10 +117,34 @@ impl<I: Io> ClientRelay<'_, I> {
         made.cover(server.session.made())
     }
 
-    /// Prepares a statement under the settings that it was parsed under, if those are not the client's any more and its
-    /// literals might mean something else now. Returns whether the message has to wait for that.
+    /// The settings in place, as far as they are known.
+    fn context_in_place(&self) -> Option<Context> {
+        let is_known = self.server.as_ref().is_none_or(|server| server.session.knows_settings());
+        is_known.then(|| self.session.profile.context())
+    }
+
+    /// Whether a batch that begins now must wait for answers: what is under way decides under which settings, and whether
+    /// in a block, and the server lacks a statement of the client's whose literals were read by others.
+    pub(super) fn waits_for_settings(&self) -> bool {
+        let in_place = self.context_in_place();
+        let Some(server) = self.server.as_deref().filter(|_| self.session.may_be_apart(in_place)) else { return false };
+        let exchange = &server.exchange;
+        if !exchange.owes() || exchange.has_open_batch() || !exchange.replies().decide_status() {
+            return false;
+        }
+        // Under other settings it is another statement on the server.
+        let stays = |statement: &Statement| statement.terms.is_none_or(|terms| Some(terms.run) == in_place);
+        let mut prepared = self.session.names.iter().flat_map(|names| names.values());
+        prepared.any(|Prepared { statement, .. }| {
+            let is_there = stays(statement) && server.statements.has(statement.id);
+            !is_there && statement.is_parsed_apart(in_place)
+        })
+    }
+
+    /// Prepares a statement under the settings that it was parsed under, if others may be in place by which its literals
+    /// might mean something else. Returns whether the message has to wait for that.
     pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>) -> bool {
-        if !statement.is_parsed_apart(self.session.profile.context()) {
+        if !statement.is_parsed_apart(self.context_in_place()) {
             return false;
         }
         self.flush();

@@ -81,6 +81,11 @@ impl ServerSession {
             && !self.pins.intersects(Pins::TEMPORARY)
     }
 
+    /// Whether it is known which settings are in place.
+    pub fn knows_settings(&self) -> bool {
+        !self.effects.intersects(Effects::STATE | Effects::CONTEXT)
+    }
+
     /// Whether its client is changing the catalogs.
     pub fn is_changing_catalogs(&self) -> bool {
         self.change.is_some()

@@ -57,6 +57,11 @@ impl ServerStatements {
         self.known.get(&id).is_some()
     }
 
+    /// Whether the server has it; counts as no use.
+    pub fn has(&self, id: StatementId) -> bool {
+        self.known.contains(&id)
+    }
+
     /// Since when the server has it.
     pub fn since(&self, id: StatementId) -> Option<Time> {
         Some(self.known.peek(&id)?.since)

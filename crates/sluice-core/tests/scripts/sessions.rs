@@ -389,6 +389,20 @@ fn a_literal_means_that_within_a_batch_too() {
 }
 
 #[test]
+fn a_literal_means_that_behind_an_unanswered_batch_too() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    let function = [parse("", "SELECT f()"), run("")].concat();
+    table.says(client, &[function, parse("", "SELECT 1"), run("a")].concat());
+    assert_eq!(table.hears(server), "P(: SELECT f()) B() E S", "what that sets is not known yet");
+    table.says(server, &answers("1 2 D() C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "Q(look)");
+    table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
+    let expected =
+        format!("P(: SELECT 1) {} P(sluice_3: SELECT 'x') {} B(sluice_3) E S", switch("NULL"), switch("'X'"));
+    assert_eq!(table.hears(server), expected);
+}
+
+#[test]
 fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);

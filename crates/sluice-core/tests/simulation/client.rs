@@ -462,13 +462,14 @@ impl Client {
     fn reconsider(&mut self, frame: &[u8], io: &SimIo) {
         let code = |f: &[u8]| (f[0] == b'E').then(|| ErrorFields(&f[5..]).get(b'C').map(<[u8]>::to_vec)).flatten();
         let tag = self.current.as_ref().map(|(tag, _)| *tag);
+        let described = self.matched.iter().any(|frame| frame[0] == b't');
         match code(frame).as_deref() {
             Some(b"57014") if self.cancels > 0 => {
                 self.cancels -= 1;
-                self.again(Ends { fail: Some("57014"), ..Ends::default() });
+                self.again(Ends { fail: Some("57014"), described, ..Ends::default() });
             }
             Some(b"53S01") if io.plan.refused_percent > 0 => {
-                self.again(Ends { fail: Some("53S01"), ..Ends::default() });
+                self.again(Ends { fail: Some("53S01"), described, ..Ends::default() });
             }
             // A schema change in the middle of a transaction can't be healed.
             Some(b"0A000") if io.plan.schema_changes > 0 && matches!(tag, Some(b'B' | b'D')) => {

@@ -35,6 +35,8 @@ struct Step {
     messages: Vec<Message>,
     /// Names that the step gives or takes.
     touched: Vec<String>,
+    /// Whether something stands in the open batch that the pool can't trust not to set anything.
+    may_set: bool,
     /// Whether the step takes all names. What gives one behind that, unanswered, the pool takes for older than it.
     takes_all: bool,
 }
@@ -58,6 +60,7 @@ impl Step {
     }
 
     fn parse(&mut self, name: &str, text: &str) {
+        self.may_set |= may_set(text);
         self.put(|out| message::put_parse(out, name.as_bytes(), text, &[]));
     }
 
@@ -78,8 +81,14 @@ impl Step {
     }
 
     fn empty(&mut self, tag: u8) {
+        self.may_set &= tag != frontend::SYNC;
         self.push(tag, |_| {});
     }
+}
+
+/// Whether a text is one that the pool can't trust not to set anything.
+fn may_set(text: &str) -> bool {
+    text.starts_with("select f(")
 }
 
 impl Client {
@@ -298,6 +307,7 @@ impl Client {
     }
 
     fn continue_batch(&mut self, step: &mut Step, io: &mut SimIo) {
+        step.may_set = true;
         for _ in 0..io.rng.below(3) {
             self.statement(step, true, io);
         }
@@ -347,11 +357,11 @@ impl Client {
                 }
                 self.use_statement(step, "", shared, &mark, io);
             }
-            // A limit: where a block has set something, a server that does not have the statement yet reads its literals by
-            // that.
+            // A limit: behind what may have set something in the same batch, a server that does not have the statement yet
+            // reads its literals by that.
             4..9 if self.reference.has(name)
                 && untouched
-                && (self.reference.block == Block::None || !self.reference.has_literal(name)) =>
+                && !(step.may_set && self.reference.prepared(name).contains('\'')) =>
             {
                 // What the text was is the session's to know: "echo" without a parameter is as good.
                 self.use_statement(step, name, "$1", &mark, io);
@@ -400,6 +410,7 @@ impl Client {
     }
 
     fn use_statement(&mut self, step: &mut Step, name: &str, text: &str, mark: &str, io: &mut SimIo) {
+        step.may_set |= may_set(self.reference.prepared(name));
         step.bind(name, text.contains("$1").then_some(mark));
         if io.rng.percent(30) {
             step.named(frontend::DESCRIBE, b'P', "");

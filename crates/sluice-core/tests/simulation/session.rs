@@ -41,6 +41,9 @@ pub(crate) struct Ends {
     pub(crate) schema: u32,
     /// With this error, whatever it is.
     pub(crate) fail: Option<&'static str>,
+    /// Whether it fails only when a statement's parameters have been described: PostgreSQL looks for a cancel no earlier,
+    /// but the pool may have the statement prepared again before, which may be what is cancelled.
+    pub(crate) described: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,9 +210,9 @@ impl Session {
         self.names.contains_key(name.as_bytes())
     }
 
-    /// Whether a statement has a literal.
-    pub(crate) fn has_literal(&self, name: &str) -> bool {
-        self.names.get(name.as_bytes()).is_some_and(|prepared| prepared.sql.contains('\''))
+    /// The text of a statement, if there is one of that name.
+    pub(crate) fn prepared(&self, name: &str) -> &str {
+        self.names.get(name.as_bytes()).map_or("", |prepared| &prepared.sql)
     }
 
     pub(crate) fn statement_count(&self) -> usize {

@@ -13,7 +13,7 @@
 use sluice_testkit::{Case, Script, matrix};
 use sluice_wire::{FrontendKind, message::framed};
 
-use crate::beside::{Startup, beside, query_of, s};
+use crate::beside::{Beside, Startup, beside, query_of, s};
 
 matrix!(brief:
     case_01_literals_under_other_settings,
@@ -57,6 +57,19 @@ fn case_01_literals_under_other_settings(case: Case) {
         b.query(1, "ROLLBACK");
         b.says(1, &unnamed);
         b.says(1, &run);
+    });
+    // Also on a server that has not seen it yet.
+    beside(case, &[&[], &[], &[]], |b| {
+        let holds = |b: &mut Beside, client| b.query(client, "BEGIN READ WRITE");
+        holds(b, 1);
+        b.says(0, &s().parse("q", sql).parse("n", "SELECT 1 = NULL").sync());
+        holds(b, 2);
+        b.query(1, "COMMIT");
+        b.query(0, "BEGIN; SET LOCAL TimeZone = 'Asia/Tokyo'; SET LOCAL DateStyle = 'DMY'; SET LOCAL transform_null_equals = on");
+        b.says(0, &run);
+        b.says(0, &s().bind("n", &[]).execute().sync());
+        b.query(0, "SHOW DateStyle; SHOW TimeZone; SHOW transform_null_equals; COMMIT");
+        b.says(0, &run);
     });
     const SETTINGS: [(&str, &str, &str); 9] = [
         ("IntervalStyle", "sql_standard", "SELECT interval '-1 2:03:04', $1::int"),

@@ -16,6 +16,9 @@ impl Session {
             if tag == frontend::PARSE && body[0] == 0 {
                 self.names.remove(&b""[..]);
             }
+            if tag == frontend::DESCRIBE && ends.described {
+                self.describe_parameters(body, out)?;
+            }
             return Err(failed(code));
         }
         match tag {
@@ -79,19 +82,13 @@ impl Session {
         let Ok(named) = Named::read(body, "Describe") else {
             return Err(("08P01", "invalid DESCRIBE message subtype".into()));
         };
-        let sql = match named {
-            Named::Statement(name) => {
-                let prepared = self.find(name)?.clone();
-                if has_rows(&prepared.sql) {
-                    self.may_run(&prepared.sql)?;
-                }
-                let parameters: &[u8] = if prepared.sql.contains("$1") { &[0, 1, 0, 0, 0, 25] } else { &[0, 0] };
+        let sql = match (self.describe_parameters(body, out)?, named) {
+            (Some(prepared), _) => {
                 // PostgreSQL describes the parameters before it looks whether the result has changed.
-                framed(out, backend::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(parameters));
                 check(&prepared, ends)?;
                 prepared.sql
             }
-            Named::Portal(name) => match self.portals.get(name) {
+            (None, Named::Statement(name) | Named::Portal(name)) => match self.portals.get(name) {
                 Some(portal) => portal.sql.clone(),
                 None => return Err(("34000", "portal \"\" does not exist".into())),
             },
@@ -102,6 +99,18 @@ impl Session {
             out.extend_from_slice(&message::NO_DATA)
         }
         Ok(())
+    }
+
+    /// Describes the parameters of the statement that a Describe is of, if it is of one.
+    fn describe_parameters(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Option<Prepared>, Error> {
+        let Ok(Named::Statement(name)) = Named::read(body, "Describe") else { return Ok(None) };
+        let prepared = self.find(name)?.clone();
+        if has_rows(&prepared.sql) {
+            self.may_run(&prepared.sql)?;
+        }
+        let parameters: &[u8] = if prepared.sql.contains("$1") { &[0, 1, 0, 0, 0, 25] } else { &[0, 0] };
+        framed(out, backend::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(parameters));
+        Ok(Some(prepared))
     }
 
     fn execute(&mut self, name: &[u8], limit: u32, out: &mut Vec<u8>) -> Result<(), Error> {
