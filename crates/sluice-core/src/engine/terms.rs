@@ -129,7 +129,9 @@ impl<I: Io> ClientRelay<'_, I> {
         let in_place = self.context_in_place();
         let Some(server) = self.server.as_deref().filter(|_| self.session.may_be_apart(in_place)) else { return false };
         let exchange = &server.exchange;
-        if !exchange.owes() || exchange.has_open_batch() || !exchange.replies().decide_status() {
+        // What comes in the midst of a COPY is the server's to refuse, before it answers anything else.
+        let is_open = exchange.has_open_batch() || exchange.is_copying();
+        if !exchange.owes() || is_open || !exchange.replies().decide_status() {
             return false;
         }
         // Under other settings it is another statement on the server.

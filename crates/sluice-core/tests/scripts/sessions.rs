@@ -403,6 +403,17 @@ fn a_literal_means_that_behind_an_unanswered_batch_too() {
 }
 
 #[test]
+fn nothing_is_waited_for_in_a_copy() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    table.says(client, &query("SELECT f(); COPY t FROM STDIN"));
+    assert_eq!(table.hears(server), "Q(SELECT f(); COPY t FROM STDIN)");
+    table.says(client, &parse("", "SELECT 1"));
+    assert_eq!(table.hears(server), "");
+    table.says(server, &answers("D() C(SELECT 1) G"));
+    assert_eq!(table.hears(server), "P(: SELECT 1)", "the server refuses that");
+}
+
+#[test]
 fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
