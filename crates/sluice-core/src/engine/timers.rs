@@ -110,7 +110,7 @@ impl Engine {
             self.send_cancel(now, id, io);
         }
         if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at().is_some_and(|at| now >= at)) {
-            server.set_recall(None);
+            server.end_recall_time();
             let (pool, worker) = (server.pool.clone(), self.worker);
             if pool.state().is_short() {
                 self.recall(now, ServerRef { worker, id, serial }, &pool, io);

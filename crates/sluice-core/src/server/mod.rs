@@ -305,6 +305,15 @@ impl Server {
         }
     }
 
+    /// That time has come: whoever waits may ask for it.
+    pub fn end_recall_time(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.recall_at = None;
+            // Those who have asked too early may have gone, and it is asked for once.
+            kept.pinned.set_pins(self.session.pins());
+        }
+    }
+
     fn has_whole_messages(&self) -> bool {
         self.exchange.is_closed() && !self.stream.is_inside()
     }

@@ -568,6 +568,24 @@ fn a_client_has_a_moment_to_ask_what_a_sequence_gave_it() {
 }
 
 #[test]
+fn a_server_that_was_asked_for_too_early_is_asked_for_again() {
+    let (mut table, client, server) = seated(one());
+    let (other, third) = (table.client(), table.client());
+    table.says(other, &query("SELECT lastval()"));
+    table.says(server, &answers("E(55000) Z(I)"));
+    table.says(client, &query("INSERT INTO t VALUES (1)"));
+    table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+    table.hears(other);
+    table.says(other, &query("SELECT 2"));
+    table.cancel(other);
+    assert_eq!(table.hears(other), "E(57014) Z(I)");
+    table.passes(Duration::from_millis(200));
+    table.hears(server);
+    table.says(third, &query("SELECT 3"));
+    assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)", "nobody waited when the time had come; now somebody does");
+}
+
+#[test]
 fn a_report_that_is_not_understood_stays_with_the_client_and_ends_with_it() {
     let mut table = Table::reporting(one());
     let (client, other) = (table.client(), table.client());
