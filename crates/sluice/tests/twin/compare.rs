@@ -82,7 +82,11 @@ fn differences(alone: &[Answer], pooled: &[(usize, Answer)]) -> Vec<Difference> 
         if differs[*client] || same(&mut numbers, alone, pooled) {
             continue;
         }
+        // What comes after it is not the same session any more.
         differs[*client] = true;
+        if has_lost_sequences(&mut numbers, alone, pooled) {
+            continue;
+        }
         found.push(Difference { at, alone: alone.clone(), pooled: pooled.clone() });
     }
     found
@@ -93,6 +97,13 @@ fn same(numbers: &mut Numbers, alone: &Answer, pooled: &Answer) -> bool {
     alone.end == pooled.end
         && one.len() == two.len()
         && one.iter().zip(&two).all(|(alone, pooled)| numbers.same(alone, pooled))
+}
+
+/// Whether they are the same up to where the pool has forgotten what sequences gave the client.
+fn has_lost_sequences(numbers: &mut Numbers, alone: &Answer, pooled: &Answer) -> bool {
+    let (one, two) = (ignored::ordered(&alone.messages), ignored::ordered(&pooled.messages));
+    let differs = one.iter().zip(&two).find(|(alone, pooled)| !numbers.same(alone, pooled));
+    differs.is_some_and(|(alone, pooled)| ignored::is_lost_sequence(alone, pooled))
 }
 
 /// A difference for the reader of a failed test: what was done, and both answers to the last of it.

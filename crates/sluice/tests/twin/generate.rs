@@ -28,10 +28,12 @@ fn track(seed: u64, client: usize, categories: &[&'static Category], acts: u64) 
         category: categories[0],
         known: Vec::new(),
         in_block: false,
+        reads_any_bytes: true,
         events: VecDeque::new(),
     };
     let weights: Vec<_> = categories.iter().map(|category| category.weight).collect();
     let parameters = acts::startup::parameters(&mut maker, categories);
+    maker.reads_any_bytes = !parameters.iter().any(|(name, value)| name == "client_encoding" && value == "SJIS");
     maker.event(What::Open(parameters));
     for _ in 0..acts {
         maker.category = categories[maker.random.weighted(&weights)];
@@ -62,6 +64,8 @@ pub(crate) struct Maker {
     category: &'static Category,
     known: Vec<Known>,
     pub(crate) in_block: bool,
+    /// Whether its session begins in an encoding of which all bytes of the plan's texts are.
+    reads_any_bytes: bool,
     events: VecDeque<Event>,
 }
 
@@ -103,7 +107,13 @@ impl Maker {
         let spends = script.0.windows(4).any(|word| word == b"seed");
         let (category, pins) = (self.category.name, self.category.pins || spends);
         let step = Step { bytes: script.0, category, pins, spends, unpins: false, meanwhile: Meanwhile::Nothing };
+        let may_be_unread = !self.reads_any_bytes && step.has_query_beyond_ascii();
         self.event(What::Say(step));
+        if may_be_unread {
+            // A Query that can't be read leaves the unnamed statement there, another one does not (decision 0014, "What
+            // remains").
+            self.say(Script::new().query("SELECT 1"));
+        }
     }
 
     /// Has something happen while what it said last is carried out.

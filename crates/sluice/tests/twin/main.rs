@@ -51,9 +51,6 @@ const SESSIONS: u64 = 250;
 /// The part of them that is cancelled: that takes longer.
 const CANCELLED: u64 = 6;
 
-/// What clients do besides, where they are cancelled.
-const BESIDE_CANCELS: &[&str] = &["cancels", "literals", "settings", "tenants", "blocks", "errors", "copy", "calls"];
-
 matrix!(transaction: without_the_extension, with_the_extension);
 matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
 
@@ -66,11 +63,11 @@ fn with_the_extension(case: Case) {
 }
 
 fn cancelled_without_the_extension(case: Case) {
-    twins(case, false, &acts::named(BESIDE_CANCELS), CANCELLED);
+    twins(case, false, &acts::chosen_and("cancels"), CANCELLED);
 }
 
 fn cancelled_with_the_extension(case: Case) {
-    twins(case, true, &acts::named(BESIDE_CANCELS), CANCELLED);
+    twins(case, true, &acts::chosen_and("cancels"), CANCELLED);
 }
 
 pub(crate) fn number(variable: &str) -> Option<u64> {

@@ -115,6 +115,11 @@ impl Step {
         wire::messages(&self.bytes).iter().any(|(tag, _)| [frontend::QUERY, frontend::EXECUTE].contains(tag))
     }
 
+    /// Whether a Query of it has bytes that are not ASCII.
+    pub(crate) fn has_query_beyond_ascii(&self) -> bool {
+        wire::messages(&self.bytes).iter().any(|(tag, body)| *tag == frontend::QUERY && !body.is_ascii())
+    }
+
     /// Whether it may come where others have all servers: it waits in the pool until it is cancelled, and PostgreSQL
     /// would not have said anything of it by then either.
     pub(crate) fn may_wait(&self) -> bool {

@@ -24,6 +24,7 @@ pub(crate) mod startup;
 mod temp;
 mod tenants;
 mod times;
+mod views;
 
 use crate::generate::Maker;
 
@@ -46,10 +47,7 @@ const fn category(name: &'static str, weight: usize, pins: bool, out: &'static s
 
 // Why categories are left out.
 const ON: &str = "";
-const LOST: &str = "a client may lose what sequences gave it: an error, never another's number";
 const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
-const START: &str = "none of its own differences are left; the plans that come of it show others (a Query that can't be \
-                     read takes the unnamed statement away)";
 const APART: &str = "it takes longer, and has tests of its own";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
@@ -58,7 +56,7 @@ const SHOWN: &str = "PostgreSQL's views show the pool's own statements and setti
 pub(crate) static CATEGORIES: &[Category] = &[
     category("literals",    20, false, ON,        literals::act),
     category("settings",    12, false, ON,  settings::act),
-    category("startup",      0, false, START, |_| ()),
+    category("startup",      0, false, ON, |_| ()),
     category("tenants",      9, false, ON,  tenants::act),
     category("times",        2, false, ON, times::act),
     category("encodings",    5, false, ON, encodings::act),
@@ -70,11 +68,13 @@ pub(crate) static CATEGORIES: &[Category] = &[
     category("ddl",          6, false, ON, ddl::act),
     category("malformed",    1, false, ON, malformed::act),
     category("cancels",     16, false, APART, cancels::act),
+    category("views",        2, false, ON, views::act),
     category("catalogue",    1, false, SHOWN,     catalogue::act),
     category("roles",        3, true,  ON, roles::act),
     category("functions",    3, true,  ON, functions::act),
-    category("sqlprepared",  3, true,  COLLIDES,   sqlprepared::act),
-    category("sequences",    2, true,  LOST, sequences::act),
+    category("sqlprepared",  3, true,  ON,         sqlprepared::act),
+    category("collisions",   3, true,  COLLIDES,   sqlprepared::collide),
+    category("sequences",    2, true,  ON, sequences::act),
     category("locks",        2, true,  ON, locks::act),
     category("notify",       2, true,  ON, notify::act),
     category("cursors",      3, true,  ON, cursors::act),
@@ -93,8 +93,17 @@ pub(crate) fn chosen() -> Vec<&'static Category> {
     named(&only.split(',').map(str::trim).collect::<Vec<_>>())
 }
 
+/// Those that [`chosen`] gives, and this one.
+pub(crate) fn chosen_and(name: &str) -> Vec<&'static Category> {
+    let mut categories = chosen();
+    if categories.iter().all(|category| category.name != name) {
+        categories.extend(named(&[name]));
+    }
+    categories
+}
+
 /// Those of these names.
-pub(crate) fn named(names: &[&str]) -> Vec<&'static Category> {
+fn named(names: &[&str]) -> Vec<&'static Category> {
     let find = |name: &&str| {
         let known = || CATEGORIES.iter().map(|category| category.name).collect::<Vec<_>>().join(", ");
         let found = CATEGORIES.iter().find(|category| category.name == *name);

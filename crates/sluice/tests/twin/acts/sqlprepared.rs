@@ -1,4 +1,4 @@
-//! Prepared statements of SQL, which share their names with those of the protocol.
+//! Prepared statements of SQL, by names of their own or by those of the protocol.
 
 use crate::generate::{Maker, NAMES};
 
@@ -15,8 +15,20 @@ const USES: &[&str] = &[
     "DISCARD ALL", "DISCARD PLANS", "CREATE TEMP TABLE executed AS EXECUTE {n}",
 ];
 
+/// Names that the protocol's own statements never have.
+const OWN_NAMES: [&str; 2] = ["d", "e"];
+
 pub(crate) fn act(maker: &mut Maker) {
-    let name = *maker.random.of(&NAMES);
+    use_names(maker, &OWN_NAMES);
+}
+
+/// By the names that the protocol's have, too.
+pub(crate) fn collide(maker: &mut Maker) {
+    use_names(maker, &NAMES);
+}
+
+fn use_names(maker: &mut Maker, names: &[&'static str]) {
+    let name = *maker.random.of(names);
     let text = maker.one_of(MAKES).replace("{n}", name);
     maker.sql(&text);
     for _ in 0..1 + maker.random.below(3) {
@@ -24,7 +36,8 @@ pub(crate) fn act(maker: &mut Maker) {
             maker.again(name);
         } else {
             let text = maker.one_of(USES).replace("{n}", name);
-            maker.sql(&text);
+            // By a portal with a name it may be missed at its Bind (decision 0014, "What remains").
+            if text.starts_with("DEALLOCATE") { maker.at_once(&text) } else { maker.sql(&text) }
         }
     }
 }
