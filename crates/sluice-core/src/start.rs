@@ -15,6 +15,8 @@ pub struct Start(Arc<[Assignment]>);
 
 type Assignment = (Box<str>, Box<[u8]>);
 
+const SEED: &str = "seed";
+
 impl Start {
     /// The assignments of a StartupMessage, or what PostgreSQL says of its `options`.
     pub fn of(request: &SessionRequest) -> Result<Self, ErrorResponse> {
@@ -31,11 +33,18 @@ impl Start {
         Ok(Self(assignments.into()))
     }
 
-    /// The settings, each as it was written last; PostgreSQL has the last word on what that comes to.
+    /// The settings, each as it was written last; PostgreSQL has the last word on what that comes to. A seed is none of
+    /// them: it sows nothing at a session's start.
     pub fn profile(&self) -> Profile {
-        let settings: Settings =
+        let mut settings: Settings =
             self.0.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        settings.remove(SEED);
         Profile::new(settings)
+    }
+
+    /// Whether the query gives the server a seed.
+    pub fn sows(&self) -> bool {
+        self.0.iter().any(|(name, _)| name.eq_ignore_ascii_case(SEED))
     }
 
     /// The query that makes the assignments one after another, in ASCII; `None` where there are none.

@@ -240,6 +240,10 @@ impl ServerSession {
             // PostgreSQL has the last word on what they say.
             self.effects.insert(Effects::STATE);
         }
+        if start.sows() {
+            // To see whether it is a valid one. No client is to have it.
+            self.effects.insert(Effects::SEED);
+        }
         let sql = match (clear, set) {
             (Some(clear), Some(set)) => Some(clear + &set),
             (clear, set) => clear.or(set),
@@ -283,4 +287,84 @@ impl ServerSession {
 
 fn circumstances<'a>(pool: &'a Pool, profile: &'a Profile, made: &'a Customs) -> Circumstances<'a> {
     Circumstances { catalog: pool.catalog.version(), user: &pool.upstream.user, profile, made }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_wire::startup::{ProtocolVersion, SessionRequest};
+
+    use super::*;
+
+    fn holding(report: &str) -> Holding {
+        Holding::read(report).expect("it is well-formed")
+    }
+
+    fn start(name: &str, value: &str) -> Start {
+        let parameters = vec![(name.to_owned(), value.to_owned())];
+        Start::of(&SessionRequest { version: ProtocolVersion::V3_0, parameters }).expect("it is valid")
+    }
+
+    #[test]
+    fn a_report_counts_when_it_is_acted_on() {
+        let mut session = ServerSession::default();
+        session.add_effects(Effects::STATE);
+        assert!(session.is_unknown() && !session.is_plain());
+        session.hear_report(Some(holding("pins=temp,sequence set=6765716f:6f6666 made=612e62")));
+        assert!(session.has_report() && !session.is_unknown() && session.profile().get("geqo").is_none());
+        let (pins, prepared) = session.take_report().expect("there is one");
+        assert_eq!((pins, prepared), (Pins::TEMPORARY, Some(Prepared::Deallocated(0))));
+        assert_eq!(session.profile().get("geqo"), Some(&b"off"[..]));
+        assert!(session.made().has("a.b"));
+        session.hold(pins);
+        assert!(session.effects().is_empty() && session.pins() == pins && session.take_report().is_none());
+    }
+
+    #[test]
+    fn what_only_the_end_takes_away_stays() {
+        for (effects, pin) in [(Effects::SEED, Pins::SEED), (Effects::UNSEEN, Pins::LIBRARY)] {
+            let mut session = ServerSession::default();
+            session.add_effects(effects);
+            assert!(!session.is_spent());
+            session.hold(Pins::LOCK);
+            assert_eq!(session.pins(), Pins::LOCK | pin);
+            session.hold(Pins::empty());
+            assert!(session.is_spent() && session.pins() == pin);
+        }
+        let mut session = ServerSession::default();
+        session.hear_report(None);
+        assert!(session.is_spent() && session.reports(), "a newer extension may mean anything");
+    }
+
+    #[test]
+    fn settings_are_put_in_place_once() {
+        let (mut session, mut made) = (ServerSession::default(), Customs::default());
+        let profile = start("geqo", "off").profile();
+        made.add(["a.b"]);
+        let sql = session.bring_to(&profile, &made).expect("they differ");
+        assert!(sql.contains("'geqo','off'") && sql.contains("'a.b',''"), "{sql}");
+        assert_eq!(session.bring_to(&profile, &made), None);
+        let sql = session.bring_to(&Profile::default(), &Customs::default());
+        assert_eq!(sql.as_deref(), Some("RESET \"geqo\";"), "what has been made stays");
+    }
+
+    #[test]
+    fn a_start_is_known_when_the_server_has_said_what_it_comes_to() {
+        let mut session = ServerSession::default();
+        assert_eq!(session.begin(&Start::default()), None);
+        assert!(!session.is_unknown());
+        assert!(session.begin(&start("datestyle", "sql")).is_some() && session.is_unknown());
+        session.hear_report(Some(holding("")));
+        session.take_report();
+        assert!(session.begin(&start("datestyle", "iso")).is_some());
+        assert!(session.has_report(), "it says nothing where it is what it was");
+    }
+
+    #[test]
+    fn a_seed_that_a_client_starts_with_is_nobodys() {
+        let mut session = ServerSession::default();
+        assert!(session.begin(&start("Seed", "0.5")).is_some_and(|sql| sql.contains("'Seed','0.5'")));
+        assert_eq!(session.profile().get("seed"), None);
+        session.hold(Pins::empty());
+        assert!(session.is_spent());
+    }
 }

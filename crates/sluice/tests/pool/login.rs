@@ -26,6 +26,7 @@ matrix!(transaction:
     bad_settings_are_fatal,
 );
 matrix!(brief: limits_on_logins, strangers_are_heard_at_the_limit);
+matrix!(both_modes: a_seed_at_the_start_sows_nothing);
 matrix!(session: startup_settings_in_session_mode);
 
 /// A role of this test's own with the password `secret`, in a group that says how the server lets it in.
@@ -383,6 +384,18 @@ fn bad_settings_are_fatal(case: Case) {
         assert_eq!(last(pool.raw()), last(database.server.raw()), "{settings:?}");
         // The server connection is none the worse for it.
         assert_eq!(pool.raw_app(&database).backend(), backend, "{settings:?}");
+    }
+}
+
+/// PostgreSQL sows by a seed when it is set, and not by one that a session starts with.
+fn a_seed_at_the_start_sows_nothing(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).start();
+    let mut straight = with_settings(database.server.raw(), &database, PLAIN);
+    let sown = straight.query("SELECT setseed(0.5); SELECT random()");
+    for start in [&[("options", "-c seed=0.5")][..], PLAIN] {
+        let number = with_settings(pool.raw(), &database, start).value("SELECT random()");
+        assert!(!sown.contains(&number), "{sown}, and with {start:?} {number}");
     }
 }
 
