@@ -146,6 +146,8 @@ pub struct Session {
     pub deallocate: Option<Box<Deallocate>>,
     /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
+    /// The Query that it has sent, where that waits for names to be lent.
+    pub query: Waiting,
     /// The custom settings that it has made.
     pub made: Customs,
     /// Whether one of its named statements may be tied to the server where it was parsed.
@@ -193,6 +195,18 @@ enum Literals {
     By(Context),
     /// Not the same for all.
     Several,
+}
+
+/// A Query that waits for the statements that it names to be lent to the server.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// There is none.
+    #[default]
+    None,
+    /// It waits.
+    Waits,
+    /// The client has heard an error for it: it is not sent.
+    Failed,
 }
 
 /// A transaction that has begun without a server.
@@ -302,6 +316,7 @@ impl Session {
             learnt: false,
             deallocate: None,
             portal: None,
+            query: Waiting::None,
             made: Customs::default(),
             may_be_tied: false,
             literals: Literals::None,
@@ -479,6 +494,13 @@ impl Session {
                 self.unnamed = before;
                 None
             }
+        }
+    }
+
+    /// A name that was lent to its server means nothing any more.
+    pub fn lose(&mut self, name: &[u8]) {
+        if let Some(names) = &mut self.names {
+            names.remove(known_name(name));
         }
     }
 

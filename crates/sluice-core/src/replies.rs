@@ -39,8 +39,8 @@ pub enum Expected {
     Fault,
     /// To an Execute.
     Execute,
-    /// To a client's Close.
-    Close,
+    /// To a client's Close; of a statement whose name is lent, if one stands here.
+    Close(Option<Box<[u8]>>),
     /// To a Close of a shared statement that had to make room: the client never sees the answer.
     Evict(OnServer),
     /// To a Close of Sluice's own, of an unnamed portal or statement: the client never sees the answer.
@@ -71,8 +71,8 @@ pub struct Tell(pub Box<[u8]>);
 pub struct ParseSent {
     /// The statement; `None` where statements are not followed.
     pub statement: Option<Arc<Statement>>,
-    /// Whether under its shared name.
-    pub shared: bool,
+    /// The name that it is sent by.
+    pub by: By,
     /// Whether the client asked for it and gets the answer.
     pub asked: bool,
     /// The name that the client has by it, unless it fails.
@@ -84,13 +84,24 @@ pub struct ParseSent {
 impl ParseSent {
     /// One of Sluice's own, of a shared statement.
     pub fn own(statement: Arc<Statement>) -> Self {
-        Self { statement: Some(statement), shared: true, ..Self::unfollowed(false) }
+        Self { statement: Some(statement), by: By::Shared, ..Self::unfollowed(false) }
     }
 
     /// One that makes nothing which is followed.
     pub fn unfollowed(asked: bool) -> Self {
-        Self { statement: None, shared: false, asked, given: None, again: None }
+        Self { statement: None, by: By::None, asked, given: None, again: None }
     }
+}
+
+/// The name that a statement is sent by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum By {
+    /// None, or one that is not followed.
+    None,
+    /// Its shared one.
+    Shared,
+    /// The client's own, which is lent to the server.
+    Lent(Box<[u8]>),
 }
 
 /// The name that a Parse gives the client, and its failure takes back.
@@ -124,8 +135,10 @@ pub enum Own {
     Settings,
     /// Asks what the session holds.
     Look,
-    /// Stands for the Sync behind a statement that is prepared apart from what the client sends.
+    /// Stands for the Sync behind statements that are prepared or closed apart from what the client sends.
     Prepare,
+    /// Asks which of the names that are lent have statements of the protocol.
+    Names,
     /// Takes away what sequences gave to others.
     Sequences,
     /// Ends a transaction that a client left open.
@@ -143,7 +156,8 @@ impl Own {
     pub fn is_optional(self) -> bool {
         match self {
             Self::FindTeller | Self::Tell => true,
-            Self::Settings | Self::Look | Self::Prepare | Self::Sequences | Self::Rollback | Self::Reset => false,
+            Self::Settings | Self::Look | Self::Sequences | Self::Rollback | Self::Reset => false,
+            Self::Prepare | Self::Names => false,
         }
     }
 }
@@ -186,7 +200,7 @@ impl Expected {
     fn is_named(&self) -> bool {
         matches!(
             self,
-            Self::Parse(ParseSent { given: Some(Given::Name(_)), .. } | ParseSent { shared: true, .. })
+            Self::Parse(ParseSent { given: Some(Given::Name(_)), .. } | ParseSent { by: By::Shared, .. })
                 | Self::Evict(_)
                 | Self::Query { clears: true, .. }
                 | Self::Local(
@@ -209,7 +223,8 @@ impl Replies {
 
     /// Whether the next one is to Sluice itself, and holds the client.
     pub fn is_own_next(&self) -> bool {
-        matches!(self.queue.front(), Some(Expected::Own(Own::Settings | Own::Look | Own::Sequences | Own::Prepare)))
+        let Some(Expected::Own(own)) = self.queue.front() else { return false };
+        matches!(own, Own::Settings | Own::Look | Own::Names | Own::Sequences | Own::Prepare)
     }
 
     /// Whether any of them is to something that runs, and so may open or end a transaction.

@@ -10,11 +10,11 @@ use crate::{
     client::{Phase, Session},
     ids::{ClientRef, ServerId},
     io::{Conn, Io, LogEvent},
-    replies::{Expected, Own, ParseSent, Tell},
+    replies::{By, Expected, Own, ParseSent, Tell},
     server::{Preparation, Reported, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
-    statement::Statement,
+    statement::{Prepared, Statement},
     stream::Fate,
     time::Time,
 };
@@ -238,7 +238,13 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
             }
             BackendKind::CloseComplete => match self.server.exchange.answered() {
-                Some(Expected::Close) => Ok(Verdict::Pass),
+                Some(Expected::Close(lent)) => {
+                    if let (Some((_, session)), Some(name)) = (&mut self.client, lent) {
+                        session.lose(&name);
+                        self.server.lent.doubt();
+                    }
+                    Ok(Verdict::Pass)
+                }
                 Some(Expected::Evict(_) | Expected::OwnClose) => Ok(Verdict::Swallow),
                 _ => Err(OutOfStep("it sent CloseComplete out of turn")),
             },
@@ -394,13 +400,13 @@ impl<I: Io> ServerRelay<'_, I> {
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
             return Verdict::Pass;
         }
-        self.server.statements.clear();
+        // An unnamed one stays; where a Query has brought this, it was gone before.
+        self.server.statements.clear_named();
         if tag == b"DISCARD ALL" {
             self.server.session.discard_settings();
         }
         if let Some((_, session)) = &mut self.client {
             session.names = None;
-            session.unnamed = None;
         }
         Verdict::Pass
     }
@@ -430,11 +436,20 @@ impl<I: Io> ServerRelay<'_, I> {
                 if own == Own::Look && self.server.own_error.is_none() && !self.conclude_look() {
                     return Err(OutOfStep("it did not say what its session holds"));
                 }
+                if own == Own::Names {
+                    self.conclude_names();
+                }
                 if self.server.preparation == Preparation::UnderWay && !self.server.exchange.replies().is_own_next() {
-                    // What a look has said is acted on before the client goes on.
-                    let done = own != Own::Look;
-                    self.server.preparation = if done { Preparation::Done } else { Preparation::None };
-                    self.resumes |= done;
+                    // What a server was asked is acted on before the client goes on.
+                    match own {
+                        Own::Look => self.server.preparation = Preparation::None,
+                        // The client waits on.
+                        Own::Names => {}
+                        _ => {
+                            self.server.preparation = Preparation::Done;
+                            self.resumes = true;
+                        }
+                    }
                 }
                 self.cancels |= self.server.cancels.release();
                 Ok(Verdict::Swallow)
@@ -452,9 +467,15 @@ impl<I: Io> ServerRelay<'_, I> {
 
     fn parse_complete(&mut self) -> Result<Verdict, OutOfStep> {
         match self.server.exchange.answered() {
-            Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
-                if let Some(statement) = statement {
+            Some(Expected::Parse(ParseSent { statement, by, asked, .. })) => {
+                if let Some(statement) = &statement {
                     statement.accept();
+                }
+                if let (Some((_, session)), By::Lent(name), Some(statement)) = (&mut self.client, by, statement)
+                    && asked
+                {
+                    session.note_named(&statement);
+                    session.names.get_or_insert_default().insert(name, Prepared { statement, told: None });
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }

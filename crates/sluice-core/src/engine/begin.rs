@@ -83,7 +83,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 Some(Verdict::Pass)
             }
-            Some(Expected::Sync(_) | Expected::OwnSync) => Some(Verdict::Pass),
+            Some(Expected::OwnSync) => {
+                self.query_fails();
+                Some(Verdict::Pass)
+            }
+            Some(Expected::Sync(_)) => Some(Verdict::Pass),
             _ => None,
         }
     }

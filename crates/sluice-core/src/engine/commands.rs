@@ -17,6 +17,7 @@ use crate::{
 use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
+    lending::{Bearer, effects_with, resets_with},
 };
 
 /// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
@@ -39,7 +40,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // A server that does not say what its session holds is asked for what a text may do.
             return Step::Incomplete(seen.total);
         }
-        let command = command_in(seen);
+        if self.has_failed(seen) {
+            return Step::Next;
+        }
+        let command = self.command_in(seen);
         let server = self.server();
         let is_quiet = server.is_settled() && server.exchange.status() != TransactionStatus::Failed;
         if is_quiet && self.query_of_own(seen, command.as_ref(), false) {
@@ -49,14 +53,19 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.server().exchange.await_answers();
             return Step::Stop(Stop::Hold);
         }
-        self.session.drop_unnamed();
-        let clears = matches!(command, Some(Command::DeallocateAll | Command::DiscardAll));
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
         let effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
-        if let Some(step) = self.prepare_for(effects, text) {
+        let meant = self.meant_by(effects, text);
+        if let Some(step) = self.lend(&meant, Bearer::Query) {
+            return step;
+        }
+        self.session.drop_unnamed();
+        let clears = matches!(command, Some(Command::DeallocateAll | Command::DiscardAll));
+        if let Some(step) = self.prepare_for(effects_with(effects, &meant), text) {
             return step;
         }
         let resets = (effects.intersects(Effects::STATE) && seen.is_whole()).then(|| sql::reset(text)).flatten();
+        let resets = resets_with(resets, &meant);
         let server = self.server();
         server.statements.set_unnamed(None);
         self.pass_query(seen, clears, resets)
@@ -93,12 +102,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if may_become_own(seen) {
             return Step::Incomplete(seen.total);
         }
-        if self.end_without_server(seen) {
+        if self.has_failed(seen) || self.end_without_server(seen) {
             return Step::Next;
         }
         // What a failed transaction refuses is PostgreSQL's to say.
         let has_failed = self.session.status() == TransactionStatus::Failed;
-        let command = command_in(seen).filter(|_| !has_failed);
+        let command = self.command_in(seen).filter(|_| !has_failed);
         if self.query_of_own(seen, command.as_ref(), true) { Step::Next } else { Step::Stop(Stop::NeedServer) }
     }
 
@@ -148,6 +157,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.scratch.clear();
     }
 
+    /// The command that a Query is, if it is one alone, and not of a name that is lent.
+    fn command_in(&self, seen: Seen<'_>) -> Option<Command> {
+        let command = text_of(seen).and_then(sql::command)?;
+        let is_servers = matches!(&command, Command::Deallocate(name) if self.is_lent(name));
+        (!is_servers).then_some(command)
+    }
+
     /// Whether a Query forgets a name that only Sluice knows, and answers are still to come that it must stand behind.
     /// Inside a batch those come with a Sync that may never be sent: there the server answers that it has no such name.
     fn waits_to_forget(&mut self, command: Option<&Command>) -> bool {
@@ -180,7 +196,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return None;
         }
         match sql::command(parse.query)? {
-            Command::Deallocate(name) => {
+            Command::Deallocate(name) if !self.is_lent(&name) => {
                 self.session.named(&name)?;
                 Some(Some(name))
             }
@@ -198,7 +214,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             name => self.session.named(name),
         };
         if let Some(name) = prepared.and_then(|prepared| prepared.statement.deallocates.as_deref()) {
-            let is_known = self.session.named(name).is_some() && !self.is_in_failed_transaction();
+            let is_known = self.session.named(name).is_some() && !self.is_lent(name);
+            let is_known = is_known && !self.is_in_failed_transaction();
             return is_known.then(|| OwnPortal::Deallocate(Some(name.into())));
         }
         if !self.may_begin() {
@@ -249,6 +266,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             OwnPortal::Deallocate(None) => {
                 self.session.names = None;
                 ("DEALLOCATE ALL", None)
+            }
+            OwnPortal::Deallocate(Some(name)) if self.is_lent(&name) => {
+                // Since it was bound.
+                self.server().expect_text(Effects::STATE | Effects::NAMES, b"");
+                self.put_deallocate(&name);
+                return false;
             }
             OwnPortal::Deallocate(Some(name)) => match self.session.forget(&name) {
                 Some(prepared) => ("DEALLOCATE", Some((name, prepared))),
@@ -310,11 +333,6 @@ fn function_effects(oid: u32) -> Effects {
         oid if READ_SEQUENCES.contains(&oid) => Effects::ANYTHING | Effects::SEQUENCE,
         _ => Effects::ANYTHING,
     }
-}
-
-/// The command that a Query is, if it is one alone.
-fn command_in(seen: Seen<'_>) -> Option<Command> {
-    text_of(seen).and_then(sql::command)
 }
 
 /// The text of a Query, if all of it has come.

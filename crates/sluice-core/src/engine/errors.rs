@@ -11,9 +11,10 @@ use sluice_wire::{
 };
 
 use crate::{
+    client::Waiting,
     client_address::Teller,
     io::Io,
-    replies::{Expected, Local, Own, ParseSent},
+    replies::{By, Expected, Local, Own, ParseSent},
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
 };
@@ -222,16 +223,27 @@ impl<I: Io> ServerRelay<'_, I> {
         };
         self.resumes |= self.server.exchange.skip();
         // Behind a Sync of the client's own a new batch has begun, behind one of Sluice's the old one goes on.
-        let goes_on = !matches!(self.server.exchange.replies().front(), Some(Expected::Sync(_)));
+        let ends = match self.server.exchange.replies().front() {
+            Some(Expected::Own(_)) => self.query_fails(),
+            front => matches!(front, Some(Expected::Sync(_))),
+        };
         if let Some((_, session)) = &mut self.client {
-            session.skipping = goes_on;
-            if goes_on {
+            session.skipping = !ends;
+            if !ends {
                 // What it had bound went with the transaction.
                 session.portal = None;
             }
             session.learnt = false;
         }
         verdict
+    }
+
+    /// A Query waits for what has failed, if there is one: the client hears that error for it. Returns whether there is
+    /// one.
+    pub(super) fn query_fails(&mut self) -> bool {
+        let session = self.client.as_mut().map(|(_, session)| session);
+        let query = session.map(|session| &mut session.query).filter(|query| **query == Waiting::Waits);
+        query.map(|query| *query = Waiting::Failed).is_some()
     }
 
     /// A Describe of Sluice's own has failed where the client's follows: that would have described the parameters
@@ -301,12 +313,16 @@ impl<I: Io> ServerRelay<'_, I> {
     fn undo(&mut self, expected: Expected, was_skipped: bool) {
         let session = self.client.as_mut().map(|(_, session)| &mut **session);
         match expected {
-            Expected::Parse(ParseSent { statement: Some(statement), shared, given, .. }) => {
-                if shared {
-                    self.server.statements.refused(statement.id);
-                    statement.refuse();
-                } else {
-                    self.server.statements.set_unnamed(None);
+            Expected::Parse(ParseSent { statement: Some(statement), by, asked, given, .. }) => {
+                match by {
+                    By::Shared => {
+                        self.server.statements.refused(statement.id);
+                        statement.refuse();
+                    }
+                    // Behind the client's own Parse the server may have another one by that name.
+                    By::Lent(name) if !asked => self.server.lent.take_back(&name),
+                    By::Lent(_) => {}
+                    By::None => self.server.statements.set_unnamed(None),
                 }
                 if let (Some(session), Some(given)) = (session, given) {
                     let corrected = session.take_back(given, was_skipped);

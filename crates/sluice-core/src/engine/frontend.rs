@@ -383,7 +383,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// The server owes as much as may be noted. It may keep its answers to itself until it is asked for them.
-    fn wait_for_answers(&mut self) -> Step {
+    pub(super) fn wait_for_answers(&mut self) -> Step {
         self.flush();
         let server = self.server();
         if server.exchange.await_answers() {
@@ -456,7 +456,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(true)),
             FrontendKind::Bind => Expected::Bind(None),
             FrontendKind::Describe => Expected::Describe(None, None),
-            FrontendKind::Close => Expected::Close,
+            FrontendKind::Close => Expected::Close(None),
             _ => Expected::Execute,
         };
         self.pass_expecting(seen, expected)

@@ -19,14 +19,19 @@ use crate::{
     mail::Mail,
     profile::{self, Profile, Settings},
     replies::Own,
-    server::{Preparation, Role, Server},
+    server::{Lent, Preparation, Role, Server},
     settings::{PinPolicy, PoolMode},
     sql::Reset,
     start::Start,
     time::Time,
 };
 
-use super::{Engine, Todo, lease::send_own, shutting_down};
+use super::{
+    Engine, Todo,
+    lease::send_own,
+    lending::{ask_for_names, close_lent},
+    shutting_down,
+};
 
 impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
@@ -46,6 +51,7 @@ impl Engine {
         match phase {
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
+            Phase::Open(_) if state.lent.are_in_doubt() => ask_for_names(state, &mut self.scratch, io),
             Phase::Welcome(..) | Phase::Open(_) if state.needs_look() => {
                 send_look(now, state, &mut self.scratch, io);
             }
@@ -149,7 +155,8 @@ fn needs_own(server: &Server, client: &Client) -> bool {
     let Some(session) = client.session() else { return false };
     match server.pool.settings.mode {
         PoolMode::Transaction => {
-            server.needs_look() || server.session.has_report() || !server.session.pins().is_empty()
+            let asks = server.needs_look() || server.lent.are_in_doubt();
+            asks || server.session.has_report() || !server.session.pins().is_empty()
         }
         PoolMode::Session => *server.session.profile() != session.profile,
     }
@@ -249,8 +256,12 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     if server.session.is_left_over() {
         server.session.discard();
         server.statements.clear();
+        server.lent = Lent::default();
         server.sequences.forget();
         send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
+        return true;
+    }
+    if close_lent(server, scratch, io) {
         return true;
     }
     if let Some(profile) = server.session.profile().at_rest() {

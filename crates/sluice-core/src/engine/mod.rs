@@ -9,6 +9,7 @@
 //! | `frontend` | a client's messages on their way to a server |
 //! | `statements` | prepared statements among a client's messages |
 //! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
+//! | `lending` | the names of a client's that a server has while SQL may mean them |
 //! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
@@ -35,6 +36,7 @@ mod healing;
 mod idling;
 mod keeping;
 mod lease;
+mod lending;
 mod login;
 mod notifications;
 mod opening;

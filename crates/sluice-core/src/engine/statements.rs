@@ -12,7 +12,7 @@ use sluice_wire::{
 use crate::{
     client::{NAMES_MAX, known_name},
     io::Io,
-    replies::{Expected, Given, Local, ParseSent, Tell},
+    replies::{By, Expected, Given, Local, ParseSent, Tell},
     shape::Shape,
     sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed},
@@ -20,6 +20,7 @@ use crate::{
 
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
+    lending::{Bearer, effects_with, resets_with},
     standing_in::Absence,
 };
 
@@ -33,8 +34,8 @@ enum Meaning {
     Shared(Prepared),
     /// The server's own unnamed statement, which is this client's.
     Raw,
-    /// Nothing that Sluice knows; the server may (SQL's PREPARE).
-    Unknown,
+    /// Nothing that Sluice knows, or a name that is lent; the server may know it (SQL's PREPARE).
+    Servers,
     /// Nothing at all.
     Missing,
 }
@@ -130,12 +131,25 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.pass_parse(seen);
         }
         self.follow_settings(parse.name);
+        if self.is_lent(parse.name) {
+            return self.parse_lent(seen, parse);
+        }
+        if let Some(step) = self.wait_for_name(parse.name) {
+            return step;
+        }
         if self.session.named(parse.name).is_some() {
             return self.parse_again(seen, parse);
+        }
+        if self.is_to_be_lent(parse.name) {
+            return self.parse_lent(seen, parse);
         }
         let statement = self.statement_of(parse.definition, false);
         if self.server.is_none() && !statement.is_accepted() {
             return Step::Stop(Stop::NeedServer);
+        }
+        let meant = self.meant_by(statement.effects, statement.query());
+        if let Some(step) = self.lend(&meant, Bearer::Batch) {
+            return step;
         }
         if let Some(step) = self.forget_before_batch(statement.effects) {
             return step;
@@ -159,17 +173,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
-            self.session.drop_unnamed_statement();
-            self.server().statements.set_unnamed(None);
-            return self.pass_parse(seen);
-        }
+        let is_refused = self.is_in_failed_transaction() && !sql::ends_transaction(parse.query);
         let statement = self.statement_of(parse.definition, true);
         let is_worth_it =
             statement.begins.is_some() || (statement.came_again() && statement.is_accepted() && self.can_be_healed());
-        let raw = !self.session.pool.settings.auto_prepare || statement.terms.is_none() || !is_worth_it;
+        let may_be_shared = self.session.pool.settings.auto_prepare && statement.terms.is_some();
+        let raw = is_refused || !may_be_shared || !is_worth_it;
         if raw && self.server.is_none() {
             return Step::Stop(Stop::NeedServer);
+        }
+        let meant = self.meant_by(statement.effects, statement.query());
+        if let Some(step) = self.lend(&meant, Bearer::Batch) {
+            return step;
         }
         if let Some(step) = self.forget_before_batch(statement.effects) {
             return step;
@@ -182,8 +197,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let server = self.server();
         server.statements.set_unnamed(Some(statement.id));
-        let sent =
-            ParseSent { statement: Some(statement), shared: false, asked: true, given: Some(given), again: None };
+        let sent = ParseSent { statement: Some(statement), given: Some(given), ..ParseSent::unfollowed(true) };
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 
@@ -233,7 +247,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         };
         server.exchange.expect(Expected::Parse(ParseSent {
             statement: Some(statement),
-            shared: true,
+            by: By::Shared,
             asked: given.is_some(),
             given,
             again: None,
@@ -267,6 +281,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// the statement stale, that Parse may have come behind the change.
     fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
         let Prepared { statement, told } = prepared;
+        if statement.effects.intersects(Effects::SESSION) {
+            // An EXECUTE or FETCH returns what that returns which has the name now.
+            return None;
+        }
         let version = self.session.pool.catalog.version();
         let has_changed = statement.terms.is_none_or(|terms| terms.catalog != version);
         told.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
@@ -329,9 +347,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !name.is_empty() {
             self.follow_settings(name);
             return match self.session.named(name) {
+                _ if self.is_lent(name) => Meaning::Servers,
                 Some(prepared) => Meaning::Shared(prepared.clone()),
                 None if self.is_the_pools(name) => Meaning::Missing,
-                None => Meaning::Unknown,
+                None => Meaning::Servers,
             };
         }
         let Some(Unnamed { prepared, raw, .. }) = &self.session.unnamed else {
@@ -353,6 +372,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if names.statement.is_empty() && self.is_unnamed_open() {
             return self.hold_for_answers();
         }
+        if let Some(step) = self.wait_for_name(names.statement) {
+            return step;
+        }
         if self.bind_own(seen, &names) {
             return Step::Next;
         }
@@ -362,24 +384,39 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         match self.meaning(names.statement) {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
-            Meaning::Raw | Meaning::Unknown => {
-                let unnamed = self.session.unnamed.as_ref().filter(|_| names.statement.is_empty());
-                let statement = unnamed.map(|unnamed| unnamed.prepared.statement.clone());
-                let effects = statement.as_ref().map_or(Effects::ANYTHING, |statement| statement.effects);
-                if self.may_name_custom(effects, seen) {
-                    return Step::Incomplete(seen.total);
-                }
-                let text = statement.as_ref().map_or(&[][..], |statement| statement.query());
-                if let Some(step) = self.prepare_for(effects, text) {
-                    return step;
-                }
-                self.note_customs(effects, seen, names.bytes);
-                let resets = statement.as_ref().and_then(|statement| statement.resets.as_ref());
-                self.server().exchange.take_back(resets);
-                self.pass_expecting(seen, Expected::Bind(None))
-            }
+            Meaning::Raw | Meaning::Servers => self.bind_as_it_is(seen, &names),
             Meaning::Missing => self.pass_missing(seen, names.statement),
         }
+    }
+
+    /// A Bind of a statement that the server has by the client's name.
+    fn bind_as_it_is(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> Step {
+        let prepared = match names.statement {
+            b"" => self.session.unnamed.as_ref().map(|unnamed| &unnamed.prepared),
+            name => self.session.named(name),
+        };
+        let statement = prepared.map(|prepared| prepared.statement.clone());
+        let mut effects = statement.as_ref().map_or(Effects::ANYTHING, |statement| statement.effects);
+        if !names.statement.is_empty() && self.server().lent.are_in_doubt() {
+            // It may have become one of SQL's.
+            effects.insert(Effects::ANYTHING);
+        }
+        if self.may_name_custom(effects, seen) {
+            return Step::Incomplete(seen.total);
+        }
+        let text = statement.as_ref().map_or(&[][..], |statement| statement.query());
+        let meant = self.meant_by(effects, text);
+        if let Some(step) = self.lend(&meant, Bearer::Batch) {
+            return step;
+        }
+        let effects = effects_with(effects, &meant);
+        if let Some(step) = self.prepare_for(effects, text) {
+            return step;
+        }
+        self.note_customs(effects, seen, names.bytes);
+        let resets = resets_with(statement.as_ref().and_then(|statement| statement.resets.clone()), &meant);
+        self.server().exchange.take_back(resets.as_ref());
+        self.pass_expecting(seen, Expected::Bind(None))
     }
 
     /// Lets a message through that speaks of a statement which is not there: the server says so.
@@ -406,10 +443,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Incomplete(seen.total);
         }
         self.flush();
+        let meant = self.meant_by(statement.effects, statement.query());
+        if let Some(step) = self.lend(&meant, Bearer::Batch) {
+            return step;
+        }
         if self.prepare_apart(&statement) {
             return Step::Stop(Stop::Hold);
         }
-        if let Some(step) = self.prepare_for(statement.effects, statement.query()) {
+        if let Some(step) = self.prepare_for(effects_with(statement.effects, &meant), statement.query()) {
             return step;
         }
         if statement.is_unnamed() && !self.session.learnt && !self.can_be_healed() {
@@ -418,7 +459,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.statements.retire(statement.id);
         }
         self.note_customs(statement.effects, seen, names.bytes);
-        self.server().exchange.take_back(statement.resets.as_ref());
+        let resets = resets_with(statement.resets.clone(), &meant);
+        self.server().exchange.take_back(resets.as_ref());
         match self.absence(&statement) {
             Absence::None => {}
             Absence::Open => return self.hold_for_answers(),
@@ -450,11 +492,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
             Err(_) => return self.pass_malformed(seen),
         };
+        if let Some(step) = self.wait_for_name(name) {
+            return step;
+        }
         match self.meaning(name) {
             Meaning::Shared(prepared) => {
                 let told = self.shape_as_parsed(&prepared, name);
                 let Prepared { statement, .. } = prepared;
                 self.flush();
+                let meant = self.meant_by(statement.effects, statement.query());
+                if let Some(step) = self.lend(&meant, Bearer::Batch) {
+                    return step;
+                }
                 if self.prepare_apart(&statement) {
                     return Step::Stop(Stop::Hold);
                 }
@@ -476,7 +525,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.send_scratch();
                 Step::Next
             }
-            Meaning::Raw | Meaning::Unknown => self.pass_expecting(seen, Expected::Describe(None, None)),
+            Meaning::Raw | Meaning::Servers => self.pass_expecting(seen, Expected::Describe(None, None)),
             Meaning::Missing => self.pass_missing(seen, name),
         }
     }
@@ -508,19 +557,24 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if name.is_empty() {
                     self.session.portal = None;
                 }
-                return self.pass_expecting(seen, Expected::Close);
+                return self.pass_expecting(seen, Expected::Close(None));
             }
             Err(_) => return self.pass_malformed(seen),
         };
+        if let Some(step) = self.wait_for_name(name) {
+            return step;
+        }
         let mut undo = None;
         if name.is_empty() {
             self.session.drop_unnamed_statement();
+        } else if self.is_lent(name) {
+            return self.pass_expecting(seen, Expected::Close(Some(known_name(name).into())));
         } else {
             match self.session.forget(name) {
                 Some(statement) => undo = Some((known_name(name).into(), statement)),
                 // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
                 None if self.server.is_some() && !self.is_the_pools(name) => {
-                    return self.pass_expecting(seen, Expected::Close);
+                    return self.pass_expecting(seen, Expected::Close(None));
                 }
                 None => {}
             }

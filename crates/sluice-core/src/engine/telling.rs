@@ -53,6 +53,11 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.session.hear_row(row);
                 }
             }
+            Some(Expected::Own(Own::Names)) => {
+                if let Some(name) = client_address::read_text(body) {
+                    self.server.lent.hear(name);
+                }
+            }
             // True, in one byte.
             Some(Expected::Own(Own::Tell)) if body != [0, 0, 0, 1, 1] => {
                 self.server.teller = Teller::Off;
@@ -61,6 +66,14 @@ impl<I: Io> ServerRelay<'_, I> {
             _ => {}
         }
         Verdict::Swallow
+    }
+
+    /// The server has said which of the names that are lent it has: the others are not the client's any more.
+    pub(super) fn conclude_names(&mut self) {
+        let gone = self.server.lent.conclude();
+        if let Some((_, session)) = self.client.as_mut().filter(|_| self.server.own_error.is_none()) {
+            gone.iter().for_each(|name| session.lose(name));
+        }
     }
 
     /// A look has come to its end. Returns whether its answer makes sense.

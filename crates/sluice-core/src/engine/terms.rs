@@ -162,19 +162,12 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             return true;
         }
-        let (in_block, is_plain) =
-            (server.exchange.status() == TransactionStatus::InTransaction, server.session.is_plain());
-        let here = server.session.profile().clone();
-        if in_block {
-            self.prepare_in_savepoint(statement);
-        } else if is_plain {
-            self.put_own(profile::switch(&here, &statement.profile).as_deref());
-            self.send_parse(statement.clone(), None);
-            self.put_own(profile::switch(&statement.profile, &here).as_deref());
-        } else {
+        let in_block = server.exchange.status() == TransactionStatus::InTransaction;
+        if !in_block && !server.session.is_plain() {
             // What this batch has set nobody knows, and it is not to be lost.
             return false;
         }
+        self.parse_apart(statement, None);
         if !is_within {
             self.scratch.clear();
             self.scratch.extend_from_slice(&SYNC);
@@ -186,14 +179,34 @@ impl<I: Io> ClientRelay<'_, I> {
         !is_within
     }
 
-    /// The same in a transaction block, which may have set whatever it likes: what is set here goes with a savepoint,
-    /// and the statement stays.
-    fn prepare_in_savepoint(&mut self, statement: &Arc<Statement>) {
-        self.put_own(Some("SAVEPOINT sluice_switch"));
-        self.put_own(Some(&profile::set_for_literals(&statement.profile)));
-        self.send_parse(statement.clone(), None);
-        self.put_own(Some("ROLLBACK TO SAVEPOINT sluice_switch"));
-        self.put_own(Some("RELEASE SAVEPOINT sluice_switch"));
+    /// Prepares a statement as part of the batch, under the settings that its literals were read by where those are
+    /// known and can be put in place: under its shared name, or under that name of the client's.
+    pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>) {
+        let is_apart = statement.is_parsed_apart(self.context_in_place());
+        let server = self.server();
+        let in_block = server.exchange.status() == TransactionStatus::InTransaction;
+        let (before, after) = match () {
+            () if is_apart && in_block => {
+                // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.
+                self.put_own(Some("SAVEPOINT sluice_switch"));
+                let set = profile::set_for_literals(&statement.profile);
+                (Some(set), Some("ROLLBACK TO SAVEPOINT sluice_switch".to_owned()))
+            }
+            () if is_apart && server.session.is_plain() => {
+                let here = server.session.profile();
+                (profile::switch(here, &statement.profile), profile::switch(&statement.profile, here))
+            }
+            () => (None, None),
+        };
+        self.put_own(before.as_deref());
+        match lent {
+            Some(name) => self.send_lent(name, statement),
+            None => self.send_parse(statement.clone(), None),
+        }
+        self.put_own(after.as_deref());
+        if is_apart && in_block {
+            self.put_own(Some("RELEASE SAVEPOINT sluice_switch"));
+        }
     }
 
     /// Sends a statement of Sluice's own by the extended protocol, as part of the batch.

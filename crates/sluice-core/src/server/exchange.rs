@@ -158,6 +158,11 @@ impl Exchange {
         matches!(self.state, State::Copying(_))
     }
 
+    /// Whether messages that may run something were sent since the last Sync.
+    pub fn runs(&self) -> bool {
+        self.batch() == Batch::Runs
+    }
+
     /// Whether it would prepare a statement, and not skip or refuse it.
     pub fn prepares(&self) -> bool {
         matches!(self.state, State::Ready(_)) && self.status != TransactionStatus::Failed
@@ -211,7 +216,7 @@ impl Exchange {
         match &expected {
             Expected::Parse(_)
             | Expected::Describe(..)
-            | Expected::Close
+            | Expected::Close(_)
             | Expected::Evict(_)
             | Expected::OwnClose
             | Expected::Switch

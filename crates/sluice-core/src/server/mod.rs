@@ -3,6 +3,7 @@
 mod begin;
 mod cancels;
 mod exchange;
+mod lent;
 mod login;
 mod parameters;
 mod replay;
@@ -32,6 +33,7 @@ use crate::{
 pub use begin::EarlyBegin;
 pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell};
+pub use lent::{Lent, may_be_lent};
 pub use login::ServerLogin;
 pub use parameters::Parameters;
 pub use replay::Replay;
@@ -70,6 +72,8 @@ pub struct Server {
     pub exchange: Exchange,
     /// The prepared statements it has.
     pub statements: ServerStatements,
+    /// The statements that it has under its client's own names.
+    pub lent: Lent,
     /// Its session: settings, and what ties a client to it.
     pub session: ServerSession,
     /// The parameters that it has reported.
@@ -163,6 +167,7 @@ impl Server {
             paused: false,
             exchange: Exchange::new(now),
             statements,
+            lent: Lent::default(),
             session: ServerSession::default(),
             parameters: Parameters::default(),
             sequences: Sequences::default(),
@@ -217,6 +222,9 @@ impl Server {
 
     /// A text is about to be sent to it that may have these effects.
     pub fn expect_text(&mut self, effects: Effects, text: &[u8]) {
+        if effects.intersects(Effects::STATE) {
+            self.lent.doubt();
+        }
         self.session.expect_text(effects, text, &self.pool);
     }
 
@@ -253,6 +261,7 @@ impl Server {
         debug_assert!(self.exchange.is_over(), "a server goes to another client only at rest: {:?}", self.exchange);
         debug_assert!(!self.cancels.are_under_way(), "a cancel that is on its way would hit the next client");
         debug_assert!(self.own_error.is_none() && self.kept.is_none(), "it has been put in order");
+        debug_assert!(self.lent.is_empty(), "its client's names are its client's");
         debug_assert!(!self.session.is_changing_catalogs(), "what its client did to the catalogs is done or undone");
     }
 
@@ -270,7 +279,7 @@ impl Server {
     pub fn take_report(&mut self) -> Option<Pins> {
         let (pins, prepared) = self.session.take_report()?;
         if let Some(prepared) = prepared {
-            self.statements.compare(prepared);
+            self.statements.compare(prepared, self.lent.count());
         }
         Some(pins)
     }

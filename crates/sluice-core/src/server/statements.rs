@@ -173,16 +173,16 @@ impl ServerStatements {
         self.unnamed = id;
     }
 
-    /// The server has said how many it has, or how often it has deallocated some. Where a function has done that,
-    /// nobody knows which ones are left, and their names are not given again.
-    pub fn compare(&mut self, prepared: Prepared) {
+    /// The server has said how many it has, `others` among them, or how often it has deallocated some. Where a function
+    /// has done that, nobody knows which ones are left: they are closed before they are prepared again.
+    pub fn compare(&mut self, prepared: Prepared, others: usize) {
         let has_lost = match prepared {
-            Prepared::Count(count) => count < self.known.len(),
+            Prepared::Count(count) => count.saturating_sub(others) < self.known.len(),
             Prepared::Deallocated(times) => std::mem::replace(&mut self.deallocated, times) != times,
         };
-        if has_lost {
-            self.clear_named();
-        }
+        let lost = if has_lost { self.known.len() } else { 0 };
+        let lost = std::iter::from_fn(|| self.known.pop_lru()).take(lost);
+        self.stale.extend(lost.map(|(id, known)| OnServer { id, name: known.name }));
     }
 }
 
@@ -230,16 +230,16 @@ mod tests {
         let [first, second, _] = statements();
         let mut server = ServerStatements::new(8);
         insert(&mut server, &first);
-        server.compare(Prepared::Count(1));
-        server.compare(Prepared::Deallocated(0));
+        server.compare(Prepared::Count(1), 0);
+        server.compare(Prepared::Deallocated(0), 0);
         assert!(server.touch(first.id));
-        server.compare(Prepared::Count(0));
+        server.compare(Prepared::Count(0), 0);
         assert!(!server.touch(first.id));
         insert(&mut server, &second);
-        server.compare(Prepared::Deallocated(1));
+        server.compare(Prepared::Deallocated(1), 0);
         assert!(!server.touch(second.id));
         insert(&mut server, &second);
-        server.compare(Prepared::Deallocated(1));
+        server.compare(Prepared::Deallocated(1), 0);
         assert!(server.touch(second.id));
     }
 

@@ -40,6 +40,10 @@ bitflags! {
         /// It may do what only the server itself can tell of, and a look at its session does not show: make a custom
         /// setting whose name is nowhere to be read, give a seed, load a library.
         const HIDES = 1 << 13;
+        /// It speaks of prepared statements by their names, or of all.
+        const NAMES = 1 << 14;
+        /// It gives a name to a prepared statement.
+        const PREPARES = 1 << 15;
     }
 }
 
@@ -137,18 +141,26 @@ impl<'a> Reader<'a> {
                 self.found.insert(Effects::STATE);
                 self.query(Token::Word(verb));
             }
-            "reset" | "discard" => {
-                self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::BENDS);
-                self.skip();
+            "reset" => self.reset(),
+            "discard" => {
+                self.found.insert(Effects::NAMES);
+                self.reset();
             }
-            "close" | "listen" | "unlisten" | "deallocate" => {
+            "close" | "listen" | "unlisten" => {
                 self.found.insert(Effects::STATE | Effects::SESSION);
                 self.skip();
             }
+            "deallocate" => {
+                self.found.insert(Effects::STATE | Effects::SESSION | Effects::NAMES);
+                self.skip();
+            }
             // PREPARE TRANSACTION leaves nothing, and is looked at for the sake of the other one.
-            "prepare" => self.anything(),
+            "prepare" => {
+                self.found.insert(Effects::NAMES | Effects::PREPARES);
+                self.anything();
+            }
             "execute" => {
-                self.found.insert(Effects::SESSION);
+                self.found.insert(Effects::SESSION | Effects::NAMES);
                 self.anything();
             }
             "call" | "refresh" => self.anything(),
@@ -219,6 +231,12 @@ impl<'a> Reader<'a> {
         self.found.insert(Effects::LOG_INS);
     }
 
+    /// It takes settings back.
+    fn reset(&mut self) {
+        self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::BENDS);
+        self.skip();
+    }
+
     /// Takes a statement for one that may do anything.
     fn anything(&mut self) {
         self.found.insert(Effects::ANYTHING);
@@ -265,7 +283,23 @@ impl<'a> Reader<'a> {
         if !is_temporary {
             self.found.insert(Effects::CATALOG);
         }
-        self.skip();
+        self.made();
+    }
+
+    /// Goes to the end of a CREATE, which may be of a table AS EXECUTE.
+    fn made(&mut self) {
+        let mut is_behind_as = false;
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon => return,
+                Token::Literal(_) => self.found.insert(Effects::LITERAL),
+                Token::Word(word) if is_behind_as && word.eq_ignore_ascii_case(b"execute") => {
+                    self.found.insert(Effects::SESSION | Effects::NAMES);
+                }
+                _ => {}
+            }
+            is_behind_as = matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(b"as"));
+        }
     }
 
     /// A COMMIT PREPARED may make others' changes to the catalogs seen.

@@ -7,6 +7,7 @@ mod harmless;
 mod lexer;
 mod outline;
 mod resets;
+mod statements;
 
 use std::iter::Peekable;
 
@@ -16,6 +17,7 @@ pub use customs::CustomNames;
 pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{parameters, returns_rows};
 pub use resets::{Reset, reset, settings_named};
+pub(crate) use statements::statements_named;
 
 /// A command that Sluice may carry out by itself.
 #[derive(Debug, PartialEq, Eq)]

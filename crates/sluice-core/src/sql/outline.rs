@@ -2,8 +2,12 @@
 
 use super::lexer::{Lexer, Token};
 
-/// The highest number of a parameter in a text.
+/// The highest number of a parameter in a text. Those in a PREPARE are of the statement that it makes.
 pub(crate) fn parameters(text: &[u8]) -> u16 {
+    let is_prepare = |token| matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(b"prepare"));
+    if Lexer::new(text).next().is_some_and(is_prepare) {
+        return 0;
+    }
     let numbers = Lexer::new(text).filter_map(|token| match token {
         Token::Parameter(number) => Some(number),
         _ => None,
@@ -40,7 +44,9 @@ mod tests {
 
     #[test]
     fn parameters_are_counted_outside_of_literals() {
-        for (text, expected) in [("SELECT 1", 0), ("SELECT $2, $1", 2), ("SELECT '$3', \"$4\", $1 -- $5", 1)] {
+        for (text, expected) in
+            [("SELECT 1", 0), ("SELECT $2, $1", 2), ("PREPARE a AS SELECT $1", 0), ("SELECT '$3', \"$4\", $1 -- $5", 1)]
+        {
             assert_eq!(parameters(text.as_bytes()), expected, "{text}");
         }
     }

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod hand_over;
+mod lending;
 mod logins;
 mod rest;
 mod sessions;

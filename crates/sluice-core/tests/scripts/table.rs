@@ -317,6 +317,9 @@ const LOOK: &str = "SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins='";
 /// What a brief one begins with where a time-out could end it.
 const SWITCHED: &str = "SELECT pg_catalog.concat('was='";
 
+/// What the query begins with that asks which of the names that are lent are left.
+const NAMES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;SET LOCAL statement_timeout = 0;SELECT ";
+
 /// What stands before it where a time-out could end it.
 const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
 
@@ -328,6 +331,7 @@ fn frontend(tag: u8, body: &[u8]) -> String {
             look if look.starts_with(SWITCHED) => "Q(untimed brief look)".to_owned(),
             look if look.starts_with(LOOK) => "Q(look)".to_owned(),
             look if look.starts_with(&[UNTIMED, LOOK].concat()) => "Q(untimed look)".to_owned(),
+            names if names.starts_with(NAMES) => "Q(names)".to_owned(),
             other => format!("{}({other})", tag as char),
         },
         b'F' => format!("F({})", u32::from_be_bytes(*body.first_chunk().expect("an OID"))),

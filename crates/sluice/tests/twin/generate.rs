@@ -170,6 +170,18 @@ impl Maker {
         if self.random.percent(50) { self.simple(&text) } else { self.unnamed(&text.as_str().into()) }
     }
 
+    /// The same, but not by one of the names that come again.
+    pub(crate) fn nameless(&mut self, text: &str) {
+        let statement = Statement::from(self.fill(text).as_str());
+        match self.random.below(10) {
+            0..4 => self.say(wire::query(&statement.sql)),
+            4..7 => self.unnamed(&statement),
+            7 => self.flushed(&statement),
+            8 => self.twice(&statement),
+            _ => self.by_portal(&statement),
+        }
+    }
+
     /// A statement in any of the ways that its parameters allow.
     pub(crate) fn any(&mut self, statement: &Statement) {
         let kind = self.random.below(100);

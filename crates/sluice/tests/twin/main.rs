@@ -24,6 +24,7 @@ mod found;
 mod generate;
 mod ignored;
 mod later;
+mod names;
 mod plan;
 mod run;
 mod shrink;

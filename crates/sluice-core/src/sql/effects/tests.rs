@@ -183,3 +183,21 @@ fn what_is_in_parentheses_may_take_a_value_of_a_sequence() {
         assert!(effects(text.as_bytes()).intersects(Effects::ADVANCES), "{text}");
     }
 }
+
+#[test]
+fn statements_of_sql_are_told_by_their_verbs() {
+    for (text, expected) in [
+        ("prepare a as select 1", Effects::NAMES | Effects::PREPARES),
+        ("execute a", Effects::NAMES),
+        ("explain (costs off) execute a", Effects::NAMES),
+        ("select 1; deallocate a", Effects::NAMES),
+        ("discard all", Effects::NAMES),
+        ("create temp table t as execute a", Effects::NAMES),
+        ("create trigger t after insert on u execute function f()", Effects::empty()),
+        ("grant execute on function f to a", Effects::empty()),
+        ("select 1", Effects::empty()),
+    ] {
+        let found = effects(text.as_bytes());
+        assert_eq!(found & (Effects::NAMES | Effects::PREPARES), expected, "{text}");
+    }
+}

@@ -47,7 +47,6 @@ const fn category(name: &'static str, weight: usize, pins: bool, out: &'static s
 
 // Why categories are left out.
 const ON: &str = "";
-const COLLIDES: &str = "statements prepared by SQL and by the protocol have names of their own";
 const APART: &str = "it takes longer, and has tests of its own";
 const SHOWN: &str = "PostgreSQL's views show the pool's own statements and settings";
 
@@ -73,7 +72,6 @@ pub(crate) static CATEGORIES: &[Category] = &[
     category("roles",        3, true,  ON, roles::act),
     category("functions",    3, true,  ON, functions::act),
     category("sqlprepared",  3, true,  ON,         sqlprepared::act),
-    category("collisions",   3, true,  COLLIDES,   sqlprepared::collide),
     category("sequences",    2, true,  ON, sequences::act),
     category("locks",        2, true,  ON, locks::act),
     category("notify",       2, true,  ON, notify::act),

@@ -1,4 +1,6 @@
-//! Prepared statements of SQL, by names of their own or by those of the protocol.
+//! Prepared statements of SQL, which share their names with those of the protocol.
+
+use sluice_testkit::Script;
 
 use crate::generate::{Maker, NAMES};
 
@@ -6,38 +8,67 @@ use crate::generate::{Maker, NAMES};
 const MAKES: &[&str] = &[
     "PREPARE {n} AS SELECT 1 AS one", "PREPARE {n} (int) AS SELECT $1 + 1 AS next", "PREPARE {n} AS SELECT * FROM t ORDER BY id LIMIT 2",
     "PREPARE {n} AS SELECT '2024-03-04'::timestamptz AS at", "PREPARE {n} (text) AS INSERT INTO log VALUES ($1)", "PREPARE {n} AS SELECT no_such_column",
-    "SELECT runs('PREPARE {n} AS SELECT 3 AS three')",
+    "DEALLOCATE {n}; PREPARE {n} AS SELECT 2 AS two; EXECUTE {n}", "EXECUTE {n}; PREPARE {n} AS SELECT 3",
+];
+
+/// What functions do with names is not seen: nobody else uses this one.
+#[rustfmt::skip]
+const HIDDEN: &[&str] = &[
+    "SELECT runs('PREPARE hidden AS SELECT 3 AS three')", "EXECUTE hidden", "DEALLOCATE hidden", "SELECT runs('DEALLOCATE hidden')", "EXPLAIN (COSTS OFF) EXECUTE hidden",
 ];
 
 #[rustfmt::skip]
 const USES: &[&str] = &[
-    "EXECUTE {n}", "EXECUTE {n}", "EXECUTE {n}(4)", "EXECUTE {n}('x')", "EXPLAIN (COSTS OFF) EXECUTE {n}", "DEALLOCATE {n}", "DEALLOCATE PREPARE {n}", "DEALLOCATE ALL",
-    "DISCARD ALL", "DISCARD PLANS", "CREATE TEMP TABLE executed AS EXECUTE {n}",
+    "EXECUTE {n}", "EXECUTE {n}", "EXECUTE {n}(4)", "EXECUTE {n}('x')", "EXPLAIN (COSTS OFF) EXECUTE {n}", "CREATE TEMP TABLE executed AS EXECUTE {n}", "DISCARD PLANS",
+    "SELECT 1; EXECUTE {n}; SELECT 2",
 ];
 
-/// Names that the protocol's own statements never have.
-const OWN_NAMES: [&str; 2] = ["d", "e"];
+/// By a portal with a name they differ (decision 0014, "What remains").
+const ENDS: &[&str] = &["DEALLOCATE {n}", "DEALLOCATE PREPARE {n}", "DEALLOCATE ALL", "DISCARD ALL"];
 
 pub(crate) fn act(maker: &mut Maker) {
-    use_names(maker, &OWN_NAMES);
-}
-
-/// By the names that the protocol's have, too.
-pub(crate) fn collide(maker: &mut Maker) {
-    use_names(maker, &NAMES);
-}
-
-fn use_names(maker: &mut Maker, names: &[&'static str]) {
-    let name = *maker.random.of(names);
-    let text = maker.one_of(MAKES).replace("{n}", name);
-    maker.sql(&text);
+    let name = *maker.random.of(&NAMES);
+    match maker.random.below(10) {
+        0..5 => use_of(maker, MAKES, name),
+        5 => {
+            let text = maker.one_of(HIDDEN);
+            maker.sql(&text);
+        }
+        _ => {}
+    }
     for _ in 0..1 + maker.random.below(3) {
-        if maker.random.percent(25) {
-            maker.again(name);
-        } else {
-            let text = maker.one_of(USES).replace("{n}", name);
-            // By a portal with a name it may be missed at its Bind (decision 0014, "What remains").
-            if text.starts_with("DEALLOCATE") { maker.at_once(&text) } else { maker.sql(&text) }
+        match maker.random.below(8) {
+            0..2 => maker.again(name),
+            2 => maker.say(run().sync()),
+            3 => {
+                let text = maker.one_of(ENDS).replace("{n}", name);
+                maker.at_once(&text);
+            }
+            _ => use_of(maker, USES, name),
         }
     }
+}
+
+/// A statement that executes itself is more than PostgreSQL can take, so none that executes has a name that is
+/// executed.
+fn use_of(maker: &mut Maker, texts: &[&str], name: &str) {
+    let text = maker.one_of(texts).replace("{n}", name);
+    if !text.contains("EXECUTE") {
+        maker.sql(&text);
+    } else if text.contains(';') || maker.random.percent(80) {
+        maker.nameless(&text);
+    } else {
+        let mut script = Script::new().close("user").parse("user", &text);
+        if maker.random.percent(50) {
+            script = script.describe("user");
+        }
+        if maker.random.percent(50) {
+            script = script.then(&run());
+        }
+        maker.say(script.sync());
+    }
+}
+
+fn run() -> Script {
+    Script::new().bind("user", &[]).describe_portal("").execute()
 }

@@ -1,0 +1,253 @@
+//! Names that are lent. In PostgreSQL, prepared statements of the protocol and of SQL share their names. A client's
+//! names of the protocol are known to the pool alone, so those that SQL speaks of are lent to the server
+//! (docs/decisions/0016): it has the statements under these names while SQL may mean them, and the client's messages
+//! that name one of them go to it as they are.
+//!
+//! A name is lent before a text that speaks of it is sent, and from its Parse on where SQL may have made it. When the
+//! transaction has ended, the server is asked which of them are left; before it goes to anybody else, all are closed.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use sluice_wire::{
+    ErrorResponse, FrontendKind,
+    message::{self, Parse, SYNC},
+    sqlstate,
+};
+
+use crate::{
+    client::{NAMES_MAX, Waiting, known_name},
+    holding::Pins,
+    io::Io,
+    replies::{By, Expected, Own, ParseSent},
+    server::{Preparation, Server, may_be_lent},
+    sql::{self, Effects, Reset},
+    statement::Statement,
+};
+
+use super::{
+    frontend::{ClientRelay, Seen, Step, Stop},
+    lease::send_own,
+};
+
+/// Statements of the protocol that a text of SQL speaks of.
+pub(super) type Meant = Vec<(Box<[u8]>, Arc<Statement>)>;
+
+/// A step on the way through statements that speak of each other.
+enum Visit {
+    /// This name is spoken of.
+    Name(Box<[u8]>),
+    /// All is known that this statement speaks of.
+    Done(Box<[u8]>, Arc<Statement>),
+}
+
+/// The kind of message that brings a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bearer {
+    /// A Query.
+    Query,
+    /// One of the extended protocol.
+    Batch,
+}
+
+impl<'a, I: Io> ClientRelay<'a, I> {
+    /// Whether it is the server's to say what that name means.
+    pub(super) fn is_lent(&self, name: &[u8]) -> bool {
+        self.server.as_ref().is_some_and(|server| server.lent.has(known_name(name)))
+    }
+
+    /// Whether a new statement is to have its name on the server from the beginning: SQL may have given that name to
+    /// another.
+    pub(super) fn is_to_be_lent(&self, name: &[u8]) -> bool {
+        let Some(server) = &self.server else { return false };
+        let has_sqls =
+            server.session.pins().intersects(Pins::PREPARE) || server.session.effects().intersects(Effects::PREPARES);
+        has_sqls && may_be_lent(known_name(name))
+    }
+
+    /// Has a message wait that speaks of a name which answers that are still to come may take away.
+    pub(super) fn wait_for_name(&mut self, name: &[u8]) -> Option<Step> {
+        let server = self.server.as_deref()?;
+        let speaks = server.session.effects().intersects(Effects::NAMES);
+        let may_lose = speaks && server.exchange.owes() && !server.exchange.is_copying();
+        if name.is_empty() || !may_lose || self.is_lent(name) {
+            return None;
+        }
+        Some(self.wait_until_answered())
+    }
+
+    /// The message waits until all that is owed has come, also where the server is asked for it.
+    fn wait_until_answered(&mut self) -> Step {
+        if self.server().exchange.has_open_batch() { self.wait_for_answers() } else { self.hold_for_answers() }
+    }
+
+    /// The client's statements that a text speaks of, directly or by others: each behind those that it speaks of
+    /// itself.
+    pub(super) fn meant_by(&mut self, effects: Effects, text: &[u8]) -> Meant {
+        let mut meant = Meant::new();
+        if !effects.intersects(Effects::NAMES) {
+            return meant;
+        }
+        let mut seen = BTreeSet::<Box<[u8]>>::new();
+        let named = |text: &[u8]| sql::statements_named(text).into_iter().map(Visit::Name);
+        let mut stack: Vec<Visit> = named(text).collect();
+        while let Some(visit) = stack.pop() {
+            let name = match visit {
+                Visit::Name(name) => Box::<[u8]>::from(known_name(&name)),
+                Visit::Done(name, statement) => {
+                    meant.push((name, statement));
+                    continue;
+                }
+            };
+            if !may_be_lent(&name) || !seen.insert(name.clone()) {
+                continue;
+            }
+            self.follow_settings(&name);
+            if let Some(prepared) = self.session.named(&name) {
+                let statement = prepared.statement.clone();
+                stack.push(Visit::Done(name, statement.clone()));
+                if statement.effects.intersects(Effects::NAMES) {
+                    stack.extend(named(statement.query()));
+                }
+            }
+        }
+        meant
+    }
+
+    /// Lends the server the names that a text speaks of, which is about to be sent. Returns a step where that has to be
+    /// waited for.
+    pub(super) fn lend(&mut self, meant: &Meant, bearer: Bearer) -> Option<Step> {
+        let server = self.server.as_deref()?;
+        let missing: Vec<_> = meant.iter().filter(|(name, _)| !server.lent.has(name)).collect();
+        if missing.is_empty() || server.exchange.is_copying() {
+            return None;
+        }
+        if bearer == Bearer::Query && server.exchange.has_open_batch() {
+            // It may be nothing but an early BEGIN. Behind an error in it, the server would ignore the Query.
+            return self.end_batch();
+        }
+        if server.exchange.owes() {
+            // What is still to come may end the transaction, or take names away.
+            return Some(self.wait_until_answered());
+        }
+        if !server.exchange.prepares() {
+            // A failed transaction refuses whatever the text says.
+            return None;
+        }
+        let is_within = server.exchange.has_open_batch();
+        if !is_within && server.cancels.are_under_way() {
+            return Some(Step::Stop(Stop::Hold));
+        }
+        self.flush();
+        for (name, statement) in missing {
+            self.parse_apart(statement, Some(name));
+        }
+        if is_within {
+            return None;
+        }
+        if bearer == Bearer::Query {
+            self.session.query = Waiting::Waits;
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&SYNC);
+        let server = self.server();
+        server.exchange.expect(Expected::Own(Own::Prepare));
+        server.preparation = Preparation::UnderWay;
+        self.send_scratch();
+        Some(Step::Stop(Stop::Hold))
+    }
+
+    /// Ends a batch that a Query follows without a Sync of the client's, unless it has run something: that would be
+    /// ended as well.
+    fn end_batch(&mut self) -> Option<Step> {
+        if self.server().exchange.runs() {
+            return None;
+        }
+        self.session.query = Waiting::Waits;
+        self.flush();
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&SYNC);
+        let server = self.server();
+        server.exchange.expect(Expected::OwnSync);
+        self.send_scratch();
+        Some(Step::Stop(Stop::Hold))
+    }
+
+    /// Prepares a statement under a name of the client's, as part of the batch.
+    pub(super) fn send_lent(&mut self, name: &[u8], statement: &Arc<Statement>) {
+        self.scratch.clear();
+        Parse::write(self.scratch, name, &statement.to_parse());
+        let server = self.server();
+        server.lent.lend(name);
+        let by = By::Lent(name.into());
+        let sent = ParseSent { statement: Some(statement.clone()), by, ..ParseSent::unfollowed(false) };
+        server.exchange.expect(Expected::Parse(sent));
+        self.send_scratch();
+    }
+
+    /// Whether a Query is not to be sent, since a statement that it names could not be prepared: the client has heard
+    /// why.
+    pub(super) fn has_failed(&mut self, seen: Seen<'a>) -> bool {
+        let has_failed = std::mem::take(&mut self.session.query) == Waiting::Failed;
+        if has_failed {
+            self.session.drop_unnamed();
+            self.drop_message(seen);
+            let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.status());
+            self.io.send(self.client, &status.ready_for_query());
+        }
+        has_failed
+    }
+
+    /// A Parse by a name that is lent.
+    pub(super) fn parse_lent(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
+        let statement = self.statement_of(parse.definition, false);
+        let meant = self.meant_by(statement.effects, statement.query());
+        if let Some(step) = self.lend(&meant, Bearer::Batch) {
+            return step;
+        }
+        let name = known_name(parse.name);
+        let names = self.session.names.get_or_insert_default();
+        if names.len() >= NAMES_MAX && !names.contains_key(name) {
+            self.drop_message(seen);
+            let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
+            return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
+        }
+        let server = self.server();
+        server.lent.lend(name);
+        let by = By::Lent(name.into());
+        let sent = ParseSent { statement: Some(statement), by, ..ParseSent::unfollowed(true) };
+        self.pass_expecting(seen, Expected::Parse(sent))
+    }
+}
+
+/// The effects of a text and of what it has run.
+pub(super) fn effects_with(effects: Effects, meant: &Meant) -> Effects {
+    meant.iter().fold(effects, |effects, (_, statement)| effects | statement.effects)
+}
+
+/// The settings that a text takes back, and what it has run.
+pub(super) fn resets_with(resets: Option<Reset>, meant: &Meant) -> Option<Reset> {
+    meant.iter().fold(resets, |resets, (_, statement)| Reset::both(resets, statement.resets.as_ref()))
+}
+
+/// Asks a server which of the names that are lent have statements of the protocol.
+pub(super) fn ask_for_names(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let sql = server.lent.ask(server.session.profile());
+    send_own(server, scratch, Own::Names, &sql, io);
+    server.preparation = Preparation::UnderWay;
+}
+
+/// Closes the statements that a server has under names of its client's; `false` if there are none.
+pub(super) fn close_lent(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
+    if server.lent.is_empty() {
+        return false;
+    }
+    scratch.clear();
+    for name in server.lent.take_all() {
+        message::put_statement_message(scratch, FrontendKind::Close, &name);
+        server.exchange.expect(Expected::OwnClose);
+    }
+    scratch.extend_from_slice(&SYNC);
+    server.exchange.expect(Expected::Own(Own::Prepare));
+    io.send(server.conn, scratch);
+    true
+}
