@@ -160,6 +160,8 @@ pub struct Session {
     asks_until: Option<Time>,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
+    /// Queries of Sluice's own that have failed one after another.
+    pub failures: u8,
 }
 
 /// No name of a statement is longer, in bytes: PostgreSQL cuts what is (`NAMEDATALEN`).
@@ -323,6 +325,7 @@ impl Session {
             has_advanced: false,
             asks_until: None,
             begun: None,
+            failures: 0,
         }
     }
 

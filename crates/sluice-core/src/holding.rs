@@ -47,6 +47,8 @@ bitflags! {
         const LITERAL = 1 << 8;
         /// A thing that the server has told of in words that the pool does not know.
         const UNKNOWN = 1 << 9;
+        /// A setting that only superusers may set, in a session of another role: by a function, or as it was one.
+        const PRIVILEGED = 1 << 10;
     }
 }
 
@@ -58,7 +60,7 @@ impl Pins {
     pub const SPENT: Self = Self::SEED.union(Self::LIBRARY).union(Self::UNKNOWN);
 
     /// Their names, in the extension and in messages.
-    const NAMES: [(Self, &str); 10] = [
+    const NAMES: [(Self, &str); 11] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
         (Self::LISTEN, "listen"),
@@ -69,6 +71,7 @@ impl Pins {
         (Self::LIBRARY, "load"),
         (Self::LITERAL, "literal"),
         (Self::UNKNOWN, "unknown"),
+        (Self::PRIVILEGED, "privileged"),
     ];
 
     /// Whether there are some, and a client may lose them all.

@@ -19,6 +19,7 @@ pub mod look;
 pub mod mail;
 pub mod pauses;
 pub mod pool;
+pub mod privileged;
 pub mod profile;
 pub mod queue;
 pub mod replies;

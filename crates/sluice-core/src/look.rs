@@ -207,19 +207,28 @@ impl Look {
         self.answer.push(' ');
     }
 
-    /// The query has failed. Returns whether it can be made good by another one.
-    pub fn fails(&mut self) -> bool {
-        let is_brief = matches!(self.stage, Stage::Brief(_));
-        if is_brief {
-            self.depth = Depth::AlwaysFull;
+    /// The query has failed, perhaps by a time-out. Returns whether it can be made good by another one.
+    pub fn fails(&mut self, is_timed_out: bool, profile: &Profile) -> bool {
+        match &self.stage {
+            Stage::Brief(_) => self.depth = Depth::AlwaysFull,
+            // The session has set none.
+            Stage::Full(None) if is_timed_out && !self.may_set_timeout && profile.get(STATEMENT_TIMEOUT).is_none() => {
+                self.depth = Depth::Full(Some(Timeout::Own(Value::default())));
+            }
+            _ => return false,
         }
-        is_brief
+        true
     }
 
     /// The answer has come to its end. `start` is what the session's client began with, to which it goes back by RESET.
     pub fn conclude(&mut self, asked: Circumstances<'_>, start: &Profile) -> Seen {
         let stage = std::mem::take(&mut self.stage);
-        if self.depth == Depth::AlwaysFull && matches!(stage, Stage::Brief(_)) {
+        let has_failed = match stage {
+            Stage::Brief(_) => self.depth == Depth::AlwaysFull,
+            Stage::Full(_) => matches!(self.depth, Depth::Full(_)),
+            Stage::None => false,
+        };
+        if has_failed {
             return Seen::Again;
         }
         let Some(answer) = Answer::read(&self.answer) else { return Seen::Nothing };

@@ -111,9 +111,14 @@ const TAKEN_BACK_FIRST: [&str; 5] = [
     "default_transaction_deferrable",
     "default_transaction_isolation",
     "lock_timeout",
-    "statement_timeout",
+    STATEMENT_TIMEOUT,
     "transaction_timeout",
 ];
+
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
+
+/// Settings that end a query which takes too long: put in place behind all others.
+const ENDING: [&str; 2] = [STATEMENT_TIMEOUT, "transaction_timeout"];
 
 /// Under which the others may not be set any more: put in place last, taken back before all others.
 const SESSION_AUTHORIZATION: &str = "session_authorization";
@@ -217,6 +222,20 @@ impl Context {
     }
 }
 
+/// The knowledge by which a server is taken from one profile to another.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// What is in place there is known.
+    #[default]
+    Known,
+    /// It is known, and a `statement_timeout` of the server's own is too short for such a query.
+    Untimed,
+    /// Taking back what is in place has failed: all of it goes, and RESET ALL asks nobody for a right to that.
+    Anew,
+}
+
+const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
+
 /// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
 const NAME_BYTES_MAX: usize = 63;
 
@@ -224,12 +243,23 @@ const NAME_BYTES_MAX: usize = 63;
 /// means the same in every `client_encoding`.
 ///
 /// `set_config` reads a value as the StartupMessage does, lists included, where `SET` would need each setting's syntax.
-pub fn transition(from: &Profile, to: &Profile) -> Option<String> {
-    if from == to {
-        return None;
-    }
+pub fn transition(from: &Profile, to: &Profile, way: Way) -> Option<String> {
+    let nothing = Profile::default();
+    let from = if way == Way::Anew { &nothing } else { from };
+    let is_there = way != Way::Anew && from == to;
+    (!is_there).then(|| steps(from, to, way))
+}
+
+fn steps(from: &Profile, to: &Profile, way: Way) -> String {
     let differs = |name: &str| from.get(name) != to.get(name);
     let mut sql = String::new();
+    if way != Way::Known {
+        sql.push_str(UNTIMED);
+    }
+    if way == Way::Anew {
+        sql.push_str("RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;");
+        sql.push_str(UNTIMED);
+    }
     // Whoever the server works as now may not be allowed the rest.
     let changes_user = differs(SESSION_AUTHORIZATION);
     if changes_user && from.get(SESSION_AUTHORIZATION).is_some() {
@@ -242,18 +272,24 @@ pub fn transition(from: &Profile, to: &Profile) -> Option<String> {
     for name in TAKEN_BACK_FIRST.iter().filter(|name| from.get(name).is_some()) {
         reset(&mut sql, name);
     }
+    if way == Way::Untimed && from.get(STATEMENT_TIMEOUT).is_some() {
+        sql.push_str(UNTIMED);
+    }
     let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
     let gone = from.settings().keys().filter(|name| to.get(name).is_none() && !is_user(name));
     for name in gone.filter(|name| !TAKEN_BACK_FIRST.contains(&name.as_str())) {
         reset(&mut sql, name);
     }
     let was_taken_back = |name: &str| TAKEN_BACK_FIRST.contains(&name) && from.get(name).is_some();
-    let set = to.settings().iter().filter(|(name, _)| (differs(name) || was_taken_back(name)) && !is_user(name));
-    set_all(&mut sql, set);
+    let is_set = |name: &str| (differs(name) || was_taken_back(name)) && !is_user(name);
+    let (limits, others): (Vec<_>, Vec<_>) =
+        to.settings().iter().filter(|(name, _)| is_set(name)).partition(|(name, _)| ENDING.contains(&name.as_str()));
+    set_all(&mut sql, others.into_iter());
     let user = to.settings().get_key_value(SESSION_AUTHORIZATION).filter(|_| changes_user);
     set_all(&mut sql, user.into_iter());
     set_all(&mut sql, to.settings().get_key_value(ROLE).into_iter());
-    Some(sql)
+    set_all(&mut sql, limits.into_iter());
+    sql
 }
 
 /// The SQL that makes settings what they are here, but for those that the session has set itself; `None` where there
@@ -406,13 +442,15 @@ mod tests {
     fn a_transition_sets_what_differs_and_resets_what_is_gone() {
         let a = profile(&[("application_name", "a"), ("app.x", "1"), ("geqo", "off")]);
         let b = profile(&[("application_name", "it's \\ó"), ("datestyle", "ISO"), ("geqo", "off")]);
-        let sql = transition(&a, &b).expect("they differ");
+        let sql = transition(&a, &b, Way::Known).expect("they differ");
         assert_eq!(
             sql,
             "RESET \"app\".\"x\";SELECT pg_catalog.set_config('application_name',E'it''s \\x5c\\xc3\\xb3',false),\
              pg_catalog.set_config('datestyle','ISO',false);"
         );
-        assert_eq!(transition(&a, &profile(&[("application_name", "a"), ("app.x", "1"), ("geqo", "off")])), None);
+        let same = profile(&[("application_name", "a"), ("app.x", "1"), ("geqo", "off")]);
+        assert_eq!(transition(&a, &same, Way::Known), None);
+        assert_eq!(transition(&a, &same, Way::Untimed), None);
     }
 
     #[test]
@@ -431,12 +469,33 @@ mod tests {
         let a = profile(&[("role", "a"), ("statement_timeout", "1"), ("work_mem", "64")]);
         let b = profile(&[("role", "a"), ("statement_timeout", "1"), ("work_mem", "65")]);
         assert_eq!(
-            transition(&a, &b).expect("they differ"),
-            "RESET ROLE;RESET \"statement_timeout\";SELECT pg_catalog.set_config('statement_timeout','1',false),\
-             pg_catalog.set_config('work_mem','65',false);SELECT pg_catalog.set_config('role','a',false);"
+            transition(&a, &b, Way::Known).expect("they differ"),
+            "RESET ROLE;RESET \"statement_timeout\";SELECT pg_catalog.set_config('work_mem','65',false);\
+             SELECT pg_catalog.set_config('role','a',false);\
+             SELECT pg_catalog.set_config('statement_timeout','1',false);"
+        );
+        assert_eq!(
+            transition(&a, &profile(&[("role", "a")]), Way::Untimed).expect("they differ"),
+            "SET LOCAL statement_timeout = 0;RESET ROLE;RESET \"statement_timeout\";\
+             SET LOCAL statement_timeout = 0;RESET \"work_mem\";SELECT pg_catalog.set_config('role','a',false);"
         );
         let c = profile(&[("session_authorization", "c")]);
-        assert_eq!(transition(&c, &a).expect("they differ").split(';').next(), Some("RESET SESSION AUTHORIZATION"));
+        let sql = transition(&c, &a, Way::Known).expect("they differ");
+        assert_eq!(sql.split(';').next(), Some("RESET SESSION AUTHORIZATION"));
+    }
+
+    #[test]
+    fn what_could_not_be_taken_back_goes_as_a_whole() {
+        let a = profile(&[("statement_timeout", "1"), ("work_mem", "64")]);
+        for (from, to, set) in [
+            (&a, &Profile::default(), ""),
+            (&a, &profile(&[("work_mem", "64")]), "SELECT pg_catalog.set_config('work_mem','64',false);"),
+            (&Profile::default(), &Profile::default(), ""),
+        ] {
+            let clear = "SET LOCAL statement_timeout = 0;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;\
+                         SET LOCAL statement_timeout = 0;";
+            assert_eq!(transition(from, to, Way::Anew), Some(format!("{clear}{set}")));
+        }
     }
 
     #[test]

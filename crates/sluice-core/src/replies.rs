@@ -227,6 +227,12 @@ impl Replies {
         matches!(own, Own::Settings | Own::Look | Own::Names | Own::Sequences | Own::Prepare)
     }
 
+    /// Whether something is owed, and is to what puts a client's settings in place.
+    pub fn are_for_settings(&self) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Settings | Own::Sequences)))
+            && !self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Look | Own::Names)))
+    }
+
     /// Whether any of them is to something that runs, and so may open or end a transaction.
     pub fn runs(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute))

@@ -440,8 +440,10 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.conclude_names();
                 }
                 if self.server.preparation == Preparation::UnderWay && !self.server.exchange.replies().is_own_next() {
-                    // What a server was asked is acted on before the client goes on.
                     match own {
+                        // Nothing of the client's goes to a server that is not what it takes it for.
+                        _ if self.server.own_error.is_some() => {}
+                        // What a server was asked is acted on before the client goes on.
                         Own::Look => self.server.preparation = Preparation::None,
                         // The client waits on.
                         Own::Names => {}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use sluice_wire::{
     BackendKind, ErrorFields, ErrorResponse,
     message::{self, TransactionStatus},
+    sqlstate,
 };
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
     client_address::Teller,
     io::Io,
     replies::{By, Expected, Local, Own, ParseSent},
+    server::OwnError,
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
 };
@@ -31,7 +33,7 @@ enum Answers {
     /// A query of Sluice's own that may fail.
     OptionalOwn(Own),
     /// A query of Sluice's own that must not.
-    Own,
+    Own(Own),
     /// A BEGIN that Sluice has sent for its client.
     Begin(Begin),
     /// The message by which Sluice has provoked it; the client was told of it before.
@@ -63,7 +65,7 @@ impl Answers {
             Some(Expected::Own(own)) => {
                 // What was set within a transaction that has failed goes with it.
                 let goes_anyway = *own == Own::Settings && status == TransactionStatus::Failed;
-                if !is_end && (own.is_optional() || goes_anyway) { Self::OptionalOwn(*own) } else { Self::Own }
+                if !is_end && (own.is_optional() || goes_anyway) { Self::OptionalOwn(*own) } else { Self::Own(*own) }
             }
             Some(Expected::Begin(begin)) if !is_end => Self::Begin(*begin),
             Some(Expected::Failure) if !is_end => Self::Failure,
@@ -108,6 +110,11 @@ impl Hears {
     }
 }
 
+/// Whether a time-out, or somebody's cancel, has ended a query.
+fn is_timed_out(error: &[u8]) -> bool {
+    ErrorFields(error).get(b'C') == Some(sqlstate::QUERY_CANCELED.as_bytes())
+}
+
 impl<I: Io> ServerRelay<'_, I> {
     /// An ErrorResponse has come.
     pub(super) fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
@@ -140,11 +147,18 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 Verdict::Swallow
             }
-            Answers::Own if !is_end && self.look_fails() => Verdict::Swallow,
-            Answers::Own => {
-                self.server.own_error = Some(Box::new(ErrorResponse::from_body(body)));
-                // Which of its settings took effect is not known.
-                self.server.session.add_effects(Effects::STATE);
+            Answers::Own(Own::Look) if !is_end && self.server.session.look_fails(is_timed_out(body)) => {
+                Verdict::Swallow
+            }
+            Answers::Own(own) => {
+                let error = ErrorResponse::from_body(body);
+                // Settings can be put in place again. Where something else has failed as well, that counts.
+                if own != Own::Settings || self.server.own_error.is_none() {
+                    self.server.own_error = Some(Box::new(OwnError { own, error }));
+                }
+                if own != Own::Settings {
+                    self.server.session.add_effects(Effects::STATE);
+                }
                 Verdict::Swallow
             }
             Answers::Failure => {
@@ -168,12 +182,6 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.batch_error(body, is_end)
             }
         })
-    }
-
-    /// Whether it is a look that has failed, and another one can make that good.
-    fn look_fails(&mut self) -> bool {
-        matches!(self.server.exchange.replies().front(), Some(Expected::Own(Own::Look)))
-            && self.server.session.look_fails()
     }
 
     /// A client's request has failed.
@@ -398,11 +406,11 @@ mod tests {
             (Some(Expected::Failure), ends, Answers::Batch),
             (Some(Expected::Own(Own::Tell)), OPEN, Answers::OptionalOwn(Own::Tell)),
             (Some(Expected::Own(Own::FindTeller)), OPEN, Answers::OptionalOwn(Own::FindTeller)),
-            (Some(Expected::Own(Own::Tell)), ends, Answers::Own),
-            (Some(Expected::Own(Own::Settings)), OPEN, Answers::Own),
+            (Some(Expected::Own(Own::Tell)), ends, Answers::Own(Own::Tell)),
+            (Some(Expected::Own(Own::Settings)), OPEN, Answers::Own(Own::Settings)),
             (Some(Expected::Own(Own::Settings)), failed, Answers::OptionalOwn(Own::Settings)),
-            (Some(Expected::Own(Own::Look)), failed, Answers::Own),
-            (Some(Expected::Own(Own::Reset)), rests, Answers::Own),
+            (Some(Expected::Own(Own::Look)), failed, Answers::Own(Own::Look)),
+            (Some(Expected::Own(Own::Reset)), rests, Answers::Own(Own::Reset)),
         ];
         for (front, standing, expected) in cases {
             assert_eq!(Answers::of(front.as_ref(), standing), expected, "{front:?}, {standing:?}");

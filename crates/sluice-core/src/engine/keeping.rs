@@ -17,7 +17,7 @@ use crate::{
     ids::{ClientId, ServerId, ServerRef},
     io::Io,
     mail::Mail,
-    profile::{self, Profile, Settings},
+    profile::{self, Profile, Settings, Way},
     replies::Own,
     server::{Lent, Preparation, Role, Server},
     settings::{PinPolicy, PoolMode},
@@ -37,14 +37,15 @@ impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
     pub(super) fn client_at_rest(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let state = &mut self.servers[server];
-        if state.cancels.are_under_way() && self.clients.get(client).is_some_and(|client| needs_own(state, client)) {
+        let needs_own = || self.clients.get(client).is_some_and(|client| needs_own(state, client));
+        if state.cancels.are_under_way() && (state.own_error.is_some() || needs_own()) {
             // It could hit that. What the client sends meanwhile waits.
             state.preparation = Preparation::UnderWay;
             return;
         }
         let was_held = std::mem::take(&mut state.preparation) == Preparation::UnderWay;
-        if let Some(error) = state.own_error.take() {
-            self.refuse_client(now, client, &error, io);
+        if let Some(failed) = state.own_error.take() {
+            self.own_failed(now, (client, server), *failed, io);
             return;
         }
         let Some(Client { phase, stream, .. }) = self.clients.get_mut(client) else { return };
@@ -70,6 +71,7 @@ impl Engine {
             Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
                 // Part of a message, which it has not sent to its end, waits for nothing here.
                 let has_waited = was_held || state.session.has_report();
+                session.failures = 0;
                 follow_session(now, state, session);
                 self.keep_or_detach(now, client, server, io);
                 // What it has sent meanwhile has waited for this.
@@ -218,7 +220,7 @@ pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: 
     let settings = start.settings().iter().filter(|(name, _)| resets.covers(name));
     let back = Profile::new(settings.map(|(name, value)| (name.clone(), value.clone())).collect());
     let sql = match resets.is_read() {
-        true => profile::transition(&Profile::default(), &back),
+        true => profile::transition(&Profile::default(), &back, Way::Known),
         false => profile::fill(&back),
     };
     if let Some(sql) = sql {
@@ -235,7 +237,7 @@ pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Ve
 }
 
 /// Asks a server what its session holds.
-fn send_look(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+pub(super) fn send_look(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
     let sql = server.ask(now);
     send_own(server, scratch, Own::Look, &sql, io);
     server.preparation = Preparation::UnderWay;

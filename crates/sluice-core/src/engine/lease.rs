@@ -26,6 +26,7 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
+    failing::TRIES_MAX,
     keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall},
     resume_server,
     sequences::change_server,
@@ -197,6 +198,13 @@ impl Engine {
         let Some(server) = self.servers.get(id) else { return };
         self.assert_link(id, server);
         if !server.is_at_rest() {
+            if let Role::Serving(client) = server.role
+                && server.own_error.is_some()
+                && server.is_settled()
+            {
+                self.own_failed_within(now, (client, id), io);
+                return;
+            }
             if matches!(server.role, Role::Settling { .. }) {
                 if server.is_settled() {
                     self.todo.push_back(Todo::Settle(id));
@@ -418,6 +426,7 @@ impl Engine {
             }
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
+                let is_replaceable = server.is_replaceable();
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
@@ -425,6 +434,11 @@ impl Engine {
                     true => "What the session held there is gone; connect again.",
                     false => "The transaction was not finished; connect again and retry it.",
                 };
+                if is_replaceable && self.try_again(client, TRIES_MAX) {
+                    self.replace_server(now, client, io);
+                    pool.login().forget_welcomes();
+                    return;
+                }
                 self.close_server(id, io);
                 let error = ErrorResponse::fatal(
                     sqlstate::CONNECTION_FAILURE,
@@ -509,6 +523,7 @@ impl Engine {
             && server.preparation == Preparation::Done
         {
             server.preparation = Preparation::None;
+            self.settings_are_in_place(id);
             self.begin_begun(now, id, at, io);
         }
         let Some(client) = self.clients.get_mut(id) else { return };

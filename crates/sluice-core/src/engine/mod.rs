@@ -17,6 +17,7 @@
 //! | `backend` | a server's messages on their way to a client |
 //! | `notifications` | notifications on their way to a client that listens |
 //! | `errors` | a server's errors: what each answers, and what follows from it |
+//! | `failing` | queries of Sluice's own that fail: once more, on another server, or the end of the session |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
@@ -31,6 +32,7 @@ mod begin;
 mod cancel;
 mod commands;
 mod errors;
+mod failing;
 mod frontend;
 mod healing;
 mod idling;

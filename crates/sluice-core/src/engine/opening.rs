@@ -151,6 +151,7 @@ impl Engine {
     fn opened(&mut self, now: Time, id: ServerId) {
         let server = &mut self.servers[id];
         server.role = Role::Settling { deadline: now + super::SETTLE_TIMEOUT };
+        server.session.note_superuser(server.parameters.get("is_superuser") == Some("on"));
         server.pool.state().connected();
         self.todo.push_back(Todo::Settle(id));
     }

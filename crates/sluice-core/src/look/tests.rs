@@ -197,10 +197,10 @@ fn a_brief_look_that_fails_is_the_last_one() {
     let mut session = Session::seen();
     let (before, made) = (Profile::default(), Customs::default());
     session.look.ask(session.now, session.circumstances(&before, &made));
-    assert!(session.look.fails());
+    assert!(session.look.fails(false, &Profile::default()));
     assert_eq!(session.look.conclude(session.circumstances(&before, &made), &before), Seen::Again);
     session.look.ask(session.now, session.circumstances(&before, &made));
-    assert!(!session.look.fails(), "one in full has to answer");
+    assert!(!session.look.fails(false, &Profile::default()), "one in full has to answer");
     assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "full"));
 }
 

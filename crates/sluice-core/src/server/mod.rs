@@ -23,6 +23,7 @@ use crate::{
     ids::{ClientId, Conn, ServerRef},
     logins::Opened,
     profile::Profile,
+    replies::Own,
     settings::{PinPolicy, PoolMode},
     sql::Effects,
     statement::StatementId,
@@ -84,8 +85,8 @@ pub struct Server {
     pub kept: Option<Kept>,
     /// The work of Sluice's own there before its client's next message goes to it.
     pub preparation: Preparation,
-    /// The error of a query of Sluice's own.
-    pub own_error: Option<Box<ErrorResponse>>,
+    /// The query of Sluice's own that has failed.
+    pub own_error: Option<Box<OwnError>>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
     /// The CancelRequests for it.
@@ -108,6 +109,15 @@ pub enum Preparation {
     UnderWay,
     /// It is done, and the client's message that waited for it comes next.
     Done,
+}
+
+/// A query of Sluice's own that has failed.
+#[derive(Debug)]
+pub struct OwnError {
+    /// What it was for.
+    pub own: Own,
+    /// The server's words.
+    pub error: ErrorResponse,
 }
 
 /// The role of a server.
@@ -200,6 +210,13 @@ impl Server {
             return Admission::Later;
         }
         self.exchange.admission(kind)
+    }
+
+    /// Whether a client's settings are being put in place, and nothing else of that client's is there: another server
+    /// would do.
+    pub fn is_replaceable(&self) -> bool {
+        let is_shared = self.follows_statements() && self.kept.is_none();
+        is_shared && self.is_fresh() && self.exchange.replies().are_for_settings()
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.

@@ -12,7 +12,8 @@ use crate::{
     holding::{Holding, Pins, Prepared},
     hub::Pool,
     look::{Circumstances, Look, Seen},
-    profile::{self, Profile},
+    privileged::is_privileged,
+    profile::{self, Profile, Way},
     sql::{CustomNames, Effects},
     start::Start,
     time::Time,
@@ -23,12 +24,18 @@ use crate::{
 pub struct ServerSession {
     /// The settings in place.
     profile: Profile,
+    /// Those that were in place before a query that is to change them, which may fail.
+    former: Profile,
+    /// The knowledge by which the next such query is made.
+    way: Way,
     /// The custom settings that there are.
     made: Customs,
     /// The effects that it may have had since it was last known what the session holds.
     effects: Effects,
     /// The pins that tie its client to it.
     pins: Pins,
+    /// Whether it logged in as a superuser.
+    is_superusers: bool,
     /// Whether the server says by itself what it holds, since it has Sluice's extension.
     reports: bool,
     /// The last report of what it holds, until that is acted on.
@@ -73,6 +80,11 @@ impl ServerSession {
     /// Whether it may hold something that nothing but a look can tell of.
     pub fn is_unknown(&self) -> bool {
         !self.reports && self.report.is_none() && self.effects.intersects(Effects::STATE)
+    }
+
+    /// Whether it logged in as a superuser, who may set everything.
+    pub fn note_superuser(&mut self, is_superusers: bool) {
+        self.is_superusers = is_superusers;
     }
 
     /// Whether it is known under which settings and by which catalogs the next statement is parsed.
@@ -175,8 +187,8 @@ impl ServerSession {
     }
 
     /// A look has failed; returns whether another one can make that good.
-    pub fn look_fails(&mut self) -> bool {
-        self.look.fails()
+    pub fn look_fails(&mut self, is_timed_out: bool) -> bool {
+        self.look.fails(is_timed_out, &self.profile)
     }
 
     /// Acts on the report, if there is one: what it says is in place from now on. Gives the pins that it tells of, and
@@ -192,6 +204,8 @@ impl ServerSession {
     /// It is known what it holds: these pins, and those that last until its process ends.
     pub fn hold(&mut self, pins: Pins) {
         self.pins = pins | self.until_its_end();
+        let is_beyond = !self.is_superusers && self.profile.settings().keys().any(|name| is_privileged(name));
+        self.pins.set(Pins::PRIVILEGED, is_beyond);
         self.effects = Effects::empty();
     }
 
@@ -220,21 +234,36 @@ impl ServerSession {
     /// The SQL that brings it to a client's settings, those that it has made without a value among them; `None` where
     /// it is there. It counts as there from now on.
     pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
-        let mut sql = profile::transition(&self.profile, profile).unwrap_or_default();
+        let mut sql = profile::transition(&self.profile, profile, self.way).unwrap_or_default();
         if !self.made.cover(made) {
             profile::make(&mut sql, made.names().filter(|name| !self.made.has(name) && profile.get(name).is_none()));
             self.made.add(made.names());
         }
         self.made.add(profile.customs());
-        self.profile = profile.clone();
+        self.go_to(profile.clone());
         (!sql.is_empty()).then_some(sql)
+    }
+
+    /// These settings are about to be put in place.
+    fn go_to(&mut self, profile: Profile) {
+        self.former = std::mem::replace(&mut self.profile, profile);
+        if self.way == Way::Anew {
+            self.way = Way::Untimed;
+        }
+    }
+
+    /// The query has failed that was to put settings in place: those of before are there, as PostgreSQL undoes all of
+    /// it. The next one goes that way.
+    pub fn go_back(&mut self, way: Way) {
+        self.profile = std::mem::take(&mut self.former);
+        self.way = way;
     }
 
     /// The SQL that brings it to the settings that a client starts with, as the client wrote them: on top of the
     /// server's own defaults and one after another, since one setting may keep a part of what was there before
     /// (`DateStyle`). `None` where there is nothing to do. It counts as there from now on.
     pub fn begin(&mut self, start: &Start) -> Option<String> {
-        let clear = profile::transition(&self.profile, &Profile::default());
+        let clear = profile::transition(&self.profile, &Profile::default(), self.way);
         let set = start.sql();
         if set.is_some() {
             // PostgreSQL has the last word on what they say.
@@ -255,7 +284,7 @@ impl ServerSession {
         }
         let profile = start.profile();
         self.made.add(profile.customs());
-        self.profile = profile;
+        self.go_to(profile);
         sql
     }
 

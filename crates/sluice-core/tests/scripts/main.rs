@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
 mod bounds;
+mod failing;
 mod hand_over;
 mod lending;
 mod logins;

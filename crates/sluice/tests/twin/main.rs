@@ -26,6 +26,7 @@ mod ignored;
 mod later;
 mod names;
 mod plan;
+mod rights;
 mod run;
 mod shrink;
 mod start;

@@ -74,6 +74,11 @@ impl Place {
         self.server.connect("app", database).batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
 
+    /// The same as a superuser.
+    pub(crate) fn execute_as_superuser_in(&self, database: &str, sql: &str) {
+        self.server.connect("postgres", database).batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
     /// A fresh pool.
     pub(crate) fn pool(&self, case: Case) -> TestPool {
         PoolConfig::new(SLUICE, case, &self.server)

@@ -1,0 +1,118 @@
+//! Queries of Sluice's own that fail: what a client's settings need is done again, on another server if need be. Where
+//! that does not help, the session ends, before anything of it has run under other settings than its own.
+
+use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
+
+use crate::{
+    client::{Client, Phase},
+    ids::{ClientId, ServerId},
+    io::Io,
+    profile::Way,
+    replies::Own,
+    server::OwnError,
+    time::Time,
+};
+
+use super::{
+    Engine,
+    keeping::{begin_session, put_in_place, send_look},
+};
+
+/// Such queries in a row, where the failure may pass: a time-out, a cancel, a server that is lost.
+pub(super) const TRIES_MAX: u8 = 10;
+
+impl Engine {
+    /// A query of Sluice's own has failed on a client's server, which owes nothing now.
+    pub(super) fn own_failed(
+        &mut self,
+        now: Time,
+        (client, server): (ClientId, ServerId),
+        failed: OwnError,
+        io: &mut impl Io,
+    ) {
+        let OwnError { own, error } = failed;
+        let state = &mut self.servers[server];
+        let is_shared = state.follows_statements() && state.kept.is_none();
+        let passes = may_pass(&error);
+        if state.exchange.status() == TransactionStatus::Idle {
+            match own {
+                Own::Settings => {
+                    // Where others' settings can't be taken back one by one, they can as a whole. A server that its
+                    // client keeps may have some that only others can bring back.
+                    let way = if is_shared { Way::Anew } else { Way::Untimed };
+                    state.session.go_back(way);
+                    let has_others = is_shared && !state.session.profile().settings().is_empty();
+                    let tries = if passes { TRIES_MAX } else { u8::from(has_others) };
+                    if self.try_again(client, tries) {
+                        self.put_in_place_again(client, server, io);
+                        return;
+                    }
+                }
+                Own::Look if passes && self.try_again(client, TRIES_MAX) => {
+                    send_look(now, &mut self.servers[server], &mut self.scratch, io);
+                    return;
+                }
+                Own::Sequences if is_shared && passes && self.try_again(client, TRIES_MAX) => {
+                    self.replace_server(now, client, io);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        let error = self.in_own_words(client, own, error);
+        self.refuse_client(now, client, &error, io);
+    }
+
+    /// The same within a transaction, which is lost.
+    pub(super) fn own_failed_within(&mut self, now: Time, (client, server): (ClientId, ServerId), io: &mut impl Io) {
+        let failed = self.servers.get_mut(server).and_then(|server| server.own_error.take());
+        if let Some(failed) = failed {
+            self.own_failed(now, (client, server), *failed, io);
+        }
+    }
+
+    /// Whether what has failed may be tried once more, of so many times.
+    pub(super) fn try_again(&mut self, client: ClientId, times: u8) -> bool {
+        let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) else { return false };
+        session.failures = session.failures.saturating_add(1);
+        session.failures <= times
+    }
+
+    /// What Sluice has done for a client has not failed.
+    pub(super) fn settings_are_in_place(&mut self, client: ClientId) {
+        if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
+            session.failures = 0;
+        }
+    }
+
+    fn put_in_place_again(&mut self, client: ClientId, server: ServerId, io: &mut impl Io) {
+        let Some(state) = self.servers.get_mut(server) else { return };
+        match self.clients.get(client).map(|client| &client.phase) {
+            Some(Phase::Welcome(_, start)) => begin_session(state, start, &mut self.scratch, io),
+            Some(Phase::Open(session)) => {
+                put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
+            }
+            _ => {}
+        }
+    }
+
+    /// The end of a session, of which PostgreSQL gives the reason.
+    fn in_own_words(&self, client: ClientId, own: Own, error: ErrorResponse) -> ErrorResponse {
+        let is_open = self.is_open(client);
+        if own != Own::Settings || !is_open || error.hint.is_some() {
+            // Who logs in hears what PostgreSQL says of the settings that were asked for.
+            return error;
+        }
+        error.hint(
+            "A setting of this session could not be put in place on the server that came next. \
+             Nothing has run there; connect again.",
+        )
+    }
+}
+
+/// Whether the same may succeed a moment later.
+fn may_pass(error: &ErrorResponse) -> bool {
+    let code = &*error.code;
+    // A lack of resources (53), and a transaction that another one has ended (40).
+    matches!(code, sqlstate::QUERY_CANCELED | "55P03") || ["53", "40"].iter().any(|class| code.starts_with(class))
+}

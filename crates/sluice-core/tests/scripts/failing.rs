@@ -1,0 +1,114 @@
+//! Queries of Sluice's own that fail: nothing of a client's runs on a server where its settings are not in place.
+
+use sluice_core::settings::PoolSettings;
+
+use crate::{
+    one, seated,
+    table::{Side, Table, answers, query},
+};
+
+/// A setting that a look finds: `TimeZone` is `X`.
+const ZONE_X: &str = "set=54696d655a6f6e65:58";
+
+/// The same of `session_replication_role`, which is `replica`.
+const REPLICA: &str = "set=73657373696f6e5f7265706c69636174696f6e5f726f6c65:7265706c696361";
+
+/// The beginning of a query that takes back whatever is set.
+const ANEW: &str = "Q(SET LOCAL statement_timeout = 0;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;";
+
+/// The second of two clients of one server, where the first has set `TimeZone`: the server has been sent what takes it
+/// back.
+fn taking_back() -> (Table, Side, Side) {
+    let (mut table, first, server) = seated(one());
+    let second = table.client();
+    leaves(&mut table, (first, server), ZONE_X);
+    table.says(second, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "Q(RESET \"timezone\";)");
+    (table, second, server)
+}
+
+/// A client runs a function, and the look finds this.
+fn leaves(table: &mut Table, (client, server): (Side, Side), holding: &str) {
+    table.hears(client);
+    table.says(client, &query("SELECT f()"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.says(server, &answers(&format!("D({holding}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(look)");
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn settings_that_were_not_put_in_place_are_put_in_place_again() {
+    for error in ["57014", "42501"] {
+        let (mut table, client, server) = taking_back();
+        table.says(server, &answers(&format!("E({error}) Z(I)")));
+        let heard = table.hears(server);
+        assert!(heard.starts_with(ANEW) && !heard.contains("SELECT 1"), "{error}: {heard}");
+        table.says(server, &answers("C(SET) C(RESET) C(RESET) C(RESET) C(SET) Z(I)"));
+        assert_eq!(table.hears(server), "Q(SELECT 1)");
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(client), "C(SELECT 1) Z(I)", "it hears of none of that");
+    }
+}
+
+#[test]
+fn a_session_whose_settings_are_refused_for_good_ends_before_anything_runs() {
+    let (mut table, client, server) = taking_back();
+    for _ in 0..2 {
+        table.says(server, &answers("E(22023) Z(I)"));
+    }
+    let heard = table.hears(server);
+    assert!(heard.starts_with(ANEW) && !heard.contains("SELECT 1"), "{heard}");
+    assert_eq!(table.hears(client), "E(22023)");
+    assert!(table.is_closed(client));
+}
+
+#[test]
+fn settings_that_are_always_cancelled_are_given_up() {
+    let (mut table, client, server) = taking_back();
+    let mut times = 0;
+    while !table.is_closed(client) {
+        table.says(server, &answers("E(57014) Z(I)"));
+        assert!(!table.hears(server).contains("SELECT 1"));
+        times += 1;
+        assert!(times < 100, "it goes on for ever");
+    }
+    assert!(times > 3, "it passes sooner or later");
+    assert_eq!(table.hears(client), "E(57014)");
+}
+
+#[test]
+fn a_look_that_was_cancelled_is_taken_again() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("SELECT f()"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.says(server, &answers("E(57014) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(look) Q(look)");
+    table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_server_that_is_lost_while_settings_are_put_in_place_is_replaced() {
+    let (mut table, client, server) = taking_back();
+    table.says(server, &answers("E(57P01)"));
+    table.hangs_up(server);
+    let another = table.connects()[0];
+    table.says(another, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)", "it has run there");
+}
+
+#[test]
+fn a_setting_that_its_session_may_not_set_stays_with_its_client() {
+    let (mut table, first, server) = seated(PoolSettings { size: 2, ..PoolSettings::default() });
+    let second = table.client();
+    leaves(&mut table, (first, server), REPLICA);
+    table.says(second, &query("SELECT 1"));
+    assert_eq!(table.connects().len(), 1, "it gets another server");
+    assert_eq!(table.hears(server), "");
+    table.says(first, &query("SELECT 2"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.hangs_up(first);
+    assert_eq!(table.hears(server), "Q(DISCARD ALL)");
+}

@@ -1,0 +1,66 @@
+//! Settings that a session has and could not make itself, as scripts that are run beside PostgreSQL.
+
+use sluice_testkit::{Case, matrix};
+
+use crate::beside::{Beside, beside, s, shown};
+
+matrix!(brief:
+    settings_of_superusers_stay_with_their_client,
+    roles_that_are_taken_away,
+);
+
+/// A superuser does something, in both databases.
+fn by_a_superuser(b: &Beside, sql: &str) {
+    for database in &b.databases {
+        b.place.execute_as_superuser_in(database, sql);
+    }
+}
+
+fn settings_of_superusers_stay_with_their_client(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        by_a_superuser(
+            b,
+            "CREATE TABLE o(x int PRIMARY KEY); CREATE TABLE r(x int REFERENCES o); GRANT ALL ON r, o TO app;
+             CREATE FUNCTION off(name text, value text) RETURNS text LANGUAGE sql SECURITY DEFINER
+             AS $$SELECT set_config(name, value, false)$$",
+        );
+        for (name, value) in [("session_replication_role", "replica"), ("temp_file_limit", "64kB")] {
+            let shows = format!("SELECT current_setting('{name}'), current_setting('log_statement')");
+            b.query(0, &format!("SELECT off('{name}', '{value}')"));
+            for client in [1, 2, 0, 1] {
+                b.query(client, &shows);
+            }
+            b.query(1, "BEGIN READ WRITE");
+            b.query(1, "INSERT INTO r VALUES (99)");
+            b.query(0, &shows);
+            b.query(1, "COMMIT");
+            b.query(0, &format!("RESET {name}"));
+            b.query(2, &shows);
+            b.query(0, "RESET ALL");
+            b.on_each_server(0, 1, &s().query(&shows));
+            // One that goes with it.
+            b.query(0, &format!("SELECT off('{name}', '{value}')"));
+            b.clients(&[&[], &[], &[]]);
+            b.on_each_server(0, 1, &s().query(&shows));
+        }
+    });
+}
+
+/// Nothing runs under the role that a client has without it; where PostgreSQL goes on, a session in a pool ends.
+fn roles_that_are_taken_away(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        let role = format!("lent_{}", b.databases[0]);
+        b.place.execute_as_superuser_in(&b.databases[0], &format!("CREATE ROLE {role}; GRANT {role} TO app"));
+        b.query(0, &format!("SET ROLE {role}"));
+        // When that is answered, its server has been left.
+        b.query(0, "SELECT 1");
+        b.query(1, "BEGIN READ WRITE");
+        b.query(1, "SELECT 1");
+        b.place.execute_as_superuser_in(&b.databases[0], &format!("REVOKE {role} FROM app"));
+        b.pooled[0].send(&s().query("SELECT current_user"));
+        let heard = b.pooled[0].message().map(|message| shown(&message)).unwrap_or_default();
+        assert!(heard.starts_with("FATAL 42501"), "{heard}");
+        b.query(1, "COMMIT");
+        b.query(1, "SELECT current_user");
+    });
+}
