@@ -106,6 +106,8 @@ const WELCOMES_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero
 pub struct Welcome {
     /// The one copy of the profile that its clients share.
     pub profile: Profile,
+    /// The part of it that RESET goes back to: not what the server has set by itself.
+    pub start: Profile,
     /// The ParameterStatus messages.
     pub parameters: Arc<[u8]>,
     /// The generation of the server that has said so.

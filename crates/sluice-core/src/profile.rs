@@ -175,6 +175,28 @@ impl Profile {
         Self::new(settings)
     }
 
+    /// The same with others, which take the place of those of the same names.
+    #[must_use]
+    pub fn with(&self, others: Self) -> Self {
+        if self.settings().is_empty() {
+            return others;
+        }
+        let mut settings = self.0.settings.clone();
+        settings.extend(others.settings().iter().map(|(name, value)| (name.clone(), value.clone())));
+        Self::new(settings)
+    }
+
+    /// The same, but for those of `others` of which `keeps` is `false`.
+    #[must_use]
+    pub fn without(&self, others: &Self, keeps: impl Fn(&str) -> bool) -> Self {
+        if others.settings().is_empty() {
+            return self.clone();
+        }
+        let mut settings = self.0.settings.clone();
+        settings.retain(|name, _| others.get(name).is_none() || keeps(name));
+        Self::new(settings)
+    }
+
     /// The same, without a setting under which a server can't be left in its pool.
     pub fn at_rest(&self) -> Option<Self> {
         self.get("idle_session_timeout")?;

@@ -27,7 +27,7 @@ use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
     failing::TRIES_MAX,
-    keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall},
+    keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall, send_look},
     resume_server,
     sequences::change_server,
     shutting_down,
@@ -332,6 +332,12 @@ impl Engine {
             send_own(server, &mut self.scratch, Own::Rollback, "ROLLBACK", io);
             return;
         }
+        if server.session.has_unknown_beginning() {
+            send_look(now, server, &mut self.scratch, io);
+            server.preparation = Preparation::None;
+            return;
+        }
+        server.session.begin_as_told();
         if put_in_order(server, &mut self.scratch, io) {
             return;
         }

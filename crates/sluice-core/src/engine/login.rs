@@ -344,8 +344,14 @@ impl Engine {
             PoolMode::Transaction => server.session.profile().clone(),
             PoolMode::Session => server.session.profile().with_reported(server.parameters.iter()),
         };
+        let asked = start.profile();
+        let start_profile = match server.session.own_profile() {
+            Some(own) => profile.without(own, |name| asked.get(name).is_some()),
+            None => profile.clone(),
+        };
         let welcome = Welcome {
             profile,
+            start: start_profile,
             parameters: server.parameters.to_messages().into(),
             generation: server.opened.generation,
         };
@@ -356,7 +362,7 @@ impl Engine {
 
     fn admit(&mut self, id: ClientId, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
-        session.start = welcome.profile.clone();
+        session.start = welcome.start.clone();
         session.generation = welcome.generation;
         session.made.add(welcome.profile.customs());
         let client = &mut self.clients[id];

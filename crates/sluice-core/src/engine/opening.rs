@@ -152,6 +152,10 @@ impl Engine {
         let server = &mut self.servers[id];
         server.role = Role::Settling { deadline: now + super::SETTLE_TIMEOUT };
         server.session.note_superuser(server.parameters.get("is_superuser") == Some("on"));
+        // The extension has told of it, and a server before 17 has nothing there.
+        if server.session.reports() || !server.has_login_triggers() {
+            server.session.begin_as_told();
+        }
         server.pool.state().connected();
         self.todo.push_back(Todo::Settle(id));
     }

@@ -42,6 +42,9 @@ pub use sequences::Sequences;
 pub use session::ServerSession;
 pub use statements::ServerStatements;
 
+/// The version of PostgreSQL from which on triggers run at a log-in.
+const LOGIN_TRIGGERS: u32 = 17;
+
 /// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its
 /// catalogs: those that do not pass through the pool are seen after that time at the latest.
 const UNNAMED_AGE_MAX: Duration = Duration::from_secs(1);
@@ -304,6 +307,13 @@ impl Server {
     /// Whether it is to be asked what its session holds.
     pub fn needs_look(&self) -> bool {
         self.follows_statements() && self.session.is_unknown()
+    }
+
+    /// Whether PostgreSQL may have run a trigger when it logged in, and nobody has said what that has left.
+    pub fn has_login_triggers(&self) -> bool {
+        let version = self.parameters.get("server_version").unwrap_or_default();
+        let major = version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u32>().ok());
+        self.follows_statements() && major.is_some_and(|major| major >= LOGIN_TRIGGERS)
     }
 
     /// Its client keeps it between transactions because of its pins, if it may; others that wait get it at `recall_at`.

@@ -34,6 +34,8 @@ pub struct ServerSession {
     effects: Effects,
     /// The pins that tie its client to it.
     pins: Pins,
+    /// What it held when it had logged in, by itself.
+    beginning: Beginning,
     /// Whether it logged in as a superuser.
     is_superusers: bool,
     /// Whether the server says by itself what it holds, since it has Sluice's extension.
@@ -44,6 +46,17 @@ pub struct ServerSession {
     look: Look,
     /// The change to the catalogs that its client is making.
     change: Option<Change>,
+}
+
+/// What a session holds when it has logged in, before any client has had it: a trigger of PostgreSQL's may have set
+/// something (17 and later). To a client that is no part of what it does itself.
+#[derive(Debug, Default)]
+enum Beginning {
+    /// Nobody knows.
+    #[default]
+    Unknown,
+    /// These settings, and these custom ones.
+    Known(Profile, Customs),
 }
 
 impl ServerSession {
@@ -137,7 +150,7 @@ impl ServerSession {
     /// with the server; `is_utf8` says whether it can ask for names that are not ASCII.
     pub fn expect_customs(&mut self, effects: Effects, names: CustomNames, is_utf8: impl Fn() -> bool) {
         if effects.intersects(Effects::CUSTOM) {
-            self.made.add(names.known.iter().map(String::as_str));
+            self.add_made(names.known.iter().map(String::as_str));
         }
         if self.reports {
             return;
@@ -147,6 +160,41 @@ impl ServerSession {
         let has_others = names.has_others || known.len() < count;
         if !self.look.note_customs(known) || has_others {
             self.effects.insert(Effects::UNSEEN);
+        }
+    }
+
+    /// Whether it is to be asked what it holds by itself.
+    pub fn has_unknown_beginning(&self) -> bool {
+        matches!(self.beginning, Beginning::Unknown) && self.report.is_none()
+    }
+
+    /// It has logged in, and no client has had it: what it has said that it holds is there by itself.
+    pub fn begin_as_told(&mut self) {
+        if !matches!(self.beginning, Beginning::Unknown) {
+            return;
+        }
+        let mut customs = Customs::default();
+        if let Some(Holding { pins, profile, made, .. }) = self.report.take() {
+            customs.add(made.iter().map(String::as_str));
+            self.pins = pins - Pins::SEQUENCE;
+            self.profile = profile;
+        }
+        self.beginning = Beginning::Known(self.profile.clone(), customs);
+    }
+
+    /// The settings that it has by itself.
+    pub fn own_profile(&self) -> Option<&Profile> {
+        match &self.beginning {
+            Beginning::Known(profile, _) => Some(profile),
+            Beginning::Unknown => None,
+        }
+    }
+
+    /// There are these custom settings, besides those that it has by itself.
+    fn add_made<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        match &self.beginning {
+            Beginning::Known(_, own) => self.made.add(names.into_iter().filter(|name| !own.has(name))),
+            Beginning::Unknown => self.made.add(names),
         }
     }
 
@@ -195,7 +243,7 @@ impl ServerSession {
     /// its word on the prepared statements.
     pub fn take_report(&mut self) -> Option<(Pins, Option<Prepared>)> {
         let Holding { pins, profile, made, statements } = self.report.take()?;
-        self.made.add(made.iter().map(String::as_str));
+        self.add_made(made.iter().map(String::as_str));
         self.profile = profile;
         // That a sequence was used matters to those alone who ask for it later.
         Some((pins - Pins::SEQUENCE, statements))
@@ -237,9 +285,9 @@ impl ServerSession {
         let mut sql = profile::transition(&self.profile, profile, self.way).unwrap_or_default();
         if !self.made.cover(made) {
             profile::make(&mut sql, made.names().filter(|name| !self.made.has(name) && profile.get(name).is_none()));
-            self.made.add(made.names());
+            self.add_made(made.names());
         }
-        self.made.add(profile.customs());
+        self.add_made(profile.customs());
         self.go_to(profile.clone());
         (!sql.is_empty()).then_some(sql)
     }
@@ -263,7 +311,8 @@ impl ServerSession {
     /// server's own defaults and one after another, since one setting may keep a part of what was there before
     /// (`DateStyle`). `None` where there is nothing to do. It counts as there from now on.
     pub fn begin(&mut self, start: &Start) -> Option<String> {
-        let clear = profile::transition(&self.profile, &Profile::default(), self.way);
+        let own = self.own_profile().cloned().unwrap_or_default();
+        let clear = profile::transition(&self.profile, &own, self.way);
         let set = start.sql();
         if set.is_some() {
             // PostgreSQL has the last word on what they say.
@@ -282,8 +331,8 @@ impl ServerSession {
             let (pins, profile) = (self.pins, self.profile.clone());
             self.report = Some(Holding { pins, profile, made: BTreeSet::new(), statements: None });
         }
-        let profile = start.profile();
-        self.made.add(profile.customs());
+        let profile = own.with(start.profile());
+        self.add_made(profile.customs());
         self.go_to(profile);
         sql
     }
@@ -298,7 +347,7 @@ impl ServerSession {
         self.pins = Pins::empty();
         // Nobody has asked which custom settings are there: their names stay.
         let customs = self.look.abandon();
-        self.made.add(customs.iter().map(String::as_str));
+        self.add_made(customs.iter().map(String::as_str));
         self.profile = Profile::default();
     }
 

@@ -1,12 +1,15 @@
-//! Settings that a session has and could not make itself, as scripts that are run beside PostgreSQL.
+//! Settings that a session has and could not make itself, or has not made itself, as scripts that are run beside
+//! PostgreSQL.
 
-use sluice_testkit::{Case, matrix};
+use sluice_testkit::{Case, Version, matrix};
 
-use crate::beside::{Beside, beside, s, shown};
+use crate::beside::{Beside, beside, beside_with, s, shown};
 
 matrix!(brief:
     settings_of_superusers_stay_with_their_client,
     roles_that_are_taken_away,
+    settings_of_a_login_trigger,
+    custom_settings_of_a_login_trigger,
 );
 
 /// A superuser does something, in both databases.
@@ -63,4 +66,60 @@ fn roles_that_are_taken_away(case: Case) {
         b.query(1, "COMMIT");
         b.query(1, "SELECT current_user");
     });
+}
+
+/// Each log-in does this.
+fn at_log_ins(b: &Beside, sql: &str) {
+    let function = format!("CREATE FUNCTION at_log_in() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN {sql} END$$");
+    let trigger = "CREATE EVENT TRIGGER at_log_in ON login EXECUTE FUNCTION at_log_in()";
+    by_a_superuser(b, &format!("{function}; {trigger}; ALTER EVENT TRIGGER at_log_in ENABLE ALWAYS"));
+}
+
+/// They are the session's from its start, and RESET takes them away.
+fn settings_of_a_login_trigger(case: Case) {
+    if case.version != Version::V18 {
+        return;
+    }
+    beside(case, &[], |b| {
+        at_log_ins(b, "PERFORM set_config('work_mem', '8MB', false);");
+        b.clients(&[&[], &[], &[("application_name", "named")]]);
+        let shows = s().query("SELECT current_setting('work_mem'), current_setting('application_name')");
+        for client in [0, 1, 2] {
+            b.says(client, &shows);
+            b.on_each_server(client, (client + 1) % 3, &shows);
+        }
+        for act in ["SET work_mem = '1MB'", "RESET work_mem", "SET work_mem = '8MB'", "DISCARD ALL"] {
+            b.query(0, act);
+            b.says(1, &shows);
+            b.says(2, &shows);
+            b.on_each_server(0, 1, &shows);
+            b.on_each_server(2, 0, &shows);
+        }
+        b.query(2, "RESET ALL");
+        b.on_each_server(2, 0, &shows);
+        b.on_each_server(1, 0, &shows);
+    });
+}
+
+fn custom_settings_of_a_login_trigger(case: Case) {
+    if case.version != Version::V18 {
+        return;
+    }
+    for extension in [false, true] {
+        beside_with(case, extension, &[], |b| {
+            at_log_ins(b, "PERFORM set_config('app.login', session_user, false);");
+            b.clients(&[&[], &[], &[("application_name", "named")]]);
+            let shows = s().query("SELECT current_setting('app.login', true), current_setting('app.other', true)");
+            for client in [0, 1, 2] {
+                b.on_each_server(client, (client + 1) % 3, &shows);
+            }
+            let acts = ["SET app.login = 'mine'", "RESET app.login", "SET app.other = 'x'", "DISCARD ALL"];
+            for act in acts.into_iter().filter(|_| extension) {
+                b.query(0, act);
+                b.says(1, &shows);
+                b.on_each_server(0, 1, &shows);
+                b.on_each_server(2, 0, &shows);
+            }
+        });
+    }
 }
