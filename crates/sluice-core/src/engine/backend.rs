@@ -395,7 +395,10 @@ impl<I: Io> ServerRelay<'_, I> {
         if matches!(tag, b"RESET" | b"DISCARD ALL") {
             // Where the text did not show which: that of a long Query, and those of the extended protocol in session
             // mode.
-            self.server.exchange.takes_back_all();
+            match tag {
+                b"RESET" => self.server.exchange.takes_back_all(),
+                _ => self.server.exchange.discards_all(),
+            }
         }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
             return Verdict::Pass;

@@ -415,7 +415,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.note_customs(effects, seen, names.bytes);
         let resets = resets_with(statement.as_ref().and_then(|statement| statement.resets.clone()), &meant);
-        self.server().exchange.take_back(resets.as_ref());
+        let sets = effects.intersects(Effects::STATE).then_some(text);
+        self.server().exchange.take_back(resets.as_ref(), sets);
         self.pass_expecting(seen, Expected::Bind(None))
     }
 
@@ -460,7 +461,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.note_customs(statement.effects, seen, names.bytes);
         let resets = resets_with(statement.resets.clone(), &meant);
-        self.server().exchange.take_back(resets.as_ref());
+        let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
+        self.server().exchange.take_back(resets.as_ref(), sets);
         match self.absence(&statement) {
             Absence::None => {}
             Absence::Open => return self.hold_for_answers(),

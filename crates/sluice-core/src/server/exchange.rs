@@ -9,7 +9,7 @@ use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 use crate::{
     replies::{Expected, Own, Replies},
-    sql::Reset,
+    sql::{self, Reset},
     statement::Unnamed,
     time::Time,
 };
@@ -39,6 +39,8 @@ pub struct Exchange {
     replay: Replay,
     /// The settings that the batch which is open takes back to what its client began with.
     resets: Option<Reset>,
+    /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in its batch.
+    has_discarded: bool,
 }
 
 /// The messages that the server has got since the last Sync or Query.
@@ -115,6 +117,7 @@ impl Exchange {
             begin: EarlyBegin::none(now),
             replay: Replay::default(),
             resets: None,
+            has_discarded: false,
         }
     }
 
@@ -312,11 +315,14 @@ impl Exchange {
         Farewell { copies, copy_fail, failure, sync }
     }
 
-    /// A message of the open batch takes these settings back to what the client began with.
-    pub fn take_back(&mut self, resets: Option<&Reset>) {
-        if resets.is_some() {
-            self.resets = Reset::both(self.resets.take(), resets);
-        }
+    /// A message of the open batch takes these settings back to what the client began with, or none: then its text, of
+    /// those that may change settings, sets what it names.
+    pub fn take_back(&mut self, resets: Option<&Reset>, text: Option<&[u8]>) {
+        self.resets = match (self.resets.take(), resets, text) {
+            // What a command tag says must not be taken for all.
+            (Some(before), None, Some(text)) => Some(before.without(&sql::settings_named(text))),
+            (before, resets, _) => Reset::both(before, resets),
+        };
     }
 
     /// The settings that the open batch takes back, which now ends.
@@ -331,10 +337,19 @@ impl Exchange {
         }
     }
 
-    /// The request that is being answered has failed, and takes nothing back.
+    /// The request that is being answered has discarded all.
+    pub fn discards_all(&mut self) {
+        self.has_discarded = true;
+        self.takes_back_all();
+    }
+
+    /// The request that is being answered has failed, and takes nothing back but what it has discarded.
     pub fn takes_back_nothing(&mut self) {
         if !self.replies.set_resets(None) {
             self.resets = None;
+        }
+        if self.has_discarded {
+            self.takes_back_all();
         }
     }
 
@@ -359,7 +374,10 @@ impl Exchange {
         self.ready_at = now;
         let answered = self.replies.pop();
         match answered {
-            Some(Expected::Query { .. } | Expected::Sync(_)) => self.stop_copying(),
+            Some(Expected::Query { .. } | Expected::Sync(_)) => {
+                self.stop_copying();
+                self.has_discarded = false;
+            }
             Some(Expected::OwnSync) => self.hold = Hold::None,
             _ => {}
         }

@@ -48,6 +48,13 @@ impl Reset {
         }
     }
 
+    /// Those of these that are not set again, which may be none.
+    #[must_use]
+    pub fn without(mut self, set: &BTreeSet<String>) -> Self {
+        set.iter().for_each(|name| self.note(name, false));
+        self
+    }
+
     fn and(mut self, later: &Self) -> Self {
         self.unread |= later.unread;
         if later.all {

@@ -12,6 +12,7 @@ use crate::{
 
 matrix!(brief:
     parameters_that_go_back,
+    parameters_that_go_back_within_a_batch,
     long_names,
     seeds,
     ends_of_servers_that_are_kept,
@@ -22,6 +23,28 @@ matrix!(brief:
     nobody_is_told_what_sequences_gave_to_others,
     looks_under_odd_settings,
 );
+
+fn parameters_that_go_back_within_a_batch(case: Case) {
+    let named: Startup<'_> = &[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German, DMY")];
+    beside(case, &[named, &[]], |b| {
+        for act in ["SELECT 1", "SET TimeZone = 'Asia/Seoul'"] {
+            for (back, then) in [
+                ("DISCARD ALL", "SELECT 1/(random() * 0)::int"),
+                ("RESET TimeZone", "SELECT 1/(random() * 0)::int"),
+                ("RESET TimeZone", "SET TimeZone = 'Asia/Seoul'"),
+                ("RESET ALL", "SET TimeZone = 'Asia/Seoul'"),
+                ("DISCARD ALL", "SET TimeZone = 'Asia/Seoul'"),
+                ("RESET TimeZone", "RESET DateStyle"),
+            ] {
+                b.query(0, act);
+                b.query(1, "SHOW TimeZone");
+                b.says(0, &s().unnamed(back, &[]).unnamed(then, &[]).sync());
+                b.query(0, "SHOW TimeZone");
+                b.query(0, "RESET ALL");
+            }
+        }
+    });
+}
 
 fn parameters_that_go_back(case: Case) {
     let named: Startup<'_> = &[("application_name", "app"), ("DateStyle", "German, DMY")];

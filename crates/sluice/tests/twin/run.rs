@@ -75,7 +75,7 @@ impl<'a> Side<'a> {
                 let messages =
                     raw.login_with(ProtocolVersion::V3_0, &usual.into_iter().chain(more).collect::<Vec<_>>());
                 let is_in = messages.last().is_some_and(|message| message.tag == backend::READY_FOR_QUERY);
-                let key = Some(raw.key.clone());
+                let key = is_in.then(|| raw.key.clone());
                 *client = Client { raw: is_in.then_some(raw), key, skipped: false };
                 Answer { messages, end: if is_in { End::Whole } else { End::Closed } }
             }
