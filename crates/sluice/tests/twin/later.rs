@@ -13,6 +13,7 @@ use crate::{
 matrix!(brief:
     parameters_that_go_back,
     parameters_that_go_back_within_a_batch,
+    cursors_that_are_gone,
     long_names,
     seeds,
     ends_of_servers_that_are_kept,
@@ -43,6 +44,18 @@ fn parameters_that_go_back_within_a_batch(case: Case) {
                 b.query(0, "RESET ALL");
             }
         }
+    });
+}
+
+fn cursors_that_are_gone(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(0, "BEGIN; DECLARE q CURSOR FOR SELECT 1 AS one");
+        b.says(0, &s().parse("f", "FETCH 1 FROM q").bind("f", &[]).execute().sync());
+        b.query(0, "COMMIT");
+        b.on_each_server(0, 1, &s().bind("f", &[]).execute().sync());
+        b.query(0, "BEGIN; DECLARE q CURSOR FOR SELECT 1 AS one");
+        b.says(0, &s().bind("f", &[]).execute().sync());
+        b.query(0, "COMMIT");
     });
 }
 
