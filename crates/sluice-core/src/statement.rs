@@ -42,6 +42,9 @@ const KEPT_MAX: usize = 8192;
 /// The statements that are looked at to find one that may go for a new one, at most: the pool is locked meanwhile.
 const LOOKS_MAX: usize = 16;
 
+/// The pseudo-type `unknown`, by its number in `pg_type.dat`: 705.
+const UNKNOWN: &[u8] = &[0, 0, 2, 0xc1];
+
 /// A shared statement's number within its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StatementId(pub u32);
@@ -196,10 +199,18 @@ impl Statement {
         let _ = self.shape.set(shape);
     }
 
-    /// Its parameter types, as they stand in Parse, if they are known: clients were told, or it has none.
+    /// Its parameter types, as they stand in Parse, if they are known: clients were told, or have said them all.
     pub fn known_types(&self) -> Option<Box<[u8]>> {
-        let has_none = || sql::parameters(self.query()) == 0 && self.definition.ends_with(&[0, 0, 0]);
-        self.types.get().cloned().or_else(|| has_none().then(|| Box::from([0, 0])))
+        self.types.get().cloned().or_else(|| self.given_types().map(Box::from))
+    }
+
+    /// Those that its definition gives, if these are all, and none is left for PostgreSQL to find out.
+    fn given_types(&self) -> Option<&[u8]> {
+        let types = self.definition.get(self.query().len() + 1..)?;
+        let (count, oids) = types.split_first_chunk()?;
+        let is_open = |oid: &[u8]| matches!(oid, [0, 0, 0, 0] | UNKNOWN);
+        let are_all = u16::from_be_bytes(*count) == sql::parameters(self.query());
+        (are_all && !oids.chunks(4).any(is_open)).then_some(types)
     }
 
     /// Whether clients know its parameter types, and there are any.
@@ -399,6 +410,26 @@ mod tests {
         let later = Terms { catalog: 1, ..TERMS };
         assert_ne!(registry.intern(b"select 1\0\0\0", later, &Profile::default()).id, a.id);
         assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), Knowledge::Exact).id, a.id);
+    }
+
+    #[test]
+    fn types_are_known_where_a_definition_gives_them_all() {
+        let mut registry = Registry::new(b"sluice_");
+        for (definition, known) in [
+            (&b"select 1\0\0\0"[..], Some(&[0, 0][..])),
+            (b"select $1\0\0\x01\0\0\0\x17", Some(&[0, 1, 0, 0, 0, 0x17])),
+            (b"select $1\0\0\0", None),
+            (b"select $1, $2\0\0\x01\0\0\0\x17", None),
+            (b"select $1\0\0\x01\0\0\0\0", None),
+            (b"select $1\0\0\x01\0\0\x02\xc1", None),
+        ] {
+            assert_eq!(
+                intern(&mut registry, definition).known_types().as_deref(),
+                known,
+                "{}",
+                definition.escape_ascii()
+            );
+        }
     }
 
     #[test]
