@@ -18,7 +18,7 @@ use crate::{
     pauses::{Pauses, Reason},
     profile::{Context, Profile},
     queue::Ticket,
-    replies::{Given, Tell},
+    replies::{DescribedAs, Given},
     secrets::Credentials,
     shape::Shape,
     sql::{Begin, Effects},
@@ -137,7 +137,7 @@ pub struct Session {
     /// The turn of the last one it had.
     unnamed_turn: u32,
     /// The statement behind the unnamed portal, if its shape should be noted when that portal is described.
-    pub bound: Option<(Arc<Statement>, Tell)>,
+    pub bound: Option<(Arc<Statement>, DescribedAs)>,
     /// Whether all is dropped up to the client's next Sync, because of an error.
     pub skipping: bool,
     /// Whether the shape that a Bind was held for has come.
@@ -396,8 +396,8 @@ impl Session {
         }
     }
 
-    /// Whether literals of its named statements may have been read by other settings than those in place: `None` if nobody
-    /// knows these.
+    /// Whether literals of its named statements may have been read by other settings than those in place: `None` if
+    /// nobody knows these.
     pub fn may_be_apart(&self, in_place: Option<Context>) -> bool {
         match self.literals {
             Literals::None => false,
@@ -419,23 +419,23 @@ impl Session {
     }
 
     /// The client was told, or will be, what a statement's result looks like.
-    pub fn tell(&mut self, name: &[u8], id: StatementId, shape: Option<Shape>) {
+    pub fn note_shape(&mut self, name: &[u8], id: StatementId, shape: Option<Shape>) {
         let prepared = if name.is_empty() {
             self.unnamed.as_mut().map(|unnamed| &mut unnamed.prepared)
         } else {
             self.names.as_mut().and_then(|names| names.get_mut(known_name(name)))
         };
         if let Some(prepared) = prepared.filter(|p| p.statement.id == id) {
-            prepared.told = shape;
+            prepared.described = shape;
         }
     }
 
     /// What the client was told of a statement's result no longer holds, and it has asked anew.
-    pub fn untell(&mut self, id: StatementId) {
+    pub fn forget_shape(&mut self, id: StatementId) {
         let named = self.names.iter_mut().flat_map(|names| names.values_mut());
         let unnamed = self.unnamed.iter_mut().map(|unnamed| &mut unnamed.prepared);
         for prepared in named.chain(unnamed).filter(|p| p.statement.id == id) {
-            prepared.told = None;
+            prepared.described = None;
         }
     }
 
@@ -443,7 +443,7 @@ impl Session {
     pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> Given {
         let before = self.unnamed.take();
         let turn = self.next_turn();
-        self.unnamed = Some(Unnamed { prepared: Prepared { statement, told: None }, raw, turn });
+        self.unnamed = Some(Unnamed { prepared: Prepared { statement, described: None }, raw, turn });
         Given::Unnamed(turn, before)
     }
 

@@ -1,8 +1,8 @@
-//! Telling a server whom it works for, where its extension lets a pool do that (`extension/src/client_address.c`).
+//! Clients' addresses, reported to a server whose extension lets a pool do that (`extension/src/client_address.c`).
 //!
 //! A transaction's first message is preceded by a FunctionCall with the client's address, unless that is the last one
-//! told. It is sent together with what follows it, so it costs no round trip. Where the function is not there, or does
-//! not believe the pool, nothing is told.
+//! reported. It is sent together with what follows it, so it costs no round trip. Where the function is not there, or
+//! does not believe the pool, nothing is reported.
 
 use std::net::IpAddr;
 
@@ -28,23 +28,23 @@ pub const FIND: &str = "SELECT p.oid FROM pg_catalog.pg_proc p, pg_catalog.pg_la
         AND e.oid OPERATOR(pg_catalog.=) d.refobjid \
         AND e.extname OPERATOR(pg_catalog.=) 'sluice'::pg_catalog.name";
 
-/// How a server is told where its client is.
+/// The server's function to which a client's address is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Teller {
-    /// That has not been found out.
+pub enum AddressFunction {
+    /// It has not been looked for.
     Unknown,
-    /// Not at all.
-    Off,
-    /// By the function with this OID; what it was told last.
-    Function(u32, Option<PeerAddress>),
+    /// There is none, or none that believes the pool.
+    None,
+    /// The one with this OID; the address that was reported to it last.
+    Known(u32, Option<PeerAddress>),
 }
 
-impl Teller {
-    /// The function to be called for a client, if that is not what it was called for last; it counts as called.
+impl AddressFunction {
+    /// Its OID, if it is to be called for a client, which is not the one it was called for last; it counts as called.
     pub fn take_call(&mut self, peer: PeerAddress) -> Option<u32> {
         match self {
-            Self::Function(oid, told) if *told != Some(peer) => {
-                *told = Some(peer);
+            Self::Known(oid, last) if *last != Some(peer) => {
+                *last = Some(peer);
                 Some(*oid)
             }
             _ => None,
@@ -93,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_told_once() {
+    fn an_address_is_reported_once() {
         let (one, other) = (PeerAddress::Local, PeerAddress::Tcp(IpAddr::from([10, 0, 0, 1]), 7));
-        let mut teller = Teller::Function(5, None);
-        let calls: Vec<_> = [one, one, other, one].map(|peer| teller.take_call(peer)).into();
+        let mut function = AddressFunction::Known(5, None);
+        let calls: Vec<_> = [one, one, other, one].map(|peer| function.take_call(peer)).into();
         assert_eq!(calls, [Some(5), None, Some(5), Some(5)]);
-        assert_eq!((Teller::Off.take_call(one), Teller::Unknown.take_call(one)), (None, None));
+        assert_eq!((AddressFunction::None.take_call(one), AddressFunction::Unknown.take_call(one)), (None, None));
     }
 
     #[test]

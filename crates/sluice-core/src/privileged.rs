@@ -1,5 +1,5 @@
-//! Settings that only superusers may set, and whoever was granted it. A session may have one all the same: by a function
-//! that runs as its owner, or from a time in which it was another role. Then no other server can be given it.
+//! Settings that only superusers may set, and whoever was granted it. A session may have one all the same: by a
+//! function that runs as its owner, or from a time in which it was another role. Then no other server can be given it.
 
 /// Those of PostgreSQL 14 to 18 (`pg_settings.context` is `superuser`), in order.
 const NAMES: [&str; 49] = [

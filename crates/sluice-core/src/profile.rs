@@ -167,7 +167,8 @@ impl Profile {
         Self::new(settings)
     }
 
-    /// The same, with these values of the settings by which a literal is read, those that are the server's own included.
+    /// The same, with these values of the settings by which a literal is read, those that are the server's own
+    /// included.
     pub fn with_literals_read_by<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut settings = self.0.settings.clone();
         let named = parameters.map(|(name, value)| (name.to_ascii_lowercase(), value.as_bytes().into()));

@@ -31,10 +31,10 @@ pub enum Expected {
     /// To a Bind of a stand-in for the statement that the client knows by that name.
     BindStandIn(Box<[u8]>),
     /// To a Describe of a statement or portal.
-    Describe(Option<Arc<Statement>>, Option<Tell>),
+    Describe(Option<Arc<Statement>>, Option<DescribedAs>),
     /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer. Either it stands behind
     /// the client's Parse by that name, or a message of the client's waits for it.
-    Learn(Arc<Statement>, Option<Tell>),
+    Learn(Arc<Statement>, Option<DescribedAs>),
     /// To a message that makes no sense, or speaks of a statement that is not there: an error.
     Fault,
     /// To an Execute.
@@ -62,9 +62,9 @@ pub enum Expected {
     Failure,
 }
 
-/// Which of the client's statements has been described, by the client's name for it (empty for the unnamed one).
+/// The client's name of a statement that is described, empty for the unnamed one.
 #[derive(Debug)]
-pub struct Tell(pub Box<[u8]>);
+pub struct DescribedAs(pub Box<[u8]>);
 
 /// A Parse on its way.
 #[derive(Debug)]
@@ -145,17 +145,17 @@ pub enum Own {
     Rollback,
     /// Removes what a client left behind in the session.
     Reset,
-    /// Asks how the server can be told where its clients are.
-    FindTeller,
-    /// Tells it.
-    Tell,
+    /// Asks for the function to which clients' addresses are reported.
+    FindAddressFunction,
+    /// Reports a client's address to it.
+    ReportAddress,
 }
 
 impl Own {
     /// Whether the server is of use without it.
     pub fn is_optional(self) -> bool {
         match self {
-            Self::FindTeller | Self::Tell => true,
+            Self::FindAddressFunction | Self::ReportAddress => true,
             Self::Settings | Self::Look | Self::Sequences | Self::Rollback | Self::Reset => false,
             Self::Prepare | Self::Names => false,
         }

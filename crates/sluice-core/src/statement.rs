@@ -121,7 +121,7 @@ pub struct Prepared {
     /// The statement.
     pub statement: Arc<Statement>,
     /// The shape of its result, as the client was told; it may read rows by that ever after.
-    pub told: Option<Shape>,
+    pub described: Option<Shape>,
 }
 
 /// A client's unnamed statement.
@@ -175,7 +175,7 @@ impl Statement {
     }
 
     /// A client has been told these parameter types; `body` is that of the ParameterDescription.
-    pub fn tell_types(&self, body: &[u8]) {
+    pub fn set_types(&self, body: &[u8]) {
         if self.types.get().is_none() {
             let _ = self.types.set(body.into());
         }
@@ -327,7 +327,7 @@ impl Registry {
         let Some(terms) = statement.terms else { return statement.clone() };
         let other = self.intern(&statement.definition, Terms { run, ..terms }, &statement.profile);
         if let Some(types) = statement.types.get() {
-            other.tell_types(types);
+            other.set_types(types);
         }
         if let Some(shape) = statement.shape() {
             other.set_shape(shape);
@@ -437,8 +437,8 @@ mod tests {
         let mut registry = Registry::new(b"sluice_");
         let statement = intern(&mut registry, b"select $1\0\0\0");
         assert_eq!(statement.to_parse(), b"select $1\0\0\0");
-        statement.tell_types(&[0, 1, 0, 0, 0, 20]);
-        statement.tell_types(&[0, 1, 0, 0, 0, 21]);
+        statement.set_types(&[0, 1, 0, 0, 0, 20]);
+        statement.set_types(&[0, 1, 0, 0, 0, 21]);
         assert_eq!(statement.to_parse(), b"select $1\0\0\x01\0\0\0\x14");
     }
 

@@ -10,7 +10,7 @@ use crate::{
     client::{Phase, Session},
     ids::{ClientRef, ServerId},
     io::{Conn, Io, LogEvent},
-    replies::{By, Expected, Own, ParseSent, Tell},
+    replies::{By, DescribedAs, Expected, Own, ParseSent},
     server::{Preparation, Reported, Role, Server},
     shape::Shape,
     sql::{Effects, Reset},
@@ -314,7 +314,7 @@ impl<I: Io> ServerRelay<'_, I> {
         if let Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement, _)) =
             self.server.exchange.replies().front()
         {
-            statement.tell_types(body);
+            statement.set_types(body);
             self.server.statements.set_typed(statement.id);
         }
         verdict
@@ -324,15 +324,15 @@ impl<I: Io> ServerRelay<'_, I> {
         let shape = || if kind == BackendKind::NoData { Shape::none() } else { Shape::of(body) };
         match self.server.exchange.replies().front() {
             Some(Expected::Describe(..)) => {
-                if let Some(Expected::Describe(Some(statement), Some(tell))) = self.server.exchange.answered() {
-                    self.learn(&statement, shape(), Some(&tell));
+                if let Some(Expected::Describe(Some(statement), Some(described_as))) = self.server.exchange.answered() {
+                    self.learn(&statement, shape(), Some(&described_as));
                 }
                 Verdict::Pass
             }
             Some(Expected::Learn(..)) => {
-                if let Some(Expected::Learn(statement, tell)) = self.server.exchange.answered() {
-                    self.learn(&statement, shape(), tell.as_ref());
-                    if tell.is_none() {
+                if let Some(Expected::Learn(statement, described_as)) = self.server.exchange.answered() {
+                    self.learn(&statement, shape(), described_as.as_ref());
+                    if described_as.is_none() {
                         self.stop_learning();
                         if let Some((_, session)) = &mut self.client {
                             session.learnt = true;
@@ -346,11 +346,11 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     /// The server has described the result of a statement.
-    fn learn(&mut self, statement: &Statement, shape: Shape, tell: Option<&Tell>) {
+    fn learn(&mut self, statement: &Statement, shape: Shape, described_as: Option<&DescribedAs>) {
         self.server.statements.set_shape(statement.id, shape);
         statement.set_shape(shape);
-        if let (Some((_, session)), Some(tell)) = (&mut self.client, tell) {
-            session.tell(&tell.0, statement.id, Some(shape));
+        if let (Some((_, session)), Some(described_as)) = (&mut self.client, described_as) {
+            session.note_shape(&described_as.0, statement.id, Some(shape));
         }
     }
 
@@ -480,7 +480,7 @@ impl<I: Io> ServerRelay<'_, I> {
                     && asked
                 {
                     session.note_named(&statement);
-                    session.names.get_or_insert_default().insert(name, Prepared { statement, told: None });
+                    session.names.get_or_insert_default().insert(name, Prepared { statement, described: None });
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }

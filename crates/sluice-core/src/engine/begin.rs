@@ -75,9 +75,9 @@ impl<I: Io> ServerRelay<'_, I> {
             // A Query needs no Sync where all is well. Here it does, and the server answers that in its place.
             Some(Expected::Query { .. }) if self.client.is_some() => {
                 self.server.exchange.answered();
-                let told = TransactionStatus::Failed.ready_for_query();
+                let answer = TransactionStatus::Failed.ready_for_query();
                 self.server.exchange.expect_own_sync_first(self.is_client_inside);
-                self.server.exchange.expect_first(Expected::Local(Local::Message(told.into(), None)));
+                self.server.exchange.expect_first(Expected::Local(Local::Message(answer.into(), None)));
                 if !self.is_client_inside {
                     self.io.send(self.server.conn, &SYNC);
                 }

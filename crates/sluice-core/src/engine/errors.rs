@@ -13,7 +13,7 @@ use sluice_wire::{
 
 use crate::{
     client::Waiting,
-    client_address::Teller,
+    client_address::AddressFunction,
     io::Io,
     replies::{By, Expected, Local, Own, ParseSent},
     server::OwnError,
@@ -141,9 +141,9 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         Ok(match answers {
             Answers::OptionalOwn(own) => {
-                if own == Own::Tell {
+                if own == Own::ReportAddress {
                     // The function was there before: it may be again, as another one.
-                    self.server.teller = Teller::Unknown;
+                    self.server.address_function = AddressFunction::Unknown;
                 }
                 Verdict::Swallow
             }
@@ -404,9 +404,9 @@ mod tests {
             (Some(Expected::Begin(begin())), ends, Answers::Batch),
             (Some(Expected::Failure), OPEN, Answers::Failure),
             (Some(Expected::Failure), ends, Answers::Batch),
-            (Some(Expected::Own(Own::Tell)), OPEN, Answers::OptionalOwn(Own::Tell)),
-            (Some(Expected::Own(Own::FindTeller)), OPEN, Answers::OptionalOwn(Own::FindTeller)),
-            (Some(Expected::Own(Own::Tell)), ends, Answers::Own(Own::Tell)),
+            (Some(Expected::Own(Own::ReportAddress)), OPEN, Answers::OptionalOwn(Own::ReportAddress)),
+            (Some(Expected::Own(Own::FindAddressFunction)), OPEN, Answers::OptionalOwn(Own::FindAddressFunction)),
+            (Some(Expected::Own(Own::ReportAddress)), ends, Answers::Own(Own::ReportAddress)),
             (Some(Expected::Own(Own::Settings)), OPEN, Answers::Own(Own::Settings)),
             (Some(Expected::Own(Own::Settings)), failed, Answers::OptionalOwn(Own::Settings)),
             (Some(Expected::Own(Own::Look)), failed, Answers::Own(Own::Look)),

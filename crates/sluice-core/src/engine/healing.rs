@@ -64,7 +64,7 @@ impl<I: Io> ServerRelay<'_, I> {
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.
         self.server.statements.forget_shape(statement.id);
         if let Some((_, session)) = &mut self.client {
-            session.untell(statement.id);
+            session.forget_shape(statement.id);
         }
         self.io.send(self.server.conn, &out);
         self.resumes = true;

@@ -247,8 +247,8 @@ pub(super) fn send_look(now: Time, server: &mut Server, scratch: &mut Vec<u8>, i
 pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
     server.statements.retire_tainted();
     if server.session.reports() && server.follows_statements() {
-        let told = server.take_report();
-        server.session.hold(told.unwrap_or(server.session.pins()));
+        let reported = server.take_report();
+        server.session.hold(reported.unwrap_or(server.session.pins()));
     } else {
         server.session.hold_unknown();
     }

@@ -26,13 +26,13 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
+    client_address::{find_address_function, report_address},
     failing::TRIES_MAX,
     keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall, send_look},
     resume_server,
     sequences::change_server,
     shutting_down,
     statements::NO_STATEMENT,
-    telling::{find_teller, tell},
     timers::CANCEL_AGAIN,
 };
 
@@ -136,7 +136,7 @@ impl Engine {
         } else {
             put_in_place(server, &session.profile, &session.made, &mut self.scratch, io);
             change_server(server, session, client, &mut self.scratch, io);
-            tell(server, peer, &mut self.scratch, io);
+            report_address(server, peer, &mut self.scratch, io);
         }
         self.begin_begun(now, client.id, id, io);
         self.todo.push_back(Todo::Input(client.id));
@@ -345,7 +345,7 @@ impl Engine {
             self.close_server(id, io);
             return;
         }
-        if find_teller(server, &mut self.scratch, io) {
+        if find_address_function(server, &mut self.scratch, io) {
             return;
         }
         resume_server(server, io);

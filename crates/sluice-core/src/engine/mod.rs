@@ -13,8 +13,9 @@
 //! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
-//! | `telling` | telling servers where their clients are |
+//! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
+//! | `own_answers` | the answers to queries of Sluice's own |
 //! | `notifications` | notifications on their way to a client that listens |
 //! | `errors` | a server's errors: what each answers, and what follows from it |
 //! | `failing` | queries of Sluice's own that fail: once more, on another server, or the end of the session |
@@ -30,6 +31,7 @@
 mod backend;
 mod begin;
 mod cancel;
+mod client_address;
 mod commands;
 mod errors;
 mod failing;
@@ -42,10 +44,10 @@ mod lending;
 mod login;
 mod notifications;
 mod opening;
+mod own_answers;
 mod sequences;
 mod standing_in;
 mod statements;
-mod telling;
 mod terms;
 mod timers;
 

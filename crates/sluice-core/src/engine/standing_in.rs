@@ -109,9 +109,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// A Describe in a failed transaction: PostgreSQL refuses it only for statements that return rows.
-    pub(super) fn describe_stand_in(&mut self, seen: Seen<'a>, statement: &Statement, told: Option<Shape>) -> Step {
+    pub(super) fn describe_stand_in(
+        &mut self,
+        seen: Seen<'a>,
+        statement: &Statement,
+        described: Option<Shape>,
+    ) -> Step {
         self.drop_message(seen);
-        let has_rows = told
+        let has_rows = described
             .or(statement.shape())
             .map_or_else(|| sql::returns_rows(statement.query()), |shape| shape != Shape::none());
         let name = if has_rows {

@@ -12,7 +12,7 @@ use sluice_wire::{
 use crate::{
     client::{NAMES_MAX, known_name},
     io::Io,
-    replies::{By, Expected, Given, Local, ParseSent, Tell},
+    replies::{By, DescribedAs, Expected, Given, Local, ParseSent},
     shape::Shape,
     sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed},
@@ -160,7 +160,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
             return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
         }
-        names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), told: None });
+        names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), described: None });
         self.session.note_named(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
@@ -242,7 +242,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         Parse::write(self.scratch, &statement.name, &statement.to_parse());
         let described = match &given {
-            Some(Given::Name(name)) if statement.shape().is_none() => Some((statement.clone(), Tell(name.clone()))),
+            Some(Given::Name(name)) if statement.shape().is_none() => {
+                Some((statement.clone(), DescribedAs(name.clone())))
+            }
             _ => None,
         };
         server.exchange.expect(Expected::Parse(ParseSent {
@@ -252,10 +254,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             given,
             again: None,
         }));
-        if let Some((statement, tell)) = described {
+        if let Some((statement, described_as)) = described {
             // Its parameters and its result are from now on what they are now.
             message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
-            server.exchange.expect(Expected::Learn(statement, Some(tell)));
+            server.exchange.expect(Expected::Learn(statement, Some(described_as)));
         }
         self.send_scratch();
     }
@@ -280,20 +282,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// it first was, if the catalogs have changed since. Where they have not, as far as is known, and PostgreSQL calls
     /// the statement stale, that Parse may have come behind the change.
     fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
-        let Prepared { statement, told } = prepared;
+        let Prepared { statement, described } = prepared;
         if statement.effects.intersects(Effects::SESSION) {
             // An EXECUTE or FETCH returns what that returns which has the name now.
             return None;
         }
         let version = self.session.pool.catalog.version();
         let has_changed = statement.terms.is_none_or(|terms| terms.catalog != version);
-        told.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
+        described.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
     }
 
     /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used.
     /// Returns a step where it has not, or where the server has to be asked.
-    fn check_shape(&mut self, seen: Seen<'a>, statement: &Arc<Statement>, told: Option<Shape>) -> Option<Step> {
-        match self.is_as_told(statement, told?) {
+    fn check_shape(&mut self, seen: Seen<'a>, statement: &Arc<Statement>, described: Option<Shape>) -> Option<Step> {
+        match self.is_as_described(statement, described?) {
             Some(true) => None,
             Some(false) => {
                 let is_describe = seen.kind == FrontendKind::Describe;
@@ -310,16 +312,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
     /// message has to wait for the answer.
-    fn is_as_told(&mut self, statement: &Arc<Statement>, told: Shape) -> Option<bool> {
+    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape) -> Option<bool> {
         let learnt = std::mem::take(&mut self.session.learnt);
         let server = self.server();
         match server.statements.shape(statement.id) {
-            Some(shape) if shape == told => return Some(true),
+            Some(shape) if shape == described => return Some(true),
             Some(_) if learnt => return Some(false),
             // In a failed transaction the server refuses whatever comes.
             _ if server.exchange.status() == TransactionStatus::Failed => return Some(true),
             // What returns no rows does not begin to.
-            None if told == Shape::none() => return Some(true),
+            None if described == Shape::none() => return Some(true),
             Some(_) => {
                 // It may be the server's statement that is old: it is prepared again.
                 server.statements.retire(statement.id);
@@ -438,7 +440,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn bind_shared(&mut self, seen: Seen<'a>, names: BindNames<'a>, prepared: Prepared) -> Step {
-        let told = self.shape_as_parsed(&prepared, names.statement);
+        let described = self.shape_as_parsed(&prepared, names.statement);
         let Prepared { statement, .. } = prepared;
         if self.may_name_custom(statement.effects, seen) {
             return Step::Incomplete(seen.total);
@@ -468,13 +470,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Absence::Open => return self.hold_for_answers(),
             Absence::Final => return self.bind_stand_in(seen, names, &statement),
         }
-        if let Some(step) = self.check_shape(seen, &statement, told) {
+        if let Some(step) = self.check_shape(seen, &statement, described) {
             return step;
         }
-        self.ensure(&statement, told.is_none());
+        self.ensure(&statement, described.is_none());
         let known = self.server().statements.shape(statement.id);
-        if names.portal.is_empty() && (told.is_none() || told != known) {
-            self.session.bound = Some((statement.clone(), Tell(names.statement.into())));
+        if names.portal.is_empty() && (described.is_none() || described != known) {
+            self.session.bound = Some((statement.clone(), DescribedAs(names.statement.into())));
         }
         let rest = seen.total - 5 - names.bytes;
         self.scratch.clear();
@@ -499,7 +501,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         match self.meaning(name) {
             Meaning::Shared(prepared) => {
-                let told = self.shape_as_parsed(&prepared, name);
+                let described = self.shape_as_parsed(&prepared, name);
                 let Prepared { statement, .. } = prepared;
                 self.flush();
                 let meant = self.meant_by(statement.effects, statement.query());
@@ -512,18 +514,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 match self.absence(&statement) {
                     Absence::None => {}
                     Absence::Open => return self.hold_for_answers(),
-                    Absence::Final => return self.describe_stand_in(seen, &statement, told),
+                    Absence::Final => return self.describe_stand_in(seen, &statement, described),
                 }
-                if let Some(step) = self.check_shape(seen, &statement, told) {
+                if let Some(step) = self.check_shape(seen, &statement, described) {
                     return step;
                 }
-                self.ensure(&statement, told.is_none());
+                self.ensure(&statement, described.is_none());
                 self.drop_message(seen);
                 self.scratch.clear();
                 message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
-                let tell = self.told_by(Some((statement.id, Tell(name.into()))));
+                let described_as = self.note_description(Some((statement.id, DescribedAs(name.into()))));
                 let server = self.server();
-                server.exchange.expect(Expected::Describe(Some(statement), tell));
+                server.exchange.expect(Expected::Describe(Some(statement), described_as));
                 self.send_scratch();
                 Step::Next
             }
@@ -535,20 +537,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn describe_portal(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
         let bound = self.session.bound.take().filter(|_| name.is_empty());
         let statement = bound.as_ref().map(|(statement, _)| statement.clone());
-        let tell = self.told_by(bound.map(|(statement, tell)| (statement.id, tell)));
-        let statement = statement.filter(|_| tell.is_some());
-        self.pass_expecting(seen, Expected::Describe(statement, tell))
+        let described_as = self.note_description(bound.map(|(statement, described_as)| (statement.id, described_as)));
+        let statement = statement.filter(|_| described_as.is_some());
+        self.pass_expecting(seen, Expected::Describe(statement, described_as))
     }
 
     /// Notes the shape that a Describe tells the client: now if it is known, otherwise when the answer comes.
-    fn told_by(&mut self, described: Option<(StatementId, Tell)>) -> Option<Tell> {
-        let (id, tell) = described?;
+    fn note_description(&mut self, described: Option<(StatementId, DescribedAs)>) -> Option<DescribedAs> {
+        let (id, described_as) = described?;
         match self.server().statements.shape(id) {
             Some(shape) => {
-                self.session.tell(&tell.0, id, Some(shape));
+                self.session.note_shape(&described_as.0, id, Some(shape));
                 None
             }
-            None => Some(tell),
+            None => Some(described_as),
         }
     }
 
@@ -566,23 +568,25 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.wait_for_name(name) {
             return step;
         }
-        let mut undo = None;
-        if name.is_empty() {
-            self.session.drop_unnamed_statement();
-        } else if self.is_lent(name) {
-            return self.pass_expecting(seen, Expected::Close(Some(known_name(name).into())));
-        } else {
-            match self.session.forget(name) {
-                Some(statement) => undo = Some((known_name(name).into(), statement)),
+        let taken = match name {
+            b"" => {
+                self.session.drop_unnamed_statement();
+                None
+            }
+            name if self.is_lent(name) => {
+                return self.pass_expecting(seen, Expected::Close(Some(known_name(name).into())));
+            }
+            name => match self.session.forget(name) {
+                Some(prepared) => Some((known_name(name).into(), prepared)),
                 // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
                 None if self.server.is_some() && !self.is_the_pools(name) => {
                     return self.pass_expecting(seen, Expected::Close(None));
                 }
-                None => {}
-            }
-        }
+                None => None,
+            },
+        };
         self.drop_message(seen);
-        self.answer(Local::CloseComplete(undo));
+        self.answer(Local::CloseComplete(taken));
         Step::Next
     }
 

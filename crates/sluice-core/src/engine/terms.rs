@@ -123,8 +123,8 @@ impl<I: Io> ClientRelay<'_, I> {
         is_known.then(|| self.session.profile.context())
     }
 
-    /// Whether a batch that begins now must wait for answers: what is under way decides under which settings, and whether
-    /// in a block, and the server lacks a statement of the client's whose literals were read by others.
+    /// Whether a batch that begins now must wait for answers: what is under way decides under which settings, and
+    /// whether in a block, and the server lacks a statement of the client's whose literals were read by others.
     pub(super) fn waits_for_settings(&self) -> bool {
         let in_place = self.context_in_place();
         let Some(server) = self.server.as_deref().filter(|_| self.session.may_be_apart(in_place)) else { return false };
@@ -143,8 +143,8 @@ impl<I: Io> ClientRelay<'_, I> {
         })
     }
 
-    /// Prepares a statement under the settings that it was parsed under, if others may be in place by which its literals
-    /// might mean something else. Returns whether the message has to wait for that.
+    /// Prepares a statement under the settings that it was parsed under, if others may be in place by which its
+    /// literals might mean something else. Returns whether the message has to wait for that.
     pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>) -> bool {
         if !statement.is_parsed_apart(self.context_in_place()) {
             return false;

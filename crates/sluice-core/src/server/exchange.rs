@@ -39,7 +39,8 @@ pub struct Exchange {
     replay: Replay,
     /// The settings that the batch which is open takes back to what its client began with.
     resets: Option<Reset>,
-    /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in its batch.
+    /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
+    /// its batch.
     has_discarded: bool,
 }
 

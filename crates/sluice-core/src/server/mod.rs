@@ -17,7 +17,7 @@ use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
 use crate::{
     alarm::Alarm,
-    client_address::Teller,
+    client_address::AddressFunction,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
     ids::{ClientId, Conn, ServerRef},
@@ -96,8 +96,8 @@ pub struct Server {
     pub cancels: Cancels,
     /// The time at which it is looked at next, because of a deadline.
     pub alarm: Alarm,
-    /// How it is told where its clients are.
-    pub teller: Teller,
+    /// Its function to which clients' addresses are reported.
+    pub address_function: AddressFunction,
     /// Its BackendKeyData.
     pub key: Option<(u32, Box<[u8]>)>,
 }
@@ -190,7 +190,7 @@ impl Server {
             said_why: false,
             cancels: Cancels::new(now),
             alarm: Alarm::default(),
-            teller: Teller::Unknown,
+            address_function: AddressFunction::Unknown,
             key: None,
         }
     }

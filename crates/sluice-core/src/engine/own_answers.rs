@@ -1,51 +1,21 @@
-//! Telling servers where their clients come from: finding out how, at a connection's beginning; calling, at a
-//! transaction's; and what comes back (see [`client_address`]).
-
-use sluice_wire::message;
+//! The answers to queries of Sluice's own: no client's concern.
 
 use crate::{
-    client_address::{self, Teller},
-    io::{Io, LogEvent, PeerAddress},
+    client_address::{self, AddressFunction},
+    io::{Io, LogEvent},
     profile::Profile,
     replies::{Expected, Own},
-    server::Server,
 };
 
 use super::backend::{ServerRelay, Verdict};
-
-/// Asks a server how it can be told, where that is wanted and not known.
-pub(super) fn find_teller(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
-    if server.teller != Teller::Unknown {
-        return false;
-    }
-    server.teller = Teller::Off;
-    if server.pool.upstream.client_address_secret.is_none() {
-        return false;
-    }
-    scratch.clear();
-    message::put_query(scratch, client_address::FIND);
-    server.exchange.expect(Expected::Own(Own::FindTeller));
-    io.send(server.conn, scratch);
-    true
-}
-
-/// Tells a server where its new client is, unless it knows.
-pub(super) fn tell(server: &mut Server, peer: PeerAddress, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    let Some(secret) = &server.pool.upstream.client_address_secret else { return };
-    let Some(function) = server.teller.take_call(peer) else { return };
-    scratch.clear();
-    client_address::put_call(scratch, function, secret, peer);
-    server.exchange.expect(Expected::Own(Own::Tell));
-    io.send(server.conn, scratch);
-}
 
 impl<I: Io> ServerRelay<'_, I> {
     /// A DataRow or FunctionCallResponse of Sluice's own.
     pub(super) fn own_answer(&mut self, body: &[u8]) -> Verdict {
         match self.server.exchange.replies().front() {
-            Some(Expected::Own(Own::FindTeller)) => {
+            Some(Expected::Own(Own::FindAddressFunction)) => {
                 if let Some(oid) = client_address::read_oid(body) {
-                    self.server.teller = Teller::Function(oid, None);
+                    self.server.address_function = AddressFunction::Known(oid, None);
                 }
             }
             Some(Expected::Own(Own::Look)) => {
@@ -59,8 +29,8 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
             }
             // True, in one byte.
-            Some(Expected::Own(Own::Tell)) if body != [0, 0, 0, 1, 1] => {
-                self.server.teller = Teller::Off;
+            Some(Expected::Own(Own::ReportAddress)) if body != [0, 0, 0, 1, 1] => {
+                self.server.address_function = AddressFunction::None;
                 self.io.log(LogEvent::SecretRefused { address: &self.server.pool.upstream.address });
             }
             _ => {}
