@@ -1,6 +1,6 @@
 //! The names of custom settings (`app.tenant`) that a text or a parameter may make.
 
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, Token, read_each_way};
 
 /// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
 const NAME_BYTES_MAX: usize = 63;
@@ -17,10 +17,18 @@ pub struct CustomNames {
 impl CustomNames {
     /// Those in a text: with a dot, as a name or as a literal.
     pub fn of_text(text: &[u8]) -> Self {
+        read_each_way(text, Self::read, |mut names, other| {
+            names.known.extend(other.known);
+            names.has_others |= other.has_others;
+            names
+        })
+    }
+
+    fn read(lexer: &mut Lexer<'_>) -> Self {
         let mut names = Self::default();
         let mut chain: Vec<u8> = Vec::new();
-        let mut follows_dot = false;
-        for token in Lexer::new(text) {
+        let (mut follows_dot, mut is_unclear) = (false, false);
+        for token in lexer.by_ref() {
             match token {
                 Token::Word(word) | Token::Quoted(word) => {
                     if !follows_dot {
@@ -33,11 +41,13 @@ impl CustomNames {
                 Token::Dot => chain.push(b'.'),
                 // It may be a name, and it may be a text that has one.
                 Token::Literal(literal) => names.keep_all(literal),
+                Token::Unclear => is_unclear = true,
                 _ => {}
             }
             follows_dot = token == Token::Dot;
         }
         names.keep(&chain);
+        names.has_others |= is_unclear && !lexer.is_refused();
         names
     }
 
@@ -104,10 +114,13 @@ mod tests {
             (&format!("SET {long} = 'a'"), long),
             (&format!("SET a.{part} = '{part}.b'"), &format!("{part}.b a.{}", &part[..63])),
             ("SET app.größe = 'a.ä'", "a.ä app.größe"),
+            (r"SELECT set_config('app.user', 'DOM\x'); SET app.tenant = 1", "app.user app.tenant app.user app.tenant"),
         ] {
             let names = CustomNames::of_text(text.as_bytes());
             assert_eq!((names.known.join(" ").as_str(), names.has_others), (expected, false), "{text}");
         }
+        assert!(CustomNames::of_text(br"SELECT U&'\0041', set_config('app.a', 'b', false)").has_others);
+        assert!(!CustomNames::of_text(b"SELECT 'it's").has_others, "PostgreSQL refuses it");
         assert!(CustomNames::of_text(b"SET app.gr\xf6\xdfe = 'a'").has_others);
         assert!(CustomNames::of_text(format!("SET app.{} = 1", "ß".repeat(40)).as_bytes()).has_others);
     }

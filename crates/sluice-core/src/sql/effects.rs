@@ -5,7 +5,7 @@ mod query;
 
 use bitflags::bitflags;
 
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, Token, read_each_way};
 
 bitflags! {
     /// A set of effects.
@@ -50,12 +50,25 @@ bitflags! {
 impl Effects {
     /// Everything that a text can't be trusted not to do.
     pub const ANYTHING: Self = Self::STATE.union(Self::CONTEXT).union(Self::LITERAL).union(Self::ADVANCES);
+
+    /// Everything that a text may do of which nothing is known. That it makes custom settings is known of none.
+    const UNREAD: Self = Self::ANYTHING
+        .union(Self::CATALOG)
+        .union(Self::CLOCK)
+        .union(Self::SEQUENCE)
+        .union(Self::SESSION)
+        .union(Self::BENDS)
+        .union(Self::LOG_INS)
+        .union(Self::HIDES);
 }
 
 /// The effects of a text, which may hold several statements.
 pub fn effects(text: &[u8]) -> Effects {
-    let mut reader =
-        Reader { lexer: Lexer::new(text), found: Effects::empty(), names_seed: false, sets_by_name: false };
+    read_each_way(text, read, Effects::union)
+}
+
+fn read(lexer: &mut Lexer<'_>) -> Effects {
+    let mut reader = Reader { lexer, found: Effects::empty(), names_seed: false, sets_by_name: false };
     while reader.statement() {}
     let found = reader.found;
     // By set_config, or an UPDATE of pg_settings.
@@ -78,8 +91,8 @@ pub fn effects_of_beginning(text: &[u8]) -> Effects {
 /// No word that is looked for is longer, in bytes: as long as PostgreSQL's names are.
 const WORD_BYTES_MAX: usize = 64;
 
-struct Reader<'a> {
-    lexer: Lexer<'a>,
+struct Reader<'a, 'l> {
+    lexer: &'l mut Lexer<'a>,
     found: Effects,
     /// Whether a literal is the name of the setting that gives a seed.
     names_seed: bool,
@@ -87,7 +100,7 @@ struct Reader<'a> {
     sets_by_name: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Reader<'a, '_> {
     /// Reads one statement; `false` at the end of the text.
     fn statement(&mut self) -> bool {
         let Some(first) = self.next_token() else { return false };
@@ -103,7 +116,9 @@ impl<'a> Reader<'a> {
     fn next_token(&mut self) -> Option<Token<'a>> {
         let token = self.lexer.next()?;
         match token {
-            Token::Unclear => self.found.insert(Effects::ANYTHING | Effects::CATALOG | Effects::CLOCK),
+            // PostgreSQL runs nothing of it.
+            Token::Unclear if self.lexer.is_refused() => self.found.insert(Effects::ANYTHING),
+            Token::Unclear => self.found.insert(Effects::UNREAD),
             // `transform_null_equals` gives `= NULL` another meaning.
             Token::Word(word) if word.eq_ignore_ascii_case(b"null") => self.found.insert(Effects::LITERAL),
             Token::Word(word) | Token::Quoted(word)

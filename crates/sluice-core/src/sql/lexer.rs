@@ -1,8 +1,11 @@
 //! The words of an SQL text, read the way PostgreSQL's own scanner does (`scan.l`), as far as it takes to tell names
 //! from literals and comments. A text that can't be told for certain ends in [`Token::Unclear`].
 //!
-//! It is read without knowing its encoding. In some (SJIS, BIG5, GBK, GB18030, UHC), the second byte of a character may
-//! be what is a sign in ASCII, a backslash among them. Where that would make a difference, the text is unclear.
+//! It is read without knowing its settings. A backslash in a literal may escape or not
+//! (`standard_conforming_strings`), and in some encodings (SJIS, BIG5, GBK, GB18030, UHC, JOHAB) the second byte of a
+//! character may be what is a sign in ASCII, a backslash among them. So a text with a backslash is read in each of these
+//! ways ([`read_each_way`]): whichever holds, it holds for all of the text. Where such a byte makes a difference
+//! outside of literals, the text is unclear.
 
 /// A piece of a text. White space and comments are passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +30,30 @@ pub(super) enum Token<'a> {
     Close,
     /// `;`
     Semicolon,
-    /// A token whose meaning depends on a setting, or whose end is missing.
+    /// A token whose meaning is not known, or that PostgreSQL refuses.
     Unclear,
+}
+
+/// What the bytes above ASCII are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    /// Nothing but parts of characters that have no other bytes.
+    Safe,
+    /// Each is the first of two: BIG5, GBK, GB18030, UHC, JOHAB.
+    Double,
+    /// Some are characters of one byte.
+    Sjis,
+}
+
+impl Encoding {
+    /// Whether the byte behind that one belongs to the same character.
+    fn leads(self, byte: u8) -> bool {
+        match self {
+            Self::Safe => false,
+            Self::Double => byte >= 0x80,
+            Self::Sjis => matches!(byte, 0x80..=0xa0 | 0xe0..),
+        }
+    }
 }
 
 /// Reads tokens one by one.
@@ -36,11 +61,59 @@ pub(super) enum Token<'a> {
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
+    /// Whether backslashes escape in plain literals.
+    escapes: bool,
+    encoding: Encoding,
+    /// Whether they did in the literal before, which one on a later line continues.
+    continues: Option<bool>,
+    is_refused: bool,
+}
+
+/// Reads a text in each way that settings may give it, and joins what is found. A way in which PostgreSQL would refuse
+/// the whole text counts for nothing, unless it would in all of them. `read` goes to the end.
+pub(super) fn read_each_way<'a, T>(text: &'a [u8], read: impl Fn(&mut Lexer<'a>) -> T, join: impl Fn(T, T) -> T) -> T {
+    let mut lexer = Lexer::new(text);
+    let mut found = read(&mut lexer);
+    if !text.contains(&b'\\') {
+        return found;
+    }
+    let mut is_refused = lexer.is_refused;
+    let has_second_byte = text.windows(2).any(|pair| pair[0] >= 0x80 && pair[1] == b'\\');
+    let encodings: &[Encoding] =
+        if has_second_byte { &[Encoding::Safe, Encoding::Double, Encoding::Sjis] } else { &[Encoding::Safe] };
+    for encoding in encodings {
+        for escapes in [false, true] {
+            if *encoding == Encoding::Safe && !escapes {
+                continue;
+            }
+            let mut lexer = Lexer { escapes, encoding: *encoding, ..Lexer::new(text) };
+            let other = read(&mut lexer);
+            if is_refused && !lexer.is_refused {
+                found = other;
+            } else if !lexer.is_refused {
+                found = join(found, other);
+            }
+            is_refused &= lexer.is_refused;
+        }
+    }
+    found
 }
 
 impl<'a> Lexer<'a> {
+    /// Takes a backslash for what it is by default: no escape.
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0 }
+        Self { text, at: 0, escapes: false, encoding: Encoding::Safe, continues: None, is_refused: false }
+    }
+
+    /// Whether it has met what PostgreSQL refuses, and the whole text with it: something without an end, or a backslash
+    /// on its own.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    fn refuse(&mut self) -> Token<'a> {
+        self.is_refused = true;
+        Token::Unclear
     }
 
     /// The part of the text that has not been read.
@@ -108,7 +181,8 @@ impl<'a> Lexer<'a> {
         let word = &self.text[start..self.at];
         match (word, self.peek(0), self.peek(1)) {
             (b"e" | b"E", b'\'', _) => self.literal(true),
-            (b"b" | b"B" | b"x" | b"X" | b"n" | b"N", b'\'', _) => self.literal(false),
+            (b"b" | b"B" | b"x" | b"X", b'\'', _) => self.literal(false),
+            (b"n" | b"N", b'\'', _) => self.literal(self.escapes),
             // Escapes of another kind, and a character that another clause may name.
             (b"u" | b"U", b'&', b'\'' | b'"') => Token::Unclear,
             _ => Token::Word(word),
@@ -126,14 +200,8 @@ impl<'a> Lexer<'a> {
         let mut at = start;
         loop {
             match self.text.get(at)? {
-                // What it escapes is a quote, or a backslash, or nothing at all.
-                b'\\'
-                    if escapes
-                        && is_second_byte(self.text, at)
-                        && matches!(self.text.get(at + 1), Some(b'\'' | b'\\')) =>
-                {
-                    return None;
-                }
+                // No quote is the second byte of a character.
+                b if escapes && self.encoding.leads(*b) && self.text.get(at + 1) != Some(&quote) => at += 2,
                 b'\\' if escapes => at += 2,
                 b if *b == quote => {
                     if self.text.get(at + 1) != Some(&quote) {
@@ -150,9 +218,11 @@ impl<'a> Lexer<'a> {
 
     fn literal(&mut self, escapes: bool) -> Token<'a> {
         match self.quoted(b'\'', escapes) {
-            // Whether a backslash escapes is standard_conforming_strings' to say.
-            Some(text) if escapes || !text.contains(&b'\\') => Token::Literal(text),
-            _ => Token::Unclear,
+            Some(text) => {
+                self.continues = Some(escapes);
+                Token::Literal(text)
+            }
+            None => self.refuse(),
         }
     }
 
@@ -176,7 +246,7 @@ impl<'a> Lexer<'a> {
         let mark = &self.text[self.at..self.at + tag + 2];
         let start = self.at + mark.len();
         let Some(length) = self.text[start..].windows(mark.len()).position(|window| window == mark) else {
-            return Token::Unclear;
+            return self.refuse();
         };
         self.at = start + length + mark.len();
         Token::Literal(&self.text[start..start + length])
@@ -199,13 +269,18 @@ impl<'a> Iterator for Lexer<'a> {
     fn next(&mut self) -> Option<Token<'a>> {
         if !self.skip_space() {
             self.at = self.text.len();
-            return Some(Token::Unclear);
+            return Some(self.refuse());
         }
         let first = *self.text.get(self.at)?;
+        let continues = self.continues.take();
         let token = match first {
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => self.word(),
-            b'"' => self.quoted(b'"', false).map_or(Token::Unclear, Token::Quoted),
-            b'\'' => self.literal(false),
+            b'"' => match self.quoted(b'"', false) {
+                Some(name) => Token::Quoted(name),
+                None => self.refuse(),
+            },
+            b'\'' => self.literal(continues.unwrap_or(self.escapes)),
+            b'\\' => self.refuse(),
             b'$' => self.dollar(),
             // Only up to its point or exponent: what follows is another one, which does no harm.
             b'0'..=b'9' => {
@@ -237,6 +312,10 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> String {
+        show_all(&mut Lexer::new(text.as_bytes()))
+    }
+
+    fn show_all(lexer: &mut Lexer<'_>) -> String {
         let show = |token| match token {
             Token::Word(word) => String::from_utf8_lossy(word).into_owned(),
             Token::Quoted(name) => format!("\"{}\"", String::from_utf8_lossy(name)),
@@ -250,7 +329,7 @@ mod tests {
             Token::Semicolon => ";".to_owned(),
             Token::Unclear => "!".to_owned(),
         };
-        Lexer::new(text.as_bytes()).map(show).collect::<Vec<_>>().join(" ")
+        lexer.map(show).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -267,15 +346,18 @@ mod tests {
         }
     }
 
+    /// A text as it is read in each way.
+    fn ways(text: &[u8]) -> Vec<String> {
+        let read = |lexer: &mut Lexer<'_>| vec![show_all(lexer)];
+        read_each_way(text, read, |mut ways, other| {
+            ways.extend(other.into_iter().filter(|way| !ways.contains(way)).collect::<Vec<_>>());
+            ways
+        })
+    }
+
     #[test]
     fn what_an_encoding_decides_is_unclear() {
-        for text in [
-            &b"E'\x95\x5c', set_config('work_mem','99kB',false) --'"[..],
-            b"E'\x95\x5c\x5c' x",
-            b"$\x95\x5c$ ' $\x95\x5c$, f('x')",
-            b"\x95\x5cf(1)",
-            b"\x95\x5c$$, f(1), $$",
-        ] {
+        for text in [&b"$\x95\x5c$ ' $\x95\x5c$, f('x')"[..], b"\x95\x5cf(1)", b"\x95\x5c$$, f(1), $$"] {
             let tokens: Vec<_> = Lexer::new(text).collect();
             assert_eq!(tokens.last(), Some(&Token::Unclear), "{}", text.escape_ascii());
         }
@@ -291,9 +373,39 @@ mod tests {
     }
 
     #[test]
-    fn what_a_setting_decides_is_unclear() {
-        for text in ["'a\\'; select 1'", "U&'\\0041'", "'open", "\"open", "/* open", "$x$ open", "E'open\\'"] {
-            assert!(read(text).ends_with('!'), "{text}: {}", read(text));
+    fn what_a_setting_decides_is_read_in_each_way() {
+        for (text, expected) in [
+            (r"'C:\temp'; set a", &[r"'C:\temp' ; set a"][..]),
+            (r"a like '\' escape '\'; b 'c'", &[r"a like '\' escape '\' ; b 'c'"]),
+            (r"'it\'s'; set a", &[r"'it\'s' ; set a"]),
+            (r"replace(a, '\', '/')", &[r"replace ( a , '\' , '/' )"]),
+            (r"'a\', f(1), 'b\'", &[r"'a\' , f ( ? ) , 'b\'"]),
+            (r"'a\', f(1), '", &[r"'a\', f(1), '"]),
+            (r"'a\', f(1), '', 'x'", &[r"'a\' , f ( ? ) , '' , 'x'"]),
+            (r"'a\', f(1), ''', 'x'", &[r"'a\', f(1), ''' , 'x'"]),
+            (r"'a\' || 'b\' -- '", &[r"'a\' ? ? 'b\'"]),
+            (r"'a\', x --', f", &[r"'a\' , x", r"'a\', x --' , f"]),
+            // Where one ends a line and the next goes on, both are of a kind.
+            ("E'a'\n'b\\', c', d", &["'a' 'b\\', c' , d"]),
+            (r"b'\', 'x'", &[r"'\' , 'x'"]),
+            (r"a \ b", &["a !"]),
+        ] {
+            assert_eq!(ways(text.as_bytes()), expected, "{text}");
+        }
+        for (text, expected) in
+            [(&b"E'\x95\x5c', f(1) --'"[..], 2), (b"E'\x95\x5c\x5c' x", 1), (b"'\xc3\xa9\x5cd' x", 1)]
+        {
+            assert_eq!(ways(text).len(), expected, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_is_refused() {
+        for text in ["U&'\\0041'", "'open", "\"open", "/* open", "$x$ open", "E'open\\'"] {
+            let mut lexer = Lexer::new(text.as_bytes());
+            let last = lexer.by_ref().last();
+            assert_eq!(last, Some(Token::Unclear), "{text}");
+            assert_eq!(lexer.is_refused(), !text.starts_with('U'), "{text}");
         }
     }
 }

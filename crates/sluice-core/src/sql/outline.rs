@@ -1,16 +1,30 @@
 //! The outline of a statement, as far as its text shows: how many parameters it has, and whether it returns rows.
 
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, Token, read_each_way};
 
-/// The highest number of a parameter in a text. Those in a PREPARE are of the statement that it makes.
+/// The highest number of a parameter in a text, or a higher one where that is not to be told. Those in a PREPARE are of
+/// the statement that it makes.
 pub(crate) fn parameters(text: &[u8]) -> u16 {
     let is_prepare = |token| matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(b"prepare"));
     if Lexer::new(text).next().is_some_and(is_prepare) {
         return 0;
     }
-    let numbers = Lexer::new(text).filter_map(|token| match token {
-        Token::Parameter(number) => Some(number),
-        _ => None,
+    let highest = |lexer: &mut Lexer<'_>| {
+        let numbers = lexer.map(|token| match token {
+            Token::Parameter(number) => number,
+            Token::Unclear => highest_written(text),
+            _ => 0,
+        });
+        numbers.max().unwrap_or_default()
+    };
+    read_each_way(text, highest, u16::max)
+}
+
+/// The highest number behind a `$`, in literals and comments as well.
+fn highest_written(text: &[u8]) -> u16 {
+    let numbers = text.split(|byte| *byte == b'$').skip(1).filter_map(|rest| {
+        let digits = rest.split(|byte| !byte.is_ascii_digit()).next()?;
+        str::from_utf8(digits).ok()?.parse().ok()
     });
     numbers.max().unwrap_or_default()
 }
@@ -44,9 +58,14 @@ mod tests {
 
     #[test]
     fn parameters_are_counted_outside_of_literals() {
-        for (text, expected) in
-            [("SELECT 1", 0), ("SELECT $2, $1", 2), ("PREPARE a AS SELECT $1", 0), ("SELECT '$3', \"$4\", $1 -- $5", 1)]
-        {
+        for (text, expected) in [
+            ("SELECT 1", 0),
+            ("SELECT $2, $1", 2),
+            ("PREPARE a AS SELECT $1", 0),
+            ("SELECT '$3', \"$4\", $1 -- $5", 1),
+            (r"SELECT 'C:\temp', $1", 1),
+            (r"SELECT U&'\0041', $1", 1),
+        ] {
             assert_eq!(parameters(text.as_bytes()), expected, "{text}");
         }
     }

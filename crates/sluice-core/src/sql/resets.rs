@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, Token, read_each_way};
 
 /// Settings that commands take back, by their lower-case names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -141,15 +141,16 @@ pub fn reset(text: &[u8]) -> Option<Reset> {
     if !mentions(text) {
         return None;
     }
-    read(text).filter(Reset::is_back)
+    let joined = read_each_way(text, read, |found, other| found.filter(|found| other.as_ref() == Some(found)));
+    joined.filter(Reset::is_back)
 }
 
 /// Reads the commands of a text; `None` where it can't be told for certain.
-fn read(text: &[u8]) -> Option<Reset> {
+fn read(lexer: &mut Lexer<'_>) -> Option<Reset> {
     let mut found = Reset::default();
     let mut head = Vec::with_capacity(HEAD_MAX);
     let mut depth = 0_usize;
-    for token in Lexer::new(text) {
+    for token in lexer {
         match token {
             Token::Unclear => return None,
             Token::Semicolon if depth == 0 => {
@@ -171,12 +172,16 @@ fn read(text: &[u8]) -> Option<Reset> {
 
 /// The settings that the SET commands of a text name, by their lower-case names.
 pub fn settings_named(text: &[u8]) -> BTreeSet<String> {
-    let mut found = read(text).unwrap_or_default();
-    if found.set.remove("characteristics") {
+    let named = |lexer: &mut Lexer<'_>| read(lexer).unwrap_or_default().set;
+    let mut found = read_each_way(text, named, |mut found, other| {
+        found.extend(other);
+        found
+    });
+    if found.remove("characteristics") {
         let of_transactions = ["deferrable", "isolation", "read_only"];
-        found.set.extend(of_transactions.map(|name| format!("default_transaction_{name}")));
+        found.extend(of_transactions.map(|name| format!("default_transaction_{name}")));
     }
-    found.set
+    found
 }
 
 /// Whether a text has any of the words at all: most have none.
@@ -277,6 +282,7 @@ mod tests {
             ("set work_mem = 5; reset work_mem", "work_mem"),
             ("reset all; set work_mem = 5; set schema 'a'", "datestyle timezone app.tenant"),
             ("set work_mem = 5; reset all", settings),
+            (r"select 'C:\temp'; reset work_mem", "work_mem"),
         ] {
             let found = reset(text.as_bytes());
             let covered: Vec<_> =

@@ -89,7 +89,7 @@ mod tests {
             ("select execute, prepare a; select 1", ""),
             ("create trigger t after insert on u execute function f()", ""),
             ("execute 1; ; execute", ""),
-            ("execute a; select 'x\\'; execute b", "a"),
+            ("execute a; select 'x\\'; execute b", "a b"),
             ("execute U&\"a\"; execute b", ""),
             ("select $$ execute a $$; /* execute b */ execute c", "c"),
         ] {

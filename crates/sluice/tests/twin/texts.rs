@@ -2,7 +2,7 @@
 
 use sluice_testkit::{Case, matrix};
 
-use crate::beside::{beside, query_of, s};
+use crate::beside::{Startup, beside, query_of, s};
 
 matrix!(brief:
     explained_statements_run,
@@ -12,6 +12,7 @@ matrix!(brief:
     seeds_that_are_hard_to_see,
     remarks_on_a_parse,
     commented_commands,
+    backslashes_in_literals,
 );
 
 /// Two clients after each other on the same server: the second is told what it was told before.
@@ -189,4 +190,32 @@ fn commented_commands(case: Case) {
         b.query(0, &format!("DISCARD ALL {trace}"));
         b.says(0, &s().bind("q", &[]).execute().sync());
     });
+}
+
+fn backslashes_in_literals(case: Case) {
+    let asks = "SELECT current_setting('app.tenant', true), current_setting('app.user', true), $$'\\$$";
+    let escaping: Startup<'_> = &[("options", "-c standard_conforming_strings=off -c escape_string_warning=off")];
+    for start in [&[][..], escaping] {
+        beside(case, &[&[], start, &[]], |b| {
+            b.query(0, "BEGIN READ WRITE");
+            for act in [
+                r"SELECT 'C:\temp'; SET app.tenant = 'secret'",
+                r"SELECT set_config('app.user', 'DOM\alice', false), set_config('app.tenant', 't1', false)",
+                r"SELECT 'a\', set_config('app.tenant', 'other', false) --', set_config('app.user', 'other', false)",
+                r"SET standard_conforming_strings = off; SELECT 'it\'s'; SELECT set_config('app.user', 'o\'o', false)",
+                "SELECT E'a'\n'b\\', set_config('app.tenant', 'E', false) --', set_config('app.user', 'E', false)",
+            ] {
+                b.clients(&[&[], start, &[]]);
+                b.query(0, "BEGIN READ WRITE");
+                b.query(1, act);
+                b.query(2, asks);
+                b.query(1, asks);
+                b.says(2, &s().unnamed(asks, &[]).sync());
+                b.says(1, &s().unnamed(act, &[]).sync());
+                b.query(2, asks);
+                b.query(1, asks);
+                b.query(0, "COMMIT");
+            }
+        });
+    }
 }

@@ -98,7 +98,7 @@ struct Name<'a> {
     parts: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Reader<'a, '_> {
     /// A query, or what may hold one: the functions that it calls by name are looked at.
     pub(super) fn query(&mut self, first: Token<'a>) {
         let mut last = first;

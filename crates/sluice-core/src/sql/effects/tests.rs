@@ -201,3 +201,23 @@ fn statements_of_sql_are_told_by_their_verbs() {
         assert_eq!(found & (Effects::NAMES | Effects::PREPARES), expected, "{text}");
     }
 }
+
+#[test]
+fn a_backslash_hides_nothing() {
+    for (text, same) in [
+        (r"select 'C:\temp'; set app.tenant = 'a'", "select ''; set app.tenant = 'a'"),
+        (r"select 'a' ~ '\d', setseed(0.25)", "select 'a' ~ '', setseed(0.25)"),
+        (r"select 'DOM\alice', currval('s')", "select '', currval('s')"),
+        (r"select a ~ '^\d+$' from t where c like '10\%' escape '\'", "select a ~ '' from t where c like '' escape ''"),
+        (r"select 'it\'s', setseed(0.25)", "select '', setseed(0.25)"),
+        (r"select 'a\', 1 --', setseed(0.25)", "select '', setseed(0.25)"),
+    ] {
+        assert_eq!(effects(text.as_bytes()), effects(same.as_bytes()), "{text}");
+    }
+    // The second byte of one character, or an escape.
+    for text in [&b"select length(E'\x95\x5c'), setseed(0.25) --'"[..], b"select length('\x95\x5c'), setseed(0.25) --'"]
+    {
+        assert!(effects(text).contains(Effects::SEED), "{}", text.escape_ascii());
+    }
+    assert_eq!(effects(br"select U&'\0041', 1"), Effects::UNREAD);
+}
