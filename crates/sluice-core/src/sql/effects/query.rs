@@ -180,6 +180,8 @@ impl<'a> Reader<'a, '_> {
             "nextval" | "setval" => Effects::ADVANCES,
             "setseed" => Effects::SEED | Effects::STATE,
             _ if is_harmless(name) => Effects::empty(),
+            "pg_replication_origin_session_setup" => Effects::ANYTHING | Effects::UNSEEN,
+            _ if name.ends_with("_replication_slot") && self.names_temporary() => Effects::ANYTHING | Effects::UNSEEN,
             _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
                 Effects::ANYTHING | Effects::UNSEEN
             }
@@ -204,6 +206,24 @@ impl<'a> Reader<'a, '_> {
             ahead.nth(2);
         }
         is_whole && ahead.next() == Some(Token::Comma)
+    }
+
+    /// Whether a call that makes a replication slot says that it is temporary, or not: as its third argument, or by name.
+    fn names_temporary(&self) -> bool {
+        let (mut depth, mut arguments) = (1, 1);
+        for token in self.lexer.clone() {
+            match token {
+                Token::Open => depth += 1,
+                Token::Close => depth -= 1,
+                Token::Comma if depth == 1 => arguments += 1,
+                Token::Word(name) | Token::Quoted(name) if name.eq_ignore_ascii_case(b"temporary") => return true,
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+        arguments > 2
     }
 
     fn literal(&mut self, text: &[u8]) {

@@ -221,3 +221,18 @@ fn a_backslash_hides_nothing() {
     }
     assert_eq!(effects(br"select U&'\0041', 1"), Effects::UNREAD);
 }
+
+#[test]
+fn what_ends_with_the_process_only_is_seen() {
+    for (text, expected) in [
+        ("select pg_replication_origin_session_setup('o')", true),
+        ("select pg_replication_origin_create('o')", false),
+        ("select * from pg_create_physical_replication_slot('s', true, true)", true),
+        ("select pg_create_physical_replication_slot('s', temporary => true)", true),
+        ("select pg_create_logical_replication_slot('s', lower(replace('a', 'b', 'c'))), 1", false),
+        ("select pg_catalog.pg_copy_physical_replication_slot('s', 't', true)", true),
+        ("select pg_drop_replication_slot('s')", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::UNSEEN), expected, "{text}");
+    }
+}
