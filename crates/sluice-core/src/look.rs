@@ -28,7 +28,7 @@ use crate::{
 
 use defaults::{ABSENT, Value};
 
-pub use defaults::Defaults;
+pub use defaults::{Defaults, is_of_library};
 
 /// Custom settings that a server may be asked for at once. A text that names more of what could be one is rare.
 const CUSTOMS_MAX: usize = 1024;
@@ -351,9 +351,6 @@ impl Look {
         let is_pools = !["role", "session_authorization"].iter().any(|name| settings.contains_key(*name));
         if let (true, Some(conf), Some(list)) = (is_pools, answer.conf, answer.defaults.as_deref()) {
             self.defaults = Defaults::read(conf, list, own_timeout).map(Arc::new);
-        }
-        if let Some(defaults) = &self.defaults {
-            settings.retain(|name, _| !name.contains('.') || defaults.value(name).is_none_or(|own| **own == *ABSENT));
         }
         answer.holding.with(settings)
     }

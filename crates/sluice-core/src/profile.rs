@@ -334,11 +334,14 @@ pub fn fill(settings: &Profile) -> Option<String> {
     (!values.is_empty()).then_some(sql)
 }
 
-/// Appends the SQL that makes custom settings without a value.
+/// Appends the SQL that makes custom settings without a value, where a library has not.
 pub fn make<'a>(sql: &mut String, names: impl Iterator<Item = &'a str>) {
     for name in names {
-        put_set_configs(sql, [(name, Some(&b""[..]))], Scope::Session);
-        sql.push(';');
+        sql.push_str("SELECT CASE WHEN pg_catalog.current_setting(");
+        put_literal(sql, name.as_bytes());
+        sql.push_str(",true) IS NULL THEN pg_catalog.set_config(");
+        put_literal(sql, name.as_bytes());
+        sql.push_str(",'',false) END;");
     }
 }
 

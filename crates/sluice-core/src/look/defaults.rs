@@ -85,6 +85,12 @@ const LIBRARIES: [(&str, &str); 59] = [
     ("vector", "hnsw.ef_search"),
 ];
 
+/// Whether a setting is one of a library that functions may load, by its lower-case name: no session makes it.
+pub fn is_of_library(name: &str) -> bool {
+    let Some((prefix, _)) = name.split_once('.') else { return false };
+    LIBRARIES.iter().any(|(_, setting)| setting.split_once('.').is_some_and(|(known, _)| known == prefix))
+}
+
 /// The values that settings have on a server by themselves, as its configuration said when it was last read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Defaults {

@@ -27,7 +27,11 @@ const CUSTOMS: &str = "\
         ' set=',pg_catalog.string_agg(pg_catalog.concat({name},':',{value}),',') \
             FILTER (WHERE pg_catalog.textne(pg_catalog.current_setting(c.n,true),''))) \
         FROM pg_catalog.unnest(ARRAY[{customs}]::pg_catalog.text[]) c(n) \
-        WHERE pg_catalog.current_setting(c.n,true) IS NOT NULL)";
+        WHERE pg_catalog.current_setting(c.n,true) IS NOT NULL{only})";
+
+/// Of those, the ones that no library has brought.
+const OF_NO_LIBRARY: &str = " AND NOT EXISTS (SELECT FROM pg_catalog.pg_show_all_settings() s \
+    WHERE pg_catalog.texteq(pg_catalog.lower(s.name),c.n))";
 
 /// The settings that the session has set itself, and the server's own values: of those that it has not set, and of the
 /// others where PostgreSQL states what RESET goes back to in the same words (`TimeZone` is shown in words of its own).
@@ -89,7 +93,7 @@ pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
 
 /// A look for values alone. `user` is whom the pool logs in as.
 pub(super) fn put_brief(sql: &mut String, user: &str, customs: &BTreeSet<&str>, defaults: &Defaults) {
-    put_session(sql, user, customs);
+    put_session(sql, user, customs, "");
     sql.push(',');
     sql.push_str(&VALUES.replace("{names}", &defaults.names));
     sql.push_str(");");
@@ -97,7 +101,7 @@ pub(super) fn put_brief(sql: &mut String, user: &str, customs: &BTreeSet<&str>, 
 
 /// A look in full.
 pub(super) fn put_full(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
-    put_session(sql, user, customs);
+    put_session(sql, user, customs, OF_NO_LIBRARY);
     sql.push(',');
     sql.push_str(&DEFAULTS.replace("{name}", NAME).replace("{value}", VALUE));
     sql.push_str(");");
@@ -113,7 +117,7 @@ pub(super) fn put_libraries(sql: &mut String) {
     sql.push_str(LIBRARIES);
 }
 
-fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
+fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>, only: &str) {
     sql.push_str(SESSION);
     put_user(sql, "role", "pg_catalog.current_setting('role')", "none");
     put_user(sql, "session_authorization", "session_user::pg_catalog.text", user);
@@ -124,7 +128,8 @@ fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
             put_literal(&mut names, name.as_bytes());
         }
         sql.push(',');
-        sql.push_str(&CUSTOMS.replace("{name}", CUSTOM_NAME).replace("{value}", VALUE).replace("{customs}", &names));
+        let query = CUSTOMS.replace("{name}", CUSTOM_NAME).replace("{value}", VALUE).replace("{only}", only);
+        sql.push_str(&query.replace("{customs}", &names));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     customs::Customs,
     holding::{Holding, Pins, Prepared},
     hub::Pool,
-    look::{Circumstances, Look, Seen},
+    look::{Circumstances, Look, Seen, is_of_library},
     privileged::is_privileged,
     profile::{self, Profile, Way},
     sql::{CustomNames, Effects},
@@ -284,7 +284,9 @@ impl ServerSession {
     pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
         let mut sql = profile::transition(&self.profile, profile, self.way).unwrap_or_default();
         if !self.made.cover(made) {
-            profile::make(&mut sql, made.names().filter(|name| !self.made.has(name) && profile.get(name).is_none()));
+            // What a library brings it brings with a value.
+            let is_bare = |name: &&str| !self.made.has(name) && profile.get(name).is_none() && !is_of_library(name);
+            profile::make(&mut sql, made.names().filter(is_bare));
             self.add_made(made.names());
         }
         self.add_made(profile.customs());

@@ -23,6 +23,7 @@ matrix!(brief:
     statements_that_a_function_deallocates,
     nobody_is_told_what_sequences_gave_to_others,
     looks_under_odd_settings,
+    settings_of_a_library,
 );
 
 fn parameters_that_go_back_within_a_batch(case: Case) {
@@ -341,4 +342,30 @@ fn nobody_is_told_what_sequences_gave_to_others(case: Case) {
             }
         });
     }
+}
+
+fn settings_of_a_library(case: Case) {
+    // It is loaded by what uses it.
+    let show = s().query("DO 'BEGIN END'; SHOW plpgsql.print_strict_params");
+    beside(case, &[], |b| {
+        for set in [
+            "SET plpgsql.print_strict_params = on",
+            "DO $$ BEGIN PERFORM set_config('plpgsql.print_strict_params', 'on', false); END $$",
+            "SELECT sets('on')",
+        ] {
+            b.clients(&[&[], &[], &[]]);
+            past_the_pool(b, "DROP FUNCTION IF EXISTS sets(text)");
+            let body = "RETURNS text LANGUAGE plpgsql AS $$ \
+                BEGIN RETURN set_config('plpgsql.print_strict_params', $1, false); END $$";
+            past_the_pool(b, &format!("CREATE FUNCTION sets(text) {body}"));
+            b.on_each_server(0, 2, &show);
+            b.query(1, "DO 'BEGIN END'");
+            b.query(1, set);
+            b.on_each_server(0, 2, &show);
+            b.on_each_server(1, 2, &show);
+            b.query(1, "RESET plpgsql.print_strict_params");
+            b.on_each_server(1, 2, &show);
+            b.on_each_server(0, 2, &show);
+        }
+    });
 }
