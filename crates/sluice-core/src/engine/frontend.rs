@@ -223,7 +223,7 @@ impl Engine {
                     }
                 }
                 Stop::Terminate => {
-                    self.part_from(now, id, Parting::Left, io);
+                    self.part_from(now, id, Parting::Goodbye, io);
                     return None;
                 }
                 Stop::Broken(error) => {

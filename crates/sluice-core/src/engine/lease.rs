@@ -36,16 +36,16 @@ use super::{
     timers::CANCEL_AGAIN,
 };
 
-/// The time that a server may go on with what a client asked for before it went.
+/// The time that a server may go on with what a client asked for before it said goodbye.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client's way to leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parting {
-    /// It went by itself, with a Terminate or without: what it asked for before that is done, as PostgreSQL does it.
-    Left,
-    /// It is sent away with an error.
-    SentAway,
+    /// It said goodbye: what it asked for before that is done, as PostgreSQL does it.
+    Goodbye,
+    /// It is gone or sent away: nobody waits for what it asked for.
+    Gone,
 }
 
 impl Engine {
@@ -273,7 +273,7 @@ impl Engine {
             self.close_server(id, io);
             return;
         }
-        let patience = if parting == Parting::Left { FINISH_TIMEOUT } else { Duration::ZERO };
+        let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.preparation = Preparation::None;

@@ -168,7 +168,7 @@ impl Engine {
     /// A connection is gone: its end was reached, or it broke.
     pub fn closed(&mut self, now: Time, owner: Owner, reason: &str, io: &mut impl Io) {
         match owner {
-            Owner::Client(id) => self.part_from(now, id, Parting::Left, io),
+            Owner::Client(id) => self.drop_client(now, id, io),
             Owner::Server(id) => self.server_closed(now, id, reason, io),
             Owner::Cancel(id) => self.cancel_closed(now, id, io),
         }
@@ -348,7 +348,7 @@ impl Engine {
 
     /// Forgets a client, and sees that its server, if it has one, is put in order.
     fn drop_client(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
-        self.part_from(now, id, Parting::SentAway, io);
+        self.part_from(now, id, Parting::Gone, io);
     }
 
     fn part_from(&mut self, now: Time, id: ClientId, parting: Parting, io: &mut impl Io) {
