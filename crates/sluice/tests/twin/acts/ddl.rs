@@ -1,4 +1,5 @@
-//! Changes to the client's own tables, with the same texts before and behind.
+//! Changes to the client's own tables, with the same texts before and behind. None comes to hide a table that a function
+//! reads: whether that notices depends on what the server's session has run before (docs/decisions/0014).
 
 use crate::generate::Maker;
 
@@ -10,7 +11,7 @@ const TEXTS: &[&str] = &[
     "ALTER TABLE c{k}.d RENAME u TO v", "CREATE INDEX ON c{k}.d (id)", "TRUNCATE c{k}.d", "CREATE OR REPLACE VIEW c{k}.seen AS SELECT id FROM c{k}.t WHERE id < 3",
     "CREATE OR REPLACE FUNCTION c{k}.f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE OR REPLACE FUNCTION c{k}.f() RETURNS int LANGUAGE sql AS 'SELECT 2'",
     "DROP FUNCTION IF EXISTS c{k}.f()", "ALTER TABLE c{k}.t ADD COLUMN IF NOT EXISTS extra text DEFAULT 'e'", "ALTER TABLE c{k}.t DROP COLUMN IF EXISTS extra",
-    "CREATE TABLE IF NOT EXISTS c{k}.item (id int, own text)", "DROP TABLE IF EXISTS c{k}.item", "COMMENT ON TABLE c{k}.t IS 'own'",
+    "CREATE TABLE IF NOT EXISTS c{k}.thing (id int, own text)", "DROP TABLE IF EXISTS c{k}.thing", "COMMENT ON TABLE c{k}.t IS 'own'",
     "CREATE TABLE IF NOT EXISTS c{k}.made AS SELECT id, v FROM c{k}.t", "SELECT id, v INTO c{k}.into_{x} FROM c{k}.t", "CREATE TYPE c{k}.kind AS ENUM ('x')",
 ];
 
