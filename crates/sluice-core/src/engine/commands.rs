@@ -40,7 +40,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // A server that does not say what its session holds is asked for what a text may do.
             return Step::Incomplete(seen.total);
         }
-        if self.has_failed(seen) {
+        if self.drop_failed(seen) {
             return Step::Next;
         }
         let command = self.command_in(seen);
@@ -102,7 +102,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if may_become_own(seen) {
             return Step::Incomplete(seen.total);
         }
-        if self.has_failed(seen) || self.end_without_server(seen) {
+        if self.drop_failed(seen) || self.end_without_server(seen) {
             return Step::Next;
         }
         // What a failed transaction refuses is PostgreSQL's to say.

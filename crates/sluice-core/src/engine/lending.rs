@@ -9,9 +9,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use sluice_wire::{
-    ErrorResponse, FrontendKind,
+    FrontendKind,
     message::{self, Parse, SYNC},
-    sqlstate,
 };
 
 use crate::{
@@ -27,6 +26,7 @@ use crate::{
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
     lease::send_own,
+    statements::too_many_names,
 };
 
 /// Statements of the protocol that a text of SQL speaks of.
@@ -147,12 +147,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if bearer == Bearer::Query {
             self.session.query = Waiting::Waits;
         }
-        self.scratch.clear();
-        self.scratch.extend_from_slice(&SYNC);
-        let server = self.server();
-        server.exchange.expect(Expected::Own(Own::Prepare));
-        server.preparation = Preparation::UnderWay;
-        self.send_scratch();
+        self.end_preparation();
         Some(Step::Stop(Stop::Hold))
     }
 
@@ -184,9 +179,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.send_scratch();
     }
 
-    /// Whether a Query is not to be sent, since a statement that it names could not be prepared: the client has heard
-    /// why.
-    pub(super) fn has_failed(&mut self, seen: Seen<'a>) -> bool {
+    /// Drops and answers a Query which names a statement that could not be prepared: the client has heard why. `false`
+    /// if there is no such thing.
+    pub(super) fn drop_failed(&mut self, seen: Seen<'a>) -> bool {
         let has_failed = std::mem::take(&mut self.session.query) == Waiting::Failed;
         if has_failed {
             self.session.drop_unnamed();
@@ -208,8 +203,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let names = self.session.names.get_or_insert_default();
         if names.len() >= NAMES_MAX && !names.contains_key(name) {
             self.drop_message(seen);
-            let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
-            return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
+            return self.refuse(too_many_names());
         }
         let server = self.server();
         server.lent.lend(name);

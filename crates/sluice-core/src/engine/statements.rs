@@ -157,8 +157,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.drop_message(seen);
         let names = self.session.names.get_or_insert_default();
         if names.len() >= NAMES_MAX {
-            let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
-            return self.refuse(ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message));
+            return self.refuse(too_many_names());
         }
         names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), described: None });
         self.session.note_named(&statement);
@@ -606,6 +605,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 pub(super) fn changed_result() -> ErrorResponse {
     ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         .routine("RevalidateCachedQuery")
+}
+
+/// The answer to a Parse of one name too many.
+pub(super) fn too_many_names() -> ErrorResponse {
+    let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
+    ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message)
 }
 
 fn no_such_statement(name: &[u8]) -> ErrorResponse {

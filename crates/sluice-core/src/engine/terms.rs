@@ -169,14 +169,19 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         self.parse_apart(statement, None);
         if !is_within {
-            self.scratch.clear();
-            self.scratch.extend_from_slice(&SYNC);
-            let server = self.server();
-            server.exchange.expect(Expected::Own(Own::Prepare));
-            server.preparation = Preparation::UnderWay;
-            self.send_scratch();
+            self.end_preparation();
         }
         !is_within
+    }
+
+    /// Ends a batch of nothing but the pool's own: the client's message waits until the server has answered.
+    pub(super) fn end_preparation(&mut self) {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&SYNC);
+        let server = self.server();
+        server.exchange.expect(Expected::Own(Own::Prepare));
+        server.preparation = Preparation::UnderWay;
+        self.send_scratch();
     }
 
     /// Prepares a statement as part of the batch, under the settings that its literals were read by where those are
