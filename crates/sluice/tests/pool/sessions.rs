@@ -80,7 +80,10 @@ fn nothing_leaks_between_sessions(case: Case) {
     let session_only = [
         ("SELECT set_config('work_mem', '78MB', false)", "SELECT current_setting('work_mem') = '78MB'"),
         ("CREATE TEMP TABLE copied AS SELECT 1", "SELECT to_regclass('pg_temp.copied') IS NOT NULL"),
-        ("SELECT pg_advisory_lock(1)", "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'"),
+        (
+            "SELECT pg_advisory_lock(1)",
+            "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+        ),
         ("SET TimeZone = 'Asia/Tokyo'", "SELECT current_setting('TimeZone') = 'Asia/Tokyo'"),
         ("SET application_name = 'mine'", "SELECT current_setting('application_name') = 'mine'"),
     ];
