@@ -23,6 +23,7 @@ pub mod privileged;
 pub mod profile;
 pub mod queue;
 pub mod replies;
+mod restoring;
 pub mod secrets;
 pub mod server;
 pub mod settings;

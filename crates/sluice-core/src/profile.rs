@@ -118,11 +118,11 @@ const TAKEN_BACK_FIRST: [&str; 5] = [
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
 /// Settings that end a query which takes too long: put in place behind all others.
-const ENDING: [&str; 2] = [STATEMENT_TIMEOUT, "transaction_timeout"];
+pub(crate) const ENDING: [&str; 2] = [STATEMENT_TIMEOUT, "transaction_timeout"];
 
 /// Under which the others may not be set any more: put in place last, taken back before all others.
-const SESSION_AUTHORIZATION: &str = "session_authorization";
-const ROLE: &str = "role";
+pub(crate) const SESSION_AUTHORIZATION: &str = "session_authorization";
+pub(crate) const ROLE: &str = "role";
 
 impl Profile {
     /// Of these settings.
@@ -416,13 +416,20 @@ pub fn set_for_literals(profile: &Profile) -> String {
 }
 
 fn reset(sql: &mut String, name: &str) {
-    if !name.is_ascii() || name.split('.').any(|part| part.len() > NAME_BYTES_MAX) {
-        // As a name it would be in the client's encoding, or cut.
-        put_set_configs(sql, [(name, None)], Scope::Session);
-        sql.push(';');
-        return;
-    }
+    let before = sql.len();
     sql.push_str("RESET ");
+    if !put_name(sql, name) {
+        sql.truncate(before);
+        put_set_configs(sql, [(name, None)], Scope::Session);
+    }
+    sql.push(';');
+}
+
+/// Appends a setting's name; `false` if it can't be written: it would be in the client's encoding, or cut.
+pub(crate) fn put_name(sql: &mut String, name: &str) -> bool {
+    if !name.is_ascii() || name.split('.').any(|part| part.len() > NAME_BYTES_MAX) {
+        return false;
+    }
     for (place, part) in name.split('.').enumerate() {
         if place > 0 {
             sql.push('.');
@@ -431,7 +438,7 @@ fn reset(sql: &mut String, name: &str) {
         sql.push_str(&part.replace('"', "\"\""));
         sql.push('"');
     }
-    sql.push(';');
+    true
 }
 
 fn set_all<'a>(sql: &mut String, settings: impl Iterator<Item = (&'a String, &'a Box<[u8]>)>) {

@@ -146,7 +146,7 @@ impl Statement {
             definition: definition.into(),
             terms,
             profile,
-            resets: effects.intersects(Effects::STATE).then(|| sql::reset(text)).flatten(),
+            resets: effects.intersects(Effects::STATE | Effects::CONTEXT).then(|| sql::reset(text)).flatten(),
             effects,
             is_tied: false,
             knowledge: Knowledge::Exact,

@@ -423,7 +423,11 @@ impl<I: Io> ServerRelay<'_, I> {
             self.server.session.end_transaction();
         }
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
-            self.report_start(resets);
+            if status == TransactionStatus::Idle {
+                self.report_start(&resets.clone().beyond_transaction());
+            } else {
+                self.report_start(resets);
+            }
             if status == TransactionStatus::InTransaction
                 && let Some((_, session)) = &self.client
             {

@@ -59,12 +59,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.lend(&meant, Bearer::Query) {
             return step;
         }
+        self.restore_within(text);
         self.session.drop_unnamed();
         let clears = matches!(command, Some(Command::DeallocateAll | Command::DiscardAll));
         if let Some(step) = self.prepare_for(effects_with(effects, &meant), text) {
             return step;
         }
-        let resets = (effects.intersects(Effects::STATE) && seen.is_whole()).then(|| sql::reset(text)).flatten();
+        let may_reset = effects.intersects(Effects::STATE | Effects::CONTEXT) && seen.is_whole();
+        let resets = may_reset.then(|| sql::reset(text)).flatten();
         let resets = resets_with(resets, &meant);
         let server = self.server();
         server.statements.set_unnamed(None);

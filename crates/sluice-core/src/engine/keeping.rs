@@ -17,8 +17,9 @@ use crate::{
     ids::{ClientId, ServerId, ServerRef},
     io::Io,
     mail::Mail,
-    profile::{self, Profile, Settings, Way},
+    profile::{Profile, Settings},
     replies::Own,
+    restoring::restoring,
     server::{Lent, Preparation, Role, Server},
     settings::{PinPolicy, PoolMode},
     sql::Reset,
@@ -217,13 +218,8 @@ pub(super) fn put_in_place(
 
 /// Brings back what a client began with, where it has taken settings back in the midst of its transaction.
 pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: &mut impl Io) {
-    let settings = start.settings().iter().filter(|(name, _)| resets.covers(name));
-    let back = Profile::new(settings.map(|(name, value)| (name.clone(), value.clone())).collect());
-    let sql = match resets.is_read() {
-        true => profile::transition(&Profile::default(), &back, Way::Known),
-        false => profile::fill(&back),
-    };
-    if let Some(sql) = sql {
+    let sql = restoring(start, resets).concat();
+    if !sql.is_empty() {
         send_own(server, &mut Vec::new(), Own::Settings, &sql, io);
         server.preparation = Preparation::UnderWay;
     }

@@ -95,20 +95,21 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         match seen.kind {
             FrontendKind::Bind => self.bind(seen),
+            _ if !seen.is_whole() => self.incomplete(seen),
             FrontendKind::Execute => {
-                if self.session.portal.is_some() {
-                    if !seen.is_whole() {
-                        return self.incomplete(seen);
-                    }
-                    if self.execute_own(seen) {
-                        return Step::Next;
-                    }
+                if self.session.portal.is_some() && self.execute_own(seen) {
+                    return Step::Next;
                 }
+                self.restore_within(b"");
+                let portal = message::split_cstr(seen.body).map_or(&b""[..], |(portal, _)| portal);
+                self.server().exchange.run_portal(portal);
                 self.pass_expecting(seen, Expected::Execute)
             }
-            _ if !seen.is_whole() => self.incomplete(seen),
             FrontendKind::Parse => match Parse::read(seen.body) {
-                Ok(parse) => self.parse(seen, parse),
+                Ok(parse) => {
+                    self.restore_within(parse.query);
+                    self.parse(seen, parse)
+                }
                 Err(_) => self.pass_malformed(seen),
             },
             FrontendKind::Describe => self.describe(seen),
@@ -376,6 +377,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.wait_for_name(names.statement) {
             return step;
         }
+        self.server().exchange.bind_portal(names.portal, None, None);
         if self.bind_own(seen, &names) {
             return Step::Next;
         }
@@ -406,6 +408,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Incomplete(seen.total);
         }
         let text = statement.as_ref().map_or(&[][..], |statement| statement.query());
+        self.restore_within(text);
         let meant = self.meant_by(effects, text);
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return step;
@@ -417,7 +420,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.note_customs(effects, seen, names.bytes);
         let resets = resets_with(statement.as_ref().and_then(|statement| statement.resets.clone()), &meant);
         let sets = effects.intersects(Effects::STATE).then_some(text);
-        self.server().exchange.take_back(resets.as_ref(), sets);
+        self.server().exchange.bind_portal(names.portal, resets, sets);
         self.pass_expecting(seen, Expected::Bind(None))
     }
 
@@ -445,6 +448,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Incomplete(seen.total);
         }
         self.flush();
+        self.restore_within(statement.query());
         let meant = self.meant_by(statement.effects, statement.query());
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return step;
@@ -463,7 +467,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.note_customs(statement.effects, seen, names.bytes);
         let resets = resets_with(statement.resets.clone(), &meant);
         let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
-        self.server().exchange.take_back(resets.as_ref(), sets);
+        self.server().exchange.bind_portal(names.portal, resets, sets);
         match self.absence(&statement) {
             Absence::None => {}
             Absence::Open => return self.hold_for_answers(),

@@ -12,6 +12,7 @@ use crate::{
     io::Io,
     profile::{self, Context, Profile},
     replies::{Expected, Own},
+    restoring::restoring,
     server::Preparation,
     sql::{self, CustomNames, Effects},
     statement::{Knowledge, Prepared, Statement, Terms},
@@ -211,6 +212,17 @@ impl<I: Io> ClientRelay<'_, I> {
         self.put_own(after.as_deref());
         if is_apart && in_block {
             self.put_own(Some("RELEASE SAVEPOINT sluice_switch"));
+        }
+    }
+
+    /// What follows in a batch that has taken settings back goes by what the client began with: that text, if one is
+    /// known.
+    pub(super) fn restore_within(&mut self, text: &[u8]) {
+        let resets = self.server.as_deref_mut().and_then(|server| server.exchange.take_done_resets(text));
+        let Some(resets) = resets else { return };
+        self.flush();
+        for sql in restoring(&self.session.start, &resets) {
+            self.put_own(Some(&sql));
         }
     }
 

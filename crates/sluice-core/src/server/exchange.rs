@@ -14,7 +14,7 @@ use crate::{
     time::Time,
 };
 
-use super::{begin::EarlyBegin, replay::Replay};
+use super::{begin::EarlyBegin, replay::Replay, taken_back::TakenBack};
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
 /// hundred kilobytes.
@@ -38,7 +38,7 @@ pub struct Exchange {
     begin: EarlyBegin,
     replay: Replay,
     /// The settings that the batch which is open takes back to what its client began with.
-    resets: Option<Reset>,
+    taken_back: TakenBack,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
@@ -117,7 +117,7 @@ impl Exchange {
             awaited: false,
             begin: EarlyBegin::none(now),
             replay: Replay::default(),
-            resets: None,
+            taken_back: TakenBack::default(),
             has_discarded: false,
         }
     }
@@ -316,25 +316,36 @@ impl Exchange {
         Farewell { copies, copy_fail, failure, sync }
     }
 
-    /// A message of the open batch takes these settings back to what the client began with, or none: then its text, of
-    /// those that may change settings, sets what it names.
-    pub fn take_back(&mut self, resets: Option<&Reset>, text: Option<&[u8]>) {
-        self.resets = match (self.resets.take(), resets, text) {
-            // What a command tag says must not be taken for all.
-            (Some(before), None, Some(text)) => Some(before.without(&sql::settings_named(text))),
-            (before, resets, _) => Reset::both(before, resets),
-        };
+    /// A portal is bound to a statement that takes these settings back to what the client began with, or none: then its
+    /// text, of those that may change settings, sets what it names.
+    pub fn bind_portal(&mut self, portal: &[u8], resets: Option<Reset>, text: Option<&[u8]>) {
+        self.taken_back.bind(portal, resets, || text.map(sql::settings_named).unwrap_or_default());
+    }
+
+    /// A portal of the open batch is about to be run, unless the server skips or refuses that.
+    pub fn run_portal(&mut self, portal: &[u8]) {
+        if self.prepares() {
+            self.taken_back.run(portal);
+        }
+    }
+
+    /// The settings that the open batch has taken back already, and that are about to be put in place again for what
+    /// follows in it: that text, if one is known. Behind what discards all, which is a transaction of its own, others may
+    /// have to stand alone.
+    pub fn take_done_resets(&mut self, text: &[u8]) -> Option<Reset> {
+        let stands_alone = self.taken_back.done()?.may_discard() && !sql::may_follow(text);
+        if stands_alone || !self.prepares() { None } else { self.taken_back.take_done() }
     }
 
     /// The settings that the open batch takes back, which now ends.
     pub fn take_resets(&mut self) -> Option<Reset> {
-        self.resets.take()
+        self.taken_back.take()
     }
 
     /// The request that is being answered takes settings back: all of them, unless its text has shown which.
     pub fn takes_back_all(&mut self) {
         if !self.replies.set_resets(Some(Reset::all())) {
-            self.resets.get_or_insert_with(Reset::all);
+            self.taken_back.takes_all();
         }
     }
 
@@ -347,7 +358,7 @@ impl Exchange {
     /// The request that is being answered has failed, and takes nothing back but what it has discarded.
     pub fn takes_back_nothing(&mut self) {
         if !self.replies.set_resets(None) {
-            self.resets = None;
+            self.taken_back.takes_nothing();
         }
         if self.has_discarded {
             self.takes_back_all();

@@ -10,6 +10,7 @@ mod replay;
 mod sequences;
 mod session;
 mod statements;
+mod taken_back;
 
 use std::{sync::Arc, time::Duration};
 

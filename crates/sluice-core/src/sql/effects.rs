@@ -59,7 +59,9 @@ impl Effects {
         .union(Self::SESSION)
         .union(Self::BENDS)
         .union(Self::LOG_INS)
-        .union(Self::HIDES);
+        .union(Self::HIDES)
+        .union(Self::NAMES)
+        .union(Self::PREPARES);
 }
 
 /// The effects of a text, which may hold several statements.
@@ -380,6 +382,18 @@ impl<'a> Reader<'a, '_> {
         self.query(first);
     }
 
+    /// The rest of a SET LOCAL, which may take a setting back to what its client began with.
+    fn local_value(&mut self) {
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon => return,
+                Token::Literal(_) => self.found.insert(Effects::LITERAL),
+                Token::Word(word) if is_one_of(word, &["default", "local"]) => self.found.insert(Effects::CONTEXT),
+                _ => {}
+            }
+        }
+    }
+
     fn set(&mut self) {
         let Some(Token::Word(first)) = self.next_token() else { return self.anything() };
         let mut buffer = [0; WORD_BYTES_MAX];
@@ -406,7 +420,7 @@ impl<'a> Reader<'a, '_> {
                     self.found.insert(Effects::STATE | Effects::SEED);
                 }
                 // It ends with the transaction, and takes a session's earlier SET with it where there was one.
-                return self.skip();
+                return self.local_value();
             }
             "session" => {
                 name = "";

@@ -134,6 +134,17 @@ pub(crate) fn ends_transaction(text: &[u8]) -> bool {
     }
 }
 
+/// Whether a text is one to PostgreSQL whatever stands before it in its batch, for certain: no command that has to stand
+/// alone, or that means nothing outside of a transaction block.
+pub(crate) fn may_follow(text: &[u8]) -> bool {
+    let mut words = Words::new(text);
+    let verbs = &["select", "insert", "update", "delete", "with", "values", "merge", "show", "reset", "set"];
+    match words.take_any(verbs) {
+        Some("set") => words.take_any(&["local", "transaction", "constraints"]).is_none(),
+        verb => verb.is_some(),
+    }
+}
+
 /// The name that a DEALLOCATE of one statement forgets.
 pub(crate) fn deallocated(text: &[u8]) -> Option<Box<[u8]>> {
     match command(text)? {
@@ -266,6 +277,16 @@ mod tests {
             "-- COMMIT\nSELECT 1",
         ] {
             assert!(!ends_transaction(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn knows_what_may_follow_anything() {
+        for text in ["select 1", "Set a = 1", "/* so */ reset all", "show a", "with a as (select 1) select 2"] {
+            assert!(may_follow(text.as_bytes()), "{text}");
+        }
+        for text in ["vacuum", "set local a = 1", "SET TRANSACTION READ ONLY", "discard all", "", "savepoint a"] {
+            assert!(!may_follow(text.as_bytes()), "{text}");
         }
     }
 

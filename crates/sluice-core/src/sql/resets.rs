@@ -13,6 +13,10 @@ pub struct Reset {
     names: BTreeSet<String>,
     /// Set since.
     set: BTreeSet<String>,
+    /// Taken back up to the transaction's end only.
+    local: BTreeSet<String>,
+    /// Whether a command takes something back at all, which others may undo.
+    takes: bool,
     /// Whether only a command tag told of it, so that any of these may have been left alone, or set since.
     unread: bool,
 }
@@ -37,7 +41,24 @@ impl Reset {
     /// Whether it is about a setting, by its lower-case name.
     pub fn covers(&self, name: &str) -> bool {
         let is_among_all = self.all && !self.set.contains(name) && !IDENTITY.contains(&name);
-        self.names.contains(name) || is_among_all
+        self.names.contains(name) || is_among_all || self.is_local(name)
+    }
+
+    /// Whether it takes a setting back up to the transaction's end only.
+    pub fn is_local(&self, name: &str) -> bool {
+        self.local.contains(name)
+    }
+
+    /// Whether it may be what DISCARD ALL takes back.
+    pub fn may_discard(&self) -> bool {
+        self.all && (self.unread || IDENTITY.iter().all(|name| self.names.contains(*name)))
+    }
+
+    /// The same, once the transaction has ended.
+    #[must_use]
+    pub fn beyond_transaction(mut self) -> Self {
+        self.local.clear();
+        self
     }
 
     /// The settings that two in turn take back, of which each may be nothing.
@@ -57,15 +78,24 @@ impl Reset {
 
     fn and(mut self, later: &Self) -> Self {
         self.unread |= later.unread;
+        self.takes |= later.takes;
         if later.all {
             self.note_all();
         }
         later.set.iter().for_each(|name| self.note(name, false));
         later.names.iter().for_each(|name| self.note(name, true));
+        later.local.iter().for_each(|name| self.note_local(name));
         self
     }
 
+    fn note_local(&mut self, name: &str) {
+        self.takes = true;
+        self.local.insert(name.to_owned());
+    }
+
     fn note(&mut self, name: &str, is_back: bool) {
+        self.local.remove(name);
+        self.takes |= is_back;
         if is_back {
             self.set.remove(name);
             self.names.insert(name.to_owned());
@@ -76,9 +106,11 @@ impl Reset {
     }
 
     fn note_all(&mut self) {
+        self.takes = true;
         self.all = true;
         self.names.retain(|name| IDENTITY.contains(&name.as_str()));
         self.set.clear();
+        self.local.retain(|name| IDENTITY.contains(&name.as_str()));
     }
 
     fn note_identity(&mut self, is_back: bool) {
@@ -97,24 +129,26 @@ impl Reset {
             if words.take("all") {
                 self.note_all();
             } else {
-                self.target(&mut words, |_| true);
+                self.target(&mut words, false, |_| true);
             }
         } else if words.take("set") {
-            // What is local ends with the transaction, and goes back to nothing.
             let is_local = words.take("local");
             let _noise = words.take("session");
-            self.target(&mut words, |words| {
+            self.target(&mut words, is_local, |words| {
                 let _sign = words.take("to") || words.sign();
-                !is_local && (words.take("default") || words.take("local"))
+                words.take("default") || words.take("local")
             });
         }
     }
 
     /// Reads a setting's name, and what is done to it.
-    fn target(&mut self, words: &mut Head<'_, '_>, is_back: impl Fn(&mut Head<'_, '_>) -> bool) {
+    fn target(&mut self, words: &mut Head<'_, '_>, is_local: bool, is_back: impl Fn(&mut Head<'_, '_>) -> bool) {
         let name = if words.take("authorization") || words.take_both("session", "authorization") {
-            let is_back = is_back(words);
-            return self.note_identity(is_back);
+            match is_back(words) {
+                true if is_local => IDENTITY.iter().for_each(|name| self.note_local(name)),
+                is_back => self.note_identity(is_back),
+            }
+            return;
         } else if words.take_both("time", "zone") {
             "timezone".to_owned()
         } else if words.take("names") {
@@ -126,12 +160,10 @@ impl Reset {
         } else {
             return;
         };
-        let is_back = is_back(words);
-        self.note(&name, is_back);
-    }
-
-    fn is_back(&self) -> bool {
-        self.all || !self.names.is_empty()
+        match is_back(words) {
+            true if is_local => self.note_local(&name),
+            is_back => self.note(&name, is_back),
+        }
     }
 }
 
@@ -142,12 +174,12 @@ pub fn reset(text: &[u8]) -> Option<Reset> {
         return None;
     }
     let joined = read_each_way(text, read, |found, other| found.filter(|found| other.as_ref() == Some(found)));
-    joined.filter(Reset::is_back)
+    joined.filter(|found| found.takes)
 }
 
 /// Reads the commands of a text; `None` where it can't be told for certain.
 fn read(lexer: &mut Lexer<'_>) -> Option<Reset> {
-    let mut found = Reset::default();
+    let mut found = Course::default();
     let mut head = Vec::with_capacity(HEAD_MAX);
     let mut depth = 0_usize;
     for token in lexer {
@@ -167,7 +199,71 @@ fn read(lexer: &mut Lexer<'_>) -> Option<Reset> {
         }
     }
     found.statement(&head);
-    Some(found)
+    let takes = found.now.takes || found.has_undone;
+    Some(Reset { takes, ..found.now })
+}
+
+/// The course of a text's statements, of which some undo what others before them have done.
+#[derive(Default)]
+struct Course {
+    now: Reset,
+    /// As it was when the transaction began, or the text.
+    before: Reset,
+    /// As it was at each savepoint.
+    savepoints: Vec<(Vec<u8>, Reset)>,
+    /// Whether something that was taken back is no longer.
+    has_undone: bool,
+}
+
+impl Course {
+    fn statement(&mut self, head: &[Token<'_>]) {
+        let mut words = Head(head);
+        if words.take_any(&["commit", "end"]) {
+            self.commit(!words.take("prepared"));
+        } else if words.take("prepare") {
+            self.commit(words.take("transaction"));
+        } else if words.take_any(&["rollback", "abort"]) {
+            let _noise = words.take_any(&["work", "transaction"]);
+            if words.take("to") {
+                let _noise = words.take("savepoint");
+                self.roll_back_to(&words.label());
+            } else if !words.take("prepared") {
+                self.undo(self.before.clone());
+                self.savepoints.clear();
+            }
+        } else if words.take("savepoint") {
+            self.savepoints.push((words.label(), self.now.clone()));
+        } else if words.take("release") {
+            let _noise = words.take("savepoint");
+            let name = words.label();
+            // One of before the text releases them all.
+            let place = self.savepoints.iter().rposition(|(other, _)| *other == name);
+            self.savepoints.truncate(place.unwrap_or_default());
+        } else {
+            self.now.statement(head);
+        }
+    }
+
+    fn commit(&mut self, does: bool) {
+        if does {
+            self.now = std::mem::take(&mut self.now).beyond_transaction();
+            self.before = self.now.clone();
+            self.savepoints.clear();
+        }
+    }
+
+    fn roll_back_to(&mut self, name: &[u8]) {
+        // One of before the text is of this transaction.
+        let place = self.savepoints.iter().rposition(|(other, _)| other == name);
+        self.savepoints.truncate(place.map_or(0, |place| place + 1));
+        let former = place.map_or(&self.before, |place| &self.savepoints[place].1);
+        self.undo(former.clone());
+    }
+
+    fn undo(&mut self, former: Reset) {
+        self.has_undone |= self.now.takes;
+        self.now = former;
+    }
 }
 
 /// The settings that the SET commands of a text name, by their lower-case names.
@@ -212,6 +308,10 @@ impl Head<'_, '_> {
         is_it
     }
 
+    fn take_any(&mut self, keywords: &[&str]) -> bool {
+        keywords.iter().any(|keyword| self.take(keyword))
+    }
+
     fn take_both(&mut self, first: &str, second: &str) -> bool {
         let are_they = self.is(0, first) && self.is(1, second);
         if are_they {
@@ -227,6 +327,15 @@ impl Head<'_, '_> {
             self.0 = &self.0[1..];
         }
         is_it
+    }
+
+    /// A savepoint's name, as PostgreSQL folds it.
+    fn label(&self) -> Vec<u8> {
+        match self.0.first() {
+            Some(Token::Word(word)) => word.to_ascii_lowercase(),
+            Some(Token::Quoted(name)) => name.to_vec(),
+            _ => Vec::new(),
+        }
     }
 
     /// Takes a setting's whole name.
@@ -269,7 +378,9 @@ mod tests {
             ("set session authorization default", "session_authorization role"),
             ("set session authorization default; set role a", "session_authorization"),
             ("set time zone local", "timezone"),
-            ("set local time zone default", ""),
+            ("set local time zone default", "timezone"),
+            ("set local work_mem to default; reset all", settings),
+            ("set local work_mem to default; set local work_mem = 5", ""),
             ("set session work_mem = default", "work_mem"),
             ("set work_mem to default;", "work_mem"),
             ("set work_mem to 5", ""),
@@ -283,12 +394,42 @@ mod tests {
             ("reset all; set work_mem = 5; set schema 'a'", "datestyle timezone app.tenant"),
             ("set work_mem = 5; reset all", settings),
             (r"select 'C:\temp'; reset work_mem", "work_mem"),
+            // With what undoes them.
+            ("begin; reset work_mem; rollback; begin; reset datestyle", "datestyle"),
+            ("reset work_mem; begin; rollback; begin", ""),
+            ("reset work_mem; commit; begin; reset datestyle; abort work; begin", "work_mem"),
+            ("set local work_mem to default; end; begin", ""),
+            ("savepoint a; reset work_mem; savepoint b; reset datestyle; rollback to b", "work_mem"),
+            ("savepoint a; reset work_mem; rollback to savepoint A; reset datestyle", "datestyle"),
+            ("savepoint \"A\"; reset work_mem; rollback to a", ""),
+            ("reset work_mem; savepoint a; savepoint a; release a; reset datestyle; rollback to a", "work_mem"),
+            ("reset work_mem; commit prepared 'x'; rollback prepared 'y'; prepare transaction 'z'; begin", "work_mem"),
+            ("reset work_mem; prepare x as select 1; rollback; begin", ""),
         ] {
             let found = reset(text.as_bytes());
             let covered: Vec<_> =
                 asked.into_iter().filter(|name| found.as_ref().is_some_and(|found| found.covers(name))).collect();
             assert_eq!(covered.join(" "), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_local_ends_with_the_transaction() {
+        let found = reset(b"set local work_mem to default; reset datestyle").expect("it takes back");
+        assert!(found.is_local("work_mem") && !found.is_local("datestyle"));
+        let found = found.beyond_transaction();
+        assert!(found.covers("datestyle") && !found.covers("work_mem"));
+        let found = reset(b"reset work_mem; set local work_mem to default").expect("it takes back");
+        assert!(found.is_local("work_mem") && found.beyond_transaction().covers("work_mem"));
+    }
+
+    #[test]
+    fn what_is_undone_was_read() {
+        for text in ["begin; reset work_mem; rollback; begin", "reset work_mem; set work_mem = 5"] {
+            let found = reset(text.as_bytes()).expect("it takes back");
+            assert!(found.is_read() && !found.covers("work_mem"), "{text}");
+        }
+        assert_eq!(reset(b"rollback; set work_mem = 5; select 'reset'"), None);
     }
 
     #[test]

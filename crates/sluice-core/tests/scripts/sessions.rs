@@ -89,7 +89,7 @@ fn what_one_reset_takes_back_among_other_statements_is_not_all() {
     table.says(server, &answers("C(SET) C(RESET) C(RESET) C(SET) S(application_name=) S(TimeZone=Other) Z(T)"));
     // It has taken itself for `start` all along.
     assert_eq!(table.hears(client), "C(SET) C(RESET) C(RESET) C(SET) S(TimeZone=Other) Z(T)");
-    let back = "Q(SELECT pg_catalog.set_config('application_name','start',false);)";
+    let back = "Q(SET \"application_name\" = 'start';)";
     assert_eq!(table.hears(server), format!("Q({sql}) {back}"));
 }
 

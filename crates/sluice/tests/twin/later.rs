@@ -23,6 +23,8 @@ matrix!(brief:
     statements_that_a_function_deallocates,
     nobody_is_told_what_sequences_gave_to_others,
     looks_under_odd_settings,
+    what_goes_back_goes_to_the_clients_start,
+    what_goes_back_changes_nothing_else,
     settings_of_a_library,
 );
 
@@ -342,6 +344,112 @@ fn nobody_is_told_what_sequences_gave_to_others(case: Case) {
             }
         });
     }
+}
+
+fn what_goes_back_goes_to_the_clients_start(case: Case) {
+    let started: Startup<'_> = &[("search_path", "started"), ("DateStyle", "German, DMY"), ("options", "-c app.x=1")];
+    let adds = "INSERT INTO x VALUES (CURRENT_SCHEMA) RETURNING v, date '2024-12-31', current_setting('app.x', true)";
+    beside(case, &[started, &[]], |b| {
+        past_the_pool(b, "CREATE SCHEMA started; GRANT USAGE ON SCHEMA started TO PUBLIC");
+        past_the_pool(
+            b,
+            "CREATE TABLE x (v text); CREATE TABLE started.x (v text); GRANT ALL ON x, started.x TO PUBLIC",
+        );
+        for back in [
+            "RESET search_path",
+            "RESET ALL",
+            "SET search_path TO DEFAULT",
+            "SET LOCAL search_path TO DEFAULT",
+            "SET LOCAL DateStyle TO DEFAULT",
+            "SET LOCAL app.x = DEFAULT",
+            "SET LOCAL application_name TO DEFAULT",
+        ] {
+            b.query(0, "SET search_path = public; SET DateStyle = 'ISO, MDY'; SET app.x = 2");
+            b.query(0, back);
+            b.query(0, adds);
+            b.query(0, "BEGIN READ WRITE");
+            b.query(0, "SET search_path = public; SET DateStyle = 'SQL, MDY'; SET app.x = 2");
+            b.query(0, "SAVEPOINT mine");
+            b.query(0, back);
+            b.query(0, adds);
+            b.query(0, "ROLLBACK TO mine");
+            b.query(0, adds);
+            b.query(0, back);
+            b.query(0, adds);
+            b.query(0, "COMMIT");
+            b.query(0, adds);
+            b.query(1, adds);
+            let batch = s().unnamed("SET search_path = public", &[]).unnamed(back, &[]).unnamed(adds, &[]);
+            b.says(0, &batch.unnamed("SET DateStyle = 'SQL, MDY'", &[]).unnamed(adds, &[]).sync());
+            b.query(0, adds);
+            b.query(0, "BEGIN READ WRITE");
+            b.says(0, &s().unnamed(back, &[]).unnamed("SET app.x = 3", &[]).unnamed(adds, &[]).sync());
+            b.query(0, adds);
+            b.query(0, "COMMIT");
+            b.query(0, adds);
+            b.says(0, &s().unnamed(back, &[]).unnamed("SELECT 1 / 0", &[]).unnamed(adds, &[]).sync());
+            b.query(0, adds);
+            b.query(0, "RESET ALL");
+        }
+    });
+}
+
+fn what_goes_back_changes_nothing_else(case: Case) {
+    let started: Startup<'_> = &[("search_path", "started"), ("DateStyle", "German, DMY"), ("options", "-c app.x=1")];
+    let shows = "SELECT current_setting('search_path'), current_setting('DateStyle'), current_setting('app.x', true)";
+    let all = || s().unnamed(shows, &[]).sync();
+    beside(case, &[started, &[]], |b| {
+        for back in ["RESET search_path", "RESET ALL", "SET LOCAL app.x TO DEFAULT"] {
+            // No snapshot is taken for it.
+            b.query(0, "BEGIN READ WRITE");
+            b.query(0, back);
+            b.query(0, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+            b.query(0, shows);
+            b.query(0, "COMMIT");
+            b.says(0, &s().unnamed("BEGIN READ WRITE", &[]).unnamed(back, &[]).sync());
+            b.query(0, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+            b.query(0, "COMMIT");
+            let batch = s().unnamed(back, &[]).unnamed("BEGIN ISOLATION LEVEL REPEATABLE READ", &[]);
+            b.says(0, &batch.unnamed(shows, &[]).unnamed("COMMIT", &[]).sync());
+            // What is not run takes nothing back.
+            b.query(0, "SET search_path = public; SET app.x = 2");
+            b.says(0, &s().parse("r", back).bind_to("r", "r", &[]).unnamed(shows, &[]).unnamed(shows, &[]).sync());
+            b.query(0, shows);
+            b.query(0, "BEGIN READ WRITE");
+            b.says(0, &s().bind_to("r", "r", &[]).unnamed(shows, &[]).unnamed(shows, &[]).sync());
+            b.says(0, &all());
+            b.says(0, &s().execute_some("r", 0).unnamed(shows, &[]).sync());
+            b.says(0, &all());
+            b.query(0, "COMMIT");
+            b.query(0, shows);
+            // Nor does what is undone.
+            for then in ["ROLLBACK", "SAVEPOINT a; ROLLBACK TO a", "COMMIT"] {
+                b.query(0, "SET search_path = public; SET app.x = 2");
+                b.query(0, &format!("BEGIN READ WRITE; {back}; {then}; BEGIN READ WRITE"));
+                b.query(0, shows);
+                b.query(0, "COMMIT");
+                b.query(0, shows);
+                b.query(0, &format!("BEGIN READ WRITE; SAVEPOINT a; {back}; ROLLBACK TO a"));
+                b.query(0, shows);
+                b.query(0, "COMMIT");
+                b.query(0, shows);
+            }
+            // Nor what is skipped.
+            b.query(0, "SET search_path = public; SET app.x = 2; SET DateStyle = 'SQL'");
+            b.until(0, &s().unnamed("SELECT 1/0", &[]).flush(), 0);
+            thread::sleep(Duration::from_millis(50));
+            b.says(0, &s().unnamed(back, &[]).unnamed("RESET DateStyle", &[]).sync());
+            b.query(0, shows);
+            // Portals of before go by it.
+            let batch = s().parse("x", shows).bind_to("x", "x", &[]).unnamed(back, &[]).execute_some("x", 0);
+            b.says(0, &batch.close("x").close("r").sync());
+            b.query(0, "RESET ALL");
+        }
+        for then in ["VACUUM", "DISCARD ALL", "SET DateStyle = 'ISO'", shows] {
+            b.says(0, &s().unnamed("DISCARD ALL", &[]).unnamed(then, &[]).unnamed(shows, &[]).sync());
+            b.query(0, shows);
+        }
+    });
 }
 
 fn settings_of_a_library(case: Case) {

@@ -1,0 +1,126 @@
+//! The settings that a batch takes back to what its client began with. A text that does so is bound to a portal, and
+//! does it when that is run, which may be in a later batch or never.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::sql::Reset;
+
+/// Portals that are followed at once; what others do counts from their Bind on.
+const PORTALS_MAX: usize = 64;
+
+/// What running a portal does to settings.
+#[derive(Debug)]
+enum Act {
+    /// It takes these back.
+    Back(Reset),
+    /// It sets these.
+    Sets(BTreeSet<String>),
+}
+
+/// The settings that the open batch takes back.
+#[derive(Debug, Default)]
+pub(super) struct TakenBack {
+    /// So far.
+    resets: Option<Reset>,
+    /// Whether a portal was run since they were put in place again.
+    is_done: bool,
+    portals: BTreeMap<Box<[u8]>, Act>,
+}
+
+impl TakenBack {
+    /// A portal is bound to a statement that takes these settings back, or none: then it sets those.
+    pub(super) fn bind(&mut self, portal: &[u8], resets: Option<Reset>, sets: impl FnOnce() -> BTreeSet<String>) {
+        let act = match resets {
+            Some(resets) => Act::Back(resets),
+            None => Act::Sets(sets()),
+        };
+        self.portals.remove(portal);
+        if matches!(&act, Act::Sets(names) if names.is_empty()) {
+        } else if self.portals.len() < PORTALS_MAX {
+            self.portals.insert(portal.into(), act);
+        } else {
+            self.act(&act);
+        }
+    }
+
+    /// That portal is about to be run.
+    pub(super) fn run(&mut self, portal: &[u8]) {
+        if let Some(act) = self.portals.remove(portal) {
+            self.act(&act);
+        }
+        self.is_done = self.resets.is_some();
+    }
+
+    fn act(&mut self, act: &Act) {
+        self.resets = match (self.resets.take(), act) {
+            (before, Act::Back(resets)) => Reset::both(before, Some(resets)),
+            // What a command tag says must not be taken for all.
+            (before, Act::Sets(names)) => before.map(|before| before.without(names)),
+        };
+    }
+
+    /// Those that were taken back and not put in place again.
+    pub(super) fn done(&self) -> Option<&Reset> {
+        self.resets.as_ref().filter(|_| self.is_done)
+    }
+
+    /// They are put in place again for what follows in the batch: nothing is left to be done about them at its end.
+    pub(super) fn take_done(&mut self) -> Option<Reset> {
+        if !std::mem::take(&mut self.is_done) {
+            return None;
+        }
+        self.resets.replace(Reset::default())
+    }
+
+    /// The batch ends.
+    pub(super) fn take(&mut self) -> Option<Reset> {
+        self.is_done = false;
+        self.resets.take()
+    }
+
+    /// A command tag has told of it: unless a text has shown which, it is all.
+    pub(super) fn takes_all(&mut self) {
+        self.resets.get_or_insert_with(Reset::all);
+    }
+
+    /// It has failed.
+    pub(super) fn takes_nothing(&mut self) {
+        self.resets = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::{reset, settings_named};
+
+    fn bind(taken: &mut TakenBack, portal: &str, text: &str) {
+        taken.bind(portal.as_bytes(), reset(text.as_bytes()), || settings_named(text.as_bytes()));
+    }
+
+    #[test]
+    fn what_is_bound_counts_when_it_is_run() {
+        let mut taken = TakenBack::default();
+        bind(&mut taken, "", "reset work_mem");
+        assert!(taken.done().is_none() && taken.take().is_none());
+        taken.run(b"");
+        assert!(taken.done().is_some_and(|resets| resets.covers("work_mem")));
+        bind(&mut taken, "a", "set work_mem = 5");
+        bind(&mut taken, "b", "reset datestyle");
+        taken.run(b"a");
+        assert!(taken.done().is_some_and(|resets| !resets.covers("work_mem")));
+        bind(&mut taken, "b", "select 1");
+        taken.run(b"b");
+        assert!(taken.take_done().is_some_and(|resets| !resets.covers("datestyle")), "it is another portal");
+        assert!(taken.take_done().is_none());
+    }
+
+    #[test]
+    fn portals_are_followed_up_to_a_limit() {
+        let mut taken = TakenBack::default();
+        for number in 0..=PORTALS_MAX {
+            bind(&mut taken, &number.to_string(), "reset work_mem");
+        }
+        assert!(taken.portals.len() == PORTALS_MAX && taken.resets.is_some());
+    }
+}
