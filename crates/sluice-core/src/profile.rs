@@ -1,8 +1,15 @@
 //! The settings of a client's session that differ from its server's own defaults, and how to bring a server to them.
 
-use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::Hash,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use sha2::{Digest, Sha256};
+
+use crate::privileged::is_privileged;
 
 /// Settings by their lower-case names. Values are bytes in the encoding of the server's database.
 pub type Settings = BTreeMap<String, Box<[u8]>>;
@@ -16,6 +23,10 @@ struct Inner {
     settings: Settings,
     context: Context,
     limits: TimeLimits,
+    /// Whether one of them is such that a server can't be left in its pool with it.
+    is_for_clients: bool,
+    /// Whether only superusers may set one of them.
+    is_privileged: bool,
 }
 
 /// The limits that a session has set itself for the time in which it does nothing.
@@ -32,7 +43,7 @@ impl TimeLimits {
         let limit = |name: &str| settings.get(name).and_then(|value| read_time(value)).filter(|time| !time.is_zero());
         let in_transactions = ["idle_in_transaction_session_timeout", "transaction_timeout"];
         Self {
-            idle_session: limit("idle_session_timeout"),
+            idle_session: limit(IDLE_SESSION_TIMEOUT),
             in_transactions: in_transactions.into_iter().any(|name| limit(name).is_some()),
         }
     }
@@ -117,6 +128,9 @@ const TAKEN_BACK_FIRST: [&str; 5] = [
 
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
 
+/// Under which a server would end in its pool.
+const IDLE_SESSION_TIMEOUT: &str = "idle_session_timeout";
+
 /// Settings that end a query which takes too long: put in place behind all others.
 pub(crate) const ENDING: [&str; 2] = [STATEMENT_TIMEOUT, "transaction_timeout"];
 
@@ -127,8 +141,13 @@ pub(crate) const ROLE: &str = "role";
 impl Profile {
     /// Of these settings.
     pub fn new(settings: Settings) -> Self {
-        let (context, limits) = (Context::of(&settings), TimeLimits::of(&settings));
-        Self(Arc::new(Inner { settings, context, limits }))
+        Self(Arc::new(Inner {
+            context: Context::of(&settings),
+            limits: TimeLimits::of(&settings),
+            is_for_clients: settings.contains_key(IDLE_SESSION_TIMEOUT),
+            is_privileged: settings.keys().any(|name| is_privileged(name)),
+            settings,
+        }))
     }
 
     /// The settings.
@@ -198,18 +217,25 @@ impl Profile {
         Self::new(settings)
     }
 
-    /// The same, without a setting under which a server can't be left in its pool.
+    /// The same, without the setting under which a server can't be left in its pool; `None` where it is not there.
     pub fn at_rest(&self) -> Option<Self> {
-        self.get("idle_session_timeout")?;
-        let mut settings = self.0.settings.clone();
-        settings.remove("idle_session_timeout");
-        Some(Self::new(settings))
+        self.0.is_for_clients.then(|| {
+            let mut settings = self.0.settings.clone();
+            settings.remove(IDLE_SESSION_TIMEOUT);
+            Self::new(settings)
+        })
+    }
+
+    /// Whether only superusers may set one of them.
+    pub fn is_privileged(&self) -> bool {
+        self.0.is_privileged
     }
 }
 
 impl Default for Profile {
     fn default() -> Self {
-        Self::new(Settings::new())
+        static NOTHING: LazyLock<Profile> = LazyLock::new(|| Profile::new(Settings::new()));
+        NOTHING.clone()
     }
 }
 

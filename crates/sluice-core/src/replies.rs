@@ -333,9 +333,16 @@ impl Replies {
     /// The next one has come.
     pub fn pop(&mut self) -> Option<Expected> {
         let expected = self.queue.pop_front()?;
-        self.named -= usize::from(expected.is_named());
-        self.resetting -= usize::from(expected.is_resetting());
-        self.unnamed -= usize::from(expected.unnamed_turn().is_some());
+        // Mostly there are none of these.
+        if self.named > 0 {
+            self.named -= usize::from(expected.is_named());
+        }
+        if self.resetting > 0 {
+            self.resetting -= usize::from(expected.is_resetting());
+        }
+        if self.unnamed > 0 {
+            self.unnamed -= usize::from(expected.unnamed_turn().is_some());
+        }
         Some(expected)
     }
 

@@ -84,6 +84,8 @@ pub struct Statement {
     pub name: Box<[u8]>,
     /// The text and the types, as they stand in Parse.
     pub definition: Box<[u8]>,
+    /// The length of the text alone.
+    text_bytes: usize,
     /// `None`: it is one client's own.
     pub terms: Option<Terms>,
     /// The settings under which it was parsed.
@@ -144,6 +146,7 @@ impl Statement {
             id,
             name,
             definition: definition.into(),
+            text_bytes: text.len(),
             terms,
             profile,
             resets: effects.intersects(Effects::STATE | Effects::CONTEXT).then(|| sql::reset(text)).flatten(),
@@ -163,7 +166,7 @@ impl Statement {
 
     /// The text alone.
     pub fn query(&self) -> &[u8] {
-        self.definition.split(|byte| *byte == 0).next().unwrap_or_default()
+        &self.definition[..self.text_bytes]
     }
 
     /// The definition to prepare it by, with the parameter types that clients were told.
@@ -262,7 +265,8 @@ impl Statement {
         self.seen.load(Ordering::Relaxed) > 1
     }
 
-    fn see(&self) {
+    /// It has come once more.
+    pub fn see(&self) {
         if self.seen.load(Ordering::Relaxed) < 2 {
             self.seen.fetch_add(1, Ordering::Relaxed);
         }

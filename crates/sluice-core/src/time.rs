@@ -11,6 +11,13 @@ impl Time {
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
+
+    /// The first of these, if there is any.
+    #[inline]
+    pub fn first_of(times: impl IntoIterator<Item = Option<Time>>) -> Option<Time> {
+        let first = times.into_iter().fold(Time(u64::MAX), |first, time| time.map_or(first, |time| time.min(first)));
+        (first != Time(u64::MAX)).then_some(first)
+    }
 }
 
 impl Add<Duration> for Time {

@@ -50,8 +50,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
 
     /// When [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if nothing.
     pub fn next_timeout(&self) -> Option<Time> {
-        let timeouts = [self.net.next_timeout(), self.engine.next_timeout()];
-        timeouts.into_iter().flatten().min()
+        Time::first_of([self.net.next_timeout(), self.engine.next_timeout()])
     }
 
     /// Does what time has brought: to be called at [`next_timeout`](Self::next_timeout), and of no effect before.

@@ -1,6 +1,7 @@
 //! The messages of a session (PostgreSQL documentation, 55.7): type bytes, the bodies that a pool must read, and the
 //! ones it must write.
 
+use memchr::memchr;
 use thiserror::Error;
 
 use crate::{BackendKind, FrontendKind};
@@ -114,13 +115,14 @@ pub const AUTHENTICATION_OK: [u8; 9] = [BackendKind::Authentication.byte(), 0, 0
 
 /// The value before the first zero byte, and what follows it.
 pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|&b| b == 0)?;
+    // Names are mostly empty.
+    let end = if bytes.first() == Some(&0) { 0 } else { memchr(0, bytes)? };
     Some((&bytes[..end], &bytes[end + 1..]))
 }
 
 /// Appends `value` and a zero byte; a zero inside `value` ends it early, since the protocol can't carry one.
 pub fn put_cstr(out: &mut Vec<u8>, value: &[u8]) {
-    let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
+    let end = memchr(0, value).unwrap_or(value.len());
     out.extend_from_slice(&value[..end]);
     out.push(0);
 }

@@ -186,12 +186,18 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
+    #[inline]
     pub(super) fn flush(&mut self) {
+        if self.run < self.pos {
+            self.forward();
+        }
+    }
+
+    fn forward(&mut self) {
         let range = self.run..self.pos;
         self.run = self.pos;
         let Some((conn, _)) = &self.client else { return };
-        if range.is_empty() {
-        } else if self.shared {
+        if self.shared {
             self.io.forward(*conn, range);
         } else {
             self.io.send(*conn, &self.bytes[range]);

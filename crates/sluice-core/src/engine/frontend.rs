@@ -528,10 +528,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// Forwards the stretch that passes unchanged.
+    #[inline]
     pub(super) fn flush(&mut self) {
-        if self.run == self.pos {
-            return;
+        if self.run < self.pos {
+            self.forward();
         }
+    }
+
+    fn forward(&mut self) {
         let range = self.run..self.pos;
         self.run = self.pos;
         let Some(server) = &mut self.server else { return };

@@ -194,7 +194,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Parse by a name that is lent.
     pub(super) fn parse_lent(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        let statement = self.statement_of(parse.definition, false);
+        let statement = self.statement_of(parse.definition, false, None);
         let meant = self.meant_by(statement.effects, statement.query());
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return step;

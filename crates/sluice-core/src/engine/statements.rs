@@ -53,8 +53,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         match seen.kind {
             FrontendKind::Parse => {
                 let Ok(parse) = Parse::read(seen.body) else { return need_server };
-                if self.deallocate_of(&parse).is_some() {
-                    return self.parse(seen, parse);
+                if let Some(deallocated) = self.deallocate_of(&parse) {
+                    return self.parse_deallocate(seen, deallocated);
                 }
                 // Held until it is used, so that no other worker makes room in its place.
                 let terms = self.terms(parse.name.is_empty());
@@ -68,7 +68,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                         self.session.named(parse.name).is_none()
                             && self.session.names.as_ref().is_none_or(|names| names.len() < NAMES_MAX)
                     };
-                if servable { self.parse(seen, parse) } else { need_server }
+                if servable { self.parse(seen, parse, known) } else { need_server }
             }
             FrontendKind::Close => match Named::read(seen.body, "Close") {
                 Ok(Named::Statement(_)) => self.close(seen),
@@ -108,7 +108,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             FrontendKind::Parse => match Parse::read(seen.body) {
                 Ok(parse) => {
                     self.restore_within(parse.query);
-                    self.parse(seen, parse)
+                    match self.deallocate_of(&parse) {
+                        Some(deallocated) => self.parse_deallocate(seen, deallocated),
+                        None => self.parse(seen, parse, None),
+                    }
                 }
                 Err(_) => self.pass_malformed(seen),
             },
@@ -117,17 +120,23 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
-    fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
-        if let Some(deallocated) = self.deallocate_of(&parse) {
-            let given = self.session.set_deallocate(deallocated);
-            self.drop_message(seen);
-            self.answer(Local::ParseComplete(given));
-            return Step::Next;
-        }
-        if parse.name.is_empty() { self.parse_unnamed(seen, parse) } else { self.parse_named(seen, parse) }
+    /// A Parse of a DEALLOCATE that forgets these names.
+    fn parse_deallocate(&mut self, seen: Seen<'a>, deallocated: Option<Box<[u8]>>) -> Step {
+        let given = self.session.set_deallocate(deallocated);
+        self.drop_message(seen);
+        self.answer(Local::ParseComplete(given));
+        Step::Next
     }
 
-    fn parse_named(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
+    /// Any other Parse; `known` is the shared statement, where it has been looked up.
+    fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>, known: Option<Arc<Statement>>) -> Step {
+        match parse.name {
+            b"" => self.parse_unnamed(seen, parse, known),
+            _ => self.parse_named(seen, parse, known),
+        }
+    }
+
+    fn parse_named(&mut self, seen: Seen<'a>, parse: Parse<'a>, known: Option<Arc<Statement>>) -> Step {
         if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
             return self.pass_parse(seen);
         }
@@ -144,7 +153,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.is_to_be_lent(parse.name) {
             return self.parse_lent(seen, parse);
         }
-        let statement = self.statement_of(parse.definition, false);
+        let statement = self.statement_of(parse.definition, false, known);
         if self.server.is_none() && !statement.is_accepted() {
             return Step::Stop(Stop::NeedServer);
         }
@@ -172,9 +181,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 
-    fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
+    fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>, known: Option<Arc<Statement>>) -> Step {
         let is_refused = self.is_in_failed_transaction() && !sql::ends_transaction(parse.query);
-        let statement = self.statement_of(parse.definition, true);
+        let statement = self.statement_of(parse.definition, true, known);
         let is_worth_it =
             statement.begins.is_some() || (statement.came_again() && statement.is_accepted() && self.can_be_healed());
         let may_be_shared = self.session.pool.settings.auto_prepare && statement.terms.is_some();

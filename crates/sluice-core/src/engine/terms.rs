@@ -41,17 +41,30 @@ impl<I: Io> ClientRelay<'_, I> {
         })
     }
 
-    /// The statement of that definition: a shared one where that is exact, otherwise one of the client's own.
-    pub(super) fn statement_of(&self, definition: &[u8], is_unnamed: bool) -> Arc<Statement> {
+    /// The statement of that definition: a shared one where that is exact, `known` if it has been looked up, otherwise
+    /// one of the client's own.
+    pub(super) fn statement_of(
+        &self,
+        definition: &[u8],
+        is_unnamed: bool,
+        known: Option<Arc<Statement>>,
+    ) -> Arc<Statement> {
         let profile = &self.session.profile;
-        let mut statements = self.session.pool.statements();
-        let Some(terms) = self.terms(is_unnamed) else {
-            let (profile, knowledge) = self.settings_of_parse();
-            return statements.private(definition, &profile, knowledge);
+        let statement = match (known, self.terms(is_unnamed)) {
+            (Some(known), _) => {
+                known.see();
+                known
+            }
+            (None, Some(terms)) => self.session.pool.statements().intern(definition, terms, profile),
+            (None, None) => {
+                let (profile, knowledge) = self.settings_of_parse();
+                return self.session.pool.statements().private(definition, &profile, knowledge);
+            }
         };
-        let statement = statements.intern(definition, terms, profile);
-        let is_own = statement.effects.intersects(Effects::CLOCK | Effects::SESSION);
-        if is_own { statements.private(definition, profile, Knowledge::Exact) } else { statement }
+        if statement.effects.intersects(Effects::CLOCK | Effects::SESSION) {
+            return self.session.pool.statements().private(definition, profile, Knowledge::Exact);
+        }
+        statement
     }
 
     /// The settings under which a statement is parsed now, as far as they are known. In the midst of a transaction that

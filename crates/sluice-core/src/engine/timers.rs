@@ -74,7 +74,7 @@ impl Engine {
         let login = self.logins.front().map(|(deadline, _)| *deadline);
         let tend = (self.worker == 0).then_some(self.timers.tend_at);
         let stop = self.stopping.filter(|_| !self.is_finished());
-        [self.timers.next(), login, tend, stop].into_iter().flatten().min()
+        Time::first_of([self.timers.next(), login, tend, stop])
     }
 
     /// Looks at what is due.
@@ -133,7 +133,7 @@ fn deadline(server: &Server) -> Option<Time> {
         Role::Opening { deadline, .. } | Role::Settling { deadline } => Some(deadline),
         Role::Idle | Role::Serving(_) => None,
     };
-    [role, cancel_again(server), held_until(server), server.recall_at()].into_iter().flatten().min()
+    Time::first_of([role, cancel_again(server), held_until(server), server.recall_at()])
 }
 
 /// The time at which a server gets another cancel, if it is still busy for a client that is gone.

@@ -12,7 +12,6 @@ use crate::{
     holding::{Holding, Pins, Prepared},
     hub::Pool,
     look::{Circumstances, Look, Seen, is_of_library},
-    privileged::is_privileged,
     profile::{self, Profile, Way},
     sql::{CustomNames, Effects},
     start::Start,
@@ -244,6 +243,7 @@ impl ServerSession {
     pub fn take_report(&mut self) -> Option<(Pins, Option<Prepared>)> {
         let Holding { pins, profile, made, statements } = self.report.take()?;
         self.add_made(made.iter().map(String::as_str));
+        self.add_made(profile.customs());
         self.profile = profile;
         // That a sequence was used matters to those alone who ask for it later.
         Some((pins - Pins::SEQUENCE, statements))
@@ -252,7 +252,7 @@ impl ServerSession {
     /// It is known what it holds: these pins, and those that last until its process ends.
     pub fn hold(&mut self, pins: Pins) {
         self.pins = pins | self.until_its_end();
-        let is_beyond = !self.is_superusers && self.profile.settings().keys().any(|name| is_privileged(name));
+        let is_beyond = !self.is_superusers && self.profile.is_privileged();
         self.pins.set(Pins::PRIVILEGED, is_beyond);
         self.effects = Effects::empty();
     }
@@ -282,7 +282,13 @@ impl ServerSession {
     /// The SQL that brings it to a client's settings, those that it has made without a value among them; `None` where
     /// it is there. It counts as there from now on.
     pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
-        let mut sql = profile::transition(&self.profile, profile, self.way).unwrap_or_default();
+        let change = profile::transition(&self.profile, profile, self.way);
+        if change.is_none() && self.made.cover(made) {
+            // The same settings, mostly in the very same place from now on: they are compared each time.
+            self.profile = profile.clone();
+            return None;
+        }
+        let mut sql = change.unwrap_or_default();
         if !self.made.cover(made) {
             // What a library brings it brings with a value.
             let is_bare = |name: &&str| !self.made.has(name) && profile.get(name).is_none() && !is_of_library(name);

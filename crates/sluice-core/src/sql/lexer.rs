@@ -253,8 +253,19 @@ impl<'a> Lexer<'a> {
     }
 }
 
+/// Whether a byte may be part of a word behind its first one.
 fn is_part(b: &u8) -> bool {
-    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | 0x80..)
+    /// By the byte: most bytes of a text are looked at here.
+    static PARTS: [bool; 256] = {
+        let mut parts = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            parts[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'_' | b'$' | 0x80..);
+            byte += 1;
+        }
+        parts
+    };
+    PARTS[usize::from(*b)]
 }
 
 /// Whether a sign may be the second byte of a character.

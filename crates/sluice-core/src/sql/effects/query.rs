@@ -127,6 +127,10 @@ impl<'a> Reader<'a, '_> {
     /// Whether a word shows that a query leaves more than its result: SELECT INTO makes a table, and pg_settings can be
     /// updated.
     fn names_state(&mut self, word: &[u8], before: Token<'_>) -> bool {
+        // Most words are none of these.
+        if !matches!(word.first(), Some(b'h' | b'H' | b'i' | b'I' | b'p' | b'P')) {
+            return false;
+        }
         let mut buffer = [0; WORD_BYTES_MAX];
         match lower(word, &mut buffer) {
             "into" => {
