@@ -22,7 +22,7 @@ use crate::{
     customs::Customs,
     holding::{Holding, unhex},
     profile::{Profile, Settings},
-    sql::settings_named,
+    sql::{settings_named, spelled_out},
     time::Time,
 };
 
@@ -134,6 +134,7 @@ impl Look {
     /// Notes a text that may leave something, and is about to be sent.
     pub fn note_text(&mut self, text: &[u8]) {
         self.named.extend(settings_named(text));
+        let text = &*spelled_out(text);
         let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(STATEMENT_TIMEOUT.as_bytes());
         self.may_set_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
     }

@@ -395,48 +395,56 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn set(&mut self) {
-        let Some(Token::Word(first)) = self.next_token() else { return self.anything() };
+        let first = match self.next_token() {
+            Some(Token::Word(first)) => first,
+            Some(Token::Quoted(name)) => return self.set_name(name),
+            _ => return self.anything(),
+        };
         let mut buffer = [0; WORD_BYTES_MAX];
-        let mut name = lower(first, &mut buffer);
-        match name {
-            "constraints" | "transaction" => return self.skip(),
-            "local" => {
-                let Some(Token::Word(second)) = self.next_token() else { return self.anything() };
-                let is_read = match self.next_token() {
-                    // Custom settings are nothing that PostgreSQL's parser reads.
-                    Some(Token::Dot) => {
-                        self.found.insert(Effects::CUSTOM);
-                        false
-                    }
-                    _ => {
-                        let mut buffer = [0; WORD_BYTES_MAX];
-                        crate::profile::is_context(lower(second, &mut buffer))
-                    }
-                };
-                if is_read {
-                    self.found.insert(Effects::CONTEXT | Effects::BENDS);
-                }
-                if second.eq_ignore_ascii_case(b"seed") {
-                    self.found.insert(Effects::STATE | Effects::SEED);
-                }
-                // It ends with the transaction, and takes a session's earlier SET with it where there was one.
-                return self.local_value();
-            }
+        match lower(first, &mut buffer) {
+            "constraints" | "transaction" => self.skip(),
+            "local" => match self.next_token() {
+                Some(Token::Word(name) | Token::Quoted(name)) => self.set_local(name),
+                _ => self.anything(),
+            },
             "session" => {
-                name = "";
-                if matches!(self.next_token(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"seed")) {
-                    self.found.insert(Effects::SEED);
+                if let Some(Token::Word(name) | Token::Quoted(name)) = self.next_token() {
+                    self.found.insert(seeds(name));
                 }
+                self.set_name(b"");
             }
-            "seed" => self.found.insert(Effects::SEED),
+            _ => self.set_name(first),
+        }
+    }
+
+    fn set_local(&mut self, name: &[u8]) {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        match self.next_token() {
+            // Custom settings are nothing that PostgreSQL's parser reads.
+            Some(Token::Dot) => self.found.insert(Effects::CUSTOM),
+            _ if crate::profile::is_context(lower(name, &mut buffer)) => {
+                self.found.insert(Effects::CONTEXT | Effects::BENDS);
+            }
             _ => {}
         }
-        self.found.insert(Effects::STATE);
-        if crate::profile::is_context(name) {
+        self.found.insert(seeds(name));
+        // It ends with the transaction, and takes a session's earlier SET with it where there was one.
+        self.local_value();
+    }
+
+    fn set_name(&mut self, name: &[u8]) {
+        let mut buffer = [0; WORD_BYTES_MAX];
+        self.found.insert(Effects::STATE | seeds(name));
+        if crate::profile::is_context(lower(name, &mut buffer)) {
             self.found.insert(Effects::CONTEXT | Effects::BENDS);
         }
         self.skip();
     }
+}
+
+/// The effects of a SET of that name, if it is that of a seed.
+fn seeds(name: &[u8]) -> Effects {
+    if name.eq_ignore_ascii_case(b"seed") { Effects::STATE | Effects::SEED } else { Effects::empty() }
 }
 
 fn is_one_of(word: &[u8], words: &[&str]) -> bool {

@@ -7,6 +7,8 @@
 //! ways ([`read_each_way`]): whichever holds, it holds for all of the text. Where such a byte makes a difference
 //! outside of literals, the text is unclear.
 
+use super::unicode::{Spelled, spell_out};
+
 /// A piece of a text. White space and comments are passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
@@ -67,17 +69,17 @@ pub(super) struct Lexer<'a> {
     /// Whether they did in the literal before, which one on a later line continues.
     continues: Option<bool>,
     is_refused: bool,
+    /// The place of a literal or name with Unicode escapes, at which reading has ended.
+    unicode_at: Option<usize>,
 }
 
 /// Reads a text in each way that settings may give it, and joins what is found. A way in which PostgreSQL would refuse
 /// the whole text counts for nothing, unless it would in all of them. `read` goes to the end.
-pub(super) fn read_each_way<'a, T>(text: &'a [u8], read: impl Fn(&mut Lexer<'a>) -> T, join: impl Fn(T, T) -> T) -> T {
-    let mut lexer = Lexer::new(text);
-    let mut found = read(&mut lexer);
+pub(super) fn read_each_way<T>(text: &[u8], read: impl Fn(&mut Lexer<'_>) -> T, join: impl Fn(T, T) -> T) -> T {
+    let (mut found, mut is_refused) = read_one_way(Lexer::new(text), &read);
     if !text.contains(&b'\\') {
         return found;
     }
-    let mut is_refused = lexer.is_refused;
     let has_second_byte = text.windows(2).any(|pair| pair[0] >= 0x80 && pair[1] == b'\\');
     let encodings: &[Encoding] =
         if has_second_byte { &[Encoding::Safe, Encoding::Double, Encoding::Sjis] } else { &[Encoding::Safe] };
@@ -86,23 +88,64 @@ pub(super) fn read_each_way<'a, T>(text: &'a [u8], read: impl Fn(&mut Lexer<'a>)
             if *encoding == Encoding::Safe && !escapes {
                 continue;
             }
-            let mut lexer = Lexer { escapes, encoding: *encoding, ..Lexer::new(text) };
-            let other = read(&mut lexer);
-            if is_refused && !lexer.is_refused {
+            let (other, is_other_refused) = read_one_way(Lexer::by(text, escapes, *encoding), &read);
+            if is_refused && !is_other_refused {
                 found = other;
-            } else if !lexer.is_refused {
+            } else if !is_other_refused {
                 found = join(found, other);
             }
-            is_refused &= lexer.is_refused;
+            is_refused &= is_other_refused;
         }
     }
     found
 }
 
+/// Reads a text in one way. Returns what is found, and whether PostgreSQL would refuse the text.
+fn read_one_way<T>(lexer: Lexer<'_>, read: impl Fn(&mut Lexer<'_>) -> T) -> (T, bool) {
+    let (escapes, encoding) = (lexer.escapes, lexer.encoding);
+    let spelled = spell_out(lexer.clone());
+    let mut lexer = match &spelled {
+        Spelled::AsItIs => lexer,
+        Spelled::Out(text) => Lexer::by(text, escapes, encoding),
+        // A literal without an end is refused as well.
+        Spelled::Refused => Lexer::by(b"'", escapes, encoding),
+    };
+    let found = read(&mut lexer);
+    (found, lexer.is_refused)
+}
+
 impl<'a> Lexer<'a> {
     /// Takes a backslash for what it is by default: no escape.
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, escapes: false, encoding: Encoding::Safe, continues: None, is_refused: false }
+        Self::by(text, false, Encoding::Safe)
+    }
+
+    fn by(text: &'a [u8], escapes: bool, encoding: Encoding) -> Self {
+        Self { text, at: 0, escapes, encoding, continues: None, is_refused: false, unicode_at: None }
+    }
+
+    /// Goes to the next literal or name with Unicode escapes, behind its `U&`; returns the place of that, if there is
+    /// one.
+    pub(super) fn find_unicode(&mut self) -> Option<usize> {
+        while self.next().is_some() {}
+        let at = self.unicode_at.take()?;
+        self.at = at + 2;
+        Some(at)
+    }
+
+    /// Goes to a literal that continues the one before; `false` if there is none.
+    pub(super) fn goes_on(&mut self) -> bool {
+        let mut ahead = self.clone();
+        let goes_on = ahead.skip_space() && ahead.peek(0) == b'\'';
+        if goes_on {
+            self.at = ahead.at;
+        }
+        goes_on
+    }
+
+    /// Whether the encoding decides what some of these bytes are.
+    pub(super) fn has_other_bytes(&self, bytes: &[u8]) -> bool {
+        self.encoding != Encoding::Safe && !bytes.is_ascii()
     }
 
     /// Whether it has met what PostgreSQL refuses, and the whole text with it: something without an end, or a backslash
@@ -183,8 +226,13 @@ impl<'a> Lexer<'a> {
             (b"e" | b"E", b'\'', _) => self.literal(true),
             (b"b" | b"B" | b"x" | b"X", b'\'', _) => self.literal(false),
             (b"n" | b"N", b'\'', _) => self.literal(self.escapes),
-            // Escapes of another kind, and a character that another clause may name.
-            (b"u" | b"U", b'&', b'\'' | b'"') => Token::Unclear,
+            // PostgreSQL takes no such literal where backslashes escape.
+            (b"u" | b"U", b'&', b'\'') if self.escapes => self.refuse(),
+            // It has escapes of another kind: see `spell_out`.
+            (b"u" | b"U", b'&', b'\'' | b'"') => {
+                self.unicode_at = Some(start);
+                Token::Unclear
+            }
             _ => Token::Word(word),
         }
     }
@@ -195,7 +243,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The text between quotes of that kind; a quote within is doubled.
-    fn quoted(&mut self, quote: u8, escapes: bool) -> Option<&'a [u8]> {
+    pub(super) fn quoted(&mut self, quote: u8, escapes: bool) -> Option<&'a [u8]> {
         let start = self.at + 1;
         let mut at = start;
         loop {
@@ -408,6 +456,22 @@ mod tests {
         {
             assert_eq!(ways(text).len(), expected, "{}", text.escape_ascii());
         }
+    }
+
+    #[test]
+    fn unicode_escapes_are_spelled_out() {
+        for (text, expected) in [
+            (r"select U&'n\006fw' uescape '!', a", &[r"select 'n\006fw' , a"][..]),
+            (r"select U&'n\006fw', f(1)", &["select 'now' , f ( ? )"]),
+            (r"select U&'it''s', E'\'', f(1)", &[r"select 'it''s' , '\'' , f ( ? )"]),
+            (r#"U&"d\0061t" 'a\', f(1), 'b'"#, &[r#""dat" 'a\' , f ( ? ) , 'b'"#]),
+            (r"U&'\00', f(1)", &["!"]),
+            // PostgreSQL takes it where backslashes do not escape, and so it does in no other way.
+            (r"'a\', f(U&'x'), '\'", &[r"'a\' , f ( 'x' ) , '\'"]),
+        ] {
+            assert_eq!(ways(text.as_bytes()), expected, "{text}");
+        }
+        assert!(ways(b"U&'\x95\x5c' x").iter().all(|way| way == "!"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod lexer;
 mod outline;
 mod resets;
 mod statements;
+mod unicode;
 
 use std::iter::Peekable;
 
@@ -18,6 +19,7 @@ pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{parameters, returns_rows};
 pub use resets::{Reset, reset, settings_named};
 pub(crate) use statements::statements_named;
+pub(crate) use unicode::spelled_out;
 
 /// A command that Sluice may carry out by itself.
 #[derive(Debug, PartialEq, Eq)]
@@ -156,7 +158,8 @@ pub(crate) fn deallocated(text: &[u8]) -> Option<Box<[u8]>> {
 /// The databases that PostgreSQL wants to have for itself when that text runs: one that is dropped, altered, or copied.
 pub(crate) fn databases(text: &[u8]) -> Vec<Box<[u8]>> {
     let mut found = Vec::new();
-    let mut words = Words::new(text);
+    let text = spelled_out(text);
+    let mut words = Words::new(&text);
     while words.0.peek().is_some() {
         let verb = words.take_any(&["create", "drop", "alter"]);
         if let Some(verb) = verb.filter(|_| words.take("database")) {
@@ -385,6 +388,7 @@ mod tests {
             ("comment on database a is 'x'", ""),
             ("create table a (x text default 'database a'); drop table database", ""),
             ("select 1; drop /* so */ database A", "a"),
+            (r#"drop database U&"\0041b""#, "Ab"),
         ] {
             let found: Vec<_> =
                 databases(text.as_bytes()).iter().map(|n| String::from_utf8_lossy(n).into_owned()).collect();

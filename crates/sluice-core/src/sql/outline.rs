@@ -1,6 +1,9 @@
 //! The outline of a statement, as far as its text shows: how many parameters it has, and whether it returns rows.
 
-use super::lexer::{Lexer, Token, read_each_way};
+use super::{
+    lexer::{Lexer, Token, read_each_way},
+    spelled_out,
+};
 
 /// The highest number of a parameter in a text, or a higher one where that is not to be told. Those in a PREPARE are of
 /// the statement that it makes.
@@ -31,7 +34,8 @@ fn highest_written(text: &[u8]) -> u16 {
 
 /// Whether a statement returns rows. A SELECT within one that changes something counts as rows: that is rare.
 pub(crate) fn returns_rows(text: &[u8]) -> bool {
-    let mut words = Lexer::new(text).filter_map(|token| match token {
+    let text = spelled_out(text);
+    let mut words = Lexer::new(&text).filter_map(|token| match token {
         Token::Word(word) => Some(word),
         _ => None,
     });
@@ -64,7 +68,7 @@ mod tests {
             ("PREPARE a AS SELECT $1", 0),
             ("SELECT '$3', \"$4\", $1 -- $5", 1),
             (r"SELECT 'C:\temp', $1", 1),
-            (r"SELECT U&'\0041', $1", 1),
+            (r"SELECT U&'$2\0041', $1", 1),
         ] {
             assert_eq!(parameters(text.as_bytes()), expected, "{text}");
         }
@@ -78,6 +82,7 @@ mod tests {
             "table t",
             "show work_mem",
             "insert into t values (1) returning *",
+            "insert into t values (U&'a') returning *",
             "with x as (select 1) select * from x",
         ] {
             assert!(returns_rows(text.as_bytes()), "{text}");

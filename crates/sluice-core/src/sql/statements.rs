@@ -1,12 +1,13 @@
 //! The prepared statements that a text speaks of by their names: in `PREPARE`, `EXECUTE` and `DEALLOCATE`.
 
-use super::{Token, Words};
+use super::{Token, Words, spelled_out};
 
 /// The names of prepared statements in a text, which may hold several statements of SQL. What stands behind something
 /// that can't be read is not among them.
 pub(crate) fn statements_named(text: &[u8]) -> Vec<Box<[u8]>> {
     let mut found = Vec::new();
-    let mut words = Words::new(text);
+    let text = spelled_out(text);
+    let mut words = Words::new(&text);
     while words.0.peek().is_some() {
         words.skip_explain();
         let named = match words.take_any(&["prepare", "execute", "deallocate", "create"]) {
@@ -90,7 +91,7 @@ mod tests {
             ("create trigger t after insert on u execute function f()", ""),
             ("execute 1; ; execute", ""),
             ("execute a; select 'x\\'; execute b", "a b"),
-            ("execute U&\"a\"; execute b", ""),
+            ("execute U&\"a\"; execute U&\"\\0062\"", "a b"),
             ("select $$ execute a $$; /* execute b */ execute c", "c"),
         ] {
             let found = statements_named(text.as_bytes());

@@ -104,8 +104,7 @@ impl Maker {
 
     /// A step.
     pub(crate) fn say(&mut self, script: Script) {
-        // Without the extension, nobody can tell what is behind a U& in a text.
-        let spends = script.0.windows(4).any(|word| word == b"seed") || script.0.windows(2).any(|word| word == b"U&");
+        let spends = script.0.windows(4).any(|word| word == b"seed");
         let (category, pins) = (self.category.name, self.category.pins || spends);
         let step = Step { bytes: script.0, category, pins, spends, unpins: false, meanwhile: Meanwhile::Nothing };
         let may_be_unread = !self.reads_any_bytes && step.has_query_beyond_ascii();

@@ -103,6 +103,11 @@ fn seeds(case: Case) {
         for seed in [
             "SET seed = 0.5",
             "SET SESSION seed TO 0.5",
+            "SET \"seed\" = 0.5",
+            "SET SESSION \"Seed\" = 0.5",
+            r#"SET U&"s\0065ed" = 0.5"#,
+            r#"SELECT U&"sets\0065ed"(0.5)"#,
+            r"SELECT set_config(U&'s\0065ed', '0.5', false)",
             "SELECT setseed(0.5)",
             "SELECT set_config('seed', '0.5', false)",
             "BEGIN; SET LOCAL seed = 0.5; COMMIT",

@@ -13,6 +13,7 @@ matrix!(brief:
     remarks_on_a_parse,
     commented_commands,
     backslashes_in_literals,
+    unicode_escapes,
 );
 
 /// Two clients after each other on the same server: the second is told what it was told before.
@@ -218,4 +219,51 @@ fn backslashes_in_literals(case: Case) {
             }
         });
     }
+}
+
+fn unicode_escapes(case: Case) {
+    let off: Startup<'_> = &[("options", "-c standard_conforming_strings=off")];
+    beside(case, &[&[], &[], &[], off], |b| {
+        // They tie nobody to a server: there are two for three clients, and a refusal once more of them are kept.
+        for text in [
+            r"SELECT U&'\0041' AS letter, U&'it''s!' UESCAPE '!'",
+            r"SELECT U&'d!0061ta' /* so */ UESCAPE '!' AS dat, U&'a' || U&'\+01F600' || U&'\d83d\de00'",
+            "SELECT U&'\\0041'\n'\\0042' AS letters",
+            r#"SELECT U&"s\0065t_config"('work_mem', '17MB', false)"#,
+            r#"SELECT U&"pg_catalog".U&"set_confi!0067" UESCAPE '!'(U&'app\002etenant', U&'\0062', false)"#,
+            r#"SET U&"w\006frk_mem" = U&'18MB'"#,
+            r#"SET U&"app".U&"t\0065nant" = 'c'"#,
+            r#"RESET U&"work_m\0065m""#,
+            r"SELECT U&'\00'",
+            r"SELECT U&'\0000'",
+            "SELECT U&'a' UESCAPE 'b'",
+            "SELECT U&'a' UESCAPE x; SET work_mem = '19MB'",
+            "SELECT U&'open",
+        ] {
+            for client in [0, 1, 2, 3, 1] {
+                b.query(client, text);
+                b.query(client, ASKS);
+                b.says(client, &s().unnamed(text, &[]).sync());
+                b.query(client, ASKS);
+            }
+        }
+        b.query(3, "SET standard_conforming_strings = on");
+        b.query(3, r"SELECT 'a\', U&'\0041'; SET work_mem = '20MB'");
+        b.query(3, ASKS);
+        // The time at which they are read.
+        for text in [r"SELECT U&'n\006fw'::timestamptz = now()", r"SELECT E'n\x6fw'::timestamptz = now()"] {
+            b.says(1, &s().parse("now", text).bind("now", &[]).execute().sync());
+            b.on_each_server(1, 0, &s().bind("now", &[]).execute().sync());
+            b.says(2, &s().parse("now", text).bind("now", &[]).execute().sync());
+            b.says(2, &s().close("now").sync());
+            b.says(1, &s().close("now").sync());
+        }
+        // Names of statements, of the protocol and of SQL.
+        b.says(1, &s().parse("A", "SELECT 1 AS one").sync());
+        for text in [r#"EXECUTE U&"\0041""#, r#"DEALLOCATE U&"\0041""#, r#"PREPARE U&"\0041" AS SELECT 2"#] {
+            b.query(1, text);
+            b.says(1, &s().bind("A", &[]).execute().sync());
+        }
+        b.query(1, "DEALLOCATE ALL");
+    });
 }

@@ -232,10 +232,45 @@ impl<'a> Reader<'a, '_> {
 
     fn literal(&mut self, text: &[u8]) {
         self.found.insert(Effects::LITERAL);
-        if reads_clock(text) {
+        if reads_clock(text) || (text.contains(&b'\\') && reads_clock(&unescaped(text))) {
             self.found.insert(Effects::CLOCK);
         }
     }
+}
+
+/// What a literal says where backslashes escape (PostgreSQL documentation, 4.1.2.2), as far as it is ASCII.
+fn unescaped(mut text: &[u8]) -> Vec<u8> {
+    let mut found = Vec::with_capacity(text.len());
+    while let Some((first, rest)) = text.split_first() {
+        text = rest;
+        let (true, Some((escaped, behind))) = (*first == b'\\', rest.split_first()) else {
+            found.push(*first);
+            continue;
+        };
+        let (radix, digits_max, digits) = match escaped {
+            b'x' => (16, 2, behind),
+            b'u' => (16, 4, behind),
+            b'U' => (16, 8, behind),
+            _ => (8, 3, rest),
+        };
+        let is_digit = |b: &&u8| char::from(**b).is_digit(radix);
+        let count = digits.iter().take(digits_max).take_while(is_digit).count();
+        let code = str::from_utf8(&digits[..count]).ok().and_then(|digits| u32::from_str_radix(digits, radix).ok());
+        match code {
+            Some(code) => {
+                found.push(u8::try_from(code).unwrap_or(b'?'));
+                text = &digits[count..];
+            }
+            None => {
+                found.push(match escaped {
+                    b'b' | b'f' | b'n' | b'r' | b't' => b' ',
+                    other => *other,
+                });
+                text = behind;
+            }
+        }
+    }
+    found
 }
 
 /// Whether a word is a keyword where it stands.

@@ -83,7 +83,8 @@ fn what_may_leave_something_is_seen() {
         "prepare a as select 1",
         "explain analyze execute a",
         "with x as (select 1) select * into y from x",
-        "select U&'a'",
+        "select U&'a' uescape U&'!'",
+        r#"select U&"s\0065t_config"('a', 'b', true)"#,
         "frobnicate",
         "set session characteristics as transaction read only",
         "'a",
@@ -135,6 +136,13 @@ fn literals_may_mean_the_time_they_are_read_at() {
         ("select '12:30'::timetz", true),
         ("select '2024-01-01 12:30'::timestamptz", false),
         ("select 'knowledge', now()", false),
+        (r"select U&'n\006fw'", true),
+        ("select U&'n!006fw' uescape '!'", true),
+        (r"select U&'\0041'", false),
+        (r"select E'n\x6fw'", true),
+        (r"select E'\156\u006f\U00000077'", true),
+        (r"select E'\now\n', E'1\x32:30'", true),
+        (r"select regexp_replace(a, '(\d+):\1', '\1')", false),
     ] {
         assert_eq!(effects(text.as_bytes()).intersects(Effects::CLOCK), expected, "{text}");
     }
@@ -219,7 +227,9 @@ fn a_backslash_hides_nothing() {
     {
         assert!(effects(text).contains(Effects::SEED), "{}", text.escape_ascii());
     }
-    assert_eq!(effects(br"select U&'\0041', 1"), Effects::UNREAD);
+    assert_eq!(effects(br"select U&'\0041', 1"), effects(b"select 'A', 1"));
+    assert_eq!(effects(br#"select U&"s\0065tseed"(1)"#), effects(b"select setseed(1)"));
+    assert_eq!(effects(b"select U&'a' uescape U&'!', 1"), Effects::UNREAD);
 }
 
 #[test]
