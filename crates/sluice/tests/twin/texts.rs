@@ -14,6 +14,7 @@ matrix!(brief:
     commented_commands,
     backslashes_in_literals,
     unicode_escapes,
+    times_in_escapes,
 );
 
 /// Two clients after each other on the same server: the second is told what it was told before.
@@ -250,14 +251,6 @@ fn unicode_escapes(case: Case) {
         b.query(3, "SET standard_conforming_strings = on");
         b.query(3, r"SELECT 'a\', U&'\0041'; SET work_mem = '20MB'");
         b.query(3, ASKS);
-        // The time at which they are read.
-        for text in [r"SELECT U&'n\006fw'::timestamptz = now()", r"SELECT E'n\x6fw'::timestamptz = now()"] {
-            b.says(1, &s().parse("now", text).bind("now", &[]).execute().sync());
-            b.on_each_server(1, 0, &s().bind("now", &[]).execute().sync());
-            b.says(2, &s().parse("now", text).bind("now", &[]).execute().sync());
-            b.says(2, &s().close("now").sync());
-            b.says(1, &s().close("now").sync());
-        }
         // Names of statements, of the protocol and of SQL.
         b.says(1, &s().parse("A", "SELECT 1 AS one").sync());
         for text in [r#"EXECUTE U&"\0041""#, r#"DEALLOCATE U&"\0041""#, r#"PREPARE U&"\0041" AS SELECT 2"#] {
@@ -265,5 +258,27 @@ fn unicode_escapes(case: Case) {
             b.says(1, &s().bind("A", &[]).execute().sync());
         }
         b.query(1, "DEALLOCATE ALL");
+    });
+}
+
+fn times_in_escapes(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        // Both servers are there: nobody waits for one, and takes that of the client which keeps its own.
+        b.query(0, "BEGIN READ WRITE");
+        b.query(1, "SELECT 1");
+        b.query(0, "COMMIT");
+        for text in [
+            "SELECT 'now'::timestamptz = now()",
+            r"SELECT U&'n\006fw'::timestamptz = now()",
+            "SELECT U&'n!006fw' UESCAPE '!'::timestamptz = now()",
+            r"SELECT E'n\x6fw'::timestamptz = now()",
+            r"SELECT E'\156o\u0077'::timestamptz = now()",
+        ] {
+            b.says(1, &s().parse("now", text).bind("now", &[]).execute().sync());
+            b.on_each_server(1, 0, &s().bind("now", &[]).execute().sync());
+            b.says(0, &s().parse("now", text).bind("now", &[]).execute().sync());
+            b.says(0, &s().close("now").sync());
+            b.says(1, &s().close("now").sync());
+        }
     });
 }
