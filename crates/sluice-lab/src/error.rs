@@ -19,7 +19,7 @@ pub enum Error {
     /// A file or a pipe.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// The system's answer.
         source: io::Error,
@@ -29,7 +29,7 @@ pub enum Error {
     Failed {
         /// Its name.
         program: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// Its last words.
         said: String,
@@ -37,7 +37,7 @@ pub enum Error {
     /// A program, or a state of things, did not come to its end.
     #[error("{what} did not end within {} s", .limit.as_secs())]
     TimedOut {
-        /// What was waited for.
+        /// The program or state that was waited for.
         what: String,
         /// For how long.
         limit: Duration,
@@ -45,7 +45,7 @@ pub enum Error {
     /// A statement failed, or a connection.
     #[error("cannot {what}: {}", words(.source))]
     Sql {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// PostgreSQL's answer.
         source: postgres::Error,
@@ -53,10 +53,10 @@ pub enum Error {
     /// PostgreSQL could not be had.
     #[error("{0}")]
     Server(String),
-    /// What a program printed could not be understood.
+    /// The output of a program could not be understood.
     #[error("cannot read {what}: {text}")]
     Unreadable {
-        /// What it should have been.
+        /// The expected content.
         what: &'static str,
         /// As much of it as helps.
         text: String,

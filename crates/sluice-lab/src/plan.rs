@@ -1,4 +1,4 @@
-//! What is to be run here: a scenario, with what the command line says about it, as a list of turns.
+//! The plan of a run: a scenario, with the choices of the command line, as a list of turns.
 //!
 //! Made before anything is started, so that all that is wrong is said at once, and what can't be run on this machine
 //! is known with its reason.
@@ -30,7 +30,7 @@ const CONNECTIONS_BESIDES: u32 = 20;
 const BACKEND_BYTES: u64 = 3 << 20;
 /// Of a unit of pgbench's scale, with its index.
 const SCALE_BYTES: u64 = 16 << 20;
-/// What a row takes, where the scenario does not say.
+/// Bytes that a row takes, where the scenario does not say.
 const ROW_BYTES: u64 = 200;
 /// Of log, at most, that a second of load leaves in `pg_wal`.
 const WAL_BYTES_A_SECOND: u64 = 100 << 20;
@@ -38,14 +38,14 @@ const WAL_BYTES_A_SECOND: u64 = 100 << 20;
 const LOG_BYTES_A_SECOND: f64 = 2e6;
 /// Of a class's memory, the share that `shared_buffers` may take: sessions and the kernel's cache need some, too.
 const SHARED_BUFFERS_SHARE: f64 = 0.6;
-/// What a number without a unit counts.
+/// The unit of a number without one.
 const BLOCKS: Unit = Unit { dimension: Dimension::Bytes, size: 8192.0 };
 /// Likewise, of `max_wal_size`.
 const MEGABYTES: Unit = Unit { dimension: Dimension::Bytes, size: 1_048_576.0 };
 /// PostgreSQL's own page tables: 8 bytes for each page of 4 kB of shared memory that a process has touched.
 const PAGE_TABLE_SHARE: u64 = 512;
 
-/// What the command line says.
+/// The choices of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Choices {
     /// In place of the scenario's.
@@ -74,7 +74,7 @@ pub struct Choices {
     pub sample_hz: u32,
     /// Takes causes of stalls away, one by one, and runs again.
     pub confirm: bool,
-    /// What the laboratory's server may use, in place of the scenario's.
+    /// Limits of the laboratory's server, in place of the scenario's.
     pub class: Class,
     /// Directory of PostgreSQL's programs.
     pub pg_bin: Option<PathBuf>,
@@ -87,11 +87,11 @@ pub struct Plan {
     pub scenario: Scenario,
     /// Its variants, multiplied by what is varied.
     pub variants: Vec<Variant>,
-    /// Who answers.
+    /// The targets, in order.
     pub targets: Vec<Target>,
-    /// What the laboratory's server may use.
+    /// Limits of the laboratory's server.
     pub class: Class,
-    /// What was said.
+    /// The choices that the plan was made with.
     pub choices: Choices,
 }
 
@@ -143,7 +143,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What a class's memory has no room for would only be killed.
+    /// Refuses `shared_buffers` that the class's memory has no room for: the kernel would only kill the server.
     fn check_memory(&self) -> Result<(), Error> {
         let Some(memory) = self.class.memory else { return Ok(()) };
         let own = self.turns().into_iter().filter(|turn| self.targets[turn.target].is_own());
@@ -159,8 +159,8 @@ impl Plan {
         )))
     }
 
-    /// What all turns have in common besides servers and data, by name: two runs of one scenario measure the same load
-    /// only if these are the same.
+    /// The conditions that all turns share besides servers and data, by name: two runs of one scenario measure the
+    /// same load only if these are the same.
     pub fn conditions(&self) -> BTreeMap<String, String> {
         let (load, choices) = (&self.scenario.load, &self.choices);
         let told = [
@@ -209,7 +209,7 @@ impl Plan {
         turns
     }
 
-    /// What a turn is of.
+    /// The case that a turn belongs to.
     pub fn case(&self, turn: &PlannedTurn) -> CaseKey {
         CaseKey {
             variant: self.variants[turn.variant].name.clone(),

@@ -22,7 +22,7 @@ use crate::error::Error;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// How often a wait looks at its process and at Ctrl-C.
+/// The interval at which a wait looks at its process and at Ctrl-C.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Raised by SIGINT, SIGTERM or SIGHUP; every wait looks at it, and the guards then stop what runs.
@@ -39,7 +39,7 @@ impl Interrupt {
         Ok(Self(raised))
     }
 
-    /// That nobody raises.
+    /// An interrupt that nobody raises.
     pub fn never() -> Self {
         Self(Arc::new(AtomicBool::new(false)))
     }

@@ -10,7 +10,7 @@ const MB: f64 = 1024.0 * KB;
 const GB: f64 = 1024.0 * MB;
 const TB: f64 = 1024.0 * GB;
 
-/// What a number counts.
+/// The thing that a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
     /// Bytes.
@@ -24,18 +24,18 @@ pub enum Dimension {
 /// A unit of `pg_settings.unit`: `8kB`, `ms`, or none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unit {
-    /// What it counts.
+    /// The thing that it counts.
     pub dimension: Dimension,
-    /// How many bytes, milliseconds or things it is.
+    /// Its size in bytes, milliseconds or things.
     pub size: f64,
 }
 
 /// A number of bytes, of milliseconds, or of things.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantity {
-    /// What it counts.
+    /// The thing that it counts.
     pub dimension: Dimension,
-    /// How many bytes, milliseconds or things; a negative number is the setting's own and has no unit.
+    /// The number of bytes, milliseconds or things; a negative number is the setting's own and has no unit.
     pub amount: f64,
 }
 

@@ -34,7 +34,7 @@ pub struct LadderStep {
 /// A statement's mean at 16,384 connections.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct StatementMean {
-    /// What it does.
+    /// The statement's purpose.
     pub statement: String,
     /// Without a pool.
     pub community_ms: f64,

@@ -27,10 +27,10 @@ use crate::{
     scenario::{Data, Maker},
 };
 
-/// What filling may take: a scale of 5,000 needs an hour on an ordinary disk.
+/// Time limit for filling tables: a scale of 5,000 needs an hour on an ordinary disk.
 const FILL_MAX: Duration = Duration::from_secs(6 * 3600);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long connections are waited for after pgbench's end.
+/// Time limit for connections to be gone after pgbench's end.
 const CLOSE_MAX: Duration = Duration::from_secs(120);
 
 /// Settings by name.
@@ -39,9 +39,9 @@ pub type Settings = BTreeMap<String, String>;
 /// Tables as they are to be: one database each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
-    /// What makes them.
+    /// Their maker, and the rest of the scenario's description.
     pub data: Data,
-    /// How many rows, or which scale.
+    /// Number of rows, or pgbench's scale.
     pub rows: u64,
     /// Whether they are unlogged.
     pub unlogged: bool,
@@ -53,7 +53,7 @@ pub struct Server {
     address: SocketAddr,
     running: Option<Running>,
     filled: Vec<(Tables, String)>,
-    /// How many databases were made, for their names.
+    /// Number of databases made so far, for their names.
     made: u32,
     interrupt: Interrupt,
 }
@@ -88,12 +88,12 @@ impl Server {
         self.data_dir.pgdata()
     }
 
-    /// What it says.
+    /// The server's log file.
     pub fn log(&self) -> PathBuf {
         self.data_dir.log_file()
     }
 
-    /// Who runs it.
+    /// The user that runs it.
     pub fn run_as(&self) -> &RunAs {
         self.data_dir.run_as()
     }
@@ -136,7 +136,7 @@ impl Server {
         self.running.as_ref().and_then(|running| running.postgres.pid())
     }
 
-    /// What the machine enforces of its class.
+    /// The limits of its class, as far as the machine enforces them.
     pub fn class(&self) -> ClassReport {
         self.running.as_ref().map(|running| running.postgres.class()).unwrap_or_default()
     }
@@ -146,7 +146,7 @@ impl Server {
         Ok(&self.running()?.roles)
     }
 
-    /// Where the pool finds it.
+    /// The endpoint at which the pool finds it.
     pub fn instance_endpoint(&self) -> Result<&sluice_instance::Endpoint, Error> {
         Ok(self.running()?.postgres.endpoint())
     }
@@ -164,7 +164,7 @@ impl Server {
         self.superuser(database).connect().map_err(Error::sql(format!("connect to database {database}")))
     }
 
-    /// Where pgbench finds a database, by TCP; or by another port, where a pool listens.
+    /// The endpoint at which pgbench finds a database, by TCP; or at another port, where a pool listens.
     pub fn endpoint(&self, database: &str, port: Option<u16>) -> Result<Endpoint, Error> {
         let port = port.unwrap_or_else(|| self.address.port());
         let conninfo = format!("host=127.0.0.1 port={port} user={FIRST_USER} dbname={database} sslmode=disable");
@@ -290,8 +290,8 @@ pub fn fill(
     }
 }
 
-/// What prewarms tables and tells how warm they are. Only superusers may have it, and only where the contrib modules
-/// are; without it the cache is as warm as it is, and nobody says how warm.
+/// Adds the extensions that prewarm tables and tell how warm they are. Only superusers may have them, and only where
+/// the contrib modules are installed; without them the cache is as warm as it is, and nobody says how warm.
 pub fn add_extensions(client: &mut Client) {
     for extension in ["pg_prewarm", "pg_buffercache"] {
         let _ = client.batch_execute(&format!("CREATE EXTENSION IF NOT EXISTS {extension}"));

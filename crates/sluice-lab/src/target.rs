@@ -1,4 +1,4 @@
-//! Who answers pgbench: PostgreSQL itself, with the gate, a pool before it, or any server that a DSN names.
+//! Targets, which answer pgbench: PostgreSQL itself, with the gate, a pool before it, or any server that a DSN names.
 //!
 //! A pool is a process with a configuration file, as users run it; it lives for one turn.
 
@@ -29,22 +29,23 @@ use crate::{
 const APPLICATION: &str = "sluice bench";
 /// Servers of a pool, unless told.
 pub const POOL_SIZE: u32 = 20;
-/// What waiting costs is what a ladder shows, so pools let clients wait as long as PostgreSQL itself does.
+/// Time limit for a client's wait in a pool: as long as PostgreSQL itself lets it wait, since a ladder shows what
+/// waiting costs.
 const POOL_WAIT_MAX: Duration = Duration::from_secs(86_400);
 
 const START_MAX: Duration = Duration::from_secs(20);
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// Who answers.
+/// A target, which answers pgbench.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// In reports.
+    /// Its name, in reports.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What a target is.
+/// The kinds of targets.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// The laboratory's PostgreSQL, as it is.
@@ -105,7 +106,7 @@ impl Target {
         matches!(self.kind, Kind::Pool | Kind::PgBouncer)
     }
 
-    /// What the laboratory's server has to be set to for it.
+    /// Settings that it needs of the laboratory's server.
     pub fn settings(&self) -> Settings {
         let rows: &[(&str, &str)] = match self.kind {
             Kind::Gate => &[
@@ -118,7 +119,7 @@ impl Target {
         rows.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// What of the machine it lacks, with the remedy. `has_gate`: PostgreSQL could load it.
+    /// The thing that this machine lacks for it, with the remedy. `has_gate`: PostgreSQL could load it.
     pub fn lacks(&self, has_gate: bool) -> Option<String> {
         match self.kind {
             Kind::Gate if !has_gate => {
@@ -142,9 +143,9 @@ impl fmt::Display for Target {
 pub struct Pool {
     process: Process,
     log: PathBuf,
-    /// Where it tells its figures.
+    /// The place where it tells its figures.
     figures: Option<PoolFigures>,
-    /// Where it listens.
+    /// The TCP port that it listens on.
     pub port: u16,
 }
 
@@ -154,7 +155,7 @@ impl Pool {
         self.process.id()
     }
 
-    /// Where it tells its figures, if it does.
+    /// The place where it tells its figures, if it does.
     pub fn figures(&self) -> Option<&PoolFigures> {
         self.figures.as_ref()
     }

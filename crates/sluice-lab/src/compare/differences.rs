@@ -1,4 +1,4 @@
-//! What is not the same around runs: machines, servers, settings, the scenario.
+//! Differences around the runs: machines, servers, settings, the scenario.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
 /// Something that is not the same for all runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What it is.
+    /// The thing that differs, in words.
     pub what: String,
     /// Whether it makes them different machines.
     pub is_of_machine: bool,

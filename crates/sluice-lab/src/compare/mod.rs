@@ -28,7 +28,7 @@ use crate::{
 pub struct Comparison<'a> {
     /// By the names that they were given.
     pub runs: Vec<Named<'a>>,
-    /// What is not the same around them: machines first, then servers and the scenario.
+    /// Differences around the runs: machines first, then servers and the scenario.
     pub differences: Vec<Difference>,
     /// Cases that two runs or more have measured, in the order of the first.
     pub shared: Vec<CaseKey>,
@@ -41,7 +41,7 @@ pub struct Comparison<'a> {
 pub struct Named<'a> {
     /// Of its file, or what the user gave.
     pub name: &'a str,
-    /// What it found.
+    /// The run's result.
     pub result: &'a RunResult,
 }
 
@@ -58,7 +58,7 @@ pub enum CompareError {
     NothingShared,
 }
 
-/// What is compared of each case.
+/// The columns that are compared for each case.
 const COMPARED: [Column; 5] = [columns::TPS, columns::MEAN, columns::P99, columns::SQL, columns::CPU];
 
 /// Compares two runs or more.
@@ -126,7 +126,7 @@ impl Comparison<'_> {
         report::replace(path, self.html().as_bytes())
     }
 
-    /// What must be known before any figure: machines, servers; then what the figures come to.
+    /// Sentences that must be read before any figure: machines and servers first, then the gist of the figures.
     fn sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         let about = |is_meant: fn(&Difference) -> bool| -> Vec<&str> {

@@ -1,4 +1,4 @@
-//! What runs are called beside each other: by their files, as short as it goes.
+//! Names of runs that stand beside each other: their files' names, as short as possible.
 
 use std::path::{Path, PathBuf};
 

@@ -30,12 +30,12 @@ use self::{
 };
 use crate::error::words;
 
-/// Where a server's socket is looked for: Debian's place, then PostgreSQL's own.
+/// Directories in which a server's socket is looked for: Debian's place, then PostgreSQL's own.
 const SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 const PORT: u16 = 5432;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How to connect: what the driver knows, and what TLS has to verify.
+/// The means to connect: the driver's configuration, and what TLS has to verify.
 #[derive(Clone, Debug)]
 pub struct Access {
     config: Config,
@@ -103,13 +103,13 @@ fn is_of_tls(error: &postgres::Error) -> bool {
     error.to_string().contains("TLS handshake")
 }
 
-/// Where to connect, and as whom. Its `Display` says so, without a password.
+/// The address to connect to, and the role. Its `Display` gives both, without a password.
 #[derive(Debug, Clone)]
 pub struct Dsn {
     access: Access,
     /// `sslmode` and `sslrootcert`, for those who connect by libpq.
     of_tls: String,
-    /// What was found in the way of the password file; told only if a password is asked for.
+    /// A fault found in the password file; reported only if a password is asked for.
     pgpass: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub enum ConnectError {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The kind of value that was expected.
         wanted: &'static str,
     },
     /// A `PG*` variable asks for something that is not there yet.
@@ -144,11 +144,11 @@ pub enum ConnectError {
     /// The server does not answer, or does not let us in. Trying again may help.
     #[error("cannot connect to {target}: {why}\n{remedy}")]
     Refused {
-        /// Where.
+        /// The address, without a password.
         target: String,
         /// The server's or the system's words.
         why: String,
-        /// What to do.
+        /// Advice for the operator.
         remedy: String,
     },
 }
@@ -269,7 +269,7 @@ impl Dsn {
         (text + &self.of_tls).trim_end().to_owned()
     }
 
-    /// What it is asked for.
+    /// The password, if one is set.
     pub fn password(&self) -> Option<String> {
         self.access.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
     }
@@ -343,7 +343,7 @@ impl fmt::Display for Dsn {
     }
 }
 
-/// What is neither a URI nor has a `=` is a database's name, as for psql.
+/// A text that is neither a URI nor contains `=` is the name of a database, as for psql.
 fn parse(dsn: &str) -> Result<(Config, Options), ConnectError> {
     let is_name = !dsn.is_empty() && !dsn.contains('=') && !is_uri(dsn);
     let options =

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-/// How TLS is used, and where passwords are.
+/// Options for the use of TLS and for the password file: handled here.
 const TAKEN: [&str; 3] = ["sslmode", "sslrootcert", "passfile"];
-/// Of other ways to encrypt, of the client's own encoding and name.
+/// Options without effect here: for other ways to encrypt, and for the client's own encoding and name.
 const WITHOUT_EFFECT: [&str; 7] = [
     "krbsrvname",
     "gsslib",
@@ -34,7 +34,7 @@ const REFUSED: [&str; 11] = [
     "ssl_max_protocol_version",
     "sslnegotiation",
 ];
-/// What would be refused as an option, and what says which server is meant.
+/// Variables that would be refused as options, or that choose the server in another way.
 pub(super) const REFUSED_VARIABLES: [&str; 10] = [
     "PGSERVICE",
     "PGHOSTADDR",
@@ -56,7 +56,7 @@ pub(super) fn is_uri(dsn: &str) -> bool {
 /// A connection string, taken apart.
 #[derive(Debug, PartialEq)]
 pub(super) struct Options {
-    /// What is left for the driver.
+    /// The remaining options, for the driver.
     pub(super) rest: String,
     /// Those of [`TAKEN`] that are there.
     taken: BTreeMap<&'static str, String>,

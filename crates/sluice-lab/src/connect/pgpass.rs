@@ -32,7 +32,7 @@ pub(super) enum PgpassError {
     TooLarge(PathBuf),
 }
 
-/// What a password is looked up by.
+/// The key that a password is looked up by.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key<'a> {
     /// The host, or the folder of the Unix socket.

@@ -67,7 +67,7 @@ impl FromStr for Mode {
     }
 }
 
-/// What connections verify.
+/// The TLS connector, with what connections verify.
 #[derive(Clone)]
 pub(super) struct Tls(MakeRustlsConnect);
 

@@ -23,7 +23,7 @@ const PAGE: u32 = 8 << 10;
 const RUN: u32 = 128 << 10;
 const LARGE: u32 = 1 << 20;
 
-/// What the probe's file needs free, with room to spare.
+/// Free space that the probe's file needs, in bytes, with room to spare.
 const FREE_MIN: u64 = 4 * FILE_BYTES;
 
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ enum Access {
     WriteAndSync,
 }
 
-/// What is asked, in which blocks, and how deep.
+/// Kinds of access, each with its name, block sizes and queue depths.
 const KINDS: [(&str, Access, &[u32], &[u32]); 5] = [
     ("sequential write", Access::SequentialWrite, &[PAGE, RUN, LARGE], &[1]),
     ("sequential read", Access::SequentialRead, &[PAGE, RUN, LARGE], &[1]),
@@ -44,7 +44,7 @@ const KINDS: [(&str, Access, &[u32], &[u32]); 5] = [
     ("write and fdatasync", Access::WriteAndSync, &[PAGE], &[1, 4, 16]),
 ];
 
-/// How long each kind of access is tried with each block and depth.
+/// The time that is spent on each kind of access, block size and depth.
 #[derive(Clone, Copy, Debug)]
 pub enum Probe {
     /// Four seconds in all.

@@ -71,7 +71,7 @@ impl Latencies {
         record(second, latency_us)
     }
 
-    /// What `share` of the transactions did not exceed; none of nothing.
+    /// The latency that `share` of the transactions did not exceed, in ms; none if there were no transactions.
     pub fn quantile_ms(&self, share: f64) -> Option<f64> {
         (!self.all.is_empty()).then(|| ms(self.all.value_at_quantile(share)))
     }

@@ -38,13 +38,13 @@ use crate::{
 /// A thread of pgbench's looks at all its connections whenever one of them has news, so it gets no more than these, as
 /// in the report of the concurrency ladder.
 const CLIENTS_A_THREAD: u32 = 64;
-/// How often the caller's ear is open between two reports.
+/// The interval at which the caller is called between two reports.
 const TICK: Duration = Duration::from_millis(200);
 /// By how much pgbench's last report may come behind the alarm: later ones are of clients that wait for their last
 /// transactions, while the others have gone.
 const REPORT_LATE: Duration = Duration::from_millis(400);
 
-/// Where clients connect.
+/// The place that clients connect to.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     /// libpq's connection string, without the password.
@@ -77,19 +77,19 @@ impl Endpoint {
 pub struct Pgbench<'a> {
     /// pgbench's own program.
     pub program: &'a Path,
-    /// What it runs.
+    /// The scripts to run.
     pub scripts: &'a [Script],
-    /// Which variables scripts find, besides pgbench's own.
+    /// Variables for the scripts, besides pgbench's own.
     pub variables: Vec<(String, String)>,
-    /// How.
+    /// Protocol, threads, rate and the like.
     pub load: &'a Load,
-    /// At once.
+    /// Clients at once.
     pub clients: u32,
-    /// From when all are connected.
+    /// Length of the run, counted from when all clients are connected.
     pub seconds: u32,
     /// Whether each statement's mean is asked for, which takes pgbench a look at the clock more for each.
     pub statements: bool,
-    /// Where.
+    /// The server or pool to connect to.
     pub endpoint: &'a Endpoint,
     /// For scripts and logs.
     pub scratch: &'a Path,
@@ -97,7 +97,7 @@ pub struct Pgbench<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// What pgbench told of a run that went well.
+/// pgbench's output from a run that went well.
 #[derive(Debug)]
 pub struct Outcome {
     /// Its last words.
@@ -108,11 +108,11 @@ pub struct Outcome {
     pub scripts: Vec<ScriptReport>,
     /// From its log.
     pub latencies: Latencies,
-    /// When all clients were connected, in seconds since 1970: the zero of the turn's axis.
+    /// The moment when all clients were connected, in seconds since 1970: the zero of the turn's axis.
     pub begin_unix_s: f64,
 }
 
-/// What happens while pgbench runs.
+/// An event while pgbench runs.
 pub enum Moment {
     /// It has been started; its process.
     Started(u32),
@@ -222,7 +222,7 @@ impl Pgbench<'_> {
         Duration::from_secs(u64::from(self.seconds.max(1)))
     }
 
-    /// What is left of the turn behind pgbench's first report: that comes a second after it began, or, if not all
+    /// The rest of the turn after pgbench's first report: that comes a second after it began, or, if not all
     /// were connected by then, right behind the last log-in.
     fn left_behind(&self, first: &Progress) -> Duration {
         let of_turn_s = if first.elapsed_s < 1.5 { 1 } else { 0 };
@@ -234,7 +234,7 @@ impl Pgbench<'_> {
         Duration::from_secs(u64::from(30 + self.clients / 20))
     }
 
-    /// What pgbench may take to end after its alarm: its last report, its connections, and, where clients wait for one
+    /// Time limit for pgbench's end after its alarm: its last report, its connections, and, where clients wait for one
     /// another, 20 ms for the last transaction of each.
     fn end_max(&self) -> Duration {
         Duration::from_secs(u64::from(60 + self.clients / 50))
@@ -302,7 +302,7 @@ impl Pgbench<'_> {
     }
 }
 
-/// How many threads share the clients; each has a log of its own.
+/// Number of threads that share the clients; each has a log of its own.
 pub fn threads(load: &Load, clients: u32) -> u32 {
     let threads = load.threads.unwrap_or_else(|| proc::cores().max(clients / CLIENTS_A_THREAD));
     threads.clamp(1, clients.max(1))

@@ -1,4 +1,4 @@
-//! What pgbench says on its standard error while it runs: reports, and complaints.
+//! pgbench's output on standard error while it runs: reports, and complaints.
 
 use crate::error::Error;
 
@@ -53,7 +53,7 @@ fn finite(number: &str) -> f64 {
     number.trim().parse().ok().filter(|number: &f64| number.is_finite()).unwrap_or(0.0)
 }
 
-/// What else pgbench said.
+/// Lines from pgbench that are no reports.
 #[derive(Default)]
 pub struct Complaints {
     aborted: u32,

@@ -1,4 +1,4 @@
-//! How long each statement of the scripts took, as `-r` tells at the end of a run.
+//! The time that each statement of the scripts took, as `-r` tells at the end of a run.
 //!
 //! pgbench's threads add these figures up without a lock: a few may get lost, which does not show in a mean.
 
@@ -9,7 +9,7 @@ const HEADING: &str = "statement latencies in milliseconds";
 pub struct ScriptReport {
     /// Its name.
     pub name: String,
-    /// How often it ran, where several share a run.
+    /// Number of runs of this script, where several share a run of pgbench.
     pub transactions: Option<u64>,
     /// Its SQL, in order.
     pub statements: Vec<StatementReport>,

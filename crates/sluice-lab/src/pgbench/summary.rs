@@ -1,4 +1,4 @@
-//! What pgbench prints at its end, about the whole run.
+//! pgbench's summary of the whole run, printed at its end.
 
 /// Without the reports by statement.
 #[derive(Clone, Debug, PartialEq)]

@@ -45,12 +45,12 @@ pub enum ReadError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
-/// What all formats have.
+/// The part that all formats share.
 #[derive(Deserialize)]
 struct Head {
     format: u32,

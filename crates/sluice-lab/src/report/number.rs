@@ -31,7 +31,7 @@ pub(crate) fn milliseconds(ms: f64) -> String {
     if ms < 10_000.0 { with_unit(ms, "ms") } else { with_unit(ms / 1000.0, "s") }
 }
 
-/// How many times, or which part of one; none is a dash.
+/// A ratio as so many times, or as a fraction; none is a dash.
 pub(crate) fn times(ratio: Option<f64>) -> String {
     match ratio {
         Some(ratio) if ratio > 0.0 && ratio < 0.095 => format!("1/{}", trimmed(ratio.recip(), 0)),

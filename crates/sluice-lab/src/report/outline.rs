@@ -18,7 +18,7 @@ pub(crate) struct Outline<'a> {
     cases: Vec<&'a CaseKey>,
 }
 
-/// What all targets were asked to do.
+/// The load that all targets were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load<'a> {
     pub(crate) variant: &'a str,

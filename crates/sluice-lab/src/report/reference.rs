@@ -19,12 +19,12 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Comparison {
     pub(super) title: &'static str,
-    /// What must be known to read it.
+    /// A caveat that the reader must know.
     pub(super) remark: &'static str,
     pub(super) table: Table,
     /// The report's own series.
     pub(super) series: Vec<Series>,
-    /// What a gate gains, there and here.
+    /// Gains of a gate, there and here.
     pub(super) gains: Vec<Gain>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Gain {
     pub(super) here: Vec<(u32, f64)>,
 }
 
-/// What the ladder's reporters called the targets: (ours, theirs).
+/// The ladder's targets: our name, and its reporters'.
 const LADDER_TARGETS: [(&str, &str); 2] = [("straight", "community"), ("gate", "builtin_pool")];
 /// The step whose statements were reported.
 const STATEMENTS_AT: u32 = 16_384;

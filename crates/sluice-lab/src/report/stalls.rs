@@ -1,4 +1,4 @@
-//! What the stalls of a case come to, over all of its turns.
+//! The stalls of a case, summed over all of its turns.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::{
 /// The stalls of a case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stalled {
-    /// How many.
+    /// Number of stalls.
     pub(super) count: usize,
     /// Seconds within them.
     pub(super) stalled_s: f64,
     /// Seconds of all turns.
     pub(super) total_s: f64,
-    /// What explains them, the strongest first.
+    /// Their causes, the strongest first.
     pub(super) causes: Vec<(Cause, Certainty)>,
 }
 
-/// How sure a cause is.
+/// The certainty of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Certainty {
     /// It went with its cause.

@@ -27,7 +27,7 @@ pub(crate) struct Heading {
     pub(crate) unit: &'static str,
 }
 
-/// What stands in a table.
+/// A table's cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     Text(String),
@@ -151,7 +151,7 @@ fn one_line(text: &str) -> String {
     text.replace('|', "/").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a comparison shows of each case, besides its transactions a second.
+/// The columns that a comparison shows for each case, besides its transactions a second.
 const COMPARED: [Column; 15] = [
     columns::TPS_TRIMMED,
     columns::QPS,
@@ -170,7 +170,7 @@ const COMPARED: [Column; 15] = [
     columns::POOL_RSS,
 ];
 
-/// What hardly ever happens, and is left out where it did not.
+/// Columns of things that hardly ever happen, left out where they did not.
 const LOST: [Column; 3] = [columns::FAILED, columns::RETRIED, columns::SKIPPED];
 
 /// All cases of some variants: medians over their turns, each against the first target's.

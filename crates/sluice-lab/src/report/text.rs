@@ -12,7 +12,7 @@ use super::{
 };
 use crate::result::RunResult;
 
-/// What a run has found, as text: the verdict, the tables, stalls, and the reference.
+/// A run's findings as text: the verdict, the tables, stalls, and the reference.
 pub fn summary(result: &RunResult) -> String {
     let outline = Outline::of(result);
     let scenario = &result.scenario;

@@ -1,4 +1,4 @@
-//! What a run comes to, in sentences: first what is wrong with the run itself, then what it found.
+//! The verdict on a run, in sentences: first what is wrong with the run itself, then what it found.
 
 use super::{
     columns,
@@ -13,7 +13,7 @@ use crate::result::{CaseKey, Outcome, RunResult};
 pub struct Verdict {
     /// Why the figures are not all there, or not to be trusted: interrupted, broken, skipped.
     pub warnings: Vec<String>,
-    /// What they say.
+    /// The findings, in sentences.
     pub findings: Vec<String>,
 }
 
@@ -188,7 +188,7 @@ fn lost(outline: &Outline<'_>) -> Option<String> {
     }
 }
 
-/// What looking on took of what it looked at.
+/// The sampler's own share of the processors that it observed.
 pub(super) fn sampler_cost(result: &RunResult) -> Option<String> {
     let percents = result.measured().filter_map(|(_, measured)| measured.figures.sampler_cpu_percent);
     let most = percents.reduce(f64::max)?;
@@ -198,9 +198,9 @@ pub(super) fn sampler_cost(result: &RunResult) -> Option<String> {
 /// The share of the time between two transactions of a client that its latency has to make up.
 const LATENCY_SHARE_MIN: f64 = 0.85;
 
-/// Where pgbench's latencies can't be right: without a rate, each client has a transaction under way at any time, so
-/// their mean is clients / tps (Little's law). pgbench is too low if it had to wait for a processor itself, since it
-/// does not look at the clock for each of its steps.
+/// A remark on cases whose latencies, as pgbench tells them, can't be right: without a rate, each client has a
+/// transaction under way at any time, so their mean is clients / tps (Little's law). pgbench's mean is too low if it
+/// had to wait for a processor itself, since it does not look at the clock for each of its steps.
 pub(super) fn understated(result: &RunResult) -> Option<String> {
     if result.conditions.contains_key("rate") {
         return None;

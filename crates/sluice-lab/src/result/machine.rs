@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-/// What a control group allows; none is no limit.
+/// Limits of a control group; none is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupLimits {
     /// Processors.
@@ -50,10 +50,10 @@ pub struct GroupLimits {
     pub io: Vec<String>,
 }
 
-/// What the disk does, by a probe of a few seconds with direct I/O.
+/// The disk's speed, from a probe of a few seconds with direct I/O.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskProbe {
-    /// Where it was probed.
+    /// The directory that was probed.
     pub directory: String,
     /// The device, where it is known.
     pub device: Option<String>,
@@ -85,7 +85,7 @@ pub struct DiskRow {
 pub struct Server {
     /// `PostgreSQL 15.20 …`, and of what stands before it.
     pub versions: Vec<String>,
-    /// How it was reached.
+    /// The way in which it was reached, in words.
     pub reached: String,
     /// Settings that differ from PostgreSQL's own defaults.
     pub settings: BTreeMap<String, String>,

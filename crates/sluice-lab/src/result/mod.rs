@@ -1,4 +1,4 @@
-//! What a run has found: the one structure that reports, comparisons and resumed runs are made from.
+//! The result of a run: the one structure that reports, comparisons and resumed runs are made from.
 //!
 //! It is stored as JSON (`result.json`, and inside each HTML report) and holds facts only: whatever can be worked out
 //! from it, such as medians over turns and ratios, is worked out by whoever shows it.
@@ -28,7 +28,7 @@ pub struct RunResult {
     pub format: u32,
     /// Of Sluice.
     pub version: String,
-    /// What was run.
+    /// The scenario that was run.
     pub scenario: ScenarioSummary,
     /// The command that repeats it.
     pub command: String,
@@ -36,11 +36,11 @@ pub struct RunResult {
     pub started_unix_s: u64,
     /// Why the run ended before its end, if it did.
     pub cut_short: Option<String>,
-    /// Where it ran.
+    /// The machine that it ran on.
     pub machine: Machine,
-    /// What it ran against, by target.
+    /// The servers that it ran against, by target.
     pub servers: BTreeMap<String, Server>,
-    /// What the load, the class and the sampler were told, by name: the same for all turns.
+    /// Conditions of the load, the class and the sampler, by name: the same for all turns.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub conditions: BTreeMap<String, String>,
     /// The settings of each variant besides those of the servers.
@@ -48,7 +48,7 @@ pub struct RunResult {
     pub variants: BTreeMap<String, BTreeMap<String, String>>,
     /// In the order in which they were taken.
     pub turns: Vec<Turn>,
-    /// What the reader should know besides: limits that were not enforced, a busy machine.
+    /// Further remarks for the reader: limits that were not enforced, a busy machine.
     pub remarks: Vec<String>,
 }
 
@@ -61,20 +61,20 @@ pub struct ScenarioSummary {
     pub title: String,
     /// A paragraph.
     pub description: String,
-    /// What the load is compared with, if a report of others exists: a file of `reference/`.
+    /// The reference that the load is compared with, if a report of others exists: a file of `reference/`.
     pub reference: Option<String>,
     /// The size of its tables, in words.
     pub data: String,
 }
 
-/// What a turn is of: the unit that is repeated and compared.
+/// The case that a turn measures: the unit that is repeated and compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CaseKey {
     /// Of the scenario; what is varied besides the number of clients.
     pub variant: String,
     /// pgbench's clients.
     pub clients: u32,
-    /// Who answered.
+    /// The target's name.
     pub target: String,
 }
 
@@ -86,11 +86,11 @@ pub struct Turn {
     pub case: CaseKey,
     /// Counts from 1.
     pub round: u32,
-    /// How it went.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// How a turn went.
+/// The outcome of a turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "nearly all turns are measured")]
@@ -112,9 +112,9 @@ pub struct Measured {
     pub statements: Vec<StatementFigures>,
     /// By second.
     pub seconds: Vec<Second>,
-    /// What the server and the machine did meanwhile, on the same time axis.
+    /// Samples of the server and the machine meanwhile, on the same time axis.
     pub samples: Samples,
-    /// Where it stood still, and why.
+    /// Stalls, with their causes.
     pub stalls: Vec<Stall>,
     /// The command lines that make this load again.
     pub commands: Vec<String>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What pgbench saw in one second of a turn.
+/// pgbench's figures for one second of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// The end of the span that this is about.
@@ -31,12 +31,12 @@ pub struct Second {
     pub skipped: u64,
 }
 
-/// What was sampled, by column.
+/// The samples, by column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
     /// The moments, in seconds.
     pub t_s: Vec<f64>,
-    /// What the columns are. Those in use, not all that exist.
+    /// Descriptions of the columns: of those in use, not of all that exist.
     pub metrics: BTreeMap<String, Metric>,
     /// A value a moment; none where there was none.
     pub columns: BTreeMap<String, Vec<Option<f64>>>,
@@ -50,7 +50,7 @@ pub struct Samples {
 /// A checkpoint, as the server's log tells it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// What asked for it, in PostgreSQL's words: "time", "wal", "immediate force wait".
+    /// The trigger, in PostgreSQL's words: "time", "wal", "immediate force wait".
     pub reason: String,
     /// Its begin.
     pub from_s: f64,
@@ -73,14 +73,14 @@ impl Checkpoint {
     }
 }
 
-/// What a column is.
+/// The description of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// For people.
     pub title: String,
     /// "sessions", "MB/s", "%".
     pub unit: String,
-    /// Where it comes from: a view, a file.
+    /// Its source: a view, a file.
     pub source: String,
 }
 

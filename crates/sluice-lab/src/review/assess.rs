@@ -16,7 +16,7 @@ use super::{
 };
 use crate::quantity::{Quantity, Unit};
 
-/// What counts as no limit of operations where nobody told one.
+/// Operations a second that count as no limit, where nobody told one.
 const IOPS_UNLIMITED: f64 = 1e9;
 
 /// A rule that has no value. The fault is the rule's.
@@ -25,11 +25,11 @@ const IOPS_UNLIMITED: f64 = 1e9;
 pub struct AssessError {
     /// The setting.
     pub name: String,
-    /// What is wrong.
+    /// The formula's error.
     pub source: FormulaError,
 }
 
-/// What a row says about a value.
+/// The verdict on a value.
 struct Judgement {
     status: Status,
     recommended: String,
@@ -146,7 +146,7 @@ fn row(
     })
 }
 
-/// What is known about how a value came about.
+/// Facts about how a value came about.
 fn provenance(setting: &Setting) -> Vec<String> {
     let mut words = Vec::new();
     match (setting.set_by(), setting.source.as_str(), setting.source_file.as_str()) {
@@ -197,7 +197,7 @@ fn leave() -> Judgement {
     Judgement { status: Status::Leave, recommended: "leave it".to_owned() }
 }
 
-/// What a rule says of a value. What nobody told becomes [`Status::Needs`]; other errors are the rule's.
+/// A rule's verdict on a value. A quantity that nobody told becomes [`Status::Needs`]; other errors are the rule's.
 fn judge(rule: &Rule, setting: &Setting, variables: &Variables) -> Result<Judgement, FormulaError> {
     match judge_told(rule, setting, variables) {
         Err(needs @ FormulaError::Needs(_)) => Ok(Judgement { status: Status::Needs, recommended: needs.to_string() }),

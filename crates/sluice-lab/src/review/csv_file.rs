@@ -1,7 +1,8 @@
 //! Settings from a CSV file, for servers that can't be reached: what `\copy (select * from pg_settings) to FILE csv
 //! header` writes, or the report of 2015.
 //!
-//! That report cut values at ten characters: a value of ten may have been longer, and is compared by its beginning.
+//! The report of 2015 cut values at ten characters: a value of ten may have been longer, and is compared by its
+//! beginning.
 
 use std::{collections::HashMap, io::Read};
 
@@ -11,12 +12,12 @@ use super::snapshot::{Setting, Snapshot};
 
 /// The column that tells the report of 2015 from a copy of `pg_settings`.
 const REMARK: &str = "reviewer_note";
-/// Where that report cut its values.
+/// The length at which that report cut its values, in characters.
 const CUT_AT: usize = 10;
 /// More rows than any server has settings.
 const ROWS_MAX: usize = 10_000;
 
-/// What is wrong with a file of settings. The fault is the file's.
+/// A fault in a file of settings. The fault is the file's.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
     /// It is no CSV, or can't be read.
@@ -24,7 +25,7 @@ pub enum CsvError {
     Csv {
         /// The file.
         file: String,
-        /// What is wrong, with the line.
+        /// The reader's error, with the line.
         source: csv::Error,
     },
     /// A column that must be there is not.
@@ -44,7 +45,7 @@ pub enum CsvError {
         line: u64,
         /// The column.
         column: &'static str,
-        /// What stands there.
+        /// The value found there.
         value: String,
     },
     /// More lines than there are settings.

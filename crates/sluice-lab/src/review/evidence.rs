@@ -1,4 +1,4 @@
-//! What a server's own counters say about its settings: typed, and as sentences.
+//! Evidence from a server's own counters about its settings: typed, and as sentences.
 //!
 //! Nothing here asks a server. A counter that could not be read is absent, and then there is no sentence.
 
@@ -14,11 +14,11 @@ pub enum Topic {
     Checkpoints,
     /// WAL volume, full page images, `wal_buffers` full.
     Wal,
-    /// Who writes dirty pages.
+    /// The writers of dirty pages.
     Writes,
     /// Reads served from `shared_buffers`.
     Cache,
-    /// How large all databases are.
+    /// The size of all databases.
     Size,
     /// Files that sorts and hashes spilled into.
     Temp,
@@ -42,7 +42,7 @@ words!(Topic: "checkpoints" => Checkpoints, "wal" => Wal, "writes" => Writes, "c
     "temp" => Temp, "connections" => Connections, "dead_rows" => DeadRows, "wraparound" => Wraparound,
     "deadlocks" => Deadlocks, "prepared" => Prepared, "archiver" => Archiver, "replication" => Replication);
 
-/// What was read of a server.
+/// The counters that were read from a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Evidence {
     /// `pg_stat_checkpointer`, before 17 `pg_stat_bgwriter`.
@@ -89,7 +89,7 @@ pub struct Wal {
     pub buffers_full: f64,
 }
 
-/// Who wrote dirty pages, since the counters were reset.
+/// Dirty pages by their writers, since the counters were reset.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Writes {
     /// Pages that the background writer wrote.
@@ -140,7 +140,7 @@ pub struct Wraparound {
 /// Prepared transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prepared {
-    /// How many.
+    /// Their number.
     pub count: f64,
     /// The age of the oldest in seconds.
     pub oldest_s: f64,
@@ -185,7 +185,7 @@ impl Evidence {
         self.wal.map_or(0.0, |wal| wal.buffers_full / (wal.bytes / WAL_BLOCK_BYTES).max(1.0))
     }
 
-    /// What was seen of a topic, in a sentence.
+    /// A sentence about what was seen of a topic.
     pub fn sentence(&self, topic: Topic) -> Option<String> {
         match topic {
             Topic::Checkpoints => self.checkpoints.map(|Checkpoints { timed, requested }| {

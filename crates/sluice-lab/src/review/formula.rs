@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use evalexpr::{Context, ContextWithMutableVariables, HashMapContext, Node, Value, build_operator_tree};
 
-/// What a formula may name, and what each is.
+/// Variables that a formula may name, each with its meaning.
 pub const VARIABLES: [(&str, &str); 18] = [
     ("memory", "main memory in bytes"),
     ("cores", "processors"),
@@ -45,7 +45,7 @@ pub struct Variables {
     values: BTreeMap<&'static str, Value>,
 }
 
-/// What a formula comes to.
+/// The result of a formula.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// A number.
@@ -72,7 +72,7 @@ pub enum FormulaError {
     Unknown {
         /// The formula.
         text: String,
-        /// What it names.
+        /// The name that it uses.
         name: String,
     },
     /// It needs what nobody told.

@@ -1,4 +1,4 @@
-//! What the recommendations are for: a machine, how many connections it serves, and what for.
+//! The instance that recommendations are for: a machine, the number of its connections, and its use.
 //!
 //! A quantity that nobody told is absent, never guessed; the rows that need it say so.
 
@@ -10,7 +10,7 @@ use sluice_instance::{Hierarchies, Host};
 use super::rule::words;
 use crate::{proc, quantity::readable_bytes};
 
-/// What the database is used for.
+/// The use of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
@@ -25,7 +25,7 @@ pub enum Workload {
     Mixed,
 }
 
-/// What the data lie on.
+/// The storage of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Disk {
@@ -50,15 +50,15 @@ pub struct Instance {
     pub connections: Option<u32>,
     /// Operations a second that the disk does; absent counts as more than PostgreSQL needs.
     pub iops: Option<u32>,
-    /// What the data lie on.
+    /// The storage of the data.
     pub disk: Disk,
-    /// What the database is used for.
+    /// The use of the database.
     pub workload: Workload,
     /// Whether clients come through a connection pool.
     pub pool: bool,
 }
 
-/// Where a server runs.
+/// The place where a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On another machine, or nobody knows.

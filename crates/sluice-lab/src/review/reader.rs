@@ -25,7 +25,7 @@ pub const NEVER: [(&str, &str); 8] = [
     ("ignore_invalid_pages", "on"),
 ];
 
-/// What is wrong with a file of rules. The fault is this program's.
+/// A fault in a file of rules. The fault is this program's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {what}")]
 pub struct RuleError {
@@ -33,11 +33,11 @@ pub struct RuleError {
     pub file: &'static str,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// The fault, and the remedy.
     pub what: RuleFault,
 }
 
-/// What is wrong.
+/// The kinds of faults.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleFault {
     /// No TOML.
@@ -99,7 +99,7 @@ struct Section<'a> {
     table: &'a Table,
 }
 
-/// What a file says for all of its rules.
+/// The values that a file gives for all of its rules.
 struct Head {
     category: String,
     page: String,
@@ -228,7 +228,7 @@ impl Section<'_> {
         Ok(Source::PostgreSql { page, page_18, anchor: self.string("anchor")?.unwrap_or(anchor) })
     }
 
-    /// What no single key can tell.
+    /// Checks that take more than a single key.
     fn check(&self, rule: &Rule) -> Result<(), RuleError> {
         let Advice::Value { target, accept, .. } = &rule.advice else { return Ok(()) };
         if rule.context == super::rule::SettingContext::Internal {

@@ -20,7 +20,7 @@ const FILE: (&str, &str) = ("remarks_2015.toml", include_str!("remarks_2015.toml
 pub struct Answer {
     /// Whether the review says the same today.
     pub verdict: Agreement,
-    /// What the review of that file must say: a recommended value, `fine`, `leave it` or `advice`.
+    /// The outcome that the review of that file must have: a recommended value, `fine`, `leave it` or `advice`.
     #[serde(skip)]
     pub outcome: String,
     /// Why.

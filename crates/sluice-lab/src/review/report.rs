@@ -14,21 +14,21 @@ use super::{
 /// A finished review.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Which server, or which file.
+    /// The server or file that was reviewed.
     pub origin: String,
     /// Its version.
     pub version: String,
     /// The version whose rules were used.
     pub rules_of: u32,
-    /// What the recommendations are for.
+    /// The instance that the recommendations are for.
     pub instance: Instance,
-    /// What a reader must know before the rows.
+    /// Notes that a reader must know before the rows.
     pub notes: Vec<String>,
     /// A row for each setting.
     pub rows: Vec<Row>,
 }
 
-/// What is said about one setting.
+/// The findings about one setting.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The setting.
@@ -37,27 +37,27 @@ pub struct Row {
     pub category: String,
     /// Its value now, as `SHOW` prints it.
     pub value: String,
-    /// What it should be, or what to do.
+    /// The recommended value, or advice.
     pub recommended: String,
-    /// How the two stand to each other.
+    /// The relation of the two.
     pub status: Status,
     /// Why.
     pub reason: String,
-    /// What may go wrong when the recommendation is followed.
+    /// The risk of following the recommendation.
     pub risk: Risk,
-    /// What it takes for a change to take effect.
+    /// The action that makes a change take effect.
     pub effect: &'static str,
-    /// What the server's counters say.
+    /// Sentences from the server's counters.
     pub evidence: Vec<String>,
-    /// Where it is described.
+    /// The URL of its documentation.
     pub source: Option<String>,
-    /// Who gave it its value.
+    /// The origin of its value.
     pub set_by: SetBy,
-    /// What a reviewer said of it in 2015, and what is said today.
+    /// A reviewer's remark of 2015, and today's answer.
     pub remark: Option<Remark>,
 }
 
-/// How a value and its recommendation stand to each other.
+/// The relation between a value and its recommendation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -82,7 +82,7 @@ pub enum Status {
 /// A remark of 2015 and today's answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Remark {
-    /// What the reviewer said.
+    /// The reviewer's words.
     pub said: String,
     /// Today's answer; absent where the remark is not one of 2015.
     pub today: Option<Answer>,
@@ -106,7 +106,7 @@ impl Report {
         self.rows.iter().filter(|row| row.status == Status::Change)
     }
 
-    /// How many rows have a status.
+    /// The number of rows with a status.
     pub fn count(&self, status: Status) -> usize {
         self.rows.iter().filter(|row| row.status == status).count()
     }

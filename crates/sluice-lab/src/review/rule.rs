@@ -21,25 +21,25 @@ pub struct Rule {
     pub category: String,
     /// The major versions that it is for.
     pub versions: Versions,
-    /// When a change takes effect, where the server does not say.
+    /// The context of a change, where the server does not say.
     pub context: SettingContext,
-    /// What is recommended.
+    /// The recommendation.
     pub advice: Advice,
     /// Holds where the recommendation does; elsewhere the setting is left alone.
     pub when: Option<Formula>,
     /// Why.
     pub reason: String,
-    /// What may go wrong when the recommendation is followed.
+    /// The risk of following the recommendation.
     pub risk: Risk,
-    /// What of the server's own counters belongs to it.
+    /// Topics of the server's own counters that belong to it.
     pub evidence: Vec<Topic>,
-    /// Where PostgreSQL's documentation describes it.
+    /// The place in PostgreSQL's documentation that describes it.
     pub source: Source,
     /// Whether some builds or minor releases of these versions lack the setting.
     pub optional: bool,
 }
 
-/// What a rule recommends.
+/// A rule's recommendation.
 #[derive(Debug, Clone)]
 pub enum Advice {
     /// Nothing: the value is right as it is, or the operator's affair.
@@ -52,7 +52,7 @@ pub enum Advice {
         accept: Vec<String>,
         /// If any are given: only these values draw the recommendation.
         from: Vec<String>,
-        /// Which side of the value is as good.
+        /// The side on which other values are as good.
         direction: Direction,
         /// By what factor a number may be off.
         within: f64,
@@ -61,7 +61,7 @@ pub enum Advice {
     },
     /// Words; no script can set it.
     Words {
-        /// What to do.
+        /// The advice.
         words: String,
         /// If any are given: only these values draw the advice.
         from: Vec<String>,
@@ -73,16 +73,16 @@ pub enum Advice {
 pub enum Target {
     /// The first of these that the server knows.
     Literals(Vec<String>),
-    /// What a formula comes to.
+    /// The result of a formula.
     Formula {
         /// The formula.
         formula: Formula,
-        /// What its result counts.
+        /// The kind of its result.
         kind: Kind,
     },
 }
 
-/// What a formula's result counts.
+/// The thing that a formula's result counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes.
@@ -101,7 +101,7 @@ pub enum Kind {
     Word,
 }
 
-/// Which side of a number is as good as the number.
+/// The side of a number on which others are as good as the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
     /// Neither.
@@ -142,7 +142,7 @@ pub enum SettingContext {
     User,
 }
 
-/// How bad it may get.
+/// The severity of a risk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -156,16 +156,16 @@ pub enum Level {
     High,
 }
 
-/// What may go wrong when a recommendation is followed.
+/// The risk of following a recommendation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Risk {
-    /// How bad it may get.
+    /// Its severity.
     pub level: Level,
-    /// What may happen; empty where nothing can.
+    /// The possible harm; empty where there is none.
     pub note: String,
 }
 
-/// Where a setting is described.
+/// The place where a setting is described.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// PostgreSQL's documentation: a page, another one from 18 on, and a place on it.
@@ -191,7 +191,7 @@ impl Rule {
 }
 
 impl Kind {
-    /// What a result of 1 is; a word has none.
+    /// The unit of a result of 1; a word has none.
     pub fn unit(self) -> Unit {
         let time = |size| Unit { dimension: Dimension::Time, size };
         match self {
@@ -205,7 +205,7 @@ impl Kind {
 }
 
 impl SettingContext {
-    /// What it takes for `ALTER SYSTEM` to take effect; to reconnect is to reload, and for new connections.
+    /// The action that makes an `ALTER SYSTEM` take effect; to reconnect is to reload, and for new connections.
     pub fn effect(self) -> &'static str {
         match self {
             Self::Internal => "fixed",
@@ -249,7 +249,7 @@ impl UnknownWord {
 macro_rules! words {
     ($type:ident: $($word:literal => $value:ident),+ $(,)?) => {
         impl $type {
-            /// How each is written.
+            /// All words, in the order of the list.
             pub const WORDS: &[&str] = &[$($word),+];
         }
 

@@ -1,6 +1,6 @@
 //! All rules: the TOML files beside this one, built in, and read once.
 //!
-//! What may stand in a file is said by [`reader`](super::reader); nothing here looks at a server.
+//! The syntax of a file is described in [`reader`](super::reader); nothing here looks at a server.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ const REMOVED: (&str, &str) = ("removed.toml", include_str!("rules/removed.toml"
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// Where a setting's rules stand in `rules`; one for each span of versions.
+    /// Positions of a setting's rules in `rules`; one for each span of versions.
     by_name: BTreeMap<String, Vec<usize>>,
     removed: BTreeMap<String, Removed>,
 }
@@ -79,12 +79,12 @@ impl Rules {
         self.position(name, major).map(|index| &self.rules[index])
     }
 
-    /// Where that rule stands in the order of a report.
+    /// The position of that rule in the order of a report.
     pub fn position(&self, name: &str, major: u32) -> Option<usize> {
         self.by_name.get(name)?.iter().copied().find(|index| self.rules[*index].is_for(major))
     }
 
-    /// What became of a setting that some later version than its rules lacks.
+    /// The fate of a setting that was removed in some version later than its rules.
     pub fn removed(&self, name: &str) -> Option<&Removed> {
         self.removed.get(name)
     }

@@ -1,4 +1,4 @@
-//! What a server's settings are, wherever that was learnt: from the server, or from a file.
+//! A snapshot of a server's settings, wherever it comes from: the server, or a file.
 //!
 //! Only types and how values compare; nothing here judges a value.
 
@@ -10,7 +10,7 @@ use crate::quantity::{Dimension, Quantity, Unit};
 /// The settings of one server at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
-    /// Where they are from, for the report's head.
+    /// Their origin, for the report's head.
     pub origin: String,
     /// The server's version: `15.14`; empty if unknown.
     pub version: String,
@@ -18,9 +18,9 @@ pub struct Snapshot {
     pub major: u32,
     /// The settings, in no order.
     pub settings: Vec<Setting>,
-    /// What its counters say.
+    /// Evidence from its counters.
     pub evidence: Evidence,
-    /// What a reader of the report must know.
+    /// Notes that a reader of the report must know.
     pub notes: Vec<String>,
     /// Whether these are all settings that the server has: a file may hold a part.
     pub complete: bool,
@@ -35,9 +35,9 @@ pub struct Setting {
     pub value: String,
     /// The value's unit.
     pub unit: String,
-    /// When a change takes effect.
+    /// The context, which tells when a change takes effect.
     pub context: Option<SettingContext>,
-    /// What set it: `default`, `configuration file`, `command line` …
+    /// The origin of the value: `default`, `configuration file`, `command line` …
     pub source: String,
     /// The file that set it, where the role may see that.
     pub source_file: String,
@@ -55,7 +55,7 @@ pub struct Setting {
     pub remark: Option<String>,
 }
 
-/// Who gave a setting its value, as far as a script must know.
+/// The origin of a setting's value, as far as a script must know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SetBy {
@@ -110,7 +110,7 @@ impl Setting {
         }
     }
 
-    /// Who gave it its value.
+    /// The origin of its value.
     pub fn set_by(&self) -> SetBy {
         match self.source.as_str() {
             "command line" | "environment variable" | "override" => SetBy::CommandLine,

@@ -55,7 +55,7 @@ fn settings_of_variants(plan: &Plan) -> BTreeMap<String, Settings> {
     with.map(|variant| (variant.name.clone(), variant.settings.clone())).collect()
 }
 
-/// What goes on: turns that broke or were skipped are tried again.
+/// The result that a resumed run goes on from: turns that broke or were skipped are tried again.
 pub(super) fn resumed(order: &Order, earlier: &RunResult, machine: &Machine) -> RunResult {
     let mut result = RunResult { cut_short: None, command: order.command.clone(), ..earlier.clone() };
     result.turns.retain(|turn| matches!(turn.outcome, Outcome::Measured(_)));

@@ -10,7 +10,7 @@ use crate::{
     stall::{Cause, Confirmation, Stall},
 };
 
-/// What takes a cause away: settings, or a limit of the class that is lifted.
+/// The change that takes a cause away: settings, or a limit of the class that is lifted.
 pub(super) struct Without {
     pub(super) cause: Cause,
     pub(super) settings: Settings,
@@ -35,7 +35,7 @@ impl Without {
         Some(Self { cause, settings })
     }
 
-    /// What is left of a class.
+    /// The class without the limit that is lifted.
     pub(super) fn class(&self, class: Class) -> Class {
         match self.cause {
             Cause::IoCap => Class { iops: None, ..class },
@@ -63,7 +63,7 @@ pub(super) fn to_be_taken_away(stalls: &[Stall], class: Class) -> Vec<Without> {
     causes.into_iter().filter_map(|(cause, _)| Without::of(cause)).filter(has_limit).collect()
 }
 
-/// What explains these stalls, the strongest first, each once.
+/// The causes of these stalls, the strongest first, each once.
 fn strongest(stalls: &[Stall]) -> Vec<(Cause, f64)> {
     let mut causes: Vec<(Cause, f64)> = Vec::new();
     for finding in stalls.iter().flat_map(|stall| &stall.findings) {

@@ -1,4 +1,4 @@
-//! What a server is, from itself: version, settings that were changed, size, and how warm its cache is.
+//! Facts that a server tells of itself: version, settings that were changed, size, and how warm its cache is.
 
 use std::{collections::BTreeSet, time::Instant};
 

@@ -1,7 +1,7 @@
 //! A run: all turns of a plan, one after the other, each stored as soon as it is taken.
 //!
-//! What breaks under a target is recorded and the rest goes on; Ctrl-C keeps what was measured; a run that was cut
-//! short goes on where it was.
+//! Whatever breaks under a target is recorded and the rest goes on; Ctrl-C keeps what was measured; a run that was
+//! cut short goes on where it was.
 
 mod begin;
 mod confirm;
@@ -36,22 +36,22 @@ use crate::{
     target::{Kind, Target},
 };
 
-/// Where a run keeps what it finds.
+/// The file in which a run keeps its findings.
 pub const RESULT_FILE: &str = "result.json";
-/// Where a run keeps its server and its logs, in the run's directory.
+/// The subdirectory in which a run keeps its server and its logs.
 const SCRATCH: &str = ".work";
 
-/// What a run is to do besides its plan.
+/// The order for a run: its plan, and everything besides.
 pub struct Order<'a> {
     /// All turns.
     pub plan: &'a Plan,
-    /// Where results go; it exists.
+    /// The directory for results; it exists.
     pub dir: &'a Path,
     /// The command line, for the report.
     pub command: String,
     /// An earlier part of the same run.
     pub earlier: Option<RunResult>,
-    /// Who is told how far it is.
+    /// The observer that is told how far it is.
     pub progress: &'a dyn Progress,
     /// Ends it early.
     pub interrupt: &'a Interrupt,

@@ -1,4 +1,4 @@
-//! Who is told how far a run is.
+//! Observers that are told how far a run is.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub trait Progress {
     fn warn(&self, what: &str);
     /// A turn begins: its number from 0, how many there are, what it is, and about how long all that are left take.
     fn turn(&self, index: usize, count: usize, label: &str, left: Duration);
-    /// What happens in it.
+    /// Reports an event of the turn.
     fn report(&self, what: &str);
     /// It has ended.
     fn done(&self, label: &str, outcome: &Outcome);

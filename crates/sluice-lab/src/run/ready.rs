@@ -1,4 +1,4 @@
-//! What has to be there before a run starts: a directory of its own, room, pgbench, and turns that can be taken.
+//! Preconditions of a run: a directory of its own, room, pgbench, and turns that can be taken.
 
 use std::{
     collections::BTreeSet,

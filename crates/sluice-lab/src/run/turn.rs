@@ -29,7 +29,7 @@ const WARM_UP_CLIENTS: u32 = 64;
 /// The share of a turn at each of its ends that trimmed figures leave out.
 const TRIMMED_SHARE: f64 = 0.1;
 
-/// What a turn is taken with.
+/// The means to take a turn: server, database, programs.
 pub(super) struct Ground<'a> {
     pub(super) plan: &'a Plan,
     pub(super) turn: &'a PlannedTurn,
@@ -43,7 +43,7 @@ pub(super) struct Ground<'a> {
     pub(super) see: &'a dyn Fn(&str),
 }
 
-/// What came of it.
+/// The figures of a turn that was taken.
 pub(super) struct Taken {
     pub(super) measured: Measured,
     pub(super) facts: Option<ServerFacts>,
@@ -97,7 +97,7 @@ impl Ground<'_> {
         Some(of_class.map_or(of_machine, |cpus| cpus.min(of_machine)))
     }
 
-    /// How often the turn is looked at, if it is.
+    /// The sampling period, if the turn is sampled.
     fn sample_period(&self) -> Option<Duration> {
         Duration::from_secs(1).checked_div(self.plan.choices.sample_hz.min(sample::HZ_MAX))
     }
@@ -209,7 +209,7 @@ impl Ground<'_> {
     }
 }
 
-/// What the rules of stalls may know: a limit counts if it is enforced.
+/// The circumstances that the rules of stalls may know: a limit counts if it is enforced.
 fn circumstances(server: Option<&Server>) -> stall::Circumstances {
     let class = server.map(Server::class).unwrap_or_default();
     let iops_max = class.enforced().find_map(|limit| match limit {

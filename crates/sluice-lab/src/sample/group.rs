@@ -16,7 +16,7 @@ use super::{Value, metrics};
 pub(super) const PERIODS: &str = "periods";
 pub(super) const THROTTLED: &str = "periods throttled";
 
-/// Where the group's files are; none for controllers that the process has no group of its own in.
+/// Paths of the group's files; none for controllers that the process has no group of its own in.
 #[derive(Debug, PartialEq)]
 pub(super) struct Group {
     cpu_stat: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What the kernel tells of the machine: `/proc/stat`, `diskstats`, `meminfo`, `pressure`, and processes.
+//! The kernel's figures of the machine: `/proc/stat`, `diskstats`, `meminfo`, `pressure`, and processes.
 
 use std::{fs, time::Instant};
 

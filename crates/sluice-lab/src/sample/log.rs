@@ -17,7 +17,7 @@ pub const LINE_PREFIX: &str = "%n [%p] ";
 /// A log, from some moment on.
 pub(super) struct Log {
     path: PathBuf,
-    /// What was there before.
+    /// The length that the log had at that moment, in bytes.
     begin: u64,
 }
 

@@ -81,7 +81,7 @@ pub const ON_CPU: &str = "wait.CPU";
 /// Active sessions by single wait event: `event.IO.WALSync`.
 pub const EVENT: &str = "event.";
 
-/// What a column is.
+/// The description of a column.
 pub fn describe(column: &str) -> Metric {
     if let Some((_, title, unit, source)) = FIXED.iter().find(|(name, ..)| *name == column) {
         return metric(title, unit, source);

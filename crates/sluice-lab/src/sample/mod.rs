@@ -37,25 +37,25 @@ use crate::{
     result::{Checkpoint, Samples},
 };
 
-/// How often at most.
+/// Samples a second, at most.
 pub const HZ_MAX: u32 = 10;
-/// How long a connection may take.
+/// Time limit for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long the end is waited for: a query of the sampler's may hang with the server.
+/// Time limit for the sampler's end: one of its queries may hang with the server.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// What to look at.
+/// The things to sample.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// How to connect to PostgreSQL itself, as somebody who may see all sessions.
+    /// The way to connect to PostgreSQL itself, as somebody who may see all sessions.
     pub access: Access,
     /// The postmaster, if it runs on this machine.
     pub postmaster: Option<u32>,
     /// The pool before it, likewise.
     pub pool: Option<u32>,
-    /// Where the pool tells its figures, if it does.
+    /// The place where the pool tells its figures, if it does.
     pub pool_figures: Option<PoolFigures>,
-    /// Where the data are, for the disk below.
+    /// The data directory, for the disk below.
     pub data_dir: Option<PathBuf>,
     /// The server's log, whose lines begin as [`LINE_PREFIX`] says.
     pub log: Option<PathBuf>,
@@ -78,7 +78,7 @@ struct Shared {
 /// One column's value at one moment.
 pub(crate) type Value = (String, f64);
 
-/// What was recorded, on the wall clock.
+/// The recorded samples, by the wall clock.
 #[derive(Default)]
 struct Recording {
     moments: Vec<(f64, Vec<Value>)>,
@@ -224,7 +224,7 @@ pub(crate) struct Rates {
     last: Option<(Instant, std::collections::HashMap<String, f64>)>,
 }
 
-/// How much each counter rose since the last look, and how long that was; nothing at the first one. A counter that
+/// The rise of each counter since the last look, and the time between; nothing at the first look. A counter that
 /// fell was reset, and is left out once.
 pub(crate) struct Rise {
     pub(crate) seconds: f64,

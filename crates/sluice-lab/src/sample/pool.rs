@@ -1,4 +1,4 @@
-//! What a pool tells of itself: Sluice's in its log (docs/reference/configuration.md, "Statistics"), PgBouncer at its
+//! A pool's own figures: Sluice's from its log (docs/reference/configuration.md, "Statistics"), PgBouncer's from its
 //! console (its documentation, "Admin console").
 //!
 //! The laboratory's clients are of one database and one user, so there is one pool.
@@ -18,7 +18,7 @@ use crate::connect::Access;
 /// The database that is PgBouncer itself.
 pub const PGBOUNCER_CONSOLE: &str = "pgbouncer";
 
-/// Where a pool tells its figures.
+/// The place where a pool tells its figures.
 #[derive(Clone, Debug)]
 pub enum PoolFigures {
     /// Sluice's, with `stats_period`.
@@ -62,7 +62,7 @@ impl Pool {
         Self { source, last: None }
     }
 
-    /// What it does not tell, and why.
+    /// The figures that it does not tell, and why.
     pub(super) fn missing(&self) -> Option<String> {
         match &self.source {
             Source::None(why) => Some(format!("the pool's own figures: {why}")),
@@ -70,7 +70,7 @@ impl Pool {
         }
     }
 
-    /// What it has told since the last look; nothing, if it has not.
+    /// The figures that it has told since the last look; none if it has told nothing.
     pub(super) fn sample(&mut self) -> Vec<Value> {
         let told = match &mut self.source {
             Source::Log(log) => log.last(),

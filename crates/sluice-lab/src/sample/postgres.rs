@@ -1,4 +1,4 @@
-//! What PostgreSQL tells of itself, by version. Each statement is a handful of reads of its statistics views.
+//! PostgreSQL's own figures, by version. Each statement is a handful of reads of its statistics views.
 //!
 //! Simple queries only, so that it also works through a pool; columns that a version lacks are not asked for.
 //! Source: PostgreSQL's documentation, "The Cumulative Statistics System".
@@ -28,7 +28,7 @@ pub(super) struct Server {
     missing: Vec<String>,
 }
 
-/// What decides which columns there are.
+/// The facts that decide which columns there are.
 struct Abilities {
     version_num: u32,
     /// On a standby there is no log to insert into.

@@ -20,7 +20,7 @@ use crate::error::Error;
 
 /// The file that describes a scenario.
 const FILE: &str = "scenario.toml";
-/// What fits in no machine that anybody would run this on.
+/// More clients than fit in any machine that somebody would run this on.
 const CLIENTS_MAX: u32 = 65_536;
 
 /// A workload: data, scripts, load, and what is varied.
@@ -36,28 +36,28 @@ pub struct Scenario {
     pub reference: Option<String>,
     /// Its tables.
     pub data: Data,
-    /// What pgbench does.
+    /// The load that pgbench makes.
     pub load: Load,
-    /// What the laboratory's server may use.
+    /// Limits of the laboratory's server.
     pub class: Class,
     /// Settings of servers that the laboratory starts itself.
     pub settings: BTreeMap<String, String>,
     /// At least one.
     pub variants: Vec<Variant>,
-    /// Who answers, if the command line does not say.
+    /// The targets, if the command line does not name them.
     pub targets: Vec<String>,
     /// Turns of each target at each step.
     pub turns: u32,
-    /// What changes in a run of seconds.
+    /// Changes for a run of seconds.
     pub brief: Brief,
 }
 
 /// The tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Data {
-    /// What makes them.
+    /// The maker of the tables.
     pub maker: Maker,
-    /// How large they are.
+    /// Their size.
     pub size: Size,
     /// Relations that are read into shared buffers before each turn.
     pub prewarm: Vec<String>,
@@ -65,7 +65,7 @@ pub struct Data {
     pub reset: String,
 }
 
-/// What makes the tables.
+/// The maker of the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// `pgbench -i`; a row is a unit of its scale.
@@ -74,7 +74,7 @@ pub enum Maker {
     Schema(String),
 }
 
-/// How large the tables are.
+/// The size of the tables.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     /// So many rows, or this scale.
@@ -83,7 +83,7 @@ pub enum Size {
     PercentOfSharedBuffers {
         /// Above 100 they do not fit.
         percent: f64,
-        /// What a row (or a unit of scale) takes, with its share of the indexes.
+        /// Bytes that a row (or a unit of scale) takes, with its share of the indexes.
         bytes_per_row: u64,
     },
 }
@@ -101,7 +101,7 @@ impl Size {
     }
 }
 
-/// What pgbench does.
+/// The load that pgbench makes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -136,7 +136,7 @@ fn whole() -> f64 {
     1.0
 }
 
-/// How pgbench sends statements.
+/// The protocol in which pgbench sends statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -168,7 +168,7 @@ impl Protocol {
 pub struct Variant {
     /// Unique in the scenario.
     pub name: String,
-    /// What the clients run.
+    /// The scripts that clients run.
     pub scripts: Vec<Script>,
     /// Settings besides the scenario's.
     pub settings: BTreeMap<String, String>,
@@ -183,11 +183,11 @@ pub struct Script {
     pub name: String,
     /// Its text; none for pgbench's own.
     pub text: Option<String>,
-    /// How often it is chosen, against the others.
+    /// Its weight in the random choice among the scripts.
     pub weight: u32,
 }
 
-/// What changes in a run of seconds: less of everything, the same way.
+/// Changes for a run of seconds: less of everything, the same way.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Brief {
@@ -224,7 +224,7 @@ impl Scenario {
         )))
     }
 
-    /// What is wrong with it, with the remedy.
+    /// The fault of the scenario, with the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Load { clients, seconds, log_share, rate, latency_limit_ms, .. } = &self.load;
         for clients in [clients, &self.brief.clients] {

@@ -74,7 +74,7 @@ fn one() -> u32 {
     1
 }
 
-/// Where a scenario's files are.
+/// The source of a scenario's files.
 pub(super) enum Source {
     Shipped(&'static [(&'static str, &'static str)]),
     Folder(PathBuf),

@@ -10,7 +10,7 @@ use crate::{
     sample::metrics,
 };
 
-/// What a rule may know besides the samples.
+/// Circumstances that a rule may know besides the samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Circumstances {
     /// Requests a second that the instance's class allows, reads and writes each.
@@ -23,13 +23,13 @@ pub struct Circumstances {
 const WAIT_SHARE_MIN: f64 = 0.4;
 /// Most of them.
 const MOST_SHARE: f64 = 0.5;
-/// How many times as large inside as outside a share has to be.
+/// The factor by which a share has to be larger inside a stall than outside.
 const TIMES_OUTSIDE: f64 = 2.0;
-/// What sessions wait for explains less than a limit that stops them all the same.
+/// The strength of waits: they explain less than a limit that stops sessions all the same.
 const WAITS_STRENGTH: f64 = 0.9;
 /// A limit that is used up.
 const LIMIT_STRENGTH: f64 = 0.95;
-/// How many times as many sessions.
+/// The factor by which the number of sessions has to be larger.
 const SESSIONS_TIMES: f64 = 3.0;
 /// Sessions tell what they counted at most once a second, and only between transactions.
 const COUNTED_LATE_S: f64 = 2.0;
@@ -163,7 +163,7 @@ impl Side<'_> {
         Some(self.mean(column)? * unit / commits)
     }
 
-    /// How many sessions these columns count.
+    /// The number of sessions that these columns count.
     fn sessions(&self, columns: &[&str]) -> Option<f64> {
         columns.iter().map(|column| self.mean_count(column)).sum()
     }
@@ -212,7 +212,7 @@ impl View<'_> {
         columns.iter().filter_map(|column| Some(self.pair(column)?.evidence(column))).collect()
     }
 
-    /// What the log says of checkpoints that were under way.
+    /// Evidence from the log about checkpoints that were under way.
     fn checkpoints(&self) -> Vec<Evidence> {
         let inside = |one: &&Checkpoint| one.overlaps(self.stall.from_s, self.stall.to_s);
         let evidence = |one: &Checkpoint| {

@@ -1,10 +1,11 @@
 //! Finds stalls in a series of seconds (or of longer spans), by nothing but its transactions a second.
 //!
-//! What is ordinary is the median rate of the turn, its head and tail left out. A stall begins with a span that did
+//! The ordinary rate is the median rate of the turn, its head and tail left out. A stall begins with a span that did
 //! less than [`BEGINS_BELOW`] of that and ends before the first of [`CALM_S`] seconds at [`ENDS_ABOVE`] of it: a
-//! burst between two standstills is part of the stall, as a catch-up after a wait is. What begins with the turn and is
-//! over within [`START_S`] seconds is none: sessions are new, and nothing is under way yet that could end. A turn that is slow for more
-//! than half of its time has no ordinary rate; its stalls are what the rest is compared with, so none are found.
+//! burst between two standstills is part of the stall, as a catch-up after a wait is. A slow span that begins with
+//! the turn and is over within [`START_S`] seconds is no stall: sessions are new, and nothing is under way yet that
+//! could end. A turn that is slow for more than half of its time has no ordinary rate; its stalls are what the rest
+//! is compared with, so none are found.
 
 use super::Stall;
 use crate::{result::Second, stats};
@@ -13,10 +14,10 @@ use crate::{result::Second, stats};
 const BEGINS_BELOW: f64 = 0.6;
 /// The share that a stall's end has to come back to.
 const ENDS_ABOVE: f64 = 0.8;
-/// How long a series has to be calm again, in seconds or in spans, whichever is longer.
+/// The time that a series has to be calm again, in seconds or in spans, whichever is longer.
 const CALM_S: f64 = 2.0;
 const CALM_SPANS: usize = 2;
-/// How long a load may take to begin: in its first second at the latest, and up to here.
+/// The time that a load may take to begin: in its first second at the latest, and up to here.
 const START_S: f64 = 5.0;
 const STARTS_WITHIN_S: f64 = 1.0;
 /// A series that is shorter than this has nothing ordinary.

@@ -37,11 +37,11 @@ pub struct Stall {
 pub struct Finding {
     /// Of the stall.
     pub cause: Cause,
-    /// How much of the stall it explains, from 0 to 1, as far as the samples tell.
+    /// The share of the stall that it explains, from 0 to 1, as far as the samples tell.
     pub strength: f64,
     /// The figures.
     pub evidence: Vec<Evidence>,
-    /// What a second run without the cause has shown, if there was one.
+    /// The result of a second run without the cause, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmation: Option<Confirmation>,
 }
@@ -49,7 +49,7 @@ pub struct Finding {
 /// A figure inside a stall and outside of all stalls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What it is, for people.
+    /// The name of the figure, for people.
     pub what: String,
     /// Its unit.
     pub unit: String,
@@ -64,13 +64,13 @@ pub struct Evidence {
 pub struct Confirmation {
     /// Whether the stalls went with it.
     pub confirmed: bool,
-    /// What was done: settings, limits.
+    /// The change that was made: settings, limits.
     pub without: String,
     /// The share of the first run's time in stalls.
     pub stalled_before: f64,
     /// The share of the second one's.
     pub stalled_after: f64,
-    /// What stalled the second one, the strongest first.
+    /// The causes of the second run's stalls, the strongest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes_after: Vec<Cause>,
 }
@@ -165,7 +165,7 @@ impl fmt::Display for Cause {
 }
 
 impl Stall {
-    /// How long it lasted.
+    /// Its length in seconds.
     pub fn seconds(&self) -> f64 {
         self.to_s - self.from_s
     }

@@ -25,7 +25,7 @@ const VIEWS: [View; 5] = [
     View { name: "print", width_px: 960, is_phone: false, is_dark: true, is_print: true },
 ];
 
-/// What a page looks like from inside, as far as a program can tell.
+/// A script that tells how a page looks from inside, as far as a program can tell.
 const LOOK: &str = r#"(() => {
     const seen = element => element.getClientRects().length > 0;
     const box = element => element.getBoundingClientRect();

@@ -15,7 +15,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long one answer may take: far more than it does on a busy machine.
+/// Time limit for one answer: far more than it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser of its own profile. It is gone, with all of its processes, when this is dropped.
@@ -29,7 +29,7 @@ pub(super) struct Chromium {
     _profile: TempDir,
 }
 
-/// How a page is looked at.
+/// The way in which a page is looked at: its width, and whether on a phone, in the dark or in print.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) name: &'static str,

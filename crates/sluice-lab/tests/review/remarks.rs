@@ -9,7 +9,7 @@ fn class_of_2015() -> Instance {
     Instance { connections: Some(100), iops: Some(400), ..instance(GIB, 1, Workload::Oltp) }
 }
 
-/// What a row says, in the words of the answers' file.
+/// The outcome of a row, in the words of the answers' file.
 fn outcome(rules: &Rules, row: &Row) -> String {
     let words = rules.find(&row.name, 15).is_some_and(|rule| matches!(rule.advice, Advice::Words { .. }));
     match row.status {
@@ -39,7 +39,7 @@ fn each_remark_has_todays_answer() {
     assert!(answers.is_empty(), "answers without a remark: {:?}", answers.keys());
 }
 
-/// Where the reviewer said in so many words what to set, agreeing means to recommend it.
+/// For a remark that says in so many words what to set, agreeing means to recommend it.
 #[test]
 fn what_the_remarks_ask_for_comes_out() {
     let report = reviewed(&report_of_2015(), class_of_2015());

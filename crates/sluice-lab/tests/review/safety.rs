@@ -83,7 +83,7 @@ fn check_memory(report: &Report, instance: &Instance) {
     assert!(sum <= instance.memory_bytes.unwrap() as f64, "{sum} bytes for {instance}");
 }
 
-/// What `sluice up` sets must not be called dangerous by `sluice review`.
+/// The settings of `sluice up` must not be called dangerous by `sluice review`.
 #[test]
 fn the_defaults_of_sluice_up_draw_no_high_risk() {
     let plain = snapshot_of(TestServer::shared(Version::V15));

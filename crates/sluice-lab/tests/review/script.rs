@@ -9,7 +9,7 @@ use sluice_testkit::{TestServer, Version, becomes, versions};
 
 use crate::{GIB, instance, reviewed, snapshot_of};
 
-/// What `ALTER SYSTEM` has written.
+/// The settings that `ALTER SYSTEM` has written.
 const AUTO: &str = "FROM pg_file_settings WHERE sourcefile LIKE '%postgresql.auto.conf'";
 
 /// A large machine, so that settings of every kind change.

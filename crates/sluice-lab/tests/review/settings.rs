@@ -7,7 +7,7 @@ use sluice_testkit::{TestServer, Version, versions};
 
 use crate::{GIB, instance, major, names, reviewed, snapshot_of};
 
-/// What a server 17.9 told by `\copy`, with the defaults of the program: the tests have no server of 17.
+/// A snapshot of a server 17.9 by `\copy`, with the defaults of the program: the tests have no server of 17.
 fn of_17() -> Snapshot {
     let text = include_str!("settings_17.csv");
     review::read_csv("settings_17.csv", text.as_bytes()).unwrap()
@@ -34,7 +34,7 @@ fn every_setting_has_a_row(version: Version) {
     check_rows(&snapshot_of(TestServer::shared(version)));
 }
 
-/// Where only a file is given, a row says by itself what a change takes.
+/// With nothing but a file, a row says by itself what a change takes.
 fn check_contexts(snapshot: &Snapshot) {
     let rules = Rules::built_in().unwrap();
     for setting in &snapshot.settings {
@@ -116,7 +116,7 @@ fn an_ordinary_role_gets_a_note() {
     assert!(note.contains("data_directory") && note.contains("pg_read_all_settings"), "{note}");
 }
 
-/// What nobody told is asked for, by option.
+/// A quantity that nobody told is asked for, by option.
 #[test]
 fn a_remote_server_needs_its_size() {
     let snapshot = snapshot_of(TestServer::shared(Version::V18));

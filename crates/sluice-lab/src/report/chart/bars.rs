@@ -9,7 +9,7 @@ use super::frame::{Caption, Percent, head, plot};
 /// Something measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
-    /// What it is.
+    /// Its name.
     pub(crate) name: String,
     /// Whether the name is code.
     pub(crate) is_code: bool,

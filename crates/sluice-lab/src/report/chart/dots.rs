@@ -10,7 +10,7 @@ use super::scale::Axis;
 /// A row.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
-    /// What the following rows have in common.
+    /// The conditions that the following rows share.
     Heading(String),
     /// A case.
     Spread(Spread),
@@ -23,7 +23,7 @@ pub(crate) struct Spread {
     pub(crate) name: String,
     /// Its colour.
     pub(crate) class: &'static str,
-    /// What they are, and how long: ascending.
+    /// Names of the latencies with their values, ascending.
     pub(crate) values: Vec<(&'static str, f64)>,
 }
 

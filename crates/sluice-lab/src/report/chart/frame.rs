@@ -1,20 +1,20 @@
-//! What all charts have: a caption with its legend, the drawing's bounds, grid and ticks.
+//! The parts that all charts share: a caption with its legend, the drawing's bounds, grid and ticks.
 
 use std::fmt::{self, Display};
 
 use super::super::html::Html;
 use super::scale::Axis;
 
-/// What stands above a chart, and what is read aloud in its place.
+/// The text above a chart, also read aloud in its place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caption {
-    /// What is drawn.
+    /// The chart's title.
     pub(crate) title: String,
     /// Its unit, and what else must be known to read it.
     pub(crate) unit: String,
     /// The same in words, for who can't see it.
     pub(crate) description: String,
-    /// Which mark means what; empty for one that needs none.
+    /// The legend: each mark with its meaning; empty for a chart that needs none.
     pub(crate) keys: Vec<Key>,
 }
 

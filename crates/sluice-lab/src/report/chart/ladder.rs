@@ -4,7 +4,7 @@ use super::super::html::Html;
 use super::frame::{Caption, Path, Percent, figure, mark, stretched, x_axis, y_axis};
 use super::scale::Axis;
 
-/// What is drawn.
+/// The contents of the chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Ladder {
     pub(crate) caption: Caption,

@@ -7,7 +7,7 @@ use super::frame::{Caption, Path, Percent, figure, stretched, x_axis, y_axis};
 use super::scale::{Axis, Scale};
 use super::thin::thin;
 
-/// What is drawn.
+/// The contents of the chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     pub(crate) caption: Caption,
@@ -35,7 +35,7 @@ pub(crate) struct Band {
     pub(crate) to_s: f64,
     /// Written into it: short.
     pub(crate) mark: String,
-    /// What it is, shown where there is room.
+    /// Its name, shown where there is room.
     pub(crate) name: String,
     /// All about it.
     pub(crate) title: String,

@@ -2,7 +2,7 @@
 
 use super::super::number;
 
-/// How values are spread over an axis.
+/// The way in which values are spread over an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scale {
     Linear { from: f64, to: f64 },
@@ -12,7 +12,7 @@ pub(super) enum Scale {
 /// A value that is written beside an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
-    /// Where, as a share of the axis.
+    /// Its position, as a share of the axis.
     pub(super) share: f64,
     /// The value.
     pub(super) label: String,
@@ -40,7 +40,7 @@ const LOG_TICKS_MANY: usize = 4;
 const DECADES_MAX: i32 = 9;
 
 impl Scale {
-    /// Where a value stands, from 0 to 1; values beyond an end stand on it.
+    /// The position of a value, from 0 to 1; values beyond an end stand on it.
     pub(super) fn share(self, value: f64) -> f64 {
         let share = match self {
             Self::Linear { from, to } => (value - from) / (to - from),

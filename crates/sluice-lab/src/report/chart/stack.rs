@@ -6,7 +6,7 @@ use super::lines::{Band, bands};
 use super::scale::{Axis, Scale};
 use super::thin::thin;
 
-/// What is drawn.
+/// The contents of the chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     pub(crate) caption: Caption,

@@ -1,4 +1,4 @@
-//! How to do it again, and what to keep in mind.
+//! Instructions for repeating the run, and caveats.
 
 use super::super::{
     html::Html,

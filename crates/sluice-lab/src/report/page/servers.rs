@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::result::{DiskProbe, Machine, RunResult};
 
-/// What the load was told, the machine, its disk, the servers and their settings.
+/// The load's conditions, the machine, its disk, the servers and their settings.
 pub(super) fn surroundings(outline: &Outline<'_>) -> Html {
     let result = outline.result;
     let mut html = Html::default();
@@ -122,7 +122,7 @@ fn servers(html: &mut Html, outline: &Outline<'_>) {
     html.push(&Table { head, rows: rows.collect() }.without_empty_columns().html());
 }
 
-/// What variants set besides.
+/// The settings that variants add.
 fn variants(html: &mut Html, result: &RunResult) {
     let row = |variant: &String, name: &String, value: &String| {
         [variant, name, value].map(|text| Cell::Text(text.clone())).into()

@@ -124,7 +124,7 @@ fn certainty(finding: &Finding) -> String {
     )
 }
 
-/// What still stalled the turn without the cause.
+/// The causes that still stalled the turn without the suspected one.
 fn what_remains(confirmation: &Confirmation) -> String {
     let names: Vec<&str> = confirmation.causes_after.iter().map(|cause| cause.title()).collect();
     if names.is_empty() { String::new() } else { format!(" (then: {})", names.join(", ")) }

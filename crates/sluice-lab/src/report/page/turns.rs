@@ -30,7 +30,7 @@ const WAITS: [(&str, &str); 8] = [
 ];
 const OTHER_WAITS: &str = "w-other";
 
-/// Who has the processors.
+/// Columns of processor time, each with its class in the chart.
 const PROCESSES: [(&str, &str); 4] = [
     (metrics::CPU_POSTGRES, "w-io"),
     (metrics::CPU_POOL, "w-cpu"),
@@ -251,7 +251,7 @@ fn sampled(measured: &Measured, (title, unit, columns): &Sampled, bands: &[Band]
     lines(&Lines { caption, end_s: end_s(measured), is_log: false, lines: series, bands: bands.to_vec() })
 }
 
-/// What the server's log says of its checkpoints.
+/// Checkpoints of the turn, from the server's log.
 fn checkpoints(measured: &Measured) -> Html {
     let mut html = Html::default();
     let row = |one: &Checkpoint| {

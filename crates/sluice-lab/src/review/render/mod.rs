@@ -16,7 +16,7 @@ use super::{
     rule::words,
 };
 
-/// How a report is written.
+/// The format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// For a terminal of 100 columns.
@@ -57,7 +57,7 @@ fn wrapped(words: &str, width: usize, first: &str, others: &str) -> String {
     fill(&words, options.word_splitter(WordSplitter::NoHyphenation))
 }
 
-/// What a reader sees in place of a value; an empty one must not look like a missing one.
+/// The text that a reader sees for a value; an empty one must not look like a missing one.
 fn shown(value: &str) -> &str {
     if value.is_empty() { "(empty)" } else { value }
 }

@@ -53,7 +53,8 @@ fn section(text: &mut String, head: &str, rows: &[&Row]) {
     }
 }
 
-/// What `ALTER SYSTEM` had set before gets its old value back; everything else is reset to the file below.
+/// Statements that undo the script: a setting that `ALTER SYSTEM` had set before gets its old value back; everything
+/// else is reset to the file below.
 fn undo<'a>(text: &mut String, rows: impl Iterator<Item = &'a Row>) {
     let lines: Vec<String> = rows
         .map(|row| match row.set_by {
