@@ -1,4 +1,4 @@
-//! Which PostgreSQL: the folder with `postgres` and `initdb`, and its major version.
+//! PostgreSQL's programs: the folder with `postgres` and `initdb`, and its major version.
 //!
 //! Looks only; installs nothing.
 
@@ -71,7 +71,7 @@ pub enum BinariesError {
     NotUsable {
         /// The folder.
         dir: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the folder.
         why: String,
     },
     /// A PostgreSQL that Sluice does not start.

@@ -58,20 +58,20 @@ GRANT USAGE ON SCHEMA sluice TO sluice_auth;
 GRANT EXECUTE ON FUNCTION sluice.get_secret(text) TO sluice_auth;
 ";
 
-/// How the pool looks up secrets.
+/// The pool's way to look up secrets.
 #[derive(Debug, Clone)]
 pub struct Lookup {
     /// The role.
     pub user: String,
     /// Its password.
     pub password: Password,
-    /// Where the function is.
+    /// The database that has the function.
     pub database: String,
     /// The query; takes the role's name as `$1`.
     pub query: String,
 }
 
-/// What the server has now.
+/// The roles and files that the server has once it is bootstrapped.
 #[derive(Debug, Clone)]
 pub struct Bootstrapped {
     /// The first user's password, in a file.
@@ -80,7 +80,7 @@ pub struct Bootstrapped {
     pub pgpass_file: PathBuf,
     /// Why the first user can't log in by that password, in PostgreSQL's words: an operator has changed one of them.
     pub login_refused: Option<String>,
-    /// For the pool.
+    /// The look-up of secrets, for the pool.
     pub lookup: Lookup,
     /// Whether the gate is in force; an operator's `shared_preload_libraries` wins over Sluice's.
     pub gate: bool,
@@ -109,7 +109,7 @@ pub enum BootstrapError {
     /// A statement failed.
     #[error("cannot {what}: {why}")]
     Sql {
-        /// What was tried.
+        /// The action that failed, as a verb.
         what: &'static str,
         /// PostgreSQL's words.
         why: String,

@@ -1,4 +1,4 @@
-//! What the end of a log or of a program's output says about the cause, and the remedy.
+//! The likely cause and its remedy, from the end of a log or of a program's output.
 //!
 //! The messages are PostgreSQL's own, in English: Sluice starts its programs with `LC_ALL=C.UTF-8`, and the data
 //! directory's `lc_messages` is C or C.UTF-8.
@@ -12,9 +12,9 @@ use std::{
 
 use crate::disk;
 
-/// How much of a log's end is read.
+/// The part of a log's end that is read, in bytes.
 const TAIL_BYTES: u64 = 8 * 1024;
-/// How much of it is shown.
+/// The part of it that is shown, in lines.
 const TAIL_LINES: usize = 20;
 
 /// A cause that was recognised.
@@ -60,7 +60,7 @@ impl Diagnosis {
         TABLE.iter().find(|(text, _)| line.contains(text)).map(|(_, diagnosis)| *diagnosis)
     }
 
-    /// What to do about it.
+    /// The remedy, as a sentence.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::DiskFull => "the disk is full: make room, or move the data with --data DIR",

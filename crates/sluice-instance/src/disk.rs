@@ -1,4 +1,4 @@
-//! How much room a disk has.
+//! Free room on a disk.
 
 use std::{io, path::Path};
 
@@ -7,7 +7,7 @@ use nix::sys::statvfs::statvfs;
 /// Free space, in bytes, below which PostgreSQL can be said to have run out of it: less than one segment of its log.
 pub(crate) const FULL_BYTES: u64 = 16 << 20;
 
-/// What an ordinary user may still write to the disk that `path` is on, in bytes.
+/// The room that an ordinary user may still fill on the disk that `path` is on, in bytes.
 ///
 /// # Errors
 ///

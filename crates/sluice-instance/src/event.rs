@@ -1,4 +1,4 @@
-//! What happens to the server, as values: the caller decides how to show it.
+//! Events in the life of a server, as values: the caller decides how to show them.
 //!
 //! Each event reads as one line of English by `Display`.
 
@@ -11,17 +11,17 @@ use crate::{class::ClassReport, server::StopMode};
 pub enum Event {
     /// The data directory does not exist yet; `initdb` starts.
     Creating {
-        /// Where it will be.
+        /// The directory's path.
         pgdata: PathBuf,
     },
     /// `initdb` has finished.
     Created {
-        /// How long it took.
+        /// The time that `initdb` took.
         took: Duration,
     },
     /// An earlier run was interrupted; what it left is removed.
     RemovedLeftover {
-        /// What was removed.
+        /// The path that was removed.
         path: PathBuf,
     },
     /// `postmaster.pid` names a process that is gone, or that is not this PostgreSQL.
@@ -36,10 +36,10 @@ pub enum Event {
     },
     /// Server processes whose postmaster died were ended, so that a new one can start.
     EndedOrphans {
-        /// How many.
+        /// The number of processes.
         count: usize,
     },
-    /// What is enforced of the instance's class; told at the first start, and when it has changed.
+    /// The limits of the instance's class, enforced or not; told at the first start, and whenever that has changed.
     Class {
         /// Each limit.
         report: ClassReport,
@@ -65,7 +65,7 @@ pub enum Event {
     },
     /// The postmaster ended though nobody asked it to.
     Crashed {
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
     },
     /// It will be started again.
@@ -89,12 +89,12 @@ pub enum Event {
     },
     /// A shutdown was asked for.
     Stopping {
-        /// How.
+        /// The mode of the shutdown.
         mode: StopMode,
     },
     /// The postmaster has ended on request.
     Stopped {
-        /// How long it took.
+        /// The time that the stop took.
         took: Duration,
     },
 }
@@ -143,7 +143,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// Who is told. Called from the caller's thread and from the keeper's; it must return soon.
+/// An observer of events. It is called from the caller's thread and from the keeper's, and must return soon.
 pub trait Observer: Send + Sync {
     /// Something happened.
     fn event(&self, event: Event);

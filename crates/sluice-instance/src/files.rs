@@ -9,7 +9,7 @@ use std::{
 
 use crate::run_as::RunAs;
 
-/// Who owns a new file.
+/// The owner of a new file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Owner<'a> {
     /// The user of this process.

@@ -17,7 +17,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a process may take to leave after each signal.
+/// Time limit for a process to leave after each signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 

@@ -13,7 +13,7 @@ const LINE_PID: usize = 0;
 /// Written from PostgreSQL 10 on.
 const LINE_STATUS: usize = 7;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PidFile {
     /// The postmaster; a standalone backend has a negative number there.
@@ -22,7 +22,7 @@ pub(crate) struct PidFile {
     pub(crate) status: Status,
 }
 
-/// How far a server has come.
+/// The state that a server has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     /// Connections are accepted, if only for reading.
@@ -33,7 +33,7 @@ pub(crate) enum Status {
     Starting,
 }
 
-/// Who runs on a data directory.
+/// The process that runs on a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     /// No `postmaster.pid`, or one that names nobody.
@@ -66,7 +66,7 @@ impl PidFile {
     }
 }
 
-/// Who runs on the data directory `pgdata` (an absolute path without symbolic links).
+/// Finds the process that runs on the data directory `pgdata` (an absolute path without symbolic links).
 pub(crate) fn runner(pgdata: &Path) -> io::Result<Runner> {
     let Some(PidFile { pid, .. }) = PidFile::read(pgdata)? else { return Ok(Runner::Nobody) };
     let pid = pid.saturating_abs();

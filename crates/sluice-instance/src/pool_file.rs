@@ -13,22 +13,22 @@ use crate::{
     server::Endpoint,
 };
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone)]
 pub struct PoolFile {
-    /// Where clients connect.
+    /// The addresses that clients connect to.
     pub listen: Vec<SocketAddr>,
-    /// Where the server is.
+    /// The server's endpoint.
     pub endpoint: Endpoint,
     /// The file with the secret by which the server believes where clients are, if it does.
     pub client_address_secret_file: Option<PathBuf>,
-    /// How the pool finds the clients' secrets.
+    /// The look-up of the clients' secrets.
     pub lookup: Lookup,
-    /// Servers a (database, user).
+    /// Servers for each (database, user).
     pub pool_size: u32,
-    /// How long a client waits for a server; the pool's default, if it does not say.
+    /// Time limit for a client's wait for a server; none is the pool's default.
     pub wait_timeout: Option<Duration>,
-    /// How often its figures stand in its log; never, if it does not say.
+    /// The interval at which its figures are written to its log; none is never.
     pub stats_period: Option<Duration>,
     /// Servers in all.
     pub servers_max: u32,

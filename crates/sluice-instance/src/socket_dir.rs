@@ -1,4 +1,4 @@
-//! Where PostgreSQL's Unix socket is: a folder that nobody else can enter, with a path short enough.
+//! The place of PostgreSQL's Unix socket: a folder that nobody else can enter, with a path short enough.
 //!
 //! A socket's path may have 107 bytes (`sun_path`, unix(7)); a data directory's may be longer.
 

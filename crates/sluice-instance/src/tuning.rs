@@ -30,7 +30,7 @@ const SHARED_BUFFERS_MIN: u64 = 32 * MIB;
 /// The operating system's cache serves what is beyond; raise it on a machine that is PostgreSQL's alone.
 const SHARED_BUFFERS_MAX: u64 = 1024 * MIB;
 
-/// What the settings depend on.
+/// The machine's quantities that the settings depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
     /// Main memory in bytes, or the lowest limit of the control groups.
@@ -123,7 +123,7 @@ impl Tuning {
         }
     }
 
-    /// How many connections the pool may open in all, so that the reserve stays free.
+    /// The number of connections that the pool may open in all, so that the reserve stays free.
     pub fn pool_servers_max(&self) -> u32 {
         self.connections - RESERVE
     }

@@ -132,7 +132,7 @@ fn fifty_writes_a_second() {
     assert!(rate < 100.0, "{rate:.0} commits a second");
 }
 
-/// What needs more than the class is ended by the kernel, and PostgreSQL recovers by itself.
+/// A backend that needs more than the class is ended by the kernel, and PostgreSQL recovers by itself.
 #[test]
 fn no_more_memory_than_that() {
     let place = Place::new();

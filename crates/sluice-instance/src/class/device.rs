@@ -1,4 +1,4 @@
-//! Which disk a data directory is on, as control groups name it. Looks only.
+//! The disk that a data directory is on, named as control groups name it. Looks only.
 
 use std::{
     fmt, fs,

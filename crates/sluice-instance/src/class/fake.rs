@@ -71,7 +71,7 @@ impl Fake {
         self.put(&format!("{dir}/cgroup.procs"), processes);
     }
 
-    /// What a process in `own` of version 2, and in the root of each hierarchy of version 1, is told.
+    /// The hierarchies that the kernel shows to a process in `own` of version 2, and in the root of each of version 1.
     pub(super) fn hierarchies(&self, own: &str) -> Hierarchies {
         let root = self.root.display();
         let v1 = V1_FILES.iter().map(|(name, _)| *name).filter(|name| self.path(name).exists());

@@ -26,11 +26,11 @@ use crate::{data_dir::DataDir, name};
 /// The file in the instance's directory that lists its groups.
 const LEDGER: &str = "cgroups";
 
-/// How long the last process may take to leave a group after its end.
+/// Time limit for the last process to leave a group after its end.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What the groups depend on, beside the class.
+/// The machine's side of the groups: whatever they depend on besides the class.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) hierarchies: Hierarchies,
@@ -71,7 +71,7 @@ impl ClassGroup {
         groups
     }
 
-    /// What is enforced, and what is not.
+    /// The limits that are enforced, and those that are not.
     pub(crate) fn report(&self) -> &ClassReport {
         &self.report
     }
@@ -122,7 +122,7 @@ impl ClassGroup {
         settings.iter().filter_map(|setting| setting.apply(&*self.files, &group).transpose()).collect()
     }
 
-    /// Where the group for a limit goes, and what is written there: version 1 if that has the controller.
+    /// The group for a limit, and the settings to write there: version 1 if that has the controller.
     fn find(&self, demand: Demand, site: &Site) -> Result<(PathBuf, Vec<Setting>), Obstacle> {
         let controller = demand.controller();
         if let Some(own) = site.hierarchies.v1(controller) {

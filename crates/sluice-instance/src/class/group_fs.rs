@@ -11,10 +11,10 @@ use std::{
 
 use super::Obstacle;
 
-/// What lists a group's processes, and takes new ones.
+/// The file that lists a group's processes, and takes new ones.
 pub(super) const PROCS: &str = "cgroup.procs";
 
-/// What Sluice does to groups.
+/// Operations on groups.
 pub(super) trait GroupFs: fmt::Debug + Send + Sync {
     /// Makes a group.
     fn make(&self, group: &Path) -> io::Result<()>;

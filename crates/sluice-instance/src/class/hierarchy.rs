@@ -1,4 +1,4 @@
-//! Where control groups are on this machine, and in which of them a process is.
+//! The hierarchies of control groups on this machine, and the groups that a process is in.
 //!
 //! Read from `/proc/self/mountinfo` and `/proc/PID/cgroup` (proc(5), cgroups(7)). Both versions may be mounted at
 //! once, with a controller in one of them only. Nothing is changed here.
@@ -10,7 +10,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// What a limit needs of the kernel.
+/// The controller of the kernel that a limit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
     /// Processor time.

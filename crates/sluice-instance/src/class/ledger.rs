@@ -1,5 +1,5 @@
-//! Which groups an instance has made, on disk: so that the next start finds what a killed one left, wherever that one
-//! was started.
+//! The groups that an instance has made, listed on disk, so that the next start finds those that a killed one left,
+//! wherever that one was started.
 //!
 //! `DIR/cgroups` has a path a line, and is written before a group is made. Only paths that end in the instance's own
 //! name count, and a group is removed only if the kernel finds it empty.
@@ -21,7 +21,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// What the file says; a missing one says nothing.
+    /// Reads the file; a missing one lists no groups.
     pub(super) fn read(file: PathBuf, name: String) -> Self {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let groups = text.lines().map(PathBuf::from).filter(|group| group.is_absolute() && group.ends_with(&name));

@@ -64,8 +64,8 @@ impl Class {
         [memory, cpus, iops].into_iter().flatten()
     }
 
-    /// How long it takes at least to write `bytes` of scattered pages of 8 kB: what a checkpoint before a shutdown may
-    /// need beside the time that it has without a class.
+    /// The least time that it takes to write `bytes` of scattered pages of 8 kB: a checkpoint before a shutdown may
+    /// need that much besides the time that it has without a class.
     pub fn time_to_write(&self, bytes: u64) -> Duration {
         self.iops.map_or(Duration::ZERO, |iops| Duration::from_secs(bytes / PAGE_BYTES / u64::from(iops.per_second())))
     }

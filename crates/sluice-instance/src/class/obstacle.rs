@@ -40,7 +40,7 @@ pub enum Obstacle {
     /// A file or folder can't be used.
     #[error("cannot {what} {}: {}", path.display(), errno.desc())]
     File {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         what: &'static str,
         /// On what.
         path: PathBuf,
@@ -52,9 +52,9 @@ pub enum Obstacle {
     ReadBack {
         /// The file.
         file: PathBuf,
-        /// What was written.
+        /// The value that was written.
         wanted: String,
-        /// What is read.
+        /// The value that is read back.
         found: String,
     },
     /// The server is not in its group.
@@ -74,7 +74,7 @@ impl Obstacle {
         Self::File { what, path: path.to_owned(), errno }
     }
 
-    /// What to do about it.
+    /// The remedy, as a sentence.
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NotAlone { .. } => {

@@ -1,4 +1,4 @@
-//! What became of each limit of a class: enforced, as the kernel says itself, or not, with the reason.
+//! The outcome for each limit of a class: enforced, as the kernel says itself, or not, with the reason.
 
 use std::{
     collections::BTreeSet,
@@ -50,7 +50,7 @@ pub struct ReadBack {
     pub value: String,
 }
 
-/// What became of a limit.
+/// The outcome for a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The kernel enforces it: these files say so.
@@ -59,7 +59,7 @@ pub enum Outcome {
     NotEnforced(Obstacle),
 }
 
-/// What became of a class. Its `Display` is one line, for a console or a report:
+/// The outcome for a class. Its `Display` is one line, for a console or a report:
 /// `class enforced: memory 1GB, cpus 1; class not enforced: iops (no blkio controller)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassReport {
@@ -86,7 +86,7 @@ impl ClassReport {
         })
     }
 
-    /// What to do about the limits that are not enforced, each remedy once.
+    /// Remedies for the limits that are not enforced, each once.
     pub fn remedies(&self) -> BTreeSet<&'static str> {
         self.not_enforced().map(|(_, why)| why.remedy()).collect()
     }

@@ -1,4 +1,4 @@
-//! What is written to a group's files for a limit, and whether the kernel took it as it was meant.
+//! Settings that are written to a group's files for a limit, and whether the kernel took them as they were meant.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ impl Demand {
     }
 }
 
-/// How much of each [`CPU_PERIOD_US`] a group may run, in microseconds.
+/// The part of each [`CPU_PERIOD_US`] that a group may run, in microseconds.
 pub(super) fn cpu_quota_us(cpus: Cpus) -> u64 {
     u64::from(cpus.millis()) * CPU_PERIOD_US / 1000
 }

@@ -62,7 +62,7 @@ pub enum LimitError {
 }
 
 impl Memory {
-    /// What the smallest instance needs: 32 MB of shared buffers, and some backends.
+    /// The memory that the smallest instance needs: 32 MB of shared buffers, and some backends.
     pub const MIN: Self = Self { bytes: 128 * MIB };
 
     /// The size in bytes, a multiple of 1 MiB.
@@ -159,12 +159,12 @@ impl Connections {
     /// PostgreSQL's own (`MAX_BACKENDS`, src/include/postmaster/postmaster.h).
     const MAX: u32 = 0x3_FFFF;
 
-    /// How many.
+    /// Their number.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// How many of them a pool may open.
+    /// The number of them that a pool may open.
     pub fn for_pool(self) -> u32 {
         self.number - RESERVE
     }

@@ -5,7 +5,7 @@
 
 use super::setting::{CPU_PERIOD_US, Demand, Setting, cpu_quota_us};
 
-/// What is written for a limit, in this order.
+/// The settings to write for a limit, in this order.
 pub(super) fn settings(demand: Demand) -> Vec<Setting> {
     match demand {
         Demand::Memory(memory) => vec![

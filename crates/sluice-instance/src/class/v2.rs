@@ -15,7 +15,7 @@ use super::{
 /// ends: who made the group above removes it. systemd can put Sluice there at once (`DelegateSubgroup=`).
 const ASIDE: &str = "sluice-pool";
 
-/// What is written for a limit.
+/// The settings to write for a limit.
 pub(super) fn settings(demand: Demand) -> Vec<Setting> {
     match demand {
         Demand::Memory(memory) => vec![

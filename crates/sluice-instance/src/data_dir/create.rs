@@ -107,7 +107,7 @@ fn make_empty(run_as: &RunAs, path: &Path) -> Result<(), DataDirError> {
     Ok(())
 }
 
-/// How a program failed, and its last words.
+/// A program's failure: how it ended, and its last words.
 type Failure = (String, Tail);
 
 fn initdb(spec: &DataDirSpec, log: &Path, pgdata: &Path, locale: &str) -> Result<Result<(), Failure>, DataDirError> {
@@ -147,7 +147,7 @@ fn wait(mut child: Child, time_max: Duration) -> io::Result<Option<ExitStatus>> 
     Ok(None)
 }
 
-/// Who may connect, and where Sluice's settings come in.
+/// Writes the rules of who may connect, and includes Sluice's settings.
 fn configure(run_as: &RunAs, pgdata: &Path) -> Result<(), DataDirError> {
     let write = |name: &str, text: &str| {
         let path = pgdata.join(name);

@@ -10,7 +10,7 @@ pub enum DataDirError {
     /// A file or folder can't be made, read or written.
     #[error("cannot {what} {}: {source}{}", path.display(), remedy(source))]
     Io {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         what: &'static str,
         /// On what.
         path: PathBuf,
@@ -40,7 +40,7 @@ pub enum DataDirError {
         user: String,
         /// The first part of the path that stops it.
         at: PathBuf,
-        /// Where it has to go.
+        /// The directory that it has to reach.
         path: PathBuf,
     },
     /// The directory is PostgreSQL's own, not an instance's.
@@ -83,7 +83,7 @@ pub enum DataDirError {
     WrongMajor {
         /// PostgreSQL's data directory.
         path: PathBuf,
-        /// What its `PG_VERSION` says.
+        /// The version in its `PG_VERSION`.
         found: String,
         /// The programs that were found.
         binaries: Box<Binaries>,
@@ -110,17 +110,17 @@ pub enum DataDirError {
     DiskFull {
         /// The directory.
         path: PathBuf,
-        /// What an ordinary user may still write there.
+        /// Room that an ordinary user may still fill there, in bytes.
         free_bytes: u64,
-        /// What is asked for.
+        /// Room that is needed, in bytes.
         needed_bytes: u64,
     },
     /// `initdb` failed; nothing of it is left.
     #[error("initdb failed ({how}); its last words:{tail}")]
     InitDb {
-        /// How it ended.
+        /// Its end, in words: a status, or a signal.
         how: String,
-        /// What it printed.
+        /// The end of its output.
         tail: Tail,
     },
 }

@@ -28,7 +28,7 @@ use crate::{binaries::Binaries, event::Observer, run_as::RunAs, socket_dir};
 /// Free space below which no data directory is created: a new one has 40 MB, and grows by its first segments of log.
 const FREE_BYTES_MIN: u64 = 200 << 20;
 
-/// What to open or create.
+/// A request to open or create a data directory.
 #[derive(Debug, Clone)]
 pub struct DataDirSpec {
     /// The directory; created if missing.

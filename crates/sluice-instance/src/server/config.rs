@@ -1,4 +1,4 @@
-//! What a server is started with, and its command line.
+//! The settings that a server is started with, and its command line.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,28 +18,28 @@ use crate::{class::Class, data_dir::DataDir, tuning::Tuning};
 /// The port in the Unix socket's name when there is no TCP port: the folder is the instance's own.
 const SOCKET_PORT: u16 = 5432;
 
-/// What a server is started with.
+/// The settings that a server is started with.
 #[derive(Debug, Clone)]
 pub struct PostgresConfig {
-    /// Where its data are, which programs and which user run it. The lock on the directory is held by this.
+    /// Its data directory, with the programs and the user that run it. The lock on the directory is held by this.
     pub data_dir: Arc<DataDir>,
     /// Written to `sluice.conf` at each start; `None` leaves that file as it is.
     pub tuning: Option<Tuning>,
-    /// What it may use. The server starts also where the machine can't enforce it: [`super::Postgres::class`] tells.
+    /// Its limits. The server starts also where the machine can't enforce them: [`super::Postgres::class`] tells.
     pub class: Class,
     /// Also listens there by TCP; its port is then also the Unix socket's. By default the Unix socket only.
     pub tcp: Option<SocketAddr>,
     /// Further settings, name and value; they win over all files.
     pub settings: Vec<(String, String)>,
-    /// How long a start may take, recovery after a crash included.
+    /// Time limit for a start, recovery after a crash included.
     pub start_timeout: Duration,
-    /// How long a fast shutdown may take before it becomes an immediate one.
+    /// Time limit for a fast shutdown, before it becomes an immediate one.
     pub stop_timeout: Duration,
-    /// When to start it again after a crash.
+    /// The policy for starting it again after a crash.
     pub restart: RestartPolicy,
 }
 
-/// Where a server listens.
+/// The addresses that a server listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The folder of the Unix socket.
@@ -65,7 +65,7 @@ impl PostgresConfig {
         }
     }
 
-    /// Where it will listen.
+    /// The endpoint that it will listen on.
     pub fn endpoint(&self) -> Endpoint {
         Endpoint {
             socket_dir: self.data_dir.socket_dir().to_owned(),

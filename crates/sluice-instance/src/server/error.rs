@@ -22,7 +22,7 @@ pub enum StartError {
     /// The server ended before it was ready.
     #[error("PostgreSQL ended while starting ({status}); the end of {}:{tail}", log.display())]
     Exited {
-        /// How.
+        /// The exit status.
         status: ExitStatus,
         /// Its log.
         log: PathBuf,
@@ -32,7 +32,7 @@ pub enum StartError {
     /// It did not become ready in time, and was stopped.
     #[error("PostgreSQL was not ready after {} s; the end of {}:{tail}", waited.as_secs(), log.display())]
     NotReady {
-        /// How long it was given.
+        /// The time that it was given.
         waited: Duration,
         /// Its log.
         log: PathBuf,
@@ -42,7 +42,7 @@ pub enum StartError {
     /// A file, thread or process could not be made.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// The system's answer.
         source: io::Error,

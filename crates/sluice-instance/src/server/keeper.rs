@@ -33,24 +33,24 @@ use crate::{
     pid_file::{self, PidFile, Runner, Status},
 };
 
-/// How long an immediate shutdown may take before it becomes a kill.
+/// Time limit for an immediate shutdown, before it becomes a kill.
 pub(super) const IMMEDIATE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long the kernel may take to end a killed process and its children.
+/// Time limit for the kernel to end a killed process and its children.
 pub(super) const KILL_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long the server of an earlier run may take to leave: a Sluice that was killed has its server shut down by
+/// Time limit for the server of an earlier run to leave: a Sluice that was killed has its server shut down by
 /// the kernel, and the next one may meet it.
 const LEAVING_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long it may take until it says that it is leaving.
+/// Time limit for it to say that it is leaving.
 const SIGNAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long children of a dead postmaster have to leave by themselves.
+/// Time limit for children of a dead postmaster to leave by themselves.
 const ORPHAN_TIME_MAX: Duration = Duration::from_secs(2);
 
 const POLL_READY: Duration = Duration::from_millis(20);
 const TELL_EVERY: Duration = Duration::from_secs(1);
 const TRIM_EVERY: Duration = Duration::from_secs(60);
 
-/// What the keeper is told.
+/// A message to the keeper.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The postmaster with this number has ended, and can be reaped.
@@ -67,11 +67,11 @@ pub(super) enum Message {
 struct Server {
     child: Child,
     began: Instant,
-    /// Where its part of the log begins.
+    /// The offset of its part of the log, in bytes.
     log_start: u64,
 }
 
-/// What ended a wait.
+/// The event that ended a wait.
 enum Wake {
     /// The postmaster has ended.
     Exited,
@@ -177,7 +177,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// How long to wait for a server to leave: not long if it does not say that it is stopping.
+    /// Time limit for a server to leave: short if it does not say that it is stopping.
     fn patience_with(&self, pid: i32) -> Duration {
         let stopping = |file: PidFile| file.pid == pid && file.status == Status::Stopping;
         // A file that vanishes here is a server that has just left.
@@ -221,7 +221,7 @@ impl Keeper {
         Ok(child)
     }
 
-    /// When no postmaster is left, and none will be started.
+    /// Removes the groups. Called when no postmaster is left, and none will be started.
     fn remove_groups(&self) {
         if let Some(mut groups) = self.groups.take() {
             groups.remove();

@@ -18,7 +18,7 @@ const SHELL: &str = "/bin/sh";
 /// Ends without becoming the server if its standard input ends, as when Sluice is killed.
 const WAIT_THEN_BECOME: &str = r#"read -r go && exec "$0" "$@" </dev/null"#;
 
-/// When what was spawned becomes the server.
+/// The moment when the spawned process becomes the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Launch {
     /// At once.

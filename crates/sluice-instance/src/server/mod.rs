@@ -30,7 +30,7 @@ pub use self::{
 };
 use crate::{class::ClassReport, data_dir::DataDir, event::Observer};
 
-/// How a server is asked to stop; later ones hurt more.
+/// The ways to ask a server to stop; later ones hurt more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopMode {
     /// Transactions are rolled back, a checkpoint is written (SIGINT).
@@ -51,7 +51,7 @@ impl fmt::Display for StopMode {
     }
 }
 
-/// How a stop went.
+/// The report of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopReport {
     /// The last mode that was needed; `None` if no server was running.
@@ -60,7 +60,7 @@ pub struct StopReport {
     pub took: Duration,
 }
 
-/// What the server is doing.
+/// The state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// It has been started and is not ready yet.
@@ -89,7 +89,7 @@ impl State {
     }
 }
 
-/// What keeper and handles share.
+/// The state that keeper and handles share.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -108,7 +108,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// What became of the class.
+    /// The report on the class's limits.
     fn class(&self) -> MutexGuard<'_, ClassReport> {
         // Replaced whole, too.
         self.class.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,7 +156,7 @@ impl Postgres {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The endpoint that it listens on.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -166,12 +166,12 @@ impl Postgres {
         &self.data_dir
     }
 
-    /// What it is doing.
+    /// Its current state.
     pub fn state(&self) -> State {
         self.shared.lock().clone()
     }
 
-    /// What is enforced of its class, as read back when it was last started.
+    /// The limits of its class, enforced or not, as read back when it was last started.
     pub fn class(&self) -> ClassReport {
         self.shared.class().clone()
     }

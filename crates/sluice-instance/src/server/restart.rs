@@ -1,8 +1,8 @@
-//! When a server that crashed is started again, and when it is given up. Pure: `now` is an argument.
+//! The policy that decides when a crashed server is started again, and when it is given up. Pure: `now` is an argument.
 
 use std::time::{Duration, Instant};
 
-/// When to start a server again after a crash.
+/// The policy for starting a server again after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
     /// A server that was ready for this long before it crashed is stable: its earlier failures are forgotten.
@@ -26,7 +26,7 @@ impl Default for RestartPolicy {
     }
 }
 
-/// What to do after a failure.
+/// The decision after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Start it again after a wait.
