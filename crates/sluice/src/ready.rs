@@ -1,4 +1,5 @@
-//! What a user reads when the service is ready: a line to type that works as it stands, and where things are.
+//! The text that a user reads when the service is ready: a line to type that works as it stands, and the places of
+//! things.
 
 use std::{
     env, fmt,
@@ -9,7 +10,7 @@ use std::{
 use sluice_instance::{Binaries, Class, ClassReport, bootstrap};
 use sluice_lab::process::shell_word;
 
-/// What the text says.
+/// The facts in the text.
 pub(crate) struct Ready<'a> {
     pub(crate) binaries: &'a Binaries,
     pub(crate) listen: SocketAddr,
@@ -23,7 +24,7 @@ pub(crate) struct Ready<'a> {
     /// Whether PostgreSQL has the gate.
     pub(crate) gate: bool,
     pub(crate) class: Class,
-    /// What is enforced of it.
+    /// The limits of the class, enforced or not.
     pub(crate) class_report: &'a ClassReport,
 }
 

@@ -23,12 +23,12 @@ impl Pool {
         Ok(Self { service: Service::start(config)? })
     }
 
-    /// Where it listens, with the ports that the system chose for port 0.
+    /// The addresses that it listens on, with the ports that the system chose for port 0.
     pub(crate) fn listen_addrs(&self) -> Vec<SocketAddr> {
         self.service.listen_addrs()
     }
 
-    /// Which system interface moves the bytes.
+    /// The system interface that moves the bytes.
     pub(crate) fn driver(&self) -> &'static str {
         self.service.driver()
     }

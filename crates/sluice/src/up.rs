@@ -22,7 +22,7 @@ use crate::{
 /// Root's data directory.
 const SYSTEM_DATA: &str = "/var/lib/sluice";
 
-/// How much longer than usual a stop may take because of the class.
+/// Additional time that a stop may take because of the class, at most.
 const STOP_EXTRA_MAX: Duration = Duration::from_secs(600);
 
 /// Arguments of `sluice up`.

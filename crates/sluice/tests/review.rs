@@ -25,14 +25,14 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What it printed; it must have succeeded.
+/// The command's output; it must have succeeded.
 fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complained of; it must have failed.
+/// The command's complaint; it must have failed.
 fn complaint(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -57,7 +57,7 @@ fn a_local_server() {
     }
 }
 
-/// Where a string leaves something open, the variables of libpq say it.
+/// If a string leaves something open, the variables of libpq decide it.
 #[test]
 fn the_environment_says_where() {
     let server = TestServer::shared(Version::V15);
@@ -174,7 +174,7 @@ fn formats_and_files() {
     }
 }
 
-/// What is wrong says what to do.
+/// Every complaint says what to do.
 #[test]
 fn complaints() {
     for (arguments, expected) in [

@@ -64,7 +64,7 @@ fn the_printed_line_works() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "sluice\n", "{typed}: {errors}");
 }
 
-/// What psql prints.
+/// The output of psql.
 fn printed(typed: &str, query: &str) -> String {
     let output = psql(typed, &format!("-c \"{query}\"")).wait_with_output().unwrap();
     String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)

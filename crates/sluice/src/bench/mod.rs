@@ -29,7 +29,7 @@ use sluice_lab::{
 use self::display::Display;
 use crate::class::ClassArgs;
 
-/// Where runs go, unless told.
+/// The directory for runs, unless told otherwise.
 const RESULTS: &str = "sluice-bench";
 
 /// Arguments of `sluice bench`.
@@ -204,8 +204,8 @@ fn choices(args: RunArgs) -> Choices {
     }
 }
 
-/// As typed, but for DSNs: as they were understood, and without their passwords, which nobody should find in a report.
-/// Where the results went is left out, too: the same run again goes elsewhere.
+/// The command line as typed, but for DSNs: as they were understood, and without their passwords, which nobody should
+/// find in a report. The directory for the results is left out, too: the same run again goes elsewhere.
 fn command_line(words: impl Iterator<Item = String>) -> String {
     let mut shown = vec!["sluice".to_owned()];
     let mut is_target = false;

@@ -31,7 +31,7 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-/// What a command that went well said on standard output.
+/// The standard output of a command that went well.
 pub(crate) fn stdout(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -86,7 +86,7 @@ impl Run {
         Config::new().host_path(dir).port(port).user("postgres").dbname("bench1").connect(NoTls).unwrap()
     }
 
-    /// Where that server's socket is, and its port.
+    /// The folder of that server's socket, and its port.
     pub(crate) fn socket(&self) -> (PathBuf, u16) {
         let dir = self.dir.join(".work/postgres/run");
         let port = fs::read_dir(&dir).unwrap().find_map(|entry| {

@@ -53,9 +53,9 @@ INSERT INTO items SELECT id, 0 FROM generate_series(1, :rows) AS id;
 
 const UPDATE: &str = "\\set id random(1, :rows)\nUPDATE items SET n = n + 1 WHERE id = :id;\n";
 
-/// What each disturbance lasts.
+/// The length of each disturbance.
 const DISTURBED: Duration = Duration::from_secs(3);
-/// What comes before each: enough for a stall's end, and to know what is ordinary.
+/// The time before each disturbance: enough for a stall's end, and to know what is ordinary.
 const CALM: Duration = Duration::from_secs(5);
 /// A stall may begin a little before the disturbance, in the same second, and last a little longer.
 const SLACK_S: f64 = 2.0;
@@ -137,7 +137,7 @@ impl Turn {
     }
 }
 
-/// What sessions waited for meanwhile.
+/// Wait events and their types, each with the mean number of sessions that waited for it meanwhile.
 fn waits(measured: &Measured, from_s: f64, to_s: f64) -> Vec<(&str, f64)> {
     let columns = measured.samples.columns.keys().map(String::as_str);
     let means = columns.filter(|column| column.starts_with(metrics::EVENT) || column.starts_with(metrics::WAIT));
@@ -308,7 +308,7 @@ fn processors_are_taken() {
     turn.finish();
 }
 
-/// What the kernel lets a server have.
+/// A limit that the kernel imposes on a server.
 #[derive(Clone, Copy)]
 enum Allowed {
     /// Writes a second.

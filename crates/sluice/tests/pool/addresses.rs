@@ -1,4 +1,4 @@
-//! Where clients come from, as the server sees it: they seem to have come to it straight.
+//! Client addresses as the server sees them: clients seem to have come to it straight.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ matrix!(session: a_session_is_told_once);
 
 const SECRET: &str = "a secret of more than sixteen bytes";
 
-/// What the server makes of its client.
+/// A query for the address of the server's client, as the server knows it.
 const SEEN: &str = "SELECT concat_ws(' ', inet_client_addr(), inet_client_port(),
     (SELECT concat_ws(' ', client_addr, client_port) FROM pg_stat_activity WHERE pid = pg_backend_pid()))";
 
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// What [`SEEN`] says where a client is seen as it is.
+/// The answer to [`SEEN`] where a client is seen as it is.
 fn twice(address: SocketAddr) -> String {
     let one = format!("{} {}", address.ip(), address.port());
     format!("{one} {one}")

@@ -1,4 +1,4 @@
-//! What must not grow without an end, nor last without one, whatever clients do or leave undone.
+//! Bounds: things that must not grow without an end, nor last without one, whatever clients do or leave undone.
 
 use std::{
     io::{Read, Write},
@@ -16,7 +16,7 @@ matrix!(both_modes: half_a_message_holds_a_server_for_a_time, an_idle_transactio
 matrix!(transaction: answers_that_nobody_reads_are_not_kept);
 matrix!(brief: look_ups_do_not_wait_for_each_other, names_that_are_made_up_leave_nothing);
 
-/// What the client asks for without reading any answer, in bytes.
+/// The size of the answers that the client asks for without reading any, in bytes.
 const UNREAD_BYTES: usize = 32 << 20;
 
 fn answers_that_nobody_reads_are_not_kept(case: Case) {

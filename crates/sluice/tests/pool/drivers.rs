@@ -9,7 +9,7 @@ use sluice_testkit::{
 
 use crate::{config, database};
 
-/// How long a driver's checks may take, an installation of its dependencies included.
+/// Time limit for a driver's checks, an installation of its dependencies included.
 const TIME_MAX: Duration = Duration::from_secs(240);
 
 macro_rules! drivers {

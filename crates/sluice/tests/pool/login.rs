@@ -195,7 +195,7 @@ fn login(raw: &mut Raw, version: (u16, u16), parameters: &[(&str, &str)]) -> Vec
     messages.into_iter().filter(|message| message.tag != b'S').collect()
 }
 
-/// What was asked for (version and parameters), what comes, and how long the key is.
+/// The request (version and parameters), the expected answer, and the length of the key.
 type LoginCase<'a> = ((u16, u16), &'a [(&'a str, &'a str)], &'a str, usize);
 
 fn protocol_versions(case: Case) {

@@ -22,7 +22,7 @@ matrix!(transaction:
 );
 matrix!(session: a_session_is_the_clients_own, nothing_leaks_between_sessions, a_reset_leaves_other_settings_alone);
 
-/// What one client does, and a query whose answer tells whether another one sees anything of it.
+/// Statements of one client, each with a query whose answer tells whether another one sees anything of it.
 const TRACES: [(&str, &str); 11] = [
     ("SET work_mem = '77MB'", "SELECT current_setting('work_mem') = '77MB'"),
     (

@@ -1,5 +1,5 @@
-//! What goes wrong in numbers: PostgreSQL killed under load, clients killed under load, thousands of logins. Afterwards
-//! the counts of clients, servers, files and memory are where they were.
+//! Storms of failures: PostgreSQL killed under load, clients killed under load, thousands of logins. Afterwards the
+//! counts of clients, servers, files and memory are where they were.
 
 use std::{
     net::TcpStream,

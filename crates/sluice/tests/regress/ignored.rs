@@ -3,7 +3,7 @@
 
 use crate::suite::Suite;
 
-/// What differs in a file, each line that does beginning with one of these, and why.
+/// Known differences in a file: each line that differs begins with one of these, and the reason.
 pub(crate) struct Known {
     pub(crate) suite: Suite,
     pub(crate) file: &'static str,

@@ -14,7 +14,7 @@ use postgres::{Client, SimpleQueryMessage};
 
 use crate::{side::Side, suite::Suite};
 
-/// What each of them sets, and how PostgreSQL shows it. Most of it would change what a file prints.
+/// Settings of each of these clients, and how PostgreSQL shows them. Most of them would change what a file prints.
 const CLIENTS: [&[(&str, &str, &str)]; 3] = [
     &[
         ("timezone", "Asia/Tokyo", "Asia/Tokyo"),

@@ -11,11 +11,11 @@ use crate::{ignored::without_ignored, sessions, side::Side, suite::Suite};
 /// No file takes as long.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What one file has printed.
+/// The output of one file.
 pub(crate) struct Output {
     pub(crate) text: String,
     pub(crate) time: Duration,
-    /// What its sessions were about when it did not end.
+    /// The state of its sessions, if it did not end.
     pub(crate) stuck: Option<String>,
 }
 

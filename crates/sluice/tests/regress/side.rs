@@ -6,7 +6,7 @@ use sluice_testkit::{Case, PoolConfig, TestPool, TestServer};
 
 use crate::{SLUICE, place, sessions, suite::Suite};
 
-/// What PostgreSQL's own driver of the tests sets, and defaults that the testkit changes and the tests show.
+/// Settings of PostgreSQL's own test driver, and defaults that the testkit changes and the tests show.
 const SETTINGS: [(&str, &str); 4] =
     [("max_prepared_transactions", "2"), ("wal_level", "replica"), ("max_wal_senders", "10"), ("track_counts", "on")];
 
@@ -14,7 +14,7 @@ const SETTINGS: [(&str, &str); 4] =
 pub(crate) struct Side {
     pub(crate) server: TestServer,
     pub(crate) pool: Option<TestPool>,
-    /// Where the server finds data, and writes results.
+    /// The directory where the server finds data, and writes results.
     pub(crate) place: tempfile::TempDir,
 }
 
@@ -62,7 +62,7 @@ impl Side {
         Self { server, pool: None, place: place::copy() }
     }
 
-    /// Where clients connect: an address, or the folder of a socket.
+    /// The host that clients connect to: an address, or the folder of a socket.
     pub(crate) fn host(&self) -> PathBuf {
         match &self.pool {
             Some(pool) => pool.address().ip().to_string().into(),

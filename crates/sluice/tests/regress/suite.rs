@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use crate::{place, side::Side};
 
-/// What runs.
+/// The suites that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Suite {
     /// The regression files, by psql.
@@ -51,7 +51,7 @@ impl Suite {
         }
     }
 
-    /// How many servers the pool has. A spec needs one for each of its sessions at once, and one to look at them.
+    /// The number of the pool's servers. A spec needs one for each of its sessions at once, and one to look at them.
     pub(crate) fn servers(self) -> u32 {
         match self {
             Self::Files => 4,

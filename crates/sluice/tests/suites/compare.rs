@@ -7,7 +7,7 @@ use crate::{
     run::Outcomes,
 };
 
-/// How a test ended on both sides, if it ended differently.
+/// A test's outcome on both sides, if it differs.
 struct Row<'a> {
     test: &'a str,
     straight: &'a str,

@@ -27,7 +27,7 @@ const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 /// The servers that a suite's clients share.
 const SERVERS: u32 = 5;
 
-/// How many times more a test is run that differs, before it counts as one that does.
+/// Further runs of a test that differs, before it counts as one that does.
 const TIMES_AGAIN: u32 = 2;
 
 /// A driver's own tests.
@@ -36,7 +36,7 @@ struct Suite {
     name: &'static str,
     /// The database that its authors use.
     database: &'static str,
-    /// How they prepare it.
+    /// The SQL with which they prepare it.
     preparation: &'static str,
     /// The parts that are run if nobody says which.
     quick: &'static [&'static str],

@@ -7,10 +7,10 @@ use sluice_testkit::{
     program::{self, Target},
 };
 
-/// How each test ended, by its name.
+/// The outcome of each test, by its name.
 pub(crate) type Outcomes = BTreeMap<String, String>;
 
-/// How long a suite may take, an installation of its dependencies included.
+/// Time limit for a suite, an installation of its dependencies included.
 const TIME_MAX: Duration = Duration::from_secs(900);
 
 /// Runs parts of a suite, or all of it; `None` if this machine lacks the language.

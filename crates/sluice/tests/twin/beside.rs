@@ -70,7 +70,7 @@ impl Beside {
         self.says(client, &s().query(sql))
     }
 
-    /// What a client gets without asking, up to the end of its connection.
+    /// Messages that a client gets without asking, up to the end of its connection.
     pub(crate) fn ends(&mut self, client: usize) -> String {
         let [pooled, alone] = [&mut self.pooled[client], &mut self.alone[client]].map(|raw| {
             let heard: Vec<_> = std::iter::from_fn(|| raw.message()).collect();

@@ -17,7 +17,7 @@ use crate::{
     wire::readable,
 };
 
-/// Where the pool answered otherwise than PostgreSQL.
+/// An answer of the pool that differs from PostgreSQL's.
 #[derive(Debug, Clone)]
 pub(crate) struct Difference {
     /// The event's place in the plan.
@@ -33,7 +33,7 @@ pub(crate) struct Outcome {
     pub(crate) differences: Vec<Difference>,
 }
 
-/// What a seed makes of these categories, on both sides.
+/// Carries out the plan that a seed makes of these categories, on both sides.
 pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'static Category]) -> Outcome {
     let tracks = generate::tracks(seed, categories);
     let twin = place.copy(&(0..CLIENTS).collect());
@@ -117,7 +117,7 @@ pub(crate) fn report(events: &[Event], difference: &Difference) -> String {
     text
 }
 
-/// What kind of difference it is, in a line: the same for the same kind.
+/// The kind of a difference, in a line: the same for the same kind.
 pub(crate) fn signature(events: &[Event], difference: &Difference) -> String {
     let category = match &events[difference.at].what {
         What::Say(step) => step.category,

@@ -1,4 +1,4 @@
-//! What happens to clients from outside: others who cancel, and who end servers.
+//! Disturbances from outside: others who cancel a client's statement, or end servers.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(crate) struct Others<'a> {
 }
 
 impl<'a> Others<'a> {
-    /// Where each client has a server of its own.
+    /// The others of a side on which each client has a server of its own.
     pub(crate) fn new(
         connect: &'a dyn Fn() -> Raw,
         superuser: &'a dyn Fn() -> postgres::Client,
@@ -28,7 +28,7 @@ impl<'a> Others<'a> {
         Self { connect, superuser, database, is_pool: false, client: None }
     }
 
-    /// Where clients share servers.
+    /// The others of a side on which clients share servers.
     pub(crate) fn of_pool(
         connect: &'a dyn Fn() -> Raw,
         superuser: &'a dyn Fn() -> postgres::Client,

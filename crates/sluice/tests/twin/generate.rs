@@ -1,4 +1,4 @@
-//! What clients do, made up by a seed: a track of events for each, still without an order among them.
+//! The clients' events, made up from a seed: a track for each client, still without an order among them.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::{
 /// The number of acts, of a few steps each, in a client's session, if nobody says.
 const ACTS: u64 = 14;
 
-/// What all clients do.
+/// The tracks of all clients.
 pub(crate) fn tracks(seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
     let acts = number("SLUICE_TWIN_ACTS").unwrap_or(ACTS);
     (0..CLIENTS).map(|client| track(seed, client, categories, acts)).collect()
@@ -75,7 +75,7 @@ pub(crate) struct Statement {
     pub(crate) sql: Vec<u8>,
     pub(crate) types: Vec<u32>,
     pub(crate) values: Vec<Value>,
-    /// That of the values.
+    /// The format of the values.
     pub(crate) binary: bool,
 }
 

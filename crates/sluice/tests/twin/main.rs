@@ -43,11 +43,11 @@ use crate::{acts::Category, twins::Place};
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
-/// How many clients share how many servers.
+/// The number of clients, and of the servers that they share.
 const CLIENTS: usize = 8;
 const SERVERS: usize = 2;
 
-/// How many sessions there are for each case, if nobody says.
+/// The number of sessions for each case, if nobody says.
 const SESSIONS: u64 = 250;
 
 /// The part of them that is cancelled: that takes longer.

@@ -98,7 +98,7 @@ fn in_batches() -> Vec<Vec<Script>> {
     ]
 }
 
-/// What clients say of `a` and `b`, step by step.
+/// Conversations about `a` and `b`, step by step.
 fn conversations() -> Vec<Vec<Script>> {
     let texts = TEXTS.iter().flat_map(|sql| of_the_protocol(sql));
     of_sql().into_iter().chain(texts).chain(in_batches()).collect()
@@ -198,7 +198,7 @@ fn names_of_clients_that_go(case: Case) {
     });
 }
 
-/// What functions do with names is theirs; nothing of it is found by others.
+/// Names that a function makes or drops are the session's own; nothing of them is found by others.
 fn functions_that_forget(case: Case) {
     beside(case, &[&[], &[]], |b| {
         b.query(1, "CREATE FUNCTION runs(sql text) RETURNS void LANGUAGE plpgsql AS 'BEGIN EXECUTE sql; END'");

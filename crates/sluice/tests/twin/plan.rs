@@ -1,4 +1,4 @@
-//! What is done: a list of events in the order in which they happen, each at one client.
+//! A plan: a list of events in the order in which they happen, each at one client.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// How many statements are sent, a Query with several of them counted once.
+    /// The number of statements that are sent, a Query with several of them counted once.
     pub(crate) fn statements(&self) -> usize {
         let What::Say(step) = &self.what else { return 0 };
         let sends = [frontend::QUERY, frontend::EXECUTE, frontend::FUNCTION_CALL];
@@ -39,14 +39,14 @@ pub(crate) enum What {
     Leave,
 }
 
-/// That of a CancelRequest.
+/// The key of a CancelRequest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Key {
     Own,
     Wrong,
 }
 
-/// What happens while a client waits for its answer.
+/// A disturbance while a client waits for its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meanwhile {
     Nothing,
@@ -60,12 +60,12 @@ pub(crate) enum Meanwhile {
     End,
 }
 
-/// What a client says before it waits.
+/// The messages that a client sends before it waits.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
     /// Whole messages.
     pub(crate) bytes: Vec<u8>,
-    /// Which part of the generator made it.
+    /// The category of acts that made it.
     pub(crate) category: &'static str,
     /// Whether state may stay behind in the session for which a pool may have to keep its server for the client.
     pub(crate) pins: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Step {
     pub(crate) meanwhile: Meanwhile,
 }
 
-/// What must have come before the answer is whole.
+/// The messages that must have come before the answer is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// So many ReadyForQuery.
@@ -101,7 +101,7 @@ impl Step {
         }
     }
 
-    /// What it says, and what comes when the server has asked for the data of a COPY.
+    /// Its messages in two parts: the second is sent once the server has asked for the data of a COPY.
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
         if self.meanwhile != Meanwhile::CancelCopy {
             return (&self.bytes, &[]);

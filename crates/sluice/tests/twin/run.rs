@@ -13,7 +13,7 @@ use crate::{
     plan::{Event, Key, Meanwhile, Step, Wait, What},
 };
 
-/// How an answer ended.
+/// The end of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// With all that was waited for.
@@ -24,7 +24,7 @@ pub(crate) enum End {
     Stuck,
 }
 
-/// What came back for one event.
+/// The answer to one event.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) messages: Vec<Message>,
@@ -255,7 +255,8 @@ const CLOSING: [u8; 9] = [
     backend::COPY_IN_RESPONSE,
 ];
 
-/// Who needs a server of its own, as far as can be told from outside: the plan must never need more than there are.
+/// The clients that need a server of their own, as far as can be told from outside: the plan must never need more
+/// servers than there are.
 pub(crate) struct Holders {
     servers: usize,
     clients: Vec<Holder>,

@@ -10,13 +10,13 @@ use crate::{
     wire,
 };
 
-/// How often the plan may be carried out again.
+/// The number of times that the plan may be carried out again.
 const RUNS: usize = 100;
 
 struct Shrinking<'a> {
     place: &'a Place,
     case: Case,
-    /// What must stay.
+    /// The kind of difference that must stay.
     kind: String,
     events: Vec<Event>,
     difference: Difference,

@@ -1,4 +1,4 @@
-//! What clients begin with, how their sessions end, and what log-ins that come later see; beside PostgreSQL.
+//! The beginning and the end of sessions, and log-ins that come later; beside PostgreSQL.
 
 use sluice_testkit::{Case, Raw, Version, matrix};
 use sluice_wire::{BackendKind, startup::ProtocolVersion};
@@ -91,7 +91,7 @@ fn clients_that_rest(case: Case) {
 /// Settings that a role's or a database's defaults change in what follows.
 const CHANGED: &str = "SHOW work_mem; SHOW search_path; SHOW DateStyle";
 
-/// What a log-in is told, and the connection.
+/// The messages that a log-in gets, and the connection.
 fn log_in(mut raw: Raw, role: &str, database: &str) -> (String, Raw) {
     let said = raw.login_with(ProtocolVersion::V3_0, &[("user", role), ("database", database)]);
     let said =

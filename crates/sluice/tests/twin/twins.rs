@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-/// How long an answer may take.
+/// Time limit for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(6);
 
 /// One of the twins. All connections to it must have been closed before it is dropped.

@@ -89,7 +89,7 @@ pub(crate) fn show(tag: u8, body: &[u8]) -> String {
     }
 }
 
-/// What a Bind says behind the names, if it says it whole.
+/// The part of a Bind behind the names, as text, if it is complete.
 fn values(body: &[u8]) -> Option<String> {
     let mut rest = &body[part_end(body, 2)..];
     let mut number = |size: usize| {
@@ -111,7 +111,7 @@ fn values(body: &[u8]) -> Option<String> {
     Some(format!("({}), formats {parameters:?} {results:?}", values.join(", ")))
 }
 
-/// Where the text with that number ends, with its zero byte.
+/// The end of the text with that number, its zero byte included.
 fn part_end(body: &[u8], count: usize) -> usize {
     body.iter().enumerate().filter(|(_, b)| **b == 0).nth(count - 1).map_or(body.len(), |(at, _)| at + 1)
 }

@@ -1,8 +1,8 @@
-//! What clients say, for a comparison of the answers.
+//! Scripts of client messages, for a comparison of the answers.
 
 use sluice_testkit::Script;
 
-/// What a client sends, and how many ReadyForQuery it then waits for.
+/// The messages that a client sends, and the number of ReadyForQuery that it then waits for.
 pub(super) type Step = (Script, usize);
 
 pub(super) fn s() -> Script {

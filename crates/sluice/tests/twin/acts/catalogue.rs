@@ -1,4 +1,4 @@
-//! What PostgreSQL itself shows of the session, where that is the server: the pool's own statements and settings.
+//! PostgreSQL's own views of the session, where that is the server: the pool's own statements and settings.
 
 use crate::generate::Maker;
 

@@ -9,7 +9,7 @@ const TEXTS: &[&str] = &[
     "SELECT locks({k})", "SELECT pg_catalog . \"pg_advisory_lock\"({k})", "DO $$ BEGIN PERFORM pg_advisory_lock({k}); END $$",
 ];
 
-/// How many the session has.
+/// A query for the number of the session's advisory locks.
 const LOOK: &str = "SELECT count(*), min(mode) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
 
 pub(crate) fn act(maker: &mut Maker) {

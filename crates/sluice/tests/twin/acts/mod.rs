@@ -1,4 +1,4 @@
-//! What clients do, by category: here is which there are, how often each comes, and which are left out for now.
+//! Acts of clients, by category: the list of categories, how often each comes, and those left out for now.
 
 mod batches;
 pub(crate) mod blocks;
@@ -32,7 +32,7 @@ use crate::generate::Maker;
 pub(crate) struct Category {
     /// As in `SLUICE_TWIN_ONLY`.
     pub(crate) name: &'static str,
-    /// How often it is chosen, beside the others.
+    /// Its weight in the random choice among the categories.
     pub(crate) weight: usize,
     /// Whether something may stay behind in the session for which a pool may have to keep the server for the client.
     pub(crate) pins: bool,

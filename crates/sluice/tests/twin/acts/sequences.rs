@@ -1,4 +1,4 @@
-//! What only the session knows of sequences, and of random numbers.
+//! Sequences and random numbers: state that only the session knows.
 
 use crate::generate::Maker;
 

@@ -11,7 +11,7 @@ const MAKES: &[&str] = &[
     "DEALLOCATE {n}; PREPARE {n} AS SELECT 2 AS two; EXECUTE {n}", "EXECUTE {n}; PREPARE {n} AS SELECT 3",
 ];
 
-/// What functions do with names is not seen: nobody else uses this one.
+/// Statements about the name `hidden`: the pool does not see how functions use names, so nothing else uses this one.
 #[rustfmt::skip]
 const HIDDEN: &[&str] = &[
     "SELECT runs('PREPARE hidden AS SELECT 3 AS three')", "EXECUTE hidden", "DEALLOCATE hidden", "SELECT runs('DEALLOCATE hidden')", "EXPLAIN (COSTS OFF) EXECUTE hidden",

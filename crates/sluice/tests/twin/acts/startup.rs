@@ -1,4 +1,4 @@
-//! What clients begin with: startup parameters, and `options`.
+//! Startup packets: parameters, and `options`.
 
 use super::Category;
 use crate::generate::Maker;
@@ -23,7 +23,7 @@ const PARAMETERS: &[(&str, &[&str])] = &[
 /// The options that are refused.
 const REFUSED: &[&str] = &["-c work_mem=no", "-c DateStyle=no -c work_mem=no", "-c geqo", "foo"];
 
-/// How often out of a hundred each parameter is given; for what is refused that is far less.
+/// The chance, in percent, that a parameter is given; one that is refused comes far less often.
 const OFTEN: usize = 15;
 
 pub(crate) fn parameters(maker: &mut Maker, categories: &[&'static Category]) -> Vec<(String, String)> {

@@ -1,4 +1,4 @@
-//! What PostgreSQL's views show of the session, in so far as it is the client's and not the server's.
+//! PostgreSQL's views of the session, in so far as they show the client's state and not the server's.
 
 use crate::generate::Maker;
 
