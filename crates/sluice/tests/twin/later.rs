@@ -179,7 +179,6 @@ fn past_the_pool(b: &mut Beside, sql: &str) {
     }
 }
 
-/// What the extension tells of a change is as old as the last request.
 /// A statement that was parsed in a block, under settings of that block's own, is needed on another server.
 fn literals_are_read_as_in_the_block_of_their_parse(case: Case) {
     let settings = [
@@ -220,6 +219,7 @@ fn literals_are_read_as_in_the_block_of_their_parse(case: Case) {
     });
 }
 
+/// The extension's report of a change is as old as the last request.
 fn ddl_past_the_pool_is_seen_with_the_extension(case: Case) {
     const AGE_MAX: Duration = Duration::from_millis(300);
     let seen = s().unnamed("SELECT v FROM seen WHERE $1::int = 1", &[Some("1")]).sync();
