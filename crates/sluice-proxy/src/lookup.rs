@@ -27,16 +27,16 @@ use crate::{
     resolver::Resolver,
 };
 
-/// How long a look-up may take from when it was asked for: the wait for its turn and the connect included.
+/// Time limit for a look-up, from when it was asked for: the wait for its turn and the connect included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
 
-/// How often host names are resolved again.
+/// The interval at which host names are resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Where and what to ask.
+/// A look-up's query and the server to ask.
 pub(crate) struct LookUp {
     pub(crate) config: LookupConfig,
     pub(crate) address: sluice_core::io::Address,

@@ -1,4 +1,4 @@
-//! Whether to wait for the next event awake.
+//! The decision whether to wait for the next event awake.
 //!
 //! With one client at a time, each message finds everybody asleep, and waking up costs more than the message: a pool
 //! that stays awake for a moment takes itself out of that. With many clients there is always something to do, and a
@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long to wait awake: what PostgreSQL or a client takes for a short statement, with the wake-up of a processor.
+/// Time to wait awake: as long as PostgreSQL or a client takes for a short statement, with the wake-up of a processor.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// The longest gap that the average takes in.
@@ -26,9 +26,9 @@ pub(crate) struct Pace {
     events: u32,
     /// Servers in use when a turn began to wait, in 256ths.
     busy: u32,
-    /// How long a turn waited, in nanoseconds.
+    /// Mean time that a turn waited, in nanoseconds.
     gap_ns: u32,
-    /// When the last turn's work was done.
+    /// The end of the last turn's work.
     idle_since: Instant,
 }
 
@@ -37,7 +37,7 @@ impl Pace {
         Self { events: 0, busy: 0, gap_ns: GAP_MAX.as_nanos() as u32, idle_since: now }
     }
 
-    /// How long to stay awake in the next turn, which begins now with `busy` servers in use (more than 2 are as 2).
+    /// The time to stay awake in the next turn, which begins now with `busy` servers in use (more than 2 are as 2).
     pub(crate) fn spin(&mut self, now: Instant, busy: usize) -> Duration {
         self.idle_since = now;
         self.busy = self.busy / MEMORY * (MEMORY - 1) + (busy.min(2) as u32) * 256 / MEMORY;

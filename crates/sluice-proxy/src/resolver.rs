@@ -33,7 +33,7 @@ impl Resolver {
         resolver
     }
 
-    /// Where to connect to.
+    /// The address to connect to.
     pub(crate) fn target(&self, address: &Address) -> io::Result<Target> {
         match address {
             Address::Unix(path) => Ok(Target::Unix(path.clone())),

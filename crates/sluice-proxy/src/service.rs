@@ -161,7 +161,7 @@ impl Service {
         })
     }
 
-    /// Where it listens, with the ports that the system chose for port 0.
+    /// The addresses that it listens on, with the ports that the system chose for port 0.
     pub fn listen_addrs(&self) -> Vec<SocketAddr> {
         self.addresses.clone()
     }

@@ -14,7 +14,7 @@ use crate::{host::Host, net::System, pace::Pace};
 /// The longest sleep of a worker with nothing to do.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// How long the driver of a worker that has nothing left may take to stop.
+/// Time limit for the driver to stop, once its worker has nothing left to do.
 const STOP_TIME: Duration = Duration::from_millis(100);
 
 /// The parts that a worker starts with.
@@ -22,7 +22,7 @@ pub(crate) struct Setup {
     pub(crate) hub: Arc<Hub>,
     pub(crate) host: Host,
     pub(crate) listeners: Vec<OwnedFd>,
-    /// When the service started: time zero of the core.
+    /// The start of the service: time zero of the core.
     pub(crate) epoch: Instant,
 }
 
@@ -67,7 +67,7 @@ impl<D: System> Worker<D> {
         }
     }
 
-    /// How long there is nothing to do, unless something happens.
+    /// The time until there is something to do, unless something happens before.
     fn timeout(&self, instant: Instant) -> Duration {
         let now = self.time(instant);
         self.inner.next_timeout().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))

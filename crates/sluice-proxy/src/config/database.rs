@@ -21,7 +21,7 @@ pub(super) const RULES: &[&str] = &[
     "A server can't be the place where Sluice itself listens.",
 ];
 
-/// Where a server's sockets are if the file does not say: Debian's place.
+/// The folder of a server's sockets if the file does not say: Debian's place.
 const SOCKET_DIR: &str = "/var/run/postgresql";
 
 /// PostgreSQL's port.

@@ -76,7 +76,7 @@ pub(super) struct Addresses {
     pub(super) count_max: usize,
 }
 
-/// Where a server is: a folder with its socket, a name, or an address.
+/// The host of a server: a folder with its socket, a name, or an address.
 pub(super) struct Host;
 
 /// A server without its port.

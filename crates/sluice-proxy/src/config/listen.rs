@@ -1,4 +1,4 @@
-//! Where clients connect: `listen` and `unix_socket_dir`.
+//! The addresses that clients connect to: `listen` and `unix_socket_dir`.
 
 use std::{
     net::SocketAddr,
@@ -22,14 +22,14 @@ pub(super) const RULES: &[&str] = &[
 /// `sun_path` without its closing zero byte (`unix(7)`).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Where clients connect.
+/// The addresses that clients connect to.
 pub(super) struct Listen {
     /// The addresses with their offsets in the file; offset 0 for the default.
     pub(super) addresses: Vec<(SocketAddr, usize)>,
     pub(super) unix_socket_dir: Option<PathBuf>,
 }
 
-/// Where clients connect if the file does not say.
+/// The address that clients connect to if the file does not say.
 const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6432);
 
 /// Reads the keys at the top of the file.

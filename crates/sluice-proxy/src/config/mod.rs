@@ -34,20 +34,20 @@ pub use report::{Position, Problem, Report};
 /// The configuration that `sluice serve` runs with.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where clients connect by TCP.
+    /// The TCP addresses that clients connect to.
     pub listen: Vec<SocketAddr>,
     /// A folder in which to listen on a Unix socket named `.s.PGSQL.<port>`, with the port of the first `listen`
     /// address, as PostgreSQL does.
     pub unix_socket_dir: Option<PathBuf>,
-    /// Which system interface moves the bytes.
+    /// The system interface that moves the bytes.
     pub driver: DriverChoice,
     /// Worker threads; `None` is `"auto"`: half of the cores, at least one.
     pub workers: Option<u16>,
-    /// How long a shutdown lets transactions finish.
+    /// Time that a shutdown gives transactions to finish.
     pub shutdown_grace: Duration,
-    /// How often the pools' figures are written to the log; `None`: never.
+    /// The interval at which the pools' figures are written to the log; `None`: never.
     pub stats_period: Option<Duration>,
-    /// How clients prove who they are.
+    /// The authentication of clients.
     pub auth: AuthConfig,
     /// Limits of the process.
     pub limits: Limits,
@@ -55,7 +55,7 @@ pub struct Config {
     pub databases: Vec<DatabaseConfig>,
 }
 
-/// Which system interface moves the bytes.
+/// The system interface that moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DriverChoice {
     /// io_uring where the kernel allows it, epoll otherwise.
@@ -66,12 +66,12 @@ pub enum DriverChoice {
     Epoll,
 }
 
-/// How clients prove who they are.
+/// The authentication of clients.
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
     /// The method every client must use.
     pub method: AuthMethod,
-    /// Where the secrets come from; `None` only with [`AuthMethod::Trust`].
+    /// The source of the secrets; `None` only with [`AuthMethod::Trust`].
     pub secrets: Option<SecretSource>,
 }
 
@@ -86,7 +86,7 @@ pub enum AuthMethod {
     ScramSha256,
 }
 
-/// Where the clients' secrets come from.
+/// The source of the clients' secrets.
 #[derive(Debug, Clone)]
 pub enum SecretSource {
     /// A file with a line `"user" "secret"` each; the secret is a SCRAM verifier, an MD5 hash or a plain password.
@@ -100,13 +100,13 @@ pub enum SecretSource {
 pub struct LookupConfig {
     /// The role that asks; it must be able to read `pg_authid`, or to call a function that does.
     pub user: String,
-    /// That role's password; `None` means peer or trust on the server's side.
+    /// The role's password; `None` means peer or trust on the server's side.
     pub password: Option<Secret>,
     /// The database in which to ask; it must match one of the `[[database]]` entries, whose server it is.
     pub database: String,
     /// Takes the user's name as `$1`; returns no row or one with the secret in its first column.
     pub query: String,
-    /// How long an answer is believed.
+    /// Time for which an answer is believed.
     pub cache: Duration,
 }
 
@@ -124,13 +124,13 @@ pub struct DatabaseConfig {
     /// The password for logging in to the server; `None` uses SCRAM keys seen at the client's login, the secret's
     /// plain text or MD5 hash, or needs peer or trust there.
     pub password: Option<Secret>,
-    /// By which the server's extension believes where clients come from; `None`: it is not told.
+    /// The secret by which the server's extension believes where clients come from; `None`: it is not told.
     pub client_address_secret: Option<Secret>,
     /// The pool of each (database, user).
     pub pool: PoolSettings,
 }
 
-/// Where a PostgreSQL server listens.
+/// The address that a PostgreSQL server listens on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// A Unix socket: the folder, and the port that is part of the socket's name.

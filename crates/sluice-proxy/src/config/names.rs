@@ -1,4 +1,4 @@
-//! What to say about a key that nobody knows: it is misspelled, it belongs elsewhere, or it is PgBouncer's.
+//! Messages about a key that nobody knows: it is misspelled, it belongs elsewhere, or it is PgBouncer's.
 
 use toml_edit::Item;
 

@@ -43,7 +43,7 @@ pub(super) struct Pool {
 
 /// One of two settings that are compared.
 struct Side<T> {
-    /// How messages call it.
+    /// The setting's name in messages.
     name: &'static str,
     /// The path of the key in the table itself, and in the table that it inherits from.
     paths: [String; 2],

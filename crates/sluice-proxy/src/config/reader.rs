@@ -33,7 +33,7 @@ pub(super) struct Section<'a> {
     source: &'a Source<'a>,
     schema: &'static Table,
     table: Option<&'a dyn TableLike>,
-    /// Where the table begins.
+    /// The offset in the file at which the table begins.
     offset: Option<usize>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Setting<T> {
     pub(super) origin: Origin,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The program.
@@ -147,7 +147,7 @@ impl<'a> Section<'a> {
         self.get(name).is_some()
     }
 
-    /// Where the table begins.
+    /// The offset in the file at which the table begins.
     pub(super) fn offset(&self) -> Option<usize> {
         self.offset
     }

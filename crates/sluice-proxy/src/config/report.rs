@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: every problem at once, each with its place and its remedy.
+//! Problems of a configuration: all of them at once, each with its place and its remedy.
 //!
 //! Nothing here decides what is a problem; and no password reaches a message.
 
@@ -18,7 +18,7 @@ pub struct Report {
 pub struct Problem {
     /// The file: the configuration, or one that it names.
     pub file: PathBuf,
-    /// Where in the file; `None` is the file as a whole.
+    /// Its position in the file; `None` is the file as a whole.
     pub position: Option<Position>,
     /// The key's path, such as `pool.size`; empty where no key is at fault.
     pub key: String,

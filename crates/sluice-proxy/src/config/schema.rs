@@ -20,10 +20,10 @@ use super::{
 pub(super) const LOOKUP_QUERY: &str = "SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
     AND rolcanlogin AND rolpassword IS NOT NULL AND (rolvaliduntil IS NULL OR rolvaliduntil >= pg_catalog.now())";
 
-/// How long an answer of the look-up is believed where the file does not say.
+/// Time for which an answer of the look-up is believed where the file does not say.
 pub(super) const LOOKUP_CACHE: Duration = Duration::from_secs(10);
 
-/// How long a shutdown lets transactions finish where the file does not say.
+/// Time that a shutdown gives transactions to finish where the file does not say.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// A table of the file.
@@ -85,7 +85,7 @@ impl<K: Kind> AnyKey for Key<K> {
 }
 
 impl Table {
-    /// How its header is written; empty for the top of the file.
+    /// Its header as it is written; empty for the top of the file.
     pub(super) fn header(&self) -> String {
         match (self.path, self.many) {
             ("", _) => String::new(),

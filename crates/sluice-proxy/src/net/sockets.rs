@@ -15,7 +15,7 @@ use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 /// As long a queue as the kernel allows (`net.core.somaxconn`): thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
 
-/// When a silent peer is asked whether it is still there: long before a person would give up waiting.
+/// The silence after which a peer is asked whether it is still there: long before a person would give up waiting.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Listens on an address. What is set here holds for accepted connections too.
@@ -54,7 +54,7 @@ fn set_up_tcp(socket: &socket2::Socket) -> io::Result<()> {
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))
 }
 
-/// Where a server is, with nothing left to resolve.
+/// The address of a server, with nothing left to resolve.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// A Unix socket.

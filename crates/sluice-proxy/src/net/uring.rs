@@ -36,8 +36,8 @@ const GROUP: u16 = 0;
 /// turn waits for one completion more than its sends, which spares a turn that would find nothing but those.
 const SEND_AT_ONCE_BYTES: usize = 32 << 10;
 
-/// How long a turn may wait for more than one completion: what a socket that is full, against that expectation, can
-/// cost the others, once.
+/// Time that a turn may wait for more than one completion: the delay that a socket which is full, against that
+/// expectation, can cost the others, once.
 const SEND_WAIT: Duration = Duration::from_millis(10);
 
 /// The operation that a completion belongs to: the upper half of its user data.
@@ -76,7 +76,7 @@ pub(crate) struct Uring {
     buffer_ring: BufferRing,
     listeners: Vec<OwnedFd>,
     mailbox: Option<OwnedFd>,
-    /// Where the mailbox's counter is read to.
+    /// The buffer that the mailbox's counter is read to.
     mailbox_count: Box<[u8; 8]>,
     /// The headers of sends with several pieces, by connection; kept until the send has completed.
     headers: Vec<Option<Box<Header>>>,
