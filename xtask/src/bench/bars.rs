@@ -21,7 +21,7 @@ impl fmt::Display for Limit {
 }
 
 impl Limit {
-    /// How a figure of a series stands. A turn that broke meets no bar.
+    /// The outcome for a figure of a series. A turn that broke meets no bar.
     pub(crate) fn judge<F>(self, series: &Series<F>, figure: Option<f64>) -> Outcome {
         let met = match (self, figure) {
             _ if series.is_broken() => false,
@@ -33,7 +33,7 @@ impl Limit {
     }
 }
 
-/// How a bar was met.
+/// The outcome for a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Met,

@@ -25,18 +25,18 @@ use super::user::{self, User};
 /// Straight connections of 1,000 clients, a pool's servers, and room for the benchmark's own.
 const CONNECTIONS_MAX: u32 = 1100;
 
-/// Where Debian keeps PostgreSQL 15.
+/// Debian's directory of PostgreSQL 15's programs.
 const DEBIAN_BIN: &str = "/usr/lib/postgresql/15/bin";
 
-/// What a cluster is to be.
+/// The properties of a cluster to be made.
 pub(crate) struct Make<'a> {
     /// Directory of PostgreSQL's programs.
     pub(crate) bin: &'a Path,
     pub(crate) scratch: &'a Path,
-    /// Of its directory in `scratch`.
+    /// The name of its directory in `scratch`.
     pub(crate) name: &'a str,
     pub(crate) shared_buffers: &'a str,
-    /// What the server loads at its start (`shared_preload_libraries`).
+    /// The libraries that the server loads at its start (`shared_preload_libraries`).
     pub(crate) libraries: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! What every benchmark finds out and makes before its first turn.
+//! Preparations that every benchmark makes before its first turn, and the facts that it finds out.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

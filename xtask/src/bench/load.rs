@@ -1,4 +1,4 @@
-//! What pgbench runs: one of its own scripts or one of ours, by one of its protocols, with so many clients.
+//! The load that pgbench makes: one of its own scripts or one of ours, by one of its protocols, with so many clients.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl fmt::Display for Script {
     }
 }
 
-/// What a turn puts on PostgreSQL.
+/// The load of a turn on PostgreSQL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) script: Script,

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use sluice_lab::result::Machine as Facts;
 
-/// What the head of a report says.
+/// The facts in the head of a report.
 #[derive(Debug)]
 pub(crate) struct Machine {
     facts: Facts,
@@ -37,7 +37,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// What a program says first, for its version.
+/// The first line of a program's output, for its version.
 pub(crate) fn first_line(program: &Path, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

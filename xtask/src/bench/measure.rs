@@ -1,4 +1,4 @@
-//! What a turn costs: processor time of process trees, memory, and the window they are taken over.
+//! The cost of a turn: processor time of process trees, memory, and the window they are taken over.
 //!
 //! Reads `/proc` only; it knows nothing of the targets.
 
@@ -21,7 +21,7 @@ pub(crate) fn check_kernel() -> Result<()> {
         .context("this kernel lists no children in /proc (CONFIG_PROC_CHILDREN), so CPU can't be counted")
 }
 
-/// Where both trees stood at one moment.
+/// The processor time of both trees at one moment.
 #[derive(Clone, Copy)]
 struct Mark {
     at: Instant,
@@ -52,7 +52,7 @@ struct Window {
     last_elapsed_s: f64,
 }
 
-/// What a turn cost, where it could be measured.
+/// The cost of a turn, where it could be measured.
 #[derive(Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) pool_cpu_us_per_tx: Option<f64>,

@@ -1,4 +1,4 @@
-//! What the benchmarks share: a PostgreSQL made for them, pgbench as the client, and turns within one run.
+//! The parts that benchmarks share: a PostgreSQL made for them, pgbench as the client, and turns within one run.
 //!
 //! Machines drift: they heat, neighbours come and go. So no target is measured at a stretch; each round runs every
 //! target once, in an order that rotates, and what is compared is compared within a round. A benchmark starts all it
@@ -48,7 +48,7 @@ pub(crate) trait Case: Sized + 'static {
     }
 }
 
-/// Where a benchmark of this name leaves its results, less the extension. `--quick` measures nothing, so it does not
+/// The path of a benchmark's results, less the extension. `--quick` measures nothing, so it does not
 /// write over what was measured.
 pub(crate) fn output(name: &str, is_quick: bool) -> PathBuf {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");

@@ -1,6 +1,6 @@
-//! What a run has measured, by case and target, and how two targets compare.
+//! The results of a run, by case and target, and the comparison of two targets.
 //!
-//! Ratios are medians of the ratios within each round, pair by pair, so what changes slowly on the machine cancels
+//! Ratios are medians of the ratios within each round, pair by pair, so that slow changes of the machine cancel
 //! out.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::fmt;
 
 use sluice_lab::stats::median;
 
-/// How a case went before one target.
+/// The turns of a case before one target.
 #[derive(Debug)]
 pub(crate) struct Series<F> {
     /// By round.

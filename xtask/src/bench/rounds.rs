@@ -9,7 +9,7 @@ use super::cluster::Cluster;
 use super::results::{Results, Trouble};
 use sluice_lab::process::Interrupt;
 
-/// What takes turns.
+/// A benchmark, which takes turns.
 pub(crate) trait Bench {
     type Case: Case;
     type Target: Copy + Ord + fmt::Display;

@@ -14,7 +14,7 @@ pub(crate) const WARM_UP_CLIENTS: u32 = 64;
 /// Enough to open a pool's servers and fill their caches.
 pub(crate) const WARM_UP_SECONDS: u32 = 2;
 
-/// Where a turn is taken, and with what.
+/// The ground of a turn: the cluster, the endpoint, and the load.
 pub(crate) struct Turn<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) endpoint: &'a Endpoint,
@@ -27,7 +27,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// What comes before a turn, and is not measured.
+    /// The warm-up before a turn, which is not measured.
     pub(crate) fn warm_up(&self, clients_max: u32, seconds: u32) -> Result<()> {
         self.run(self.load.at_most(clients_max), seconds).context("warm-up").map(drop)
     }

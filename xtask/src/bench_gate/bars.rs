@@ -1,4 +1,4 @@
-//! What a turn measures, and what the gate is to reach, as data.
+//! The figures of a turn, and the bars that the gate has to meet, as data.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::bench::results::{self, ratio};
 
 use super::cases::Target;
 
-/// What one turn of pgbench measured.
+/// The figures of one turn of pgbench.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) tps: f64,
@@ -21,7 +21,7 @@ pub(crate) struct Figures {
     pub(crate) postgres_cpu_us_per_tx: Option<f64>,
     /// Of those that passed a gate, the share that had to wait.
     pub(crate) waited_share: Option<f64>,
-    /// What an automatic limit had come to.
+    /// The limit that an automatic search had come to.
     pub(crate) limit_at_end: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) type Series = results::Series<Figures>;
 pub(crate) type Results = results::Results<Target, Figures>;
 pub(crate) type Verdict = bars::Verdict<Target>;
 
-/// What a bar looks at; each is the larger the better the gate does.
+/// The ratio that a bar looks at; each is the larger the better the gate does.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
     Tps,
@@ -87,17 +87,17 @@ impl Bar {
     }
 }
 
-/// How many times as many transactions as plain PostgreSQL.
+/// The ratio of the transactions a second to plain PostgreSQL's.
 pub(crate) fn tps_over_plain(results: &Results, case: &'static str, target: Target) -> Option<f64> {
     ratio(results, (case, target), (case, Target::Plain), |figures| Some(figures.tps))
 }
 
-/// How many times as long plain PostgreSQL takes for a transaction's statements.
+/// The ratio of plain PostgreSQL's time for a transaction's statements to the target's.
 pub(crate) fn sql_time_under_plain(results: &Results, case: &'static str, target: Target) -> Option<f64> {
     ratio(results, (case, Target::Plain), (case, target), |figures| figures.sql_ms)
 }
 
-/// How `target` stands against each bar; bars of cases that were not asked for are left out.
+/// The verdict on `target` for each bar; bars of cases that were not asked for are left out.
 pub(crate) fn judge(results: &Results, target: Target) -> Vec<Verdict> {
     let verdict = |bar: &Bar| {
         let series = results.get(&(bar.case, target))?;

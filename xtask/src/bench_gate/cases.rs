@@ -13,7 +13,7 @@ use sluice_lab::scenario::Protocol;
 /// Limits of the ladder, besides `auto`.
 const STEPS: [u32; 5] = [4, 8, 16, 32, 64];
 
-/// What the settings of a gate's classes say.
+/// The concurrency in the settings of a gate's classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Concurrency {
     /// So many at once; 0 is no limit.
@@ -40,7 +40,7 @@ impl Serialize for Concurrency {
     }
 }
 
-/// Who answers pgbench.
+/// The target that answers pgbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     /// PostgreSQL that has not loaded the library.
@@ -74,7 +74,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What a case is for.
+/// The purpose of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Compares the gate with PostgreSQL as it is.

@@ -13,7 +13,7 @@ use sluice_lab::process::Interrupt;
 
 use super::cases::Concurrency;
 
-/// What the server loads.
+/// The library that the server loads.
 const LIBRARY: &str = "sluice";
 
 /// The classes that pgbench's transactions belong to.
@@ -97,7 +97,7 @@ impl Gate {
         Ok(())
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub(crate) fn counts(&self) -> Result<Counts> {
         let row = self.sql("select sum(admitted), sum(waited) from sluice_gate where kind = 'class'")?;
         parse_counts(&row).with_context(|| format!("can't read the gate's counts: {row}"))

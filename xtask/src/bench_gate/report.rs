@@ -1,4 +1,4 @@
-//! What a run leaves behind: tables for people (the same in the terminal and as Markdown), records for programs.
+//! The reports of a run: tables for people (the same in the terminal and as Markdown), records for programs.
 //!
 //! Figures here are medians over the turns; ratios are the medians of the ratios within each round.
 
@@ -149,7 +149,7 @@ fn cell(series: Option<&Series>) -> String {
     }
 }
 
-/// What heads the Markdown report: how it was measured, and on what.
+/// The head of the Markdown report: how it was measured, and on what.
 pub(crate) fn head(machine: &Machine, options: &Options) -> String {
     let Options { common, auto_warm_up, ladder_seconds, ladder_turns, .. } = options;
     let (turns, seconds, scale) = (common.turns(), common.seconds(), common.scale());

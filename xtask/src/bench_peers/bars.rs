@@ -1,4 +1,4 @@
-//! What Sluice is to reach, as data, and how a run stands against it.
+//! The bars that Sluice has to meet, as data, and the verdicts on a run.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::bench::results::{self, ratio};
 
 use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres};
 
-/// What one turn of pgbench measured. What a target has none of (a pool, many logins) is absent.
+/// The figures of one turn of pgbench. A figure that a target lacks (a pool, many logins) is absent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) tps: f64,
@@ -47,7 +47,7 @@ pub(crate) type Series = results::Series<Figures>;
 pub(crate) type Results = results::Results<Target, Figures>;
 pub(crate) type Verdict = bars::Verdict<Target>;
 
-/// What a bar looks at.
+/// The figure or ratio that a bar looks at.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
     TpsOf(Target),
@@ -105,7 +105,7 @@ const BARS: &[Bar] = &[
     bar("tpcb-simple-1000", Measure::PoolCpuOf(Pgbouncer), Limit::AtMost(0.75)),
 ];
 
-/// How `target` stands against each bar; bars of cases that were not asked for are left out.
+/// The verdict on `target` for each bar; bars of cases that were not asked for are left out.
 pub(crate) fn judge(results: &Results, target: Target) -> Vec<Verdict> {
     BARS.iter()
         .filter_map(|bar| {

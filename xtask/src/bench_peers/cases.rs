@@ -13,9 +13,9 @@ use super::targets::Target::{self, Haproxy, Pgbouncer, Postgres, SluiceEpoll, Sl
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) load: Load,
-    /// What runs by default.
+    /// The targets that run by default.
     pub(crate) targets: &'static [Target],
-    /// What runs only with `--all`, and why.
+    /// The targets that run only with `--all`, each with the reason.
     pub(crate) on_request: &'static [(Target, &'static str)],
     /// Takes its turns in the same rounds as the case before, because figures of both are compared.
     pub(crate) beside_previous: bool,
@@ -30,7 +30,7 @@ const NO_PGBOUNCER: &[Target] = &[Postgres, Haproxy, SluiceIoUring, SluiceEpoll]
 const SLUICE: &[Target] = &[SluiceIoUring, SluiceEpoll];
 const NOT_PREPARED: &str = "PgBouncer 1.18 has no prepared statements in transaction mode";
 
-/// What bars look at, and what they compare it with: selects of 64 simple clients beside those of 16,000.
+/// All cases. Figures that a bar compares are side by side: selects of 64 simple clients beside those of 16,000.
 pub(crate) static CASES: &[Case] = &[
     Case {
         name: "select-extended-64",

@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if has_broken(&results) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What runs only on request may break: that is why it runs only on request.
+/// A target that runs only on request may break: that is why it runs only on request.
 fn has_broken(results: &Results) -> bool {
     results.iter().any(|((name, target), series)| {
         let expected = CASES.iter().any(|case| case.name == *name && case.targets.contains(target));

@@ -1,4 +1,4 @@
-//! What a run leaves behind: tables for people (the same in the terminal and as Markdown), records for programs.
+//! The reports of a run: tables for people (the same in the terminal and as Markdown), records for programs.
 //!
 //! Figures here are medians over the turns; ratios are the medians of the ratios within each round.
 
@@ -126,7 +126,7 @@ fn row(results: &Results, case: &'static Case, target: Target, series: &Series) 
     ]
 }
 
-/// What heads the Markdown report: how it was measured, and on what.
+/// The head of the Markdown report: how it was measured, and on what.
 pub(crate) fn head(machine: &Machine, seconds: u32, turns: u32, scale: u32) -> String {
     format!(
         "# Sluice and its peers\n\n\

@@ -1,4 +1,4 @@
-//! Who answers pgbench: PostgreSQL itself, and the pools before it, each started afresh for its turn.
+//! Targets that answer pgbench: PostgreSQL itself, and the pools before it, each started afresh for its turn.
 //!
 //! Each pool gets the configuration that its users would choose for this work, nothing tuned for or against it:
 //! Debian's builds, 20 servers, room for 20,000 clients, logs without a line a connection. PgBouncer and Sluice reach
@@ -31,7 +31,7 @@ const CLIENTS_MAX: u32 = 17_000;
 /// Time for a pool to start and take its first login.
 const START_MAX: Duration = Duration::from_secs(15);
 
-/// Who answers pgbench.
+/// The target that answers pgbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Target {
     Postgres,
@@ -140,7 +140,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// How it ended, with its last words, if it has ended by itself.
+    /// The way it ended, with its last words, if it has ended by itself.
     fn ended(&mut self) -> Result<Option<String>> {
         let Some(status) = self.process.ended()? else { return Ok(None) };
         Ok(Some(format!("the pool has ended by itself ({status}): {}", self.last_words())))
