@@ -1,4 +1,4 @@
-//! With what a test runs: which PostgreSQL, which driver, which mode.
+//! The setup of a test: PostgreSQL version, driver and mode.
 
 use std::{fmt, path::PathBuf};
 
@@ -79,7 +79,7 @@ impl Driver {
     }
 }
 
-/// How long a client keeps a server.
+/// The time for which a client keeps a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// For a transaction.
@@ -98,14 +98,14 @@ impl Mode {
     }
 }
 
-/// With what one test runs.
+/// The setup that one test runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// Which PostgreSQL.
+    /// The PostgreSQL.
     pub version: Version,
-    /// Which driver.
+    /// The pool's driver.
     pub driver: Driver,
-    /// Which mode.
+    /// The pool's mode.
     pub mode: Mode,
 }
 

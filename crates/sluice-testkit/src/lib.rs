@@ -25,7 +25,7 @@ pub use crate::{
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must happen soon: far more than it takes on a busy machine.
+/// Time that a test waits for something that must happen soon: far more than it takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until something is so.

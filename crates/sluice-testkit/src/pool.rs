@@ -19,7 +19,7 @@ use crate::{
     server::{Database, TestServer},
 };
 
-/// How clients prove who they are.
+/// The authentication of clients.
 #[derive(Debug, Clone)]
 pub enum Auth {
     /// They need not.
@@ -34,7 +34,7 @@ pub enum Auth {
     LookUpMd5(String),
 }
 
-/// What `sluice serve` will be told.
+/// The configuration of `sluice serve`.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     program: PathBuf,
@@ -69,13 +69,13 @@ impl PoolConfig {
         }
     }
 
-    /// How many workers.
+    /// Sets the number of workers.
     pub fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
         self
     }
 
-    /// How clients prove who they are.
+    /// Sets the authentication of clients.
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
@@ -182,7 +182,7 @@ pub struct TestPool {
     place: tempfile::TempDir,
 }
 
-/// How long a pool may take to end, beyond what its clients are given.
+/// Time limit for a pool's end, beyond the time that its clients are given.
 const END_TIME_MAX: Duration = Duration::from_secs(15);
 
 impl TestPool {
@@ -206,7 +206,7 @@ impl TestPool {
         fs::read_to_string(self.place.path().join("sluice.toml")).unwrap_or_default()
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -216,7 +216,7 @@ impl TestPool {
         self.child.as_ref().expect("it has not been waited for").id()
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -226,7 +226,7 @@ impl TestPool {
         proc::rss_kb(self.pid())
     }
 
-    /// How many files it has open.
+    /// The number of files that it has open.
     pub fn open_files(&self) -> usize {
         proc::open_files(self.pid())
     }
@@ -241,7 +241,7 @@ impl TestPool {
         self.raw().login("app", &database.name)
     }
 
-    /// What a client needs to connect to it.
+    /// The configuration with which a client connects to it.
     pub fn client_config(&self, user: &str, database: &str) -> postgres::Config {
         let mut config = postgres::Config::new();
         config.host("127.0.0.1").port(self.address.port()).user(user).dbname(database);

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process, and signals to it.
+//! Facts about a process from `/proc`, and signals to it.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ pub fn rss_kb(pid: u32) -> u64 {
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
 }
 
-/// How many files it has open.
+/// The number of files that a process has open.
 pub fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }

@@ -1,6 +1,6 @@
 //! A client that sends exactly the messages it is told to send, and reads all that comes.
 //!
-//! What comes is compared as a transcript: one word a message, for example `1 2 T(a) D(1) C(SELECT 1) Z(I)`. It knows
+//! Messages are compared as a transcript: one word a message, for example `1 2 T(a) D(1) C(SELECT 1) Z(I)`. It knows
 //! no rule of the protocol but where a message ends.
 
 use std::{
@@ -25,7 +25,7 @@ use crate::PATIENCE;
 pub struct Message {
     /// Its type byte.
     pub tag: u8,
-    /// What follows the length.
+    /// The part behind the length.
     pub body: Vec<u8>,
 }
 
@@ -257,9 +257,9 @@ enum Stream {
 /// A connection.
 pub struct Raw {
     stream: Stream,
-    /// What has been read and not been looked at.
+    /// Bytes that have been read and not been looked at.
     read: Vec<u8>,
-    /// What the server reported at login.
+    /// The parameters that the server reported at login.
     pub parameters: Vec<(String, String)>,
     /// Process id and key of BackendKeyData.
     pub key: (u32, Vec<u8>),
@@ -285,7 +285,7 @@ impl Raw {
         Self { stream, read: Vec::new(), parameters: Vec::new(), key: (0, Vec::new()) }
     }
 
-    /// Where it comes from, as the other side sees it.
+    /// The client's own address, as the other side sees it.
     pub fn local_address(&self) -> SocketAddr {
         match &self.stream {
             Stream::Tcp(stream) => stream.local_addr().unwrap(),
@@ -323,7 +323,7 @@ impl Raw {
         messages
     }
 
-    /// What the server reported at login for a parameter.
+    /// The value that the server reported at login for a parameter.
     pub fn parameter(&self, name: &str) -> &str {
         self.parameters.iter().find(|(n, _)| n == name).map_or("none", |(_, value)| value)
     }

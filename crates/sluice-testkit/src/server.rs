@@ -174,7 +174,7 @@ impl TestServer {
         postgres.wait_ready(before, Duration::from_secs(60)).expect("PostgreSQL comes back");
     }
 
-    /// Which PostgreSQL it is.
+    /// The version of its PostgreSQL.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -273,19 +273,19 @@ impl TestServer {
 
 /// A database of one test's own.
 pub struct Database<'a> {
-    /// Where it is.
+    /// The server that has it.
     pub server: &'a TestServer,
     /// Its name.
     pub name: String,
 }
 
 impl Database<'_> {
-    /// How many connections roles other than the superuser have to it.
+    /// The number of connections to it by roles other than the superuser.
     pub fn connections(&self) -> usize {
         self.count("true")
     }
 
-    /// How many of these there are for which a condition on `pg_stat_activity` holds.
+    /// The number of those connections for which a condition on `pg_stat_activity` holds.
     pub fn count(&self, condition: &str) -> usize {
         let sql = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND usename <> 'postgres' AND ({condition})",
