@@ -26,13 +26,13 @@ pub mod sqlstate {
     pub const INVALID_CATALOG_NAME: &str = "3D000";
     /// A prepared statement of that name exists.
     pub const DUPLICATE_STATEMENT: &str = "42P05";
-    /// What was said makes no sense where it stands.
+    /// A text makes no sense where it stands.
     pub const SYNTAX_ERROR: &str = "42601";
     /// No connection is free.
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     /// A message is larger than the limit.
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
-    /// What was under way has taken too long.
+    /// An operation was canceled, or has taken too long.
     pub const QUERY_CANCELED: &str = "57014";
     /// The service is stopping.
     pub const ADMIN_SHUTDOWN: &str = "57P01";
@@ -44,7 +44,7 @@ pub mod sqlstate {
     pub const INTERNAL_ERROR: &str = "XX000";
 }
 
-/// How much an error ends.
+/// The extent of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The statement.
@@ -65,7 +65,7 @@ impl Severity {
 /// An error as a client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorResponse {
-    /// What it ends.
+    /// The thing that it ends.
     pub severity: Severity,
     /// Five characters, see [`sqlstate`].
     pub code: Cow<'static, str>,
@@ -73,9 +73,9 @@ pub struct ErrorResponse {
     pub message: String,
     /// More, if there is more to say.
     pub detail: Option<String>,
-    /// What to do about it.
+    /// Advice, if there is any.
     pub hint: Option<String>,
-    /// Where PostgreSQL raises it: drivers go by the routine's name.
+    /// The place where PostgreSQL raises it: drivers go by the routine's name.
     pub origin: Option<Box<Origin>>,
 }
 

@@ -1,4 +1,4 @@
-//! Where one message ends and the next begins, in a stream cut at any byte.
+//! The boundaries of messages in a stream that is cut at any byte.
 //!
 //! A [`Framer`] copies nothing: it looks at headers and says what each stretch of the input is. A message that must
 //! be seen whole and is not yet all there is left to the caller to keep and to show again with more behind it.
@@ -21,7 +21,7 @@ pub struct FrameError {
     pub length: u32,
 }
 
-/// What the next stretch of input is.
+/// The next stretch of input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     /// A message begins here. `total` is its whole length with the header, `here` how much of it the input holds.
@@ -30,7 +30,7 @@ pub enum Frame {
         tag: u8,
         /// Header and body, in bytes.
         total: usize,
-        /// How many of these the input holds.
+        /// The number of these bytes that the input holds.
         here: usize,
     },
     /// More of a message that began earlier and was let through: this many bytes of the input belong to it.
@@ -46,7 +46,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// What `input` begins with; `input` is not empty.
+    /// The first stretch of `input`, which is not empty.
     pub fn next(&self, input: &[u8]) -> Result<Frame, FrameError> {
         if self.rest > 0 {
             return Ok(Frame::Rest((self.rest as usize).min(input.len())));

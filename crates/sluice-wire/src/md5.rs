@@ -8,7 +8,7 @@ pub fn hash_password(user: &str, password: &str) -> String {
     format!("md5{}", hex(&[password.as_bytes(), user.as_bytes()]))
 }
 
-/// What a client answers to a challenge with `salt`; `stored` is in the form of [`hash_password`].
+/// The client's answer to a challenge with `salt`; `stored` is in the form of [`hash_password`].
 pub fn answer(stored: &str, salt: [u8; 4]) -> String {
     let digits = stored.strip_prefix("md5").unwrap_or(stored);
     format!("md5{}", hex(&[digits.as_bytes(), &salt]))

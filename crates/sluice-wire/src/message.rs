@@ -176,7 +176,7 @@ pub struct BindNames<'a> {
     pub portal: &'a [u8],
     /// The statement's name.
     pub statement: &'a [u8],
-    /// How many bytes of the body both names take, with their zero bytes.
+    /// The bytes of the body that both names take, with their zero bytes.
     pub bytes: usize,
 }
 
@@ -198,7 +198,7 @@ impl<'a> BindNames<'a> {
     }
 }
 
-/// What Describe and Close name.
+/// The statement or portal that Describe or Close names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A prepared statement.

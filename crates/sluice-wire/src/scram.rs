@@ -34,7 +34,7 @@ pub enum ScramError {
     Mismatch,
 }
 
-/// What a server stores of a password.
+/// The form in which a server stores a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     /// Rounds of PBKDF2.
@@ -45,7 +45,7 @@ pub struct Verifier {
     server_key: Key,
 }
 
-/// What a client needs to log in, in place of the password: with the verifier's salt and iterations.
+/// The keys that a client needs to log in, in place of the password: with the verifier's salt and iterations.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     client_key: Key,
@@ -183,7 +183,7 @@ impl ServerExchange {
     }
 }
 
-/// What the client's end proves itself with.
+/// The secret that the client's end proves its identity with.
 #[derive(Debug, Clone)]
 pub enum ClientSecret {
     /// Keys seen or derived before: no PBKDF2.

@@ -1,4 +1,4 @@
-//! What is known of a user's password, in the forms PostgreSQL keeps (`pg_authid.rolpassword`).
+//! Secrets: a user's password, in the forms that PostgreSQL keeps (`pg_authid.rolpassword`).
 
 use crate::scram::Verifier;
 

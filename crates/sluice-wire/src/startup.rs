@@ -42,7 +42,7 @@ impl ProtocolVersion {
     }
 }
 
-/// What is wrong with a first packet.
+/// The fault of a first packet.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StartupError {
     /// The length can't be that of a first packet: not PostgreSQL's protocol, most likely.

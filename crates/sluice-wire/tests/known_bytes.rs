@@ -309,7 +309,7 @@ fn parameter_status() {
     }
 }
 
-/// What PostgreSQL 15 sends for `SELECT * FROM missing`.
+/// The error that PostgreSQL 15 sends for `SELECT * FROM missing`.
 #[test]
 fn an_error_of_postgresql() {
     let bytes = b"E\0\0\0\x6aSERROR\0VERROR\0C42P01\0Mrelation \"missing\" does not exist\0P15\0\

@@ -1,4 +1,5 @@
-//! What is written is read back the same, and bytes of any kind neither panic a reader nor lead it past their end.
+//! Round trips: a message that is written is read back the same, and bytes of any kind neither panic a reader nor
+//! lead it past their end.
 
 use proptest::{collection::vec, prelude::*};
 use sluice_wire::{
