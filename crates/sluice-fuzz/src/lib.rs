@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes.
+//! The bodies of the fuzz targets.
 //!
 //! The bodies are here, and not in `fuzz/`, so that two drivers can run them: `scripts/fuzz.sh` by libFuzzer, for as
 //! long as one likes, and `tests/short_run.rs` on stable Rust in every `cargo test`. Each body takes any bytes and
@@ -18,7 +18,7 @@ pub use wire::{backend_messages, frontend_messages, scram, startup};
 pub struct Target {
     /// Its name: of its file in `fuzz/fuzz_targets` and of its corpus in `fuzz/corpus`.
     pub name: &'static str,
-    /// What it does.
+    /// Its body, which takes any bytes.
     pub body: fn(&[u8]),
 }
 

@@ -38,7 +38,7 @@ pub fn startup(data: &[u8]) {
     }
 }
 
-/// What a client may say after its first packet: the first byte says how the stream is cut.
+/// Messages that a client may send after its first packet: the first byte says how the stream is cut.
 pub fn frontend_messages(data: &[u8]) {
     for (tag, message) in messages(data) {
         let Some(body) = message.get(5..) else { continue };
@@ -80,7 +80,7 @@ fn password(body: &[u8]) {
     }
 }
 
-/// What a server may say: the first byte says how the stream is cut.
+/// Messages that a server may send: the first byte says how the stream is cut.
 pub fn backend_messages(data: &[u8]) {
     for (tag, message) in messages(data) {
         let Some(body) = message.get(5..) else { continue };

@@ -45,7 +45,7 @@ const LARGE_BYTES: usize = BACKLOG_HIGH_BYTES + (32 << 10);
 /// Messages of that length in a script, at most: they take long.
 const LARGE_MAX: usize = 2;
 
-/// What one chunk, and the room on the way, may add to what waits.
+/// Bytes that one chunk, and the room on the way, may add to the backlog.
 const BACKLOG_SLACK_BYTES: usize = 64 << 10;
 
 /// Rounds until all is at rest at the end. Each takes one step of every connection.
@@ -114,7 +114,7 @@ const OPS: [Op; 18] = [
     Op::Large,
 ];
 
-/// How far a script has come: what tells a corpus that reaches the engine's depths from one that does not.
+/// The depth that a script has reached: it tells a corpus that gets deep into the engine from one that does not.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
     /// Connections that were opened to servers.
@@ -154,7 +154,7 @@ pub fn run(data: &[u8]) -> Reached {
 struct World {
     hub: Arc<Hub>,
     net: Lockstep,
-    /// What the other side of each connection remembers.
+    /// The other side of each connection, with its memory.
     peers: Vec<Peer>,
     /// Long messages so far.
     large: usize,
@@ -253,7 +253,8 @@ impl World {
         self.check_backlogs();
     }
 
-    /// What is free holds nothing that ties a client to it, and no more servers are kept than may be.
+    /// Asserts that a free server holds nothing that ties a client to it, and that no more servers are kept than may
+    /// be.
     fn check_sessions(&mut self) {
         for server in self.net.workers().iter().flat_map(|worker| worker.engine().idle()) {
             let is_free = server.session.pins().is_empty() && server.kept.is_none();
@@ -267,7 +268,7 @@ impl World {
         }
     }
 
-    /// Where sending does not keep up, reading has stopped.
+    /// Asserts that reading has stopped where sending does not keep up.
     fn check_backlogs(&mut self) {
         if self.large == 0 {
             return;
@@ -308,7 +309,7 @@ impl World {
         (!chosen.is_empty()).then(|| chosen[usize::from(number) % chosen.len()])
     }
 
-    /// Which side, then how its bytes are cut, then the bytes.
+    /// Reads a side, then how its bytes are cut, then the bytes; and sends them.
     fn bytes(
         &mut self,
         input: &mut Input<'_>,

@@ -23,10 +23,10 @@ pub(super) fn verifier() -> Verifier {
 
 const SALT: [u8; 4] = [1, 2, 3, 4];
 
-/// What a peer remembers.
+/// The memory of a peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Of a server: how it asks for the password.
+    /// Of a server: its way to ask for the password.
     pub(super) asks: Asks,
     /// Of a server: its next Bind of a prepared statement finds the schema changed.
     pub(super) stale: bool,
@@ -40,12 +40,12 @@ pub(super) struct Peer {
     /// Of a server: whether it says by itself what its session holds, and what it has said last.
     pub(super) reports: bool,
     told: (bool, bool),
-    /// Of a server: how often it was asked for that.
+    /// Of a server: the number of times that it was asked for that.
     pub(super) looks: usize,
     client: Option<ClientExchange>,
 }
 
-/// How a server asks for the password.
+/// A server's way to ask for the password.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) enum Asks {
     #[default]
@@ -65,7 +65,7 @@ enum Login {
 }
 
 impl Peer {
-    /// What a server answers to all of `sent` that is whole; takes that away.
+    /// The server's answers to all whole messages of `sent`, which are removed from it.
     pub(super) fn serve(&mut self, sent: &mut Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         if matches!(self.login, Login::Waiting) {
@@ -176,7 +176,7 @@ impl Peer {
         }
     }
 
-    /// What its session holds.
+    /// The state that its session holds, as the extension reports it.
     fn holding(&self) -> &'static str {
         match self.made {
             (false, false) => "",
@@ -256,7 +256,7 @@ impl Peer {
         });
     }
 
-    /// What a client answers to the last thing it was asked; takes away what it was sent.
+    /// The client's answer to the last thing it was asked; the messages in `sent` are removed from it.
     pub(super) fn log_in(&mut self, user: &str, sent: &mut Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         while let Ok(Frame::Message { tag, total, here }) = Framer::default().next(sent)
@@ -317,7 +317,7 @@ pub(super) fn key_in(sent: &[u8]) -> Option<(u32, Vec<u8>)> {
     found
 }
 
-/// How many phrases there are.
+/// The number of phrases.
 pub(super) const PHRASES: usize = 36;
 
 /// Something a client says, as a driver would.
@@ -365,7 +365,7 @@ pub(super) fn phrase(number: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// What a driver sends for a query with parameters.
+/// The messages that a driver sends for a query with parameters.
 fn batch(out: &mut Vec<u8>) {
     put_parse(out, b"", b"SELECT 1\0\0\0");
     put_bind(out, b"");
