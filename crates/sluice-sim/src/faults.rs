@@ -1,11 +1,11 @@
-//! What goes wrong on a network, by chance.
+//! Faults of a network, by chance.
 
 use crate::Rng;
 
 /// The most that a write of a peer or a delivery to one moves at once, in bytes.
 const PIECE_BYTES_MAX: u64 = 16 << 10;
 
-/// How often what goes wrong.
+/// The faults of a network, each with its chance in percent.
 #[derive(Debug, Clone)]
 pub struct Faults {
     /// The source of chance.
@@ -39,7 +39,7 @@ impl Faults {
         percent > 0 && self.rng.percent(percent)
     }
 
-    /// How many of `available` bytes are moved at once.
+    /// The number of `available` bytes that are moved at once.
     pub(crate) fn cut(&mut self, available: usize) -> usize {
         if !self.happens(self.cut_percent) {
             return available;

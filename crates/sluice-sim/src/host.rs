@@ -10,7 +10,7 @@ use sluice_net::{Bell, Host, Parcel};
 
 use crate::{Network, Rng, SimMailboxes, SimSocket, Wake};
 
-/// How much of a letter is shown, in characters.
+/// The part of a letter that is shown, in characters.
 const SAID_MAX: usize = 200;
 
 /// A worker's bell.

@@ -18,9 +18,9 @@ use crate::{
 /// The other side of a connection: a client, or a server.
 #[derive(Debug, Default)]
 pub struct Side {
-    /// What it was sent and nobody has looked at.
+    /// Bytes that it was sent and nobody has looked at.
     pub heard: Vec<u8>,
-    /// How many bytes it was ever sent.
+    /// The number of bytes that it was ever sent.
     pub total: usize,
     /// Whether it reads what it is sent.
     pub reads: bool,
@@ -117,7 +117,7 @@ impl Lockstep {
         &mut self.sides[pipe]
     }
 
-    /// Who has a connection: its worker, its number there, and whose it is.
+    /// The place of a connection: its worker, its number there, and its owner.
     pub fn place(&self, pipe: PipeId) -> Option<(u16, Conn, Owner)> {
         let here =
             |(_, _, socket): &(Conn, Option<Owner>, Option<&SimSocket>)| socket.is_some_and(|s| s.pipe() == pipe);

@@ -31,7 +31,7 @@ pub enum Wake {
     Said(u16, String),
 }
 
-/// What reaches a peer.
+/// A delivery to a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// Bytes.
@@ -58,7 +58,7 @@ enum Connect {
     Failed(io::ErrorKind),
 }
 
-/// How a direction has ended.
+/// The end of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     No,
@@ -74,7 +74,7 @@ pub(crate) struct Pipe {
     link: Option<(u16, LinkId)>,
     /// Bytes that the peer has written and no worker has read.
     pub(crate) up: Bytes,
-    /// How they are read, where that was said: the lengths of pieces.
+    /// The lengths of the pieces in which they are read, where that was said.
     pieces: VecDeque<usize>,
     pub(crate) up_end: End,
     up_due: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Pipe {
     is_open: bool,
 }
 
-/// What a driver has found and not reported.
+/// An event that a driver has found and not reported.
 #[derive(Debug)]
 pub(crate) enum Ready {
     Accepted(PipeId),
@@ -101,7 +101,7 @@ pub(crate) enum Ready {
     Mail,
 }
 
-/// How far a send has come.
+/// The state of a send.
 #[derive(Debug, Default)]
 pub(crate) enum Sending {
     #[default]
@@ -114,7 +114,7 @@ pub(crate) enum Sending {
     Ended,
 }
 
-/// What a driver does on a connection.
+/// The operations of a driver on a connection.
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) pipe: PipeId,
@@ -308,7 +308,7 @@ impl Network {
         link.and_then(|(worker, link)| state.watch(worker, link)).is_some_and(|watch| watch.reading)
     }
 
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub fn pipes(&self) -> usize {
         self.0.borrow().pipes.len()
     }
@@ -383,7 +383,7 @@ impl State {
         self.drivers[usize::from(worker)].watches.get_mut(link as usize)?.as_mut()
     }
 
-    /// What the driver does on a connection, which it learns of now if it has not heard of it before.
+    /// The driver's operations on a connection, which it learns of now if it has not heard of it before.
     pub(crate) fn watch_of(&mut self, worker: u16, link: LinkId, pipe: PipeId) -> &mut Watch {
         self.pipes[pipe].link = Some((worker, link));
         let watches = &mut self.drivers[usize::from(worker)].watches;
