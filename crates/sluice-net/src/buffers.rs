@@ -24,7 +24,7 @@ pub struct Buffers {
     size: usize,
     /// References to each buffer; zero means that it is the driver's.
     used: Vec<u16>,
-    /// How many are in use.
+    /// The number of buffers in use.
     in_use: u16,
     /// Buffers that became free and that the driver has not taken back yet.
     returned: Vec<BufferId>,
@@ -49,7 +49,7 @@ impl Buffers {
         Self { memory, layout, size, used: vec![0; usize::from(count)], in_use: 0, returned: Vec::new() }
     }
 
-    /// Where a buffer begins; for drivers, to receive into.
+    /// The beginning of a buffer; for drivers, to receive into.
     pub fn pointer(&self, buffer: BufferId) -> *mut u8 {
         debug_assert!(usize::from(buffer) < self.used.len());
         // SAFETY: the buffer's number is below the count, so the result lies within the allocation.
@@ -117,7 +117,7 @@ impl Buffers {
         usize::from(self.in_use) > self.used.len() / 4 * 3
     }
 
-    /// How many are in use.
+    /// The number of buffers in use.
     pub fn in_use(&self) -> u16 {
         self.in_use
     }

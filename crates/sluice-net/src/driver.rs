@@ -37,10 +37,10 @@ pub trait Socket {
     /// Ends one direction or both; one that is not connected any more has them ended already.
     fn shutdown(&self, how: Shutdown);
 
-    /// How its connect has ended.
+    /// The outcome of its connect.
     fn connect_result(&self) -> io::Result<()>;
 
-    /// Where the other side is.
+    /// The address of the other side.
     fn peer(&self) -> PeerAddress;
 }
 

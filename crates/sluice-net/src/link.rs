@@ -9,7 +9,7 @@ use sluice_core::{ids::ClientRef, io::Owner, server::Server, time::Time};
 
 use crate::{Flight, Socket, outbox::Outbox};
 
-/// Where a connection's life stands.
+/// The state of a connection's life.
 #[derive(Debug)]
 pub(crate) enum Life {
     Connecting,

@@ -1,4 +1,4 @@
-//! How workers write to each other, and the control thread to them: a queue and a bell each.
+//! Mailboxes by which workers write to each other, and the control thread to them: a queue and a bell each.
 
 use std::{
     collections::VecDeque,
@@ -58,7 +58,7 @@ impl<S, B: Bell> Mailboxes<S, B> {
         }
     }
 
-    /// How many deliveries of a kind wait, for all workers.
+    /// The number of waiting deliveries of a kind, for all workers.
     pub fn count(&self, which: impl Fn(&Parcel<S>) -> bool) -> usize {
         let waiting = |mailbox: &Mailbox<S, B>| {
             let parcels = mailbox.parcels.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,7 @@ use crate::{
 /// A backlog that was above the engine's limit is reported when it has fallen to this, in bytes.
 const BACKLOG_LOW_BYTES: usize = 64 << 10;
 
-/// How long a connection that is being closed may take to send what is left, and its peer to hang up.
+/// Time limit for a connection that is being closed: to send the rest, and for its peer to hang up.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The interval at which connections are looked at whose end is overdue.
@@ -64,7 +64,7 @@ pub struct Net<D: Driver, H> {
     dirty: Vec<LinkId>,
     /// Connections that are being closed, oldest first.
     closing: Vec<LinkId>,
-    /// When these are looked at.
+    /// The next time that these are looked at.
     next_tick: Option<Time>,
     /// The chunk that is being handled.
     current: Option<Chunk>,
@@ -200,7 +200,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         self.links.is_empty()
     }
 
-    /// When [`tick`](Self::tick) has something to do next; `None` if nothing.
+    /// The time when [`tick`](Self::tick) has something to do next; `None` if nothing.
     pub fn next_timeout(&self) -> Option<Time> {
         self.next_tick
     }

@@ -1,4 +1,4 @@
-//! What is still to be sent on a connection: stretches of received buffers, and bytes of Sluice's own.
+//! The bytes that are still to be sent on a connection: stretches of received buffers, and bytes of Sluice's own.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -162,7 +162,7 @@ impl Flight {
         self.bytes - self.sent
     }
 
-    /// That many more bytes are sent; whether that is all.
+    /// Notes that so many more bytes are sent; returns whether that is all.
     pub(crate) fn advance(&mut self, bytes: usize) -> bool {
         self.sent = (self.sent + bytes).min(self.bytes);
         self.sent == self.bytes

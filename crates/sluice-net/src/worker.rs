@@ -48,7 +48,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
         true
     }
 
-    /// When [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if nothing.
+    /// The time when [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if
+    /// nothing.
     pub fn next_timeout(&self) -> Option<Time> {
         Time::first_of([self.net.next_timeout(), self.engine.next_timeout()])
     }
