@@ -3,10 +3,11 @@
  *		A count of the catalog's changes, by which a pool's sessions learn of those
  *		that others made.
  *
- * What a pool knows of statements and types by a session's answers holds until
- * somebody changes the catalog.  The setting "sluice.catalog" is a number that
- * grows with each transaction that did so in this database (and now and then with
- * one of another database), and is reported to the client as "sluice.session" is.
+ * A pool's knowledge of statements and types, from a session's answers, holds
+ * until somebody changes the catalog.  The setting "sluice.catalog" is a number
+ * that grows with each transaction that did so in this database (and now and then
+ * with one of another database), and is reported to the client as
+ * "sluice.session" is.
  *
  * It grows before the change can be seen, and again after: who has seen the
  * number before the change and looks after it, sees the number grow.
@@ -25,7 +26,7 @@
 
 #define CATALOG_SETTING "sluice.catalog"
 
-/* What the setting is made of, for guc.c; its value is never looked at. */
+/* The setting's variable, for guc.c; its value is never looked at. */
 static char *catalog_text = NULL;
 
 /* Whether this transaction changed the catalog. */

@@ -32,12 +32,12 @@
 
 PG_FUNCTION_INFO_V1(sluice_set_client);
 
-/* What stands where the family of an address does. */
+/* Values of the byte that tells the family of an address. */
 #define FAMILY_LOCAL	0
 #define FAMILY_IPV4		4
 #define FAMILY_IPV6		6
 
-/* What MyProcPort's texts point to, once an address was told. */
+/* The buffers that MyProcPort's texts point to, once an address was told. */
 static char host_text[NI_MAXHOST];
 static char port_text[NI_MAXSERV];
 

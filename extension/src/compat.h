@@ -41,7 +41,7 @@
 	 max_worker_processes + max_wal_senders)
 #endif
 
-/* When shared memory may be asked for: 14 lets libraries do that as they load. */
+/* The moment to ask for shared memory: 14 lets libraries do that as they load. */
 #if PG_VERSION_NUM >= 150000
 #define SLUICE_ON_SHMEM_REQUEST(previous, hook) \
 	((previous) = shmem_request_hook, shmem_request_hook = (hook))
@@ -50,7 +50,7 @@ typedef void (*shmem_request_hook_type) (void);
 #define SLUICE_ON_SHMEM_REQUEST(previous, hook)	(hook) ()
 #endif
 
-/* What a check hook hands to its assign hook. */
+/* Memory for the value that a check hook hands to its assign hook. */
 #if PG_VERSION_NUM >= 160000
 #define sluice_guc_alloc(size)	guc_malloc(LOG, (size))
 #define sluice_guc_free(what)	guc_free(what)

@@ -13,7 +13,7 @@
  *	 its client, a lock, another process, or an extension such as dblink, any of
  *	 which may wait for one outside.
  *
- * What PostgreSQL does not know to be a wait looks like work: a program or a
+ * A wait that PostgreSQL does not know of looks like work: a program or a
  * procedural language that connects to this server by itself.  There the gate's
  * time-out is the end.
  */
@@ -27,7 +27,7 @@
 static bool
 is_idle(int number)
 {
-	/* What it waits for at a gate will end by itself. */
+	/* Its wait at a gate will end by itself. */
 	if (seat_of(number)->waits_for >= 0)
 		return false;
 	/* A single word, written without a lock by its owner. */

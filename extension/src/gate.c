@@ -44,7 +44,7 @@
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
-/* How long the first in the queue may be overtaken by who has just come, us. */
+/* Time for which newcomers may overtake the first in the queue, us. */
 #define OVERTAKING_US	1000
 
 /* This session's place, once it has passed a gate. */
@@ -283,7 +283,7 @@ check_client(void)
 				 errmsg("connection to client lost")));
 }
 
-/* How long to sleep at most, in ms. */
+/* The longest time to sleep, in ms. */
 static long
 sleep_ms(Wait *wait)
 {
@@ -302,7 +302,7 @@ sleep_ms(Wait *wait)
 	return ms;
 }
 
-/* What a session has of a gate that it may go through. */
+/* The kind of place with which a session may go through a gate. */
 typedef enum Taken
 {
 	TAKEN_NOTHING,				/* the gate has no limit any more */

@@ -1,6 +1,6 @@
 /*
  * gate.h
- *		What the parts of the gate know of each other.
+ *		Declarations that the parts of the gate share.
  *
  * A gate lets a limited number of transactions run and lets the others wait
  * where they hold nothing, or as little as can be.  gate.c has the gates
@@ -11,9 +11,9 @@
  * to, keeper.c puts that into force and finds the limit where it is "auto",
  * views.c shows it all.
  *
- * What serves a pool is no part of the gate: client_address.c lets it say whom it
- * works for, session.c tells it what a session holds (session.h has its parts),
- * and catalog.c when the catalog has changed.
+ * Some files serve a pool and are no part of the gate: client_address.c lets it
+ * say whom it works for, session.c tells it what a session holds (session.h has
+ * its parts), and catalog.c when the catalog has changed.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -24,7 +24,7 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-/* What a session passes a gate with. */
+/* The kind of work that a session passes a gate with. */
 typedef enum GateClass
 {
 	GATE_TRANSACTION,			/* a transaction block, at its BEGIN */
@@ -164,7 +164,7 @@ gate_is_in_use(Gate *gate)
 		pg_atomic_read_u32(&gate->reserved) > 0 || pg_atomic_read_u32(&gate->waiting) > 0;
 }
 
-/* What a waiter has to know between two looks at its gate. */
+/* The state of a waiter between two looks at its gate. */
 typedef struct Wait
 {
 	int			number;
@@ -233,7 +233,7 @@ extern void sluice_publish_secret(void);
 
 /* session.c */
 
-/* What is known of a utility command before it runs, for after it. */
+/* Notes about a utility command, taken before it runs, for after it. */
 typedef struct UtilityNote
 {
 	Size		libraries;		/* of LOAD: what was loaded before, or 0 */

@@ -11,9 +11,9 @@
  * inside passes freely: statements of a block, nested ones of functions and
  * triggers, cursors.
  *
- * What never waits:
+ * The following never wait:
  *
- * - utility commands, nor what they execute on their way: they are rare, DDL and
+ * - utility commands, and what they execute on their way: they are rare, DDL and
  *	 maintenance are what an administrator needs where load is high, and they
  *	 hold strong locks.  Those that are queries by another name do wait: COPY
  *	 (but not of a program, which may be a client of this server), EXECUTE,
@@ -63,7 +63,7 @@ static bool is_chained = false;
 /* By which event a block that is to be chained will end, if one is. */
 static int	chains_at = -1;
 
-/* How deep this session is in utility commands that don't wait. */
+/* The depth of this session in utility commands that don't wait. */
 static int	utility_depth = 0;
 
 /* Whether gates are this session's business. */

@@ -29,14 +29,14 @@
 
 #include <unistd.h>
 
-/* What an automatic limit begins with. */
+/* The values from which the start of an automatic limit is worked out. */
 #define PLACES_A_PROCESSOR	8
 #define PLACES_MIN			64
 
 #define LIMIT_AUTO_MIN		2
 
 /*
- * How long each limit is measured, and for how long it is in force before that,
+ * The time for which each limit is measured, and is in force before that,
  * ms: of a lower one those who are inside have to leave first.
  */
 #define TRIAL_MS	1000
@@ -45,10 +45,10 @@
 /* Pairs of measurements before a limit changes. */
 #define TRIALS		4
 
-/* What another limit has to gain: 3 %. */
+/* The gain that another limit has to bring: 3 %. */
 #define GAIN_MIN	1.03
 
-/* How the limit of one class is being found. */
+/* The search for the limit of one class. */
 typedef struct Search
 {
 	int			limit;			/* the best one known; 0: not begun */
@@ -68,7 +68,7 @@ static Search searches[GATE_CLASSES];
 
 PGDLLEXPORT void sluice_keeper_main(Datum arg);
 
-/* How far an automatic limit may go. */
+/* Brings an automatic limit within its bounds. */
 static int
 bounded(int limit)
 {
@@ -91,7 +91,7 @@ put_limit(int number, int limit)
 
 	/* A full barrier, before the look at who waits. */
 	pg_atomic_exchange_u32(&gate->limit, limit);
-	/* Who goes in wakes the next one while there is room. */
+	/* Each one that goes in wakes the next while there is room. */
 	gate_wake_first(number);
 }
 
@@ -287,7 +287,7 @@ end_pairs(GateClass class, Search *search)
 	begin_pairs(search);
 }
 
-/* How many have been let in, and are done; who lingers is not, until its next turn. */
+/* The number let in that are done; one that lingers is not, until its next turn. */
 static uint64
 finished(GateClass class)
 {
@@ -417,7 +417,7 @@ sluice_keeper_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 			sluice_publish_limits();
 			sluice_publish_secret();
-			/* What was being measured is not the same any more. */
+			/* The settings that are being measured are not the same any more. */
 			settles = true;
 			began = GetCurrentTimestamp();
 		}

@@ -16,10 +16,10 @@
  * objects, by which functions are seen before they run.  A transaction that did
  * nothing of the kind pays for a few branches.
  *
- * What is held is looked up where it is kept, outside of any transaction, and so
- * without a look into the catalog.  What can't be looked up there is found out
- * before (temporary objects, at commit), or noted for good (that a sequence was
- * used, and others).
+ * State is looked up where the session keeps it, outside of any transaction, and
+ * so without a look into the catalog.  State that can't be looked up there is
+ * found out before (temporary objects, at commit), or noted for good (that a
+ * sequence was used, and others).
  */
 #include "postgres.h"
 
@@ -35,7 +35,7 @@
 
 SessionNotes session_notes;
 
-/* What the setting is made of, for guc.c; its value is never looked at. */
+/* The setting's variable, for guc.c; its value is never looked at. */
 static char *session_text = NULL;
 
 /* Whether the value was last asked for while a transaction was under way. */
@@ -84,7 +84,7 @@ is_advisory(const PROCLOCK *held)
 	return held->tag.myLock->tag.locktag_type == LOCKTAG_ADVISORY && held->holdMask != 0;
 }
 
-/* What set_config() sowed by "seed", for it is not known what was set. */
+/* Notes a seed that set_config() sowed by "seed": what it has set is not known. */
 static void
 look_for_seed(void)
 {
@@ -115,7 +115,7 @@ session_at_end(XactEvent event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			/* What fails for want of memory must fail before the commit. */
+			/* Anything that may fail for want of memory must fail before the commit. */
 			if (session_notes.called_set_config)
 				session_note_customs();
 			if (event == XACT_EVENT_PRE_COMMIT && session_notes.changed_objects && has_client())
@@ -150,7 +150,7 @@ append_pin(StringInfo report, const char *pin, bool holds)
 		appendStringInfo(report, "%s%s", report->len == 0 ? "pins=" : ",", pin);
 }
 
-/* What is to be reported. */
+/* The report, as the value of the setting. */
 static const char *
 show_session(void)
 {
@@ -205,7 +205,7 @@ void
 session_init(void)
 {
 	session_watch_functions();
-	/* What it takes to find them is spared to each session. */
+	/* Each session is spared the cost of finding them. */
 	list_free(sluice_changed_settings());
 	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
 }

@@ -12,7 +12,7 @@
 
 #include "lib/stringinfo.h"
 
-/* What has been noted of this session. */
+/* Notes about this session. */
 typedef struct SessionNotes
 {
 	/* Of this transaction: whether it did anything that can change the report, */
@@ -23,7 +23,7 @@ typedef struct SessionNotes
 	/* created, changed or dropped any object. */
 	bool		changed_objects;
 
-	/* What can't be looked up: noted when it is done, some of it for good. */
+	/* Events whose traces can't be looked up: noted at once, some for good. */
 	bool		has_sequence;
 	bool		has_seed;
 	bool		has_library;

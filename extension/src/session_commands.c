@@ -69,7 +69,7 @@ note_set(const VariableSetStmt *command)
 		session_notes.has_seed = session_notes.may_have_changed = true;
 	if (command->name && strchr(command->name, GUC_QUALIFIER_SEPARATOR))
 		session_note_custom(command->name);
-	/* What goes with the transaction is not held by the session. */
+	/* A setting that goes with the transaction is not held by the session. */
 	if (command->is_local ||
 		(command->kind == VAR_SET_MULTI && strcmp(command->name, "SESSION CHARACTERISTICS") != 0))
 		return;

@@ -25,8 +25,8 @@
 static object_access_hook_type previous_object_access = NULL;
 
 /*
- * What a function that is not built in comes down to: to a built-in one by
- * another name, or to C, which may change settings by itself; or to nothing that
+ * A function that is not built in, and what it comes down to: a built-in one by
+ * another name, or C, which may change settings by itself; or nothing that
  * is not seen anyway.
  */
 typedef struct KnownFunction
@@ -109,7 +109,7 @@ known_function(Oid function)
 
 		if (!is_null && row->prolang == INTERNALlanguageId)
 			known->builtin = fmgr_internal_function(TextDatumGetCString(source));
-		/* What the pool calls is not to cost it anything. */
+		/* The functions that the pool calls are not to cost it anything. */
 		else if (!is_null && row->prolang == ClanguageId)
 			known->is_c = strncmp(TextDatumGetCString(source), "sluice_", 7) != 0;
 		note_customs_of(tuple);

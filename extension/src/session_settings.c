@@ -147,7 +147,7 @@ compare_names(const ListCell *a, const ListCell *b)
 				  ((const struct config_generic *) lfirst(b))->name);
 }
 
-/* What was set: "set=", or nothing. False if it is too much. */
+/* Appends the settings that were set: "set=", or nothing. False if too much. */
 bool
 session_append_settings(StringInfo report)
 {

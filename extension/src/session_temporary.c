@@ -57,7 +57,7 @@ session_look_up_temporary(void)
 	if (!OidIsValid(schema))
 		return;
 	temporary_objects = MemoryContextAlloc(TopTransactionContext, room * sizeof(TemporaryObject));
-	/* What the last command did. */
+	/* Makes the last command's changes visible. */
 	CommandCounterIncrement();
 	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber, F_OIDEQ,

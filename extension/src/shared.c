@@ -74,7 +74,7 @@ sluice_shared_init(bool found)
 	}
 }
 
-/* How many a gate has let in since the server started. */
+/* The number that a gate has let in since the server started. */
 uint64
 gate_admitted(int number)
 {

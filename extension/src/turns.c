@@ -9,13 +9,13 @@
  * lingers.  If it begins the next one, of the same class, before somebody has
  * taken the place away, it goes in without queueing.
  *
- * Who lingers is in its gate's list, the oldest first.  All may linger for
- * LINGER_US, so that is also the order in which their time is up.  No timer runs
- * in an idle session: one of those who wait is the gate's watcher (gate.c),
+ * A session that lingers is in its gate's list, the oldest first.  All may linger
+ * for LINGER_US, so that is also the order in which their time is up.  No timer
+ * runs in an idle session: one of those that wait is the gate's watcher (gate.c),
  * sleeps no longer than until the first one's time is up, and gives its place
- * back for it.  Whoever begins to linger wakes the watcher if that sleeps for
- * longer.  Places linger only while somebody waits: who leaves the queue as the
- * last one gives all of them back.
+ * back for it.  A session that begins to linger wakes the watcher if that sleeps
+ * for longer.  Places linger only while somebody waits: the last one to leave the
+ * queue gives all of them back.
  *
  * A client that did not come back in time has left its place unused meanwhile.
  * Its session does not linger at its next end of a transaction, and if it is late
@@ -24,8 +24,8 @@
  * A place that lingers is taken, and counts in Gate.running, so the limit holds.
  * But nobody is inside with it: it is in no Seat.held.
  *
- * Who passes gates of a role or database does not linger, since that would keep
- * places there as well; nor does a superuser with a reserved place.
+ * A session that passes gates of a role or database does not linger, since that
+ * would keep places there as well; nor does a superuser with a reserved place.
  *
  * Locks: lists, and what a session has in them, change under the gate's lock.
  * Whether a place is taken up again or away is so decided once.
@@ -38,14 +38,14 @@
 #include "storage/latch.h"
 
 /*
- * How long a place lingers, us.  A client with hundreds of connections needs
- * some ms until it has come to this one, and more on a busy machine.
+ * The time for which a place lingers, us.  A client with hundreds of connections
+ * needs some ms until it has come to this one, and more on a busy machine.
  */
 #define LINGER_US		INT64CONST(20000)
 
 /*
- * How long after its admission a session may begin another turn, us: turns are
- * for short transactions, and nobody is to wait for eight long ones.
+ * The time after its admission within which a session may begin another turn, us:
+ * turns are for short transactions, and nobody is to wait for eight long ones.
  */
 #define TURNS_US		INT64CONST(1000000)
 
