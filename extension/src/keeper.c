@@ -327,7 +327,7 @@ end_trial(GateClass class, double seconds)
 	/* There may have been a reset. */
 	if (now_waited >= search->waited)
 		now_waited -= search->waited;
-	/* Where hardly anybody who comes anew waits, the limit does not matter. */
+	/* The limit does not matter where hardly any newcomer waits. */
 	if (now_waited * 10 + further_turns <= count)
 		begin_pairs(search);
 	else if (!search->tries_candidate)
