@@ -430,7 +430,8 @@ impl Session {
         }
     }
 
-    /// What the client was told of a statement's result no longer holds, and it has asked anew.
+    /// Forgets the shape of a statement's result that the client was told: it no longer holds, and the client has
+    /// asked anew.
     pub fn forget_shape(&mut self, id: StatementId) {
         let named = self.names.iter_mut().flat_map(|names| names.values_mut());
         let unnamed = self.unnamed.iter_mut().map(|unnamed| &mut unnamed.prepared);

@@ -29,7 +29,7 @@ impl Pauses {
         was_empty
     }
 
-    /// That one holds no longer; `true` if reading may go on now.
+    /// Removes a reason; `true` if reading may go on now.
     #[must_use]
     pub fn remove(&mut self, reason: Reason) -> bool {
         let had_it = self.has(reason);

@@ -274,7 +274,7 @@ impl Context {
 /// The knowledge by which a server is taken from one profile to another.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// What is in place there is known.
+    /// The profile in place there is known.
     #[default]
     Known,
     /// It is known, and a `statement_timeout` of the server's own is too short for such a query.

@@ -71,7 +71,7 @@ pub enum Knowledge {
     Exact,
     /// Those that the server reports are; what its transaction has set besides is not known.
     Reported,
-    /// What its batch has set is not known.
+    /// The settings that its batch has made are not known.
     None,
 }
 

@@ -78,7 +78,7 @@ impl Engine {
         session.failures <= times
     }
 
-    /// What Sluice has done for a client has not failed.
+    /// Resets the count of failures, since the settings for a client have been put in place.
     pub(super) fn settings_are_in_place(&mut self, client: ClientId) {
         if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
             session.failures = 0;

@@ -2,7 +2,8 @@
 //! that used it is sent again, before the client hears of it (docs/decisions/0004). The client prepared it once, on
 //! whatever server; that another server's copy is of no use is not for it to mend.
 //!
-//! What may have had an effect must not be done twice: only the first use in a transaction is healed, and only while
+//! A use that may have had an effect must not be repeated: only the first use in a transaction is healed, and only
+//! while
 //! all that was sent is at hand. Unless the statement is gone, another shape of its result must be no surprise to the
 //! client either. Where that does not hold the client gets the error, and the statement is prepared again at its next
 //! use.

@@ -1,5 +1,5 @@
-//! What a session holds follows its client: settings from server to server, and where something can't follow, the
-//! client keeps its server (docs/decisions/0014).
+//! Session state follows its client: settings go from server to server, and where something can't follow, the client
+//! keeps its server (docs/decisions/0014).
 //!
 //! A transaction of plain statements leaves nothing, and none of this concerns it. Otherwise what the session holds is
 //! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody

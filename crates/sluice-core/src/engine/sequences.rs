@@ -1,5 +1,5 @@
-//! What sequences gave a client, `currval` and `lastval` tell it as long as it has the server that it used them on, and
-//! they never tell it what others were given there (docs/decisions/0014).
+//! Sequences: `currval` and `lastval` tell a client what they gave it as long as it has the server that it used them
+//! on, and never what they gave others there (docs/decisions/0014).
 //!
 //! Most clients use sequences and never ask. So a client keeps its server for that only in a pool where somebody has
 //! asked, and gives it up to others that wait, but not in the moment after a use: who asks at all does so at once.

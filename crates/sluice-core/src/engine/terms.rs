@@ -228,8 +228,8 @@ impl<I: Io> ClientRelay<'_, I> {
         }
     }
 
-    /// What follows in a batch that has taken settings back goes by what the client began with: that text, if one is
-    /// known.
+    /// Puts the client's start settings in place again within a batch that has taken settings back, since the rest of
+    /// the batch goes by them; `text` comes next, if it is known.
     pub(super) fn restore_within(&mut self, text: &[u8]) {
         let resets = self.server.as_deref_mut().and_then(|server| server.exchange.take_done_resets(text));
         let Some(resets) = resets else { return };

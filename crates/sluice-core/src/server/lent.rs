@@ -13,7 +13,7 @@ pub struct Lent {
     in_doubt: bool,
     /// The names that the server has said it has statements of the protocol by, in hexadecimal.
     heard: BTreeSet<String>,
-    /// How many statements of the protocol it had under them then.
+    /// The number of statements of the protocol that it had under them then.
     count: usize,
 }
 
@@ -28,7 +28,7 @@ impl Lent {
         self.names.is_empty()
     }
 
-    /// How many statements of the protocol the server had under them when it was last asked.
+    /// The number of statements of the protocol that the server had under them when it was last asked.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -118,7 +118,7 @@ pub enum Preparation {
 /// A query of Sluice's own that has failed.
 #[derive(Debug)]
 pub struct OwnError {
-    /// What it was for.
+    /// The purpose of the query.
     pub own: Own,
     /// The server's words.
     pub error: ErrorResponse,
@@ -342,7 +342,7 @@ impl Server {
         }
     }
 
-    /// That time has come: whoever waits may ask for it.
+    /// Ends that time: it has come, and whoever waits may ask for the server.
     pub fn end_recall_time(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.recall_at = None;

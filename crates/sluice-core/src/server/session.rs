@@ -33,7 +33,7 @@ pub struct ServerSession {
     effects: Effects,
     /// The pins that tie its client to it.
     pins: Pins,
-    /// What it held when it had logged in, by itself.
+    /// The state that it held when it had logged in, by itself.
     beginning: Beginning,
     /// Whether it logged in as a superuser.
     is_superusers: bool,
@@ -47,7 +47,8 @@ pub struct ServerSession {
     change: Option<Change>,
 }
 
-/// What a session holds when it has logged in, before any client has had it: a trigger of PostgreSQL's may have set
+/// The state that a session holds when it has logged in, before any client has had it: a trigger of PostgreSQL's may
+/// have set
 /// something (17 and later). To a client that is no part of what it does itself.
 #[derive(Debug, Default)]
 enum Beginning {

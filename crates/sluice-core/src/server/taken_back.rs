@@ -8,7 +8,7 @@ use crate::sql::Reset;
 /// Portals that are followed at once; what others do counts from their Bind on.
 const PORTALS_MAX: usize = 64;
 
-/// What running a portal does to settings.
+/// The effect on settings of running a portal.
 #[derive(Debug)]
 enum Act {
     /// It takes these back.
@@ -43,7 +43,7 @@ impl TakenBack {
         }
     }
 
-    /// That portal is about to be run.
+    /// Notes that a portal is about to be run.
     pub(super) fn run(&mut self, portal: &[u8]) {
         if let Some(act) = self.portals.remove(portal) {
             self.act(&act);

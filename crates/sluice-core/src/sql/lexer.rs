@@ -36,7 +36,7 @@ pub(super) enum Token<'a> {
     Unclear,
 }
 
-/// What the bytes above ASCII are.
+/// The role of the bytes above ASCII.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     /// Nothing but parts of characters that have no other bytes.

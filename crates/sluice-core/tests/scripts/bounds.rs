@@ -1,4 +1,4 @@
-//! What must not grow without an end, nor last without one, whatever a client does or leaves undone.
+//! Bounds: things that must not grow without an end, nor last without one, whatever a client does or leaves undone.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::{
     table::{Side, Table, answers, bind, execute, limits, parse, query, sync},
 };
 
-/// How much may wait to be sent before its sender is paused, in bytes, as ARCHITECTURE.md has it.
+/// The backlog above which its sender is paused, in bytes, as ARCHITECTURE.md has it.
 const BACKLOG_HIGH_BYTES: usize = 256 << 10;
 
-/// What one chunk may add to a backlog that is just below the limit.
+/// Bytes that one chunk may add to a backlog that is just below the limit.
 const SLACK: usize = 64 << 10;
 
 fn close(name: &str) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn close(name: &str) -> Vec<u8> {
     out
 }
 
-/// How often a word is said.
+/// The number of times that a word is said.
 fn times(said: &str, word: &str) -> usize {
     said.split(' ').filter(|it| *it == word).count()
 }

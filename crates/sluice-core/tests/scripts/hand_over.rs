@@ -50,7 +50,7 @@ impl Two {
         Self { net, server }
     }
 
-    /// What a side was sent since it was asked for last.
+    /// The bytes that a side was sent since it was asked for last.
     fn heard(&mut self, side: PipeId) -> Vec<u8> {
         std::mem::take(&mut self.net.side(side).heard)
     }

@@ -1,5 +1,5 @@
-//! What sessions hold, and what is sent to servers for it: looks, settings, servers that are kept, statements on exact
-//! terms.
+//! Session state, and the messages that are sent to servers for it: looks, settings, servers that are kept,
+//! statements on exact terms.
 
 use std::time::Duration;
 

@@ -85,7 +85,7 @@ impl Table {
         Self { net, hub, keys: HashMap::new(), cancels: Vec::new(), reports: false }
     }
 
-    /// How many pools there are.
+    /// The number of pools.
     pub(crate) fn pools(&self) -> usize {
         self.hub.pools().len()
     }
@@ -206,7 +206,7 @@ impl Table {
         self.net.say(side, pieces);
     }
 
-    /// That side hangs up.
+    /// Hangs up that side.
     pub(crate) fn hangs_up(&mut self, side: Side) {
         if self.net.network().is_connecting(side) {
             return self.net.refuse(side);
@@ -221,7 +221,7 @@ impl Table {
         std::mem::take(&mut self.net.side(side).heard)
     }
 
-    /// What that side has been sent since it was last asked.
+    /// The messages that that side has been sent since it was last asked, as text.
     pub(crate) fn hears(&mut self, side: Side) -> String {
         let bytes = self.take(side);
         if !self.net.side(side).is_client {
@@ -243,7 +243,7 @@ impl Table {
         }
     }
 
-    /// How many bytes that side has not read.
+    /// The number of bytes that that side has not read.
     pub(crate) fn unread(&self, side: Side) -> usize {
         self.net.unread_by(side)
     }
@@ -311,19 +311,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// What the query begins with that asks what a session holds.
+/// The beginning of the query that asks for a session's state.
 const LOOK: &str = "SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins='";
 
-/// What a brief one begins with where a time-out could end it.
+/// The beginning of a brief one, where a time-out could end it.
 const SWITCHED: &str = "SELECT pg_catalog.concat('was='";
 
-/// What the query begins with that asks which of the names that are lent are left.
+/// The beginning of the query that asks which of the lent names are left.
 const NAMES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;SET LOCAL statement_timeout = 0;SELECT ";
 
-/// What stands before it where a time-out could end it.
+/// The statement before it, where a time-out could end it.
 const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
 
-/// What a server hears.
+/// A message to a server, as text.
 fn frontend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'Q' | b'f' => match text(body).as_str() {
@@ -348,7 +348,7 @@ fn frontend(tag: u8, body: &[u8]) -> String {
     }
 }
 
-/// What a client hears.
+/// A message to a client, as text.
 fn backend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'C' => format!("C({})", text(body)),

@@ -1,4 +1,4 @@
-//! What happens when: the agenda of a run, on virtual time. What the network wakes up is carried out a moment later.
+//! The agenda of a run, on virtual time. An event that the network wakes up is carried out a moment later.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::plan::Plan;
 
 pub(crate) use sluice_sim::PipeId;
 
-/// What happens next.
+/// The next event.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     /// Bytes of a peer, or its end, reach a worker.
@@ -37,7 +37,7 @@ pub(crate) enum Event {
     Nothing,
 }
 
-/// Who is at the other end of a pipe.
+/// The peer at the other end of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
     Client(usize),
@@ -47,7 +47,7 @@ pub(crate) enum Peer {
     Nobody,
 }
 
-/// What is to come, and the network on which it does.
+/// The agenda, and the network on which its events happen.
 pub(crate) struct SimIo {
     pub(crate) now: Time,
     seq: u64,
@@ -157,7 +157,7 @@ impl SimIo {
         }
     }
 
-    /// Who is at the other end.
+    /// The peer at the other end.
     pub(crate) fn peer(&self, pipe: PipeId) -> Peer {
         self.peers.get(pipe).copied().unwrap_or(Peer::Nobody)
     }

@@ -45,7 +45,7 @@ enum Phase {
     Done,
 }
 
-/// How a client differs from a good one.
+/// The way in which a client differs from a good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Good,
@@ -428,7 +428,7 @@ impl Client {
         self.expected = frames(&out);
     }
 
-    /// What came shows that the message at work ended in another way that is right, too.
+    /// Takes the message at work to have ended in another way that is right, too, as the answer shows.
     fn again(&mut self, ends: Ends) {
         self.reference = self.before.clone();
         self.run_current(ends);

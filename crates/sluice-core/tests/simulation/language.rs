@@ -26,7 +26,7 @@ pub(crate) fn has_rows(sql: &str) -> bool {
     ["select ", "SELECT ", "show "].iter().any(|verb| sql.starts_with(verb))
 }
 
-/// How long a statement takes at least, in milliseconds.
+/// The least time that a statement takes, in milliseconds.
 pub(crate) fn sleeps(sql: &str) -> Option<u64> {
     selected(sql)?.0.strip_prefix("sleep ")?.split(' ').next()?.parse().ok()
 }
@@ -41,7 +41,7 @@ pub(crate) fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a session answers that is asked what it holds: `made` are settings that were made in it, by lower-case names.
+/// A session's answer about its state: `made` are settings that were made in it, by lower-case names.
 pub(crate) fn holding<'a>(has_temp: bool, made: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let list: Vec<String> = made.map(|(name, value)| format!("{}:{}", hex(name), hex(value))).collect();
     let mut fields = Vec::new();

@@ -1,5 +1,5 @@
-//! What a seed decides about a run as a whole. The kind of run goes round with the seed, so that a failure can be sought
-//! among few causes.
+//! The decisions of a seed about a run as a whole. The kind of run goes round with the seed, so that a failure can be
+//! sought among few causes.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -23,7 +23,7 @@ pub(crate) const USERS: [&str; 2] = ["alice", "bob"];
 /// The largest Parse that the pool takes, in bytes.
 pub(crate) const PARSE_BYTES_MAX: u32 = 100 << 10;
 
-/// How many kinds of runs there are.
+/// The number of kinds of runs.
 pub(crate) const KINDS: u64 = 15;
 
 #[derive(Debug, Clone)]
@@ -52,20 +52,20 @@ pub(crate) struct Plan {
     pub(crate) vanish_percent: u64,
     pub(crate) crashes: u64,
     pub(crate) schema_changes: u64,
-    /// How often the servers' configuration is reloaded, so that they say something unasked.
+    /// The number of times that the servers' configuration is reloaded, so that they say something unasked.
     pub(crate) reloads: u64,
     /// Of BEGINs that the server refuses, as a gate does where the wait is too long.
     pub(crate) refused_percent: u64,
     /// Of steps that keep a server for seconds.
     pub(crate) long_percent: u64,
-    /// When the service is told to stop, if its clients are not to be done by then.
+    /// The time at which the service is told to stop, if its clients are not to be done by then.
     pub(crate) stops_after_micros: Option<u64>,
     pub(crate) connect_trouble: bool,
     pub(crate) login_trouble: bool,
     pub(crate) trouble_until: Time,
     pub(crate) strange_percent: u64,
     pub(crate) stall_percent: u64,
-    /// How much clients favour the extended protocol, COPY and large rows.
+    /// Steps that use the extended protocol, COPY and large rows, in percent.
     pub(crate) extended_percent: u64,
     pub(crate) copy_percent: u64,
     pub(crate) big_percent: u64,

@@ -25,7 +25,7 @@ const OUTPUT_BYTES: usize = 8 << 10;
 const TELLER: u32 = 7777;
 pub(crate) const SECRET: &[u8] = b"known to both of them";
 
-/// What is reported after a reload: nothing that follows a client.
+/// The setting that is reported after a reload: one that does not follow a client.
 pub(crate) const RELOADED: &str = "in_hot_standby";
 
 enum State {
@@ -51,7 +51,7 @@ pub(crate) struct Backend {
     cancelled: bool,
     /// The client whose work is under way.
     holder: Option<String>,
-    /// Where the pool says that client is, once it has found out how.
+    /// The client's address as the pool tells it, once it has found out how.
     told: Option<PeerAddress>,
     pub(crate) is_session: bool,
 }
@@ -348,7 +348,7 @@ impl Postgres {
         assert_eq!(made, noted, "server {index} has other settings than its pool thinks");
     }
 
-    /// What must hold of every process when all is quiet.
+    /// Checks that hold for every process when all is quiet.
     pub(crate) fn check_rest(&self) {
         for (index, backend) in self.live() {
             let State::Running(session) = &backend.state else {
@@ -411,7 +411,7 @@ impl Backend {
         }
     }
 
-    /// How long the message at the front takes, in microseconds.
+    /// The time that the message at the front takes, in microseconds.
     fn service(&self, io: &mut SimIo) -> u64 {
         let State::Running(session) = &self.state else { return 0 };
         let (tag, total) = (self.input[0], message_length(&self.input).unwrap_or(5));
@@ -427,7 +427,7 @@ impl Backend {
     }
 }
 
-/// Where a client is.
+/// The address of a client.
 pub(crate) fn place_of(id: usize) -> PeerAddress {
     let [.., high, low] = id.to_be_bytes();
     PeerAddress::Tcp([10, 0, high, low].into(), id as u16)

@@ -1,4 +1,4 @@
-//! What clients do: one step at a time, each a few messages sent together and then answered.
+//! The scripts of clients: one step at a time, each a few messages sent together and then answered.
 
 use sluice_wire::message::{self, frontend, put_cstr};
 
@@ -187,7 +187,7 @@ impl Client {
         }
     }
 
-    /// What the session holds: settings, and a temporary table.
+    /// A statement about the session's state: settings, and a temporary table.
     fn settings(&mut self, step: &mut Step, io: &mut SimIo) {
         let mark = self.mark();
         let value = format!("v{}x{}", self.id, self.sequence);

@@ -34,7 +34,7 @@ type Settings = BTreeMap<String, String>;
 /// An error: SQLSTATE and message.
 pub(crate) type Error = (&'static str, String);
 
-/// How a message is to end.
+/// The planned end of a message.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ends {
     /// The schema's version: statements of another one are stale. The clients' copies know only one.
@@ -57,7 +57,7 @@ pub(crate) enum Block {
 struct Prepared {
     sql: String,
     schema: u32,
-    /// What its literals mean.
+    /// The value of the setting that its literals are read by.
     literal: String,
 }
 
@@ -66,7 +66,7 @@ struct Portal {
     sql: String,
     literal: String,
     parameter: Option<String>,
-    /// What is left after an Execute with a limit.
+    /// The rows and the tag that are left after an Execute with a limit.
     left: Option<(VecDeque<Vec<u8>>, String)>,
 }
 
@@ -79,18 +79,18 @@ pub(crate) struct CopyIn {
 /// A session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// What RESET goes back to.
+    /// The settings that RESET goes back to.
     start: Settings,
-    /// What was set since.
+    /// The settings made since.
     set: Settings,
-    /// What was set until the transaction ends.
+    /// The settings made until the transaction ends.
     local: Settings,
     reported: Settings,
     pub(crate) temp: Option<String>,
     pub(crate) block: Block,
-    /// What was set, and the temporary table, when the transaction began.
+    /// The settings made, and the temporary table, when the transaction began.
     undo: Option<(Settings, Option<String>)>,
-    /// What was set, for the session and for the transaction, at the savepoint.
+    /// The settings made, for the session and for the transaction, at the savepoint.
     savepoint: Option<(Settings, Settings)>,
     /// Whether it says by itself what it holds; what it has said last.
     reports: bool,
@@ -104,7 +104,7 @@ pub(crate) struct Session {
     pub(crate) batch: bool,
 }
 
-/// What a statement does, beyond what it changes.
+/// The outcome of a statement, beyond what it changes.
 #[derive(Default)]
 struct Outcome {
     rows: Option<VecDeque<Vec<u8>>>,
@@ -150,13 +150,13 @@ impl Session {
             [..]
     }
 
-    /// What was set in it, as the pool is to know it between transactions.
+    /// The settings made in it, as the pool is to know them between transactions.
     pub(crate) fn made(&self) -> impl Iterator<Item = (&str, &str)> {
         let made = self.set.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         made.filter(|(name, value)| !name.contains('.') || !value.is_empty())
     }
 
-    /// What it says that it holds: by itself, or asked for settings of which `named` are the custom ones.
+    /// The report of its state: by itself, or asked for settings of which `named` are the custom ones.
     fn holding(&self, named: Option<&str>) -> String {
         holding(self.temp.is_some(), self.held(named))
     }
@@ -170,7 +170,7 @@ impl Session {
         made.into_iter().filter(is_there)
     }
 
-    /// What it answers to a look: in full, or with the values of the settings that are named.
+    /// The answer to a look: in full, or with the values of the settings that are named.
     fn looked_at(&self, sql: &str) -> String {
         let schema = u8::from(self.temp.is_some());
         let quiet = QUIET.iter().map(|(name, _)| *name).filter(|name| !name.contains('.'));

@@ -24,16 +24,16 @@ use crate::{
     postgres::{Postgres, place_of},
 };
 
-/// How long all is left to settle before the counts must be back where they began.
+/// The time that all is left to settle before the counts must be back where they began.
 const SETTLING: Duration = Duration::from_secs(25);
 
-/// What chunks that are under way when reading stops may add to a backlog.
+/// Bytes that chunks under way when reading stops may add to a backlog.
 const BACKLOG_SLACK_BYTES: usize = 112 << 10;
 
 /// A run ends by then.
 const LIMIT: Time = Time(600_000_000);
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Figures {
     pub(crate) events: u64,
@@ -53,9 +53,9 @@ pub(crate) struct World {
     mailboxes: Rc<SimMailboxes>,
     postgres: Postgres,
     clients: Vec<Client>,
-    /// Which client each is that has waited.
+    /// The number of each client that has waited.
     names: HashMap<ClientRef, usize>,
-    /// Who waited for which pool when it was last looked at.
+    /// The clients that waited for each pool when it was last looked at.
     queues: HashMap<(String, String), Vec<ClientRef>>,
     figures: Figures,
     /// Whether the service has been told to stop.
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// What is free holds nothing of a client's, and no more servers are kept than may be.
+    /// Checks that a free server holds nothing of a client's, and that no more servers are kept than may be.
     fn check_sessions(&self) {
         let settings = &self.io.plan.pool;
         let limit = settings.pinned_max.unwrap_or(settings.size.saturating_sub(1).max(1));
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Where sending does not keep up, reading has stopped.
+    /// Checks that reading has stopped where sending does not keep up.
     fn check_backlogs(&mut self) {
         let limit = BACKLOG_HIGH_BYTES + BACKLOG_SLACK_BYTES;
         let mut highest = self.figures.highest_backlog;
@@ -247,7 +247,7 @@ impl World {
         self.turn_again(worker);
     }
 
-    /// What the worker has to send waits for its next turn.
+    /// Leaves the rest of the worker's work to its next turn.
     fn turn_again(&mut self, worker: u16) {
         if self.workers[usize::from(worker)].net().has_work() {
             let busy = self.io.rng.below(20);
@@ -459,7 +459,7 @@ impl World {
 }
 
 impl Figures {
-    /// What many runs together must have met.
+    /// Checks that many runs together have met the extremes.
     pub(crate) fn check_extremes(&self) {
         assert!(self.sockets_refused > 0, "no connect failed before it began: {self:?}");
         assert!(self.longest_stall > Duration::from_secs(2), "no client was slow enough: {self:?}");

@@ -238,7 +238,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// What a literal says where backslashes escape (PostgreSQL documentation, 4.1.2.2), as far as it is ASCII.
+/// The value of a literal in which backslashes escape (PostgreSQL documentation, 4.1.2.2), as far as it is ASCII.
 fn unescaped(mut text: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(text.len());
     while let Some((first, rest)) = text.split_first() {

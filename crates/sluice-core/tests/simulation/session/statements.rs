@@ -1,4 +1,4 @@
-//! What statements do: a small language of SQL.
+//! The statements of a small language of SQL, and their effects.
 
 use crate::language::{holding, selected};
 
@@ -104,7 +104,7 @@ impl Session {
         })
     }
 
-    /// What stands behind `select`.
+    /// Runs the verb behind `select`, and returns its rows.
     fn select(&mut self, sql: &str, verb: &str, parameter: Option<&str>, literal: &str) -> Result<Vec<String>, Error> {
         let with = parameter.map(|parameter| verb.replace("$1", parameter));
         let words: Vec<&str> = with.as_deref().unwrap_or(verb).split_ascii_whitespace().collect();
