@@ -1,4 +1,4 @@
-//! What could wait for each other for ever, and does not.
+//! Deadlocks: sessions that could wait for each other for ever, and do not.
 
 use sluice_testkit::{Version, becomes, versions};
 

@@ -26,12 +26,12 @@ use crate::server::START;
 
 versions!(files_print_the_same);
 
-/// How many files run at once, and how many places each gate has.
+/// The number of files that run at once, and the number of places that each gate has.
 const SESSIONS: usize = 8;
 const PLACES: &str = "4";
 
-/// What other sessions do meanwhile, for a large part of each gate's places, or hardly any file would ever wait. None of
-/// it has an effect.
+/// Statements of other sessions meanwhile, for a large part of each gate's places, or hardly any file would ever
+/// wait. None of them has an effect.
 const MEANWHILE: [&str; 3] = [
     "BEGIN; SELECT pg_sleep(0.1); COMMIT",
     "INSERT INTO nothing SELECT WHERE pg_sleep(0.1) IS NULL",
@@ -42,8 +42,8 @@ const SESSIONS_MEANWHILE: usize = 3;
 /// No file takes as long, not even behind others that take theirs.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What runs unless more is asked for: what begins, ends or nests transactions and statements in all ways that there
-/// are, and some of what clients do all day.
+/// The files that run unless more is asked for: those that begin, end or nest transactions and statements in all ways
+/// that there are, and some of the work that clients do all day.
 const USUAL: &str = "\
     advisory_lock async combocid copy copy2 copydml create_procedure event_trigger event_trigger_login explain guc \
     insert_conflict lock merge plancache plpgsql plpgsql_call plpgsql_control plpgsql_transaction plpgsql_trap \
@@ -110,7 +110,7 @@ fn files_print_the_same(version: Version) {
     assert!(differing.is_empty(), "with the gate these print something else, see {}: {differing:?}", kept.display());
 }
 
-/// What runs, and where.
+/// The files that run, and their directory.
 struct Suite {
     files: BTreeMap<String, PathBuf>,
     /// Files of one list run one after the other.
@@ -153,7 +153,7 @@ impl Suite {
         Self { files, lists, place }
     }
 
-    /// What each file prints on a server with these limits.
+    /// The output of each file on a server with these limits.
     fn run(&self, version: Version, places: &str, check: impl FnOnce(&TestServer)) -> BTreeMap<&str, String> {
         let mut settings = START.to_vec();
         settings.retain(|(name, _)| *name != "sluice.superuser_reserved");

@@ -8,7 +8,7 @@ use std::{
 use postgres::{Client, error::SqlState};
 use sluice_testkit::{Database, TestServer, Version, becomes};
 
-/// What holds unless a test says otherwise: no limits, and what else is so by default.
+/// The settings unless a test says otherwise: no limits, and defaults for the rest.
 const OPEN: [(&str, &str); 11] = [
     ("sluice.transaction_concurrency", "0"),
     ("sluice.autocommit_concurrency", "0"),
@@ -24,7 +24,7 @@ const OPEN: [(&str, &str); 11] = [
     ("deadlock_timeout", "1min"),
 ];
 
-/// What is needed at the start of a server.
+/// The settings that are needed at the start of a server.
 pub(crate) const START: [(&str, &str); 4] = [
     ("shared_preload_libraries", "sluice"),
     ("max_prepared_transactions", "10"),
@@ -105,12 +105,12 @@ impl Gate {
         self.server.connect(role, &self.database.name)
     }
 
-    /// What the view says of a gate.
+    /// A column of the view for a gate.
     pub(crate) fn of(&self, name: &str, column: &str) -> String {
         self.server.value(&format!("SELECT {column} FROM sluice_gate WHERE name = '{name}'"))
     }
 
-    /// What the view says of all gates together.
+    /// The sum of a column of the view over all gates.
     pub(crate) fn sum(&self, column: &str) -> i64 {
         self.server.value(&format!("SELECT sum({column}) FROM sluice_gate")).parse().unwrap()
     }

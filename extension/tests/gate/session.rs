@@ -1,4 +1,4 @@
-//! What the server tells its client of the session: what it holds, and that the catalog has changed.
+//! The server's reports of the session to its client: its state, and that the catalog has changed.
 
 mod pins;
 
@@ -36,7 +36,7 @@ pub(crate) struct Session {
     /// The same, as it came.
     pub(crate) report: String,
     pub(crate) catalog: u64,
-    /// How many reports have come, of both.
+    /// The number of reports that have come, of both.
     pub(crate) reports: usize,
 }
 

@@ -110,8 +110,8 @@ const FUNCTIONS: &str = "
     CREATE FUNCTION has_last_value() RETURNS boolean LANGUAGE plpgsql AS $$
       BEGIN PERFORM lastval(); RETURN true; EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN false; END $$;";
 
-/// What the views say, in the words of a report with its names and values in plain text; but whether a sequence was
-/// used, which stands before.
+/// The views' account of a session, in the words of a report with its names and values in plain text; before it
+/// stands whether a sequence was used.
 const VIEWS: &str = "
     SELECT public.has_last_value()::int || concat(
       (SELECT 'pins=' || string_agg(pin, ',' ORDER BY n) || ' ' FROM (VALUES

@@ -1,4 +1,4 @@
-//! What SQL sees of it, and who may.
+//! The gate as SQL sees it, and the rights to use it.
 
 use std::{fs, path::Path, process::Command};
 
@@ -64,7 +64,7 @@ fn it_has_to_be_loaded_at_the_start(version: Version) {
     assert!(error.hint().unwrap().contains("shared_preload_libraries"));
 }
 
-/// What `make installcheck` does: `sql/gate.sql` prints what is in `expected/gate.out`.
+/// Runs the equivalent of `make installcheck`: `sql/gate.sql` prints the text in `expected/gate.out`.
 fn installcheck_passes(version: Version) {
     let gate = Gate::new(version, &[]);
     // It only runs psql and compares, and Debian's can do that for all: where 16 and 18 come from, it can't be run.

@@ -64,7 +64,7 @@ fn join(waiting: Running) -> postgres::Client {
     client
 }
 
-/// What the order is of a session that goes on with `then` in the same string after its first turn, and of one that waits.
+/// The order of a session that goes on with `then` in the same string after its first turn, and one that waits.
 fn order_after(gate: &Gate, then: &str) -> String {
     let mut first = inside(gate);
     let waiting = meanwhile_mark(gate, "b", 1);

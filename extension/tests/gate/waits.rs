@@ -1,4 +1,4 @@
-//! Who waits where, what ends a wait, and when a place is given back.
+//! Waits: the sessions that wait and where, the ends of a wait, and the times when a place is given back.
 
 use postgres::{Client, error::SqlState};
 use sluice_testkit::{Version, becomes, versions};

@@ -1,4 +1,4 @@
-//! What ties a session's client to it.
+//! State that ties a session's client to it.
 
 use super::*;
 
