@@ -9,8 +9,8 @@ pub struct Ticket(u64);
 /// First come, first served; any waiter may leave at any time.
 ///
 /// A waiter that leaves from the middle leaves an empty place, which goes when the front reaches it. So every
-/// operation takes
-/// constant time on average, and the memory is bounded by the span between the oldest waiter and the newest.
+/// operation takes constant time on average, and the memory is bounded by the span between the oldest waiter and the
+/// newest.
 #[derive(Debug)]
 pub struct Queue<T> {
     places: VecDeque<Option<T>>,

@@ -293,7 +293,7 @@ mod tests {
         assert!(
             matches!(secrets.get(NOW, "one more", CLIENT), Known::Now(Err(e)) if e.code == "57P03" && e.hint.is_some())
         );
-        // Who waits with others needs no place.
+        // A client that waits with others needs no place.
         assert!(matches!(secrets.get(NOW, "0", CLIENT), Known::Later { ask: false }));
         assert_eq!(secrets.found(NOW, "0", Ok(None)).len(), 2);
         assert!(is_asked_for(&secrets, NOW, "one more"));

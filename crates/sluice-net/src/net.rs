@@ -285,7 +285,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             return;
         };
         match &mut link.life {
-            // Whose it is may become known only when the notices before this one have been handled.
+            // The connection's owner may become known only when the notices before this one have been handled.
             Life::Open => {
                 let key = LinkKey { id, serial: link.serial };
                 self.notices.push_back(Notice::Received(key, chunk));

@@ -24,7 +24,7 @@ fn is_counted(gate: &Gate, session: &mut Session, sql: &str) -> bool {
     assert!(!said.contains("E("), "{sql}: {said}");
     other.run("SELECT 1");
     assert_eq!(session.catalog > mine, other.catalog > before, "{sql}");
-    // Who has changed it is told with that transaction.
+    // The session that has changed it is told with that transaction.
     assert!(session.catalog <= other.catalog, "{sql}");
     other.catalog > before
 }

@@ -133,7 +133,7 @@ fn a_place_is_not_kept_for_long(version: Version) {
     run(&mut first, "COMMIT");
     let mut third = join(next().1);
     gate.runs("transaction", 2);
-    // Who is to take places back goes away meanwhile.
+    // The session that is to take places back goes away meanwhile.
     run(&mut third, "COMMIT");
     run(&mut second, "COMMIT");
     let (pid, cancelled) = next();

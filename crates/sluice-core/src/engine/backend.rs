@@ -257,7 +257,7 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::RowDescription | BackendKind::NoData => Ok(self.described(kind, body)),
             BackendKind::ParameterDescription => Ok(self.parameters_described(body)),
             BackendKind::EmptyQueryResponse | BackendKind::PortalSuspended => {
-                // Whose it is shows before it has been taken out of the queue.
+                // The owner shows before it has been taken out of the queue.
                 let verdict = self.unless_own();
                 self.executed();
                 Ok(verdict)

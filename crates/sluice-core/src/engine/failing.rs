@@ -100,7 +100,7 @@ impl Engine {
     fn in_own_words(&self, client: ClientId, own: Own, error: ErrorResponse) -> ErrorResponse {
         let is_open = self.is_open(client);
         if own != Own::Settings || !is_open || error.hint.is_some() {
-            // Who logs in hears what PostgreSQL says of the settings that were asked for.
+            // A client that logs in is told PostgreSQL's view of the settings that were asked for.
             return error;
         }
         error.hint(

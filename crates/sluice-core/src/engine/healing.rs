@@ -3,10 +3,9 @@
 //! whatever server; that another server's copy is of no use is not for it to mend.
 //!
 //! A use that may have had an effect must not be repeated: only the first use in a transaction is healed, and only
-//! while
-//! all that was sent is at hand. Unless the statement is gone, another shape of its result must be no surprise to the
-//! client either. Where that does not hold the client gets the error, and the statement is prepared again at its next
-//! use.
+//! while all that was sent is at hand. Unless the statement is gone, another shape of its result must be no surprise
+//! to the client either. Where that does not hold the client gets the error, and the statement is prepared again at
+//! its next use.
 
 use sluice_wire::{
     BackendKind, ErrorFields, FrontendKind,

@@ -48,8 +48,7 @@ pub struct ServerSession {
 }
 
 /// The state that a session holds when it has logged in, before any client has had it: a trigger of PostgreSQL's may
-/// have set
-/// something (17 and later). To a client that is no part of what it does itself.
+/// have set something (17 and later). To a client that is no part of what it does itself.
 #[derive(Debug, Default)]
 enum Beginning {
     /// Nobody knows.

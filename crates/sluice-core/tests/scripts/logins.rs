@@ -38,7 +38,7 @@ fn a_client_that_comes_later_is_let_in_by_a_server_that_comes_later() {
         let servers = table.connects();
         assert_eq!(servers.len(), 1, "{sql}");
         assert!(table.hears(later).ends_with("Z(I)"), "{sql}");
-        // Who was there before stays with what it knows.
+        // A client that was there before stays with what it knows.
         table.hears(server);
         table.says(client, &query("SELECT 1"));
         assert_eq!(table.hears(server), "Q(SELECT 1)", "{sql}");

@@ -194,7 +194,7 @@ fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
         assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)", "to the client its statement has failed");
         // It gets a transaction that has failed as well, before anything else.
         assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] D(sluice_refused) S");
-        // Which may be refused again.
+        // That transaction may be refused again.
         table.says(server, &answers("1 E(53S01) Z(I)"));
         assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] D(sluice_refused) S");
         table.says(server, &answers("1 2 C(BEGIN) 3 E(26000) Z(E)"));

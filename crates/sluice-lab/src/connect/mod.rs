@@ -68,7 +68,7 @@ impl Access {
 
     /// Ends a statement of a session that came by here, if one runs.
     pub fn cancel(&self, token: &CancelToken) {
-        // Who does not hear it has gone.
+        // A server that does not hear the request has gone.
         let _ = match &self.tls {
             Some(tls) if self.config.get_ssl_mode() != SslMode::Prefer => token.cancel_query(tls.connector()),
             _ => token.cancel_query(NoTls),

@@ -375,7 +375,7 @@ fn cpu_taken(view: &View<'_>) -> Option<Finding> {
     let lost_half = ours.is_some_and(|ours| ours.outside.is_some_and(|outside| ours.inside < 0.5 * outside));
     let is_cause = inside - outside >= TAKEN_SHARE || (inside >= MOSTLY_TAKEN_SHARE && lost_half);
     let columns = [metrics::CPU_OTHERS, metrics::CPU_STEAL, metrics::CPU_POSTGRES, metrics::PRESSURE_CPU];
-    // Who has no processor waits for all kinds of things, for those who have none either.
+    // Sessions without a processor wait for all kinds of things: for others that have none either.
     let strength = if inside >= MOSTLY_TAKEN_SHARE && lost_half { LIMIT_STRENGTH } else { inside.min(WAITS_STRENGTH) };
     is_cause.then(|| finding(Cause::CpuTaken, strength, view.evidence(&columns)))
 }

@@ -47,7 +47,7 @@ fn a_transaction_without_statements_holds_no_server(case: Case) {
         assert_eq!(database.count("state = 'idle in transaction'"), 1);
         assert_eq!(client.query("COMMIT"), "C(COMMIT) Z(I)");
     }
-    // Who leaves costs nothing.
+    // A client that leaves costs nothing.
     drop(begun(&pool, &database));
     assert_eq!(clients[0].query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     assert_eq!(database.connections(), 1);

@@ -113,7 +113,7 @@ fn an_idle_transaction_holds_a_server_for_a_time(case: Case) {
     let pool = config(case).size(1).limit("idle_transaction_timeout = \"700ms\"").start();
     let mut client = pool.raw_app(&database);
     assert_eq!(client.query(HOLD), "C(BEGIN) Z(T)");
-    // Who is not idle is let be, however long a statement takes.
+    // A client that is not idle is let be, however long a statement takes.
     assert_eq!(client.query("SELECT pg_sleep(1.2)"), "T(pg_sleep) D() C(SELECT 1) Z(T)");
     let mut other = pool.raw_app(&database);
     assert_eq!(other.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");

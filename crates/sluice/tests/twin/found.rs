@@ -121,7 +121,7 @@ fn case_02_types_that_have_changed(case: Case) {
             b.query(1, "ALTER TABLE numbers ALTER n TYPE double precision");
             b.on_each_server(0, 2, &insert);
             b.query(1, "SELECT n FROM numbers");
-            // Who prepares it now has another one.
+            // A client that prepares it now has another one.
             b.says(1, &s().parse("q", "INSERT INTO numbers VALUES ($1)").describe("q").sync());
         });
     }
@@ -433,7 +433,7 @@ fn case_13_malformed_and_out_of_order(case: Case) {
         b.says(0, &s().parse("", "BEGIN").bind("", &[]).describe_portal("").execute().describe_portal("").sync());
         b.says(0, &s().describe_portal("").sync());
         b.query(0, "ROLLBACK");
-        // Which error comes first.
+        // The first of several errors.
         b.query(0, "BEGIN");
         b.query(0, "SELECT 1 / 0");
         let pipeline = s().parse("", "SELECT 1").sync().parse("", "SELEC").sync().parse("n", "COMMIT").sync();

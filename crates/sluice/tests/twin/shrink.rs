@@ -75,7 +75,7 @@ impl Shrinking<'_> {
             let start = end.saturating_sub(size);
             let mut rest = self.events.clone();
             let cut: Vec<_> = rest.drain(start..end).collect();
-            // Who has not connected can say nothing; a plan without that is another one.
+            // A client that has not connected can say nothing; a plan without its opening is another one.
             let opens = |event: &Event| {
                 matches!(event.what, What::Open(_)) && rest.iter().any(|other| other.client == event.client)
             };

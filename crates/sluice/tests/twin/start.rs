@@ -143,7 +143,7 @@ fn log_ins_that_come_later(case: Case) {
             });
             assert_eq!(found[0], found[1], "{change}");
             if change.ends_with("'5MB'") {
-                // Who was there before goes on with what there was.
+                // Clients that were there before go on with what there was.
                 assert_eq!(values(&mut pooled), values(&mut alone), "{change}");
             }
         }
