@@ -242,7 +242,7 @@ fn settings_are_told_with_their_values(version: Version) {
         "SET app.name = 'Zoë, \"the\" one: =x'; RESET default_transaction_isolation",
         "set=app.name:Zoë, \"the\" one: =x",
     );
-    // What is too large to tell.
+    // A value too large to tell.
     session.holds("SELECT set_config('app.name', repeat('x', 1100000), false)", "pins=load");
     session.holds("RESET app.name", "");
     // One that is as it was is set, nevertheless.

@@ -55,7 +55,7 @@ impl Engine {
         let Some(undone) = client.watch.undone else { return };
         let server = client.server();
         if !client.pauses.is_empty() || (server.is_none() && !is_collected(client)) {
-            // That its message does not come is not its fault.
+            // It is not its fault that its message does not come.
             client.watch.undone = None;
         }
         let Some(limit) = limit_of(&self.hub.limits, undone) else { return };

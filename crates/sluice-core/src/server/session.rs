@@ -245,7 +245,7 @@ impl ServerSession {
         self.add_made(made.iter().map(String::as_str));
         self.add_made(profile.customs());
         self.profile = profile;
-        // That a sequence was used matters to those alone who ask for it later.
+        // The use of a sequence matters only to those who ask for it later.
         Some((pins - Pins::SEQUENCE, statements))
     }
 

@@ -518,7 +518,7 @@ impl Client {
         let cancels = io.rng.percent(io.plan.cancel_percent);
         self.careful |= cancels;
         let messages = if may_go_on {
-            // What makes no sense, and is no reason to part.
+            // Messages that make no sense, and are no reason to part.
             vec![(frontend::DESCRIBE, b"Q".to_vec()), (frontend::SYNC, Vec::new())]
         } else {
             self.next_step(io)

@@ -209,7 +209,7 @@ impl Client {
             _ => format!("begin; set {name} = '{value}'; show {name}"),
         };
         if io.rng.percent(20) {
-            // What a function does that is told by a parameter.
+            // A function that is told by a parameter what to do.
             step.parse("", "select f(set $1)");
             step.bind("", Some(&format!("{name} {value}")));
             step.execute(0);

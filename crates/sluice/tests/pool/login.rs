@@ -338,7 +338,7 @@ fn startup_settings_in_session_mode(case: Case) {
         assert_eq!(client.value(SETTINGS), expected);
         assert_eq!(client.query("SET work_mem = '5MB'"), "C(SET) Z(I)");
         assert!(client.value(SETTINGS).starts_with("5MB|"));
-        // What RESET goes back to.
+        // The value that RESET goes back to.
         assert_eq!(client.query("RESET work_mem"), "C(RESET) Z(I)");
     }
 }

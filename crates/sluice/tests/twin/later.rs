@@ -254,7 +254,7 @@ fn ddl_past_the_pool_is_seen_with_the_extension(case: Case) {
 }
 
 fn looks_under_odd_settings(case: Case) {
-    // What would stand in the way of a look: other functions and operators by the same names, plans that cost much and
+    // Things that would stand in the way of a look: other functions and operators by the same names, plans that cost much and
     // are compiled, other encodings and ways to write, no rights.
     let odd = [
         "SET search_path = shadows, pg_catalog, public",
