@@ -212,7 +212,7 @@ impl Statement {
         let types = self.definition.get(self.query().len() + 1..)?;
         let (count, oids) = types.split_first_chunk()?;
         let is_open = |oid: &[u8]| matches!(oid, [0, 0, 0, 0] | UNKNOWN);
-        let are_all = u16::from_be_bytes(*count) == sql::parameters(self.query());
+        let are_all = u16::from_be_bytes(*count) == sql::parameters(self.query())?;
         (are_all && !oids.chunks(4).any(is_open)).then_some(types)
     }
 

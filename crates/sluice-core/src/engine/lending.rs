@@ -113,6 +113,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         meant
     }
 
+    /// The same of a text that is to be prepared, as which PostgreSQL takes no more than one command.
+    pub(super) fn meant_by_one(&mut self, effects: Effects, text: &[u8]) -> Meant {
+        let is_refused = effects.intersects(Effects::NAMES) && sql::has_several(text);
+        if is_refused { Meant::new() } else { self.meant_by(effects, text) }
+    }
+
     /// Lends the server the names that a text speaks of, which is about to be sent. Returns a step where that has to be
     /// waited for.
     pub(super) fn lend(&mut self, meant: &Meant, bearer: Bearer) -> Option<Step> {
@@ -195,7 +201,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// A Parse by a name that is lent.
     pub(super) fn parse_lent(&mut self, seen: Seen<'a>, parse: Parse<'a>) -> Step {
         let statement = self.statement_of(parse.definition, false, None);
-        let meant = self.meant_by(statement.effects, statement.query());
+        let meant = self.meant_by_one(statement.effects, statement.query());
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return step;
         }

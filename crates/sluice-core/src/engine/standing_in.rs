@@ -149,13 +149,24 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 }
 
+/// Whether a Bind brings another number of parameters than its statement has, for certain: PostgreSQL refuses it before
+/// it looks at anything else. `rest` is its body behind the names, as far as it has come.
+pub(super) fn has_other_count(rest: &[u8], statement: &Statement) -> bool {
+    let count_at = |at: usize| rest.get(at..).and_then(<[u8]>::first_chunk).map(|count| u16::from_be_bytes(*count));
+    let Some(bound) = count_at(0).and_then(|formats| count_at(2 + 2 * usize::from(formats))) else { return false };
+    let is_certain = sql::parameters_of_query(statement.query()).is_some();
+    let Some(has) = types_of(statement).first_chunk().map(|count| u16::from_be_bytes(*count)) else { return false };
+    is_certain && bound != has
+}
+
 /// The parameter types of a statement, as they stand in Parse: those that clients were told, or else as many as its
 /// text has.
 fn types_of(statement: &Statement) -> Vec<u8> {
     let definition = statement.to_parse();
     let types = definition.get(statement.query().len() + 1..).unwrap_or_default();
     let given = types.first_chunk().map_or(0, |count| u16::from_be_bytes(*count));
-    let count = given.max(sql::parameters(statement.query()));
+    let written = sql::parameters(statement.query()).unwrap_or_else(|| sql::highest_written(statement.query()));
+    let count = given.max(written);
     let mut out = count.to_be_bytes().to_vec();
     out.extend_from_slice(types.get(2..).unwrap_or_default());
     out.resize(2 + usize::from(count) * 4, 0);

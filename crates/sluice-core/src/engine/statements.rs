@@ -21,7 +21,7 @@ use crate::{
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with},
-    standing_in::Absence,
+    standing_in::{Absence, has_other_count},
 };
 
 /// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
@@ -157,7 +157,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.server.is_none() && !statement.is_accepted() {
             return Step::Stop(Stop::NeedServer);
         }
-        let meant = self.meant_by(statement.effects, statement.query());
+        let meant = self.meant_by_one(statement.effects, statement.query());
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return step;
         }
@@ -191,7 +191,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if raw && self.server.is_none() {
             return Step::Stop(Stop::NeedServer);
         }
-        let meant = self.meant_by(statement.effects, statement.query());
+        let meant = self.meant_by_one(statement.effects, statement.query());
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return step;
         }
@@ -478,9 +478,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
         self.server().exchange.bind_portal(names.portal, resets, sets);
         match self.absence(&statement) {
-            Absence::None => {}
+            Absence::None if self.server().statements.has(statement.id) => {}
+            // Its text is parsed again, which may fail; that of an unnamed one is new.
+            Absence::None if names.statement.is_empty() => {}
+            Absence::None if !has_other_count(&seen.body[names.bytes..], &statement) => {}
             Absence::Open => return self.hold_for_answers(),
-            Absence::Final => return self.bind_stand_in(seen, names, &statement),
+            Absence::None | Absence::Final => return self.bind_stand_in(seen, names, &statement),
         }
         if let Some(step) = self.check_shape(seen, &statement, described) {
             return step;

@@ -5,31 +5,64 @@ use super::{
     spelled_out,
 };
 
-/// The highest number of a parameter in a text, or a higher one where that is not to be told. Those in a PREPARE are of
-/// the statement that it makes.
-pub(crate) fn parameters(text: &[u8]) -> u16 {
+/// The highest number of a parameter in a text; `None` where that is not to be told. Those in a PREPARE are of the
+/// statement that it makes.
+pub(crate) fn parameters(text: &[u8]) -> Option<u16> {
     let is_prepare = |token| matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(b"prepare"));
     if Lexer::new(text).next().is_some_and(is_prepare) {
-        return 0;
+        return Some(0);
     }
     let highest = |lexer: &mut Lexer<'_>| {
-        let numbers = lexer.map(|token| match token {
-            Token::Parameter(number) => number,
-            Token::Unclear => highest_written(text),
-            _ => 0,
-        });
-        numbers.max().unwrap_or_default()
+        lexer.try_fold(0, |highest, token| match token {
+            Token::Parameter(number) => Some(number.max(highest)),
+            Token::Unclear => None,
+            _ => Some(highest),
+        })
     };
-    read_each_way(text, highest, u16::max)
+    read_each_way(text, highest, |one, other| one.filter(|_| one == other))
+}
+
+/// The number of parameters that a query has, or a change of rows, if it is to be told: in other commands PostgreSQL
+/// counts those only that it analyzes before they run (`CREATE FUNCTION … RETURN $1` has none).
+pub(crate) fn parameters_of_query(text: &[u8]) -> Option<u16> {
+    let verbs = ["select", "insert", "update", "delete", "merge", "values", "with"];
+    let is_verb = |word: &[u8]| verbs.iter().any(|verb| word.eq_ignore_ascii_case(verb.as_bytes()));
+    match Lexer::new(text).next() {
+        Some(Token::Word(word)) if is_verb(word) => parameters(text),
+        _ => None,
+    }
 }
 
 /// The highest number behind a `$`, in literals and comments as well.
-fn highest_written(text: &[u8]) -> u16 {
+pub(crate) fn highest_written(text: &[u8]) -> u16 {
     let numbers = text.split(|byte| *byte == b'$').skip(1).filter_map(|rest| {
         let digits = rest.split(|byte| !byte.is_ascii_digit()).next()?;
         str::from_utf8(digits).ok()?.parse().ok()
     });
     numbers.max().unwrap_or_default()
+}
+
+/// Whether there are several commands in a text, for certain: PostgreSQL prepares none of them. The body of a function
+/// that is written as one (`BEGIN ATOMIC`) is taken for several.
+pub(crate) fn has_several(text: &[u8]) -> bool {
+    let read = |lexer: &mut Lexer<'_>| {
+        let (mut depth, mut is_in_one, mut count) = (0_usize, false, 0);
+        for token in lexer {
+            match token {
+                Token::Unclear => return false,
+                Token::Semicolon if depth == 0 => {
+                    is_in_one = false;
+                    continue;
+                }
+                Token::Open => depth += 1,
+                Token::Close => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            count += usize::from(!std::mem::replace(&mut is_in_one, true));
+        }
+        count > 1
+    };
+    read_each_way(text, read, |one, other| one && other)
 }
 
 /// Whether a statement returns rows. A SELECT within one that changes something counts as rows: that is rare.
@@ -70,7 +103,29 @@ mod tests {
             (r"SELECT 'C:\temp', $1", 1),
             (r"SELECT U&'$2\0041', $1", 1),
         ] {
-            assert_eq!(parameters(text.as_bytes()), expected, "{text}");
+            assert_eq!(parameters(text.as_bytes()), Some(expected), "{text}");
+        }
+        for text in [r"SELECT 'a\', $1, 'b' --'", r"SELECT \ $1"] {
+            assert_eq!(parameters(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_those_of_queries() {
+        assert_eq!(parameters_of_query(b"/* so */ Select $2"), Some(2));
+        for text in ["create function f(int) returns int return $1", "copy (select $1) to stdout", "(select $1)", ""] {
+            assert_eq!(parameters_of_query(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_are_counted() {
+        for text in ["select 1; execute a", ";; execute a;/* so */ execute b;", r"select 'a\'; select 2"] {
+            assert!(has_several(text.as_bytes()), "{text}");
+        }
+        for text in ["", ";", "execute a;", "; select ';' -- ; x", "create rule r as do (select 1; select 2)", "a; 'b"]
+        {
+            assert!(!has_several(text.as_bytes()), "{text}");
         }
     }
 

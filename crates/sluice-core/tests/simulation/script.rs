@@ -363,8 +363,8 @@ impl Client {
                 && untouched
                 && !(step.may_set && self.reference.prepared(name).contains('\'')) =>
             {
-                // What the text was is the session's to know: "echo" without a parameter is as good.
-                self.use_statement(step, name, "$1", &mark, io);
+                let text = self.reference.prepared(name).to_owned();
+                self.use_statement(step, name, &text, &mark, io);
             }
             4..12 if !self.reference.has(name) && !step.touched.iter().any(|t| t == name) => {
                 step.touched.push(name.to_owned());

@@ -9,6 +9,7 @@ matrix!(brief:
     names_under_settings,
     names_of_clients_that_go,
     functions_that_forget,
+    statements_that_no_longer_parse,
 );
 
 const NOTHING: &[Option<&str>] = &[];
@@ -213,5 +214,32 @@ fn functions_that_forget(case: Case) {
         b.says(0, &run("b").sync());
         b.says(0, &s().parse("b", "SELECT 5").sync());
         others_find_nothing(b);
+    });
+}
+
+fn statements_that_no_longer_parse(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        let bind = |values: &[Option<&str>]| s().bind("gone", values).execute().sync();
+        for _ in 0..2 {
+            b.query(0, "CREATE TABLE gone (id int)");
+            b.says(0, &s().parse("gone", "SELECT id FROM gone WHERE id = $1").sync());
+            b.says(0, &s().parse("described", "SELECT id AS it FROM gone WHERE id = $1").describe("described").sync());
+            b.on_each_server(0, 1, &bind(&[None]));
+            b.query(0, "DROP TABLE gone");
+            for values in [&[][..], &[None, None], &[None]] {
+                b.on_each_server(0, 1, &bind(values));
+                b.on_each_server(0, 1, &s().bind("described", values).execute().sync());
+            }
+            // PostgreSQL does not count what stands in a function's body.
+            let body = "CREATE OR REPLACE FUNCTION its(int) RETURNS int LANGUAGE sql RETURN $1 + 1";
+            b.says(0, &s().parse("body", body).sync());
+            b.on_each_server(0, 1, &s().bind("body", NOTHING).execute().sync());
+            // Several commands are none that can be prepared, whatever they speak of.
+            for text in ["EXECUTE gone(1); SELECT 1", "SELECT 1; EXECUTE gone(1)", "DEALLOCATE gone; SELECT 1"] {
+                b.on_each_server(0, 1, &s().unnamed(text, NOTHING).sync());
+                b.on_each_server(0, 1, &s().parse("several", text).bind("several", NOTHING).execute().sync());
+            }
+            b.query(0, "DEALLOCATE ALL");
+        }
     });
 }
