@@ -221,6 +221,11 @@ impl Replies {
         self.queue.iter().all(|expected| matches!(expected, Expected::Own(_)))
     }
 
+    /// Whether a BEGIN of the pool's is among what is owed.
+    pub fn begin_block(&self) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Begin(_)))
+    }
+
     /// Whether the next one is to Sluice itself, and holds the client.
     pub fn is_own_next(&self) -> bool {
         let Some(Expected::Own(own)) = self.queue.front() else { return false };

@@ -38,8 +38,9 @@ impl<I: Io> ClientRelay<'_, I> {
             return None;
         }
         if server.exchange.has_open_batch() {
-            // Behind it the batch is one of several statements, in which some can't run; a query can.
-            if asks {
+            // Behind it the batch is one of several statements, in which some can't run; a query can, and in a block
+            // none could that can't then.
+            if asks || server.exchange.begins_in_block() {
                 server.sequences.forget();
                 self.put_own(Some(FORGET));
             }
@@ -57,6 +58,15 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn forget_before_batch(&mut self, effects: Effects) -> Option<Step> {
         let is_closed = self.server.as_ref().is_some_and(|server| !server.exchange.has_open_batch());
         if is_closed { self.forget_others_sequences(effects) } else { None }
+    }
+
+    /// Notes what is about to be sent and may use a sequence.
+    pub(super) fn note_sequences(&mut self, effects: Effects) {
+        let Some(server) = self.server.as_deref_mut().filter(|_| effects.intersects(Effects::ADVANCES)) else { return };
+        match effects.intersects(Effects::STATE) {
+            true => server.sequences.use_perhaps_by(self.this),
+            false => server.sequences.use_by(self.this),
+        }
     }
 }
 

@@ -260,15 +260,13 @@ impl<I: Io> ClientRelay<'_, I> {
         if let Some(step) = self.forget_others_sequences(effects) {
             return Some(step);
         }
+        self.note_sequences(effects);
         let server = self.server.as_deref_mut()?;
         server.expect_text(effects, text);
         if effects.intersects(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
             for name in sql::databases(text) {
                 self.hub.leave_database(self.now, &server.pool.upstream.address, &name);
             }
-        }
-        if effects.intersects(Effects::ADVANCES) {
-            server.sequences.use_by(self.this);
         }
         if effects.intersects(Effects::CUSTOM | Effects::STATE) {
             self.expect_customs(effects, CustomNames::of_text(text));

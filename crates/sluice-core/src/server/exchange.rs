@@ -167,6 +167,12 @@ impl Exchange {
         self.batch() == Batch::Runs
     }
 
+    /// Whether the batch that is open begins in a transaction block, and has run nothing else: a BEGIN at most.
+    pub fn begins_in_block(&self) -> bool {
+        let is_in_block = self.status == TransactionStatus::InTransaction || self.replies.begin_block();
+        is_in_block && self.batch() == Batch::Prepares
+    }
+
     /// Whether it would prepare a statement, and not skip or refuse it.
     pub fn prepares(&self) -> bool {
         matches!(self.state, State::Ready(_)) && self.status != TransactionStatus::Failed

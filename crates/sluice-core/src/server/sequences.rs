@@ -17,6 +17,8 @@ enum Users {
     This(ClientRef),
     /// Of whom this one is the last.
     Several(ClientRef),
+    /// Of whom nobody knows which is the last.
+    Unknown,
 }
 
 impl Sequences {
@@ -24,6 +26,15 @@ impl Sequences {
     pub fn use_by(&mut self, client: ClientRef) {
         let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(client);
         self.users = if is_alone { Users::This(client) } else { Users::Several(client) };
+    }
+
+    /// A client runs a function that may use one, and mostly does not.
+    pub fn use_perhaps_by(&mut self, client: ClientRef) {
+        if self.are_last_used_by_another(client) {
+            self.users = Users::Unknown;
+        } else {
+            self.use_by(client);
+        }
     }
 
     /// The server has said whether its session remembers any use.
@@ -67,6 +78,10 @@ mod tests {
         sequences.use_by(b);
         assert!(sequences.are_used_by_others(a) && sequences.are_used_by_others(b));
         assert!(sequences.are_last_used_by_another(a) && !sequences.are_last_used_by_another(b));
+        sequences.use_perhaps_by(b);
+        assert!(!sequences.are_last_used_by_another(b), "the last one is its own either way");
+        sequences.use_perhaps_by(a);
+        assert!(sequences.are_last_used_by_another(a) && sequences.are_last_used_by_another(b));
         sequences.report(false);
         assert!(!sequences.are_used() && !sequences.are_used_by_others(a));
         sequences.report(true);

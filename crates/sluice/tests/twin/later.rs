@@ -22,6 +22,7 @@ matrix!(brief:
     ddl_past_the_pool_is_seen_with_the_extension,
     statements_that_a_function_deallocates,
     nobody_is_told_what_sequences_gave_to_others,
+    nobody_is_told_what_sequences_gave_where_nobody_has_asked,
     looks_under_odd_settings,
     what_goes_back_goes_to_the_clients_start,
     what_goes_back_changes_nothing_else,
@@ -347,6 +348,21 @@ fn nobody_is_told_what_sequences_gave_to_others(case: Case) {
                 b.on_each_server(0, 2, &s().query("SELECT nextval('counts')"));
                 b.says(1, &s().bind("n", &[]).execute().close("n").sync());
             }
+        });
+    }
+}
+
+fn nobody_is_told_what_sequences_gave_where_nobody_has_asked(case: Case) {
+    // Nobody knows whether a function uses a sequence: `pg_advisory_unlock_all`, by its number, or a user's.
+    let calls = s().query("BEGIN").call(2892, &[]).query("SELECT lastval()").query("ROLLBACK");
+    let queries = s().query("BEGIN").query("SELECT nothing()").query("SELECT lastval()").query("ROLLBACK");
+    let batch = s().unnamed("SELECT 1", &[]).unnamed("SELECT nothing()", &[]).unnamed("SELECT lastval()", &[]).sync();
+    for (ask, times) in [(calls, 4), (queries, 4), (batch, 1)] {
+        beside(case, &[&[], &[], &[]], |b| {
+            past_the_pool(b, "CREATE SEQUENCE counts");
+            past_the_pool(b, "CREATE FUNCTION nothing() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'");
+            b.on_each_server(0, 2, &s().query("SELECT nextval('counts')"));
+            b.until(1, &ask, times);
         });
     }
 }
