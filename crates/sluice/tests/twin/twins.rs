@@ -44,7 +44,19 @@ impl Place {
         let mut client = server.connect("app", "twin");
         client.batch_execute(include_str!("schema.sql")).unwrap_or_else(|error| panic!("schema.sql: {error:?}"));
         drop(client);
+        Self::make_temporary_schemas(&server);
         Self { server, count: AtomicU32::new(0), free: Mutex::new(Vec::new()) }
+    }
+
+    /// The schemas of sessions' temporary objects, which PostgreSQL makes with the first one of a process' number: that
+    /// has all sessions plan, and read literals, anew (docs/decisions/0014), sooner on one side than on the other.
+    fn make_temporary_schemas(server: &TestServer) {
+        let make = "DO $$ BEGIN FOR n IN 0..140 LOOP EXECUTE format(
+            'CREATE SCHEMA IF NOT EXISTS pg_temp_%s; CREATE SCHEMA IF NOT EXISTS pg_toast_temp_%s', n, n);
+            END LOOP; END $$";
+        let mut superuser = server.superuser("twin");
+        let made = superuser.batch_execute(&format!("SET allow_system_table_mods = on; {make}"));
+        made.unwrap_or_else(|error| panic!("temporary schemas: {error:?}"));
     }
 
     /// A database as at the beginning, with a schema for each of these clients. Making one takes PostgreSQL far longer
