@@ -10,6 +10,7 @@
 //! or have them compiled is switched off before.
 
 mod defaults;
+mod identity;
 mod queries;
 
 use std::{
@@ -22,11 +23,12 @@ use crate::{
     customs::Customs,
     holding::{Holding, unhex},
     profile::{Profile, Settings},
-    sql::{settings_named, spelled_out},
+    sql::{Reset, settings_named, spelled_out},
     time::Time,
 };
 
 use defaults::{ABSENT, Value};
+use identity::Identity;
 
 pub use defaults::{Defaults, is_of_library};
 
@@ -51,6 +53,7 @@ pub struct Look {
     named: BTreeSet<String>,
     /// Whether `statement_timeout` may have changed since.
     may_set_timeout: bool,
+    identity: Identity,
     /// The values that settings have there by themselves.
     defaults: Option<Arc<Defaults>>,
     libraries: Libraries,
@@ -133,10 +136,17 @@ pub enum Seen {
 impl Look {
     /// Notes a text that may leave something, and is about to be sent.
     pub fn note_text(&mut self, text: &[u8]) {
-        self.named.extend(settings_named(text));
+        let named = settings_named(text);
+        self.identity.note_text(text, &named);
+        self.named.extend(named);
         let text = &*spelled_out(text);
         let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(STATEMENT_TIMEOUT.as_bytes());
         self.may_set_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
+    }
+
+    /// The session's client has taken settings back, for longer than a transaction.
+    pub fn note_resets(&mut self, resets: &Reset) {
+        self.identity.note_resets(resets);
     }
 
     /// Notes custom settings that may be made. Returns whether all of them can be asked for.
@@ -199,6 +209,7 @@ impl Look {
         if self.depth != Depth::AlwaysFull {
             self.depth = Depth::Needed;
         }
+        self.identity = Identity::default();
         std::mem::take(&mut self.customs)
     }
 
@@ -258,7 +269,7 @@ impl Look {
         self.customs.clear();
         self.named.clear();
         self.may_set_timeout = false;
-        Seen::Holding(holding)
+        Seen::Holding(std::mem::take(&mut self.identity).complete(holding, asked, start))
     }
 
     /// Settings that a brief look sets to what it needs: those by which it could be ended, or compiled.

@@ -430,7 +430,9 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
             if status == TransactionStatus::Idle {
-                self.report_start(&resets.clone().beyond_transaction());
+                let resets = resets.clone().beyond_transaction();
+                self.report_start(&resets);
+                self.server.session.note_resets(&resets);
             } else {
                 self.report_start(resets);
             }

@@ -225,3 +225,36 @@ fn a_look_is_ended_by_no_time_out_and_is_not_compiled() {
     assert_eq!(session.depths(), "brief full");
     assert_eq!(session.profile, profile(&[("statement_timeout", "1ms")]));
 }
+
+#[test]
+fn users_that_a_client_began_with_are_given_up_by_what_texts_say() {
+    let began = [("role", "a"), ("session_authorization", "b")];
+    let left = [("role", "none"), ("session_authorization", "app")];
+    let only = |name: &str| left.iter().copied().filter(|(left, _)| *left == name).collect::<Vec<_>>();
+    // What the session knows is what the server has by itself, in each of these.
+    for (before, text, expected) in [
+        (&began, "SET ROLE NONE", &only("role")),
+        (&began, "SELECT set_config('role', 'none', false)", &left.to_vec()),
+        (&began, "SET SESSION AUTHORIZATION app", &left.to_vec()),
+        (&began, "SELECT f()", &vec![]),
+        (&began, "SET ROLE NONE; RESET ROLE", &vec![]),
+        (&began, "RESET ROLE; SET ROLE NONE", &only("role")),
+        (&left, "SELECT f()", &left.to_vec()),
+        (&left, "RESET ROLE", &only("session_authorization")),
+        (&left, "DISCARD ALL", &vec![]),
+        (&left, "SET SESSION AUTHORIZATION DEFAULT", &vec![]),
+    ] {
+        let mut session = Session::seen();
+        (session.start, session.profile) = (profile(&began), profile(before));
+        session.look.note_text(text.as_bytes());
+        if let Some(resets) = crate::sql::reset(text.as_bytes()) {
+            session.look.note_resets(&resets);
+        }
+        session.depths();
+        assert_eq!(session.profile, profile(expected), "{text}");
+        // It is known from then on, and no text counts twice.
+        session.start = profile(&[]);
+        session.depths();
+        assert_eq!(session.profile, Profile::default(), "{text}");
+    }
+}

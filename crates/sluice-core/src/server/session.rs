@@ -13,7 +13,7 @@ use crate::{
     hub::Pool,
     look::{Circumstances, Look, Seen, is_of_library},
     profile::{self, Profile, Way},
-    sql::{CustomNames, Effects},
+    sql::{CustomNames, Effects, Reset},
     start::Start,
     time::Time,
 };
@@ -216,6 +216,13 @@ impl ServerSession {
     pub fn ask(&mut self, now: Time, pool: &Pool) -> String {
         self.report = None;
         self.look.ask(now, circumstances(pool, &self.profile, &self.made))
+    }
+
+    /// Its client has taken settings back, for longer than a transaction.
+    pub fn note_resets(&mut self, resets: &Reset) {
+        if !self.reports {
+            self.look.note_resets(resets);
+        }
     }
 
     /// A row of the answer.

@@ -8,6 +8,7 @@ use crate::beside::{Beside, beside, beside_with, s, shown};
 matrix!(brief:
     settings_of_superusers_stay_with_their_client,
     roles_that_are_taken_away,
+    roles_that_a_client_began_with_are_left,
     settings_of_a_login_trigger,
     custom_settings_of_a_login_trigger,
 );
@@ -65,6 +66,52 @@ fn roles_that_are_taken_away(case: Case) {
         assert!(heard.starts_with("FATAL 42501"), "{heard}");
         b.query(1, "COMMIT");
         b.query(1, "SELECT current_user");
+    });
+}
+
+/// RESET goes back to them; what gives one up does not.
+fn roles_that_a_client_began_with_are_left(case: Case) {
+    let shows = s().query("SELECT session_user, current_user, current_setting('role')");
+    beside(case, &[], |b| {
+        b.clients(&[&[("options", "-c role=trusted")], &[]]);
+        b.on_each_server(0, 1, &shows);
+        for act in [
+            "SET ROLE NONE",
+            "RESET ROLE",
+            "SET SESSION role = 'none'",
+            "DISCARD ALL",
+            "SELECT set_config('role', 'none', false)",
+            "SELECT 1",
+            "SET ROLE TO DEFAULT",
+            "SET SESSION AUTHORIZATION app",
+            "RESET SESSION AUTHORIZATION",
+            "SET ROLE NONE; RESET ROLE",
+            "RESET ROLE; SET ROLE NONE",
+            "BEGIN; RESET ROLE; ROLLBACK",
+            "SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE",
+            "SET ROLE trusted",
+            "BEGIN; SET ROLE NONE; COMMIT",
+            "RESET ALL",
+            "RESET ROLE; SELECT 1/0",
+            "SET LOCAL ROLE TO DEFAULT",
+            "RESET ROLE",
+            "SET ROLE NONE; SELECT 1/0",
+            "BEGIN; SET LOCAL ROLE NONE; COMMIT",
+            "SELECT set_config('role', 'none', true)",
+        ] {
+            b.query(0, act);
+            b.on_each_server(0, 1, &shows);
+            b.says(1, &shows);
+        }
+        for act in ["SET ROLE NONE", "RESET ROLE", "SET ROLE NONE", "SELECT 1", "SET ROLE TO DEFAULT"] {
+            b.says(0, &s().unnamed(act, &[]).sync());
+            b.on_each_server(0, 1, &shows);
+            b.query(0, "BEGIN READ WRITE");
+            b.says(0, &s().unnamed(act, &[]).sync());
+            b.says(0, &shows);
+            b.query(0, "COMMIT");
+            b.on_each_server(0, 1, &shows);
+        }
     });
 }
 
