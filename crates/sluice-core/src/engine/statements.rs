@@ -576,7 +576,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if name.is_empty() {
                     self.session.portal = None;
                 }
-                return self.pass_expecting(seen, Expected::Close(None));
+                return self.pass_close(seen);
             }
             Err(_) => return self.pass_malformed(seen),
         };
@@ -594,15 +594,19 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             name => match self.session.forget(name) {
                 Some(prepared) => Some((known_name(name).into(), prepared)),
                 // SQL's PREPARE may have made it on the server; where there is none, closing nothing is no error.
-                None if self.server.is_some() && !self.is_the_pools(name) => {
-                    return self.pass_expecting(seen, Expected::Close(None));
-                }
+                None if self.server.is_some() && !self.is_the_pools(name) => return self.pass_close(seen),
                 None => None,
             },
         };
         self.drop_message(seen);
         self.answer(Local::CloseComplete(taken));
         Step::Next
+    }
+
+    /// A Close of what the pool does not know: it may be what ties the client to its server.
+    fn pass_close(&mut self, seen: Seen<'a>) -> Step {
+        self.server().session.expect_close();
+        self.pass_expecting(seen, Expected::Close(None))
     }
 
     /// Provokes an error on the server, so that it aborts and skips as it would, and has it replaced by `error`.

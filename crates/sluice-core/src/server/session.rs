@@ -43,6 +43,8 @@ pub struct ServerSession {
     report: Option<Holding>,
     /// The looks at it, where the server says nothing by itself.
     look: Look,
+    /// Whether the protocol may have closed a cursor or a statement since it was last known what it holds.
+    has_closed: bool,
     /// The change to the catalogs that its client is making.
     change: Option<Change>,
 }
@@ -89,9 +91,16 @@ impl ServerSession {
         self.report.is_some()
     }
 
-    /// Whether it may hold something that nothing but a look can tell of.
+    /// Whether it may hold something, or no longer, that nothing but a look can tell of.
     pub fn is_unknown(&self) -> bool {
-        !self.reports && self.report.is_none() && self.effects.intersects(Effects::STATE)
+        let may_hold = !self.reports && self.report.is_none() && self.effects.intersects(Effects::STATE);
+        may_hold || self.may_hold_less()
+    }
+
+    /// Whether what ties its client to it may have been closed, of which no report has told.
+    fn may_hold_less(&self) -> bool {
+        let reported = self.report.as_ref().map_or(Pins::empty(), |report| report.pins);
+        self.has_closed && (self.pins | reported).intersects(Pins::CURSOR | Pins::PREPARE)
     }
 
     /// Whether it logged in as a superuser, who may set everything.
@@ -123,6 +132,12 @@ impl ServerSession {
     /// It may have had these effects.
     pub fn add_effects(&mut self, effects: Effects) {
         self.effects.insert(effects);
+    }
+
+    /// The protocol is about to close a portal, or a statement that the pool has not prepared: it may be a cursor's, or
+    /// one of SQL's PREPARE.
+    pub fn expect_close(&mut self) {
+        self.has_closed = true;
     }
 
     /// A text is about to be sent that may have these effects.
@@ -213,7 +228,13 @@ impl ServerSession {
     }
 
     /// The query that asks what it holds.
+    ///
+    /// A server that says so by itself does at the end of a transaction, which closing something by the protocol is not:
+    /// so it gets an empty one.
     pub fn ask(&mut self, now: Time, pool: &Pool) -> String {
+        if self.reports {
+            return String::new();
+        }
         self.report = None;
         self.look.ask(now, circumstances(pool, &self.profile, &self.made))
     }
@@ -232,6 +253,14 @@ impl ServerSession {
 
     /// The answer has come whole; `start` is what its client began with. Returns whether it makes sense.
     pub fn conclude_look(&mut self, start: &Profile, pool: &Pool) -> bool {
+        self.has_closed = false;
+        if self.reports {
+            // It says nothing where it holds what it held.
+            if self.report.is_none() {
+                self.report = Some(self.held());
+            }
+            return true;
+        }
         match self.look.conclude(circumstances(pool, &self.profile, &self.made), start) {
             Seen::Holding(holding) => self.report = Some(holding),
             Seen::Again => {}
@@ -262,6 +291,7 @@ impl ServerSession {
         let is_beyond = !self.is_superusers && self.profile.is_privileged();
         self.pins.set(Pins::PRIVILEGED, is_beyond);
         self.effects = Effects::empty();
+        self.has_closed = false;
     }
 
     /// Nobody will know what it holds. What DISCARD ALL does not take away ties it to its client.
@@ -343,13 +373,18 @@ impl ServerSession {
         };
         if sql.is_some() && self.reports {
             // It will say nothing if that brings it to where it was.
-            let (pins, profile) = (self.pins, self.profile.clone());
-            self.report = Some(Holding { pins, profile, made: BTreeSet::new(), statements: None });
+            self.report = Some(self.held());
         }
         let profile = own.with(start.profile());
         self.add_made(profile.customs());
         self.go_to(profile);
         sql
+    }
+
+    /// What it has last been known to hold.
+    fn held(&self) -> Holding {
+        let pins = self.pins - Pins::SOFT;
+        Holding { pins, profile: self.profile.clone(), made: BTreeSet::new(), statements: None }
     }
 
     /// Whether a client has left something there that nobody else is to find.
@@ -410,6 +445,22 @@ mod tests {
         assert!(session.made().has("a.b"));
         session.hold(pins);
         assert!(session.effects().is_empty() && session.pins() == pins && session.take_report().is_none());
+    }
+
+    #[test]
+    fn what_the_protocol_has_closed_is_asked_for() {
+        let mut session = ServerSession::default();
+        session.expect_close();
+        assert!(!session.is_unknown(), "nothing ties its client to it");
+        session.hold(Pins::CURSOR);
+        assert!(!session.is_unknown());
+        session.expect_close();
+        assert!(session.is_unknown());
+        // One that reports may have said so before.
+        let mut session = ServerSession::default();
+        session.hear_report(Some(holding("pins=prepare")));
+        session.expect_close();
+        assert!(session.is_unknown() && session.has_report());
     }
 
     #[test]
