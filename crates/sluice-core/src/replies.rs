@@ -186,6 +186,11 @@ impl Expected {
     }
 
     /// The settings that a Query or a batch takes back, which its ReadyForQuery ends.
+    /// Whether it is to a message of Sluice's own that other ones end.
+    fn is_of_own_batch(&self) -> bool {
+        matches!(self, Self::Switch | Self::OwnClose)
+    }
+
     fn resets_mut(&mut self) -> Option<&mut Option<Reset>> {
         match self {
             Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),
@@ -224,6 +229,15 @@ impl Replies {
     /// Whether a BEGIN of the pool's is among what is owed.
     pub fn begin_block(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Begin(_)))
+    }
+
+    /// Takes a batch out that begins here, up to its end, if that is of nothing but Sluice's own.
+    pub fn pop_own_batch(&mut self) {
+        let steps = self.queue.iter().take_while(|expected| expected.is_of_own_batch()).count();
+        let ends_own = matches!(self.queue.get(steps), Some(Expected::Own(Own::Settings | Own::Sequences)));
+        if ends_own {
+            self.queue.drain(..steps);
+        }
     }
 
     /// Whether the next one is to Sluice itself, and holds the client.

@@ -120,6 +120,7 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let exchange = &mut self.server.exchange;
         exchange.stop_copying();
+        exchange.fail_own_batch();
         let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
         let begin_refused = exchange.begin().is_refused();
         let standing = Standing {

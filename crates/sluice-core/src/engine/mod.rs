@@ -16,6 +16,7 @@
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
 //! | `own_answers` | the answers to queries of Sluice's own |
+//! | `own_batch` | statements of Sluice's own in the midst of a client's transaction |
 //! | `notifications` | notifications on their way to a client that listens |
 //! | `errors` | a server's errors: what each answers, and what follows from it |
 //! | `failing` | queries of Sluice's own that fail: once more, on another server, or the end of the session |
@@ -45,6 +46,7 @@ mod login;
 mod notifications;
 mod opening;
 mod own_answers;
+mod own_batch;
 mod sequences;
 mod standing_in;
 mod statements;

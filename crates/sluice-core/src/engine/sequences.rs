@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     frontend::{ClientRelay, Step, Stop},
-    lease::send_own,
+    own_batch::send_own_within,
 };
 
 const FORGET: &str = "DISCARD SEQUENCES";
@@ -87,6 +87,6 @@ pub(super) fn change_server(
 
 fn forget(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
     server.sequences.forget();
-    send_own(server, scratch, Own::Sequences, FORGET, io);
+    send_own_within(server, scratch, Own::Sequences, &[FORGET.to_owned()], io);
     server.preparation = Preparation::UnderWay;
 }

@@ -254,7 +254,7 @@ impl Exchange {
                 self.replay.stop();
                 self.hold_for(Hold::OwnSync { follows: false });
             }
-            Expected::Own(Own::Prepare) => self.close_batch(),
+            Expected::Own(Own::Prepare | Own::Settings | Own::Sequences) => self.close_batch(),
             Expected::Own(_) | Expected::Local(_) | Expected::CopyEnd | Expected::Failure => {}
         }
         self.replies.push(expected);
@@ -425,6 +425,11 @@ impl Exchange {
     /// An error has come to a batch, and is taken out of the queue: the next one that the server skips because of it.
     pub fn skipped(&mut self) -> Option<Expected> {
         self.replies.pop_skipped()
+    }
+
+    /// An error has come to a batch of nothing but Sluice's own: what is left of it is its end.
+    pub fn fail_own_batch(&mut self) {
+        self.replies.pop_own_batch();
     }
 
     /// All that was skipped is taken out of the queue. Returns whether a Bind was held that can be handled again.

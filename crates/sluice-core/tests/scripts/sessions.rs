@@ -89,8 +89,22 @@ fn what_one_reset_takes_back_among_other_statements_is_not_all() {
     table.says(server, &answers("C(SET) C(RESET) C(RESET) C(SET) S(application_name=) S(TimeZone=Other) Z(T)"));
     // It has taken itself for `start` all along.
     assert_eq!(table.hears(client), "C(SET) C(RESET) C(RESET) C(SET) S(TimeZone=Other) Z(T)");
-    let back = "Q(SET \"application_name\" = 'start';)";
+    let back = "P(sluice_own: SET \"application_name\" = 'start';) B(sluice_own) E C[sluice_own] C(sluice_own) S";
     assert_eq!(table.hears(server), format!("Q({sql}) {back}"));
+    // What it sends meanwhile waits.
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "");
+    table.says(server, &answers("1 2 C(SET) 3 3 Z(T)"));
+    assert_eq!((table.hears(server), table.hears(client)), ("Q(SELECT 1)".into(), String::new()));
+    // Where that fails, the client hears why, and the session ends.
+    table.says(server, &answers("C(SELECT 1) Z(T)"));
+    table.says(client, &query("RESET application_name"));
+    table.says(server, &answers("C(RESET) S(application_name=) Z(T)"));
+    table.hears(client);
+    table.hears(server);
+    table.says(server, &answers("1 2 E(22023) Z(E)"));
+    assert_eq!(table.hears(client), "E(22023)");
+    assert!(table.is_closed(client));
 }
 
 #[test]
