@@ -48,7 +48,8 @@ pub(super) fn spell_out(mut lexer: Lexer<'_>) -> Spelled {
 
 /// Whether there is a sign that one begins with.
 fn may_have(text: &[u8]) -> bool {
-    text.windows(3).any(|w| w[1] == b'&' && matches!(w[0], b'u' | b'U') && matches!(w[2], b'\'' | b'"'))
+    text.contains(&b'&')
+        && text.windows(3).any(|w| w[1] == b'&' && matches!(w[0], b'u' | b'U') && matches!(w[2], b'\'' | b'"'))
 }
 
 /// The one that a lexer stands before, from its quote on, in an ordinary form.
