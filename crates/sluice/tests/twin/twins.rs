@@ -62,16 +62,30 @@ impl Place {
     /// A database as at the beginning, with a schema for each of these clients. Making one takes PostgreSQL far longer
     /// than a plan takes, so one that was used before is put in order.
     pub(crate) fn copy(&self, clients: &BTreeSet<usize>) -> Copy<'_> {
-        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let name = free().unwrap_or_else(|| {
-            let name = format!("twin{}", self.count.fetch_add(1, Ordering::Relaxed));
-            self.server.execute(&format!("CREATE DATABASE {name} OWNER app TEMPLATE twin"));
-            name
-        });
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let name = match free {
+            Some(name) => {
+                self.end_sessions(&name);
+                name
+            }
+            None => {
+                let name = format!("twin{}", self.count.fetch_add(1, Ordering::Relaxed));
+                self.server.execute(&format!("CREATE DATABASE {name} OWNER app TEMPLATE twin"));
+                name
+            }
+        };
         let clients: Vec<_> = clients.iter().map(usize::to_string).collect();
         let renew = format!("CALL renew('{{{}}}')", clients.join(", "));
         self.server.connect("app", &name).batch_execute(&renew).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         Copy { place: self, name }
+    }
+
+    /// Ends the sessions of clients that have gone: what PostgreSQL still runs for one may hold a lock.
+    fn end_sessions(&self, database: &str) {
+        self.server.execute(&format!(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
+             WHERE datname = '{database}' AND backend_type = 'client backend'"
+        ));
     }
 
     /// An empty database that nobody had before.
