@@ -14,7 +14,7 @@ use std::{
 use hashbrown::HashTable;
 use sluice_wire::{
     BackendKind,
-    message::{framed, split_cstr},
+    message::{TransactionStatus, framed, split_cstr},
 };
 
 use crate::{
@@ -99,6 +99,8 @@ pub struct Statement {
     knowledge: Knowledge,
     /// Whether it is a BEGIN that may be answered without a server.
     pub begins: Option<Begin>,
+    /// The status of the transaction behind it, if it begins or ends a block.
+    pub leads_to: Option<TransactionStatus>,
     /// The settings that it takes back.
     pub resets: Option<Reset>,
     /// The name that it forgets, if it is a DEALLOCATE.
@@ -151,6 +153,7 @@ impl Statement {
             profile,
             resets: effects.intersects(Effects::STATE | Effects::CONTEXT).then(|| sql::reset(text)).flatten(),
             effects,
+            leads_to: sql::leads_to(text),
             is_tied: false,
             knowledge: Knowledge::Exact,
             begins,

@@ -12,6 +12,8 @@ pub mod sqlstate {
     pub const CONNECTION_FAILURE: &str = "08006";
     /// The peer broke the protocol.
     pub const PROTOCOL_VIOLATION: &str = "08P01";
+    /// A setting does not take that value.
+    pub const INVALID_PARAMETER_VALUE: &str = "22023";
     /// The transaction has failed, and only its end is taken.
     pub const IN_FAILED_TRANSACTION: &str = "25P02";
     /// A client has left a transaction open for too long.

@@ -7,7 +7,7 @@ use crate::{
     client::{Client, Phase},
     ids::{ClientId, ServerId},
     io::Io,
-    profile::Way,
+    profile::{Profile, Way},
     replies::Own,
     server::OwnError,
     time::Time,
@@ -31,10 +31,16 @@ impl Engine {
         io: &mut impl Io,
     ) {
         let OwnError { own, error } = failed;
+        let is_refused_there = self.is_refused_there(server, &error);
         let state = &mut self.servers[server];
         let is_shared = state.follows_statements() && state.kept.is_none();
         let passes = may_pass(&error);
         if state.exchange.status() == TransactionStatus::Idle {
+            if own == Own::Settings && is_shared && is_refused_there && self.try_again(client, TRIES_MAX) {
+                self.replace_server(now, client, io);
+                return;
+            }
+            let state = &mut self.servers[server];
             match own {
                 Own::Settings => {
                     // Where others' settings can't be taken back one by one, they can as a whole. A server that its
@@ -69,6 +75,16 @@ impl Engine {
         if let Some(failed) = failed {
             self.own_failed(now, (client, server), *failed, io);
         }
+    }
+
+    /// Whether a setting was refused because of what others did on that server: `temp_buffers` stays what it is to the
+    /// end of a process that has used a temporary table.
+    fn is_refused_there(&self, server: ServerId, error: &ErrorResponse) -> bool {
+        let session = &self.servers[server].session;
+        let has_buffers = |profile: &Profile| profile.get("temp_buffers").is_some();
+        // The one that was to be put in place, and the one that was there.
+        let is_concerned = has_buffers(session.profile()) || has_buffers(session.former());
+        error.code == sqlstate::INVALID_PARAMETER_VALUE && is_concerned
     }
 
     /// Whether what has failed may be tried once more, of so many times.

@@ -328,7 +328,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Some(shape) if shape == described => return Some(true),
             Some(_) if learnt => return Some(false),
             // In a failed transaction the server refuses whatever comes.
-            _ if server.exchange.status() == TransactionStatus::Failed => return Some(true),
+            _ if server.exchange.status_within() == TransactionStatus::Failed => return Some(true),
             // What returns no rows does not begin to.
             None if described == Shape::none() => return Some(true),
             Some(_) => {
@@ -386,7 +386,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.wait_for_name(names.statement) {
             return step;
         }
-        self.server().exchange.bind_portal(names.portal, None, None);
+        self.server().exchange.bind_portal(names.portal, None, None, None);
         if self.bind_own(seen, &names) {
             return Step::Next;
         }
@@ -429,7 +429,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.note_customs(effects, seen, names.bytes);
         let resets = resets_with(statement.as_ref().and_then(|statement| statement.resets.clone()), &meant);
         let sets = effects.intersects(Effects::STATE).then_some(text);
-        self.server().exchange.bind_portal(names.portal, resets, sets);
+        let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
+        self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
         self.pass_expecting(seen, Expected::Bind(None))
     }
 
@@ -476,7 +477,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.note_customs(statement.effects, seen, names.bytes);
         let resets = resets_with(statement.resets.clone(), &meant);
         let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
-        self.server().exchange.bind_portal(names.portal, resets, sets);
+        self.server().exchange.bind_portal(names.portal, resets, sets, statement.leads_to);
         match self.absence(&statement) {
             Absence::None if self.server().statements.has(statement.id) => {}
             // Its text is parsed again, which may fail; that of an unnamed one is new.

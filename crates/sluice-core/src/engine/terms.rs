@@ -176,7 +176,7 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             return true;
         }
-        let in_block = server.exchange.status() == TransactionStatus::InTransaction;
+        let in_block = server.exchange.status_within() == TransactionStatus::InTransaction;
         if !in_block && !server.session.is_plain() {
             // What this batch has set nobody knows, and it is not to be lost.
             return false;
@@ -203,7 +203,7 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>) {
         let is_apart = statement.is_parsed_apart(self.context_in_place());
         let server = self.server();
-        let in_block = server.exchange.status() == TransactionStatus::InTransaction;
+        let in_block = server.exchange.status_within() == TransactionStatus::InTransaction;
         let (before, after) = match () {
             () if is_apart && in_block => {
                 // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.
@@ -239,16 +239,19 @@ impl<I: Io> ClientRelay<'_, I> {
         }
     }
 
-    /// Sends a statement of Sluice's own by the extended protocol, as part of the batch.
+    /// Sends a statement of Sluice's own by the extended protocol, as part of the batch: Close of the statement, which is
+    /// there if one before it has failed, then Parse, Bind, Execute, and Close of the portal and the statement.
     pub(super) fn put_own(&mut self, sql: Option<&str>) {
         let Some(sql) = sql else { return };
         self.scratch.clear();
+        message::put_statement_message(self.scratch, FrontendKind::Close, SWITCH);
         message::put_parse(self.scratch, SWITCH, sql, &[]);
         message::put_bind(self.scratch, SWITCH, SWITCH, &[]);
         message::put_execute(self.scratch, SWITCH, 0);
         message::put_portal_message(self.scratch, FrontendKind::Close, SWITCH);
         message::put_statement_message(self.scratch, FrontendKind::Close, SWITCH);
         let server = self.server();
+        server.exchange.expect(Expected::OwnClose);
         (0..3).for_each(|_| server.exchange.expect(Expected::Switch));
         (0..2).for_each(|_| server.exchange.expect(Expected::OwnClose));
         self.send_scratch();

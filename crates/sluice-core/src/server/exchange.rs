@@ -14,7 +14,7 @@ use crate::{
     time::Time,
 };
 
-use super::{begin::EarlyBegin, replay::Replay, taken_back::TakenBack};
+use super::{begin::EarlyBegin, replay::Replay, taken_back::TakenBack, turns::Turns};
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
 /// hundred kilobytes.
@@ -39,6 +39,8 @@ pub struct Exchange {
     replay: Replay,
     /// The settings that the batch which is open takes back to what its client began with.
     taken_back: TakenBack,
+    /// The turns that the batch which is open gives to the transaction.
+    turns: Turns,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
@@ -118,6 +120,7 @@ impl Exchange {
             begin: EarlyBegin::none(now),
             replay: Replay::default(),
             taken_back: TakenBack::default(),
+            turns: Turns::default(),
             has_discarded: false,
         }
     }
@@ -125,6 +128,11 @@ impl Exchange {
     /// The status that the last ReadyForQuery told.
     pub fn status(&self) -> TransactionStatus {
         self.status
+    }
+
+    /// The status in which the next message finds the transaction, unless an error comes first.
+    pub fn status_within(&self) -> TransactionStatus {
+        self.turns.last().unwrap_or(self.status)
     }
 
     /// The time of the last ReadyForQuery.
@@ -175,7 +183,7 @@ impl Exchange {
 
     /// Whether it would prepare a statement, and not skip or refuse it.
     pub fn prepares(&self) -> bool {
-        matches!(self.state, State::Ready(_)) && self.status != TransactionStatus::Failed
+        matches!(self.state, State::Ready(_)) && self.status_within() != TransactionStatus::Failed
     }
 
     /// Whether what is open does nothing but prepare and describe, outside of a transaction.
@@ -201,8 +209,8 @@ impl Exchange {
     /// Whether the server's next answer is one that a cancel must not hit.
     pub fn shields(&self, now: Time) -> bool {
         match self.replies.front() {
-            // Nobody asked for a query of Sluice's own to be cancelled.
-            Some(Expected::Own(_)) => true,
+            // Nobody asked for what is Sluice's own to be cancelled.
+            Some(Expected::Own(_) | Expected::Switch) => true,
             Some(Expected::Begin(_)) => now < self.begun_by(),
             _ => false,
         }
@@ -246,6 +254,7 @@ impl Exchange {
             }
             Expected::Sync(_) => {
                 self.state = State::Ready(Batch::Closed);
+                self.turns.end();
                 self.begin.follow();
                 self.names_open |= self.replies.has_named();
             }
@@ -323,8 +332,15 @@ impl Exchange {
     }
 
     /// A portal is bound to a statement that takes these settings back to what the client began with, or none: then its
-    /// text, of those that may change settings, sets what it names.
-    pub fn bind_portal(&mut self, portal: &[u8], resets: Option<Reset>, text: Option<&[u8]>) {
+    /// text, of those that may change settings, sets what it names. It may begin or end a block.
+    pub fn bind_portal(
+        &mut self,
+        portal: &[u8],
+        resets: Option<Reset>,
+        text: Option<&[u8]>,
+        leads_to: Option<TransactionStatus>,
+    ) {
+        self.turns.bind(portal, leads_to);
         self.taken_back.bind(portal, resets, || text.map(sql::settings_named).unwrap_or_default());
     }
 
@@ -332,6 +348,9 @@ impl Exchange {
     pub fn run_portal(&mut self, portal: &[u8]) {
         if self.prepares() {
             self.taken_back.run(portal);
+        }
+        if matches!(self.state, State::Ready(_)) {
+            self.turns.run(portal);
         }
     }
 
@@ -475,6 +494,7 @@ impl Exchange {
     }
 
     fn close_batch(&mut self) {
+        self.turns.end();
         debug_assert_ne!(self.state, State::Skipping, "nothing but a Sync goes to a server that skips");
         if let State::Ready(batch) | State::Copying(batch) = &mut self.state {
             *batch = Batch::Closed;

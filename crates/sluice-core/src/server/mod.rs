@@ -11,6 +11,7 @@ mod sequences;
 mod session;
 mod statements;
 mod taken_back;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 

@@ -66,6 +66,11 @@ impl ServerSession {
         &self.profile
     }
 
+    /// The settings that were in place before those that are being put there.
+    pub fn former(&self) -> &Profile {
+        &self.former
+    }
+
     /// The custom settings that there are, set or not.
     pub fn made(&self) -> &Customs {
         &self.made

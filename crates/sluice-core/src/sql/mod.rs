@@ -13,6 +13,7 @@ mod unicode;
 use std::iter::Peekable;
 
 use lexer::{Lexer, Token};
+use sluice_wire::message::TransactionStatus;
 
 pub use customs::CustomNames;
 pub use effects::{Effects, effects, effects_of_beginning};
@@ -68,7 +69,8 @@ pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
     // Most texts that come here are a SELECT: they cost no more than this.
     let verb = text.get(..5)?;
     let may_be = verb.eq_ignore_ascii_case(b"begin") || verb.eq_ignore_ascii_case(b"start");
-    if !may_be && !matches!(verb[0], b'-' | b'/') {
+    // Before version 16, a vertical tab is no white space, and the text is refused.
+    if (!may_be && !matches!(verb[0], b'-' | b'/')) || text.contains(&0x0b) {
         return None;
     }
     let mut words = Words::new(text);
@@ -133,6 +135,23 @@ pub(crate) fn ends_transaction(text: &[u8]) -> bool {
         Some("prepare") => words.take("transaction"),
         Some(_) => !words.take("prepared"),
         None => words.at_end(),
+    }
+}
+
+/// The status of the transaction behind a statement that begins or ends a block, if it succeeds.
+pub(crate) fn leads_to(text: &[u8]) -> Option<TransactionStatus> {
+    let mut words = Words::new(text);
+    while words.0.next_if_eq(&Token::Semicolon).is_some() {}
+    match words.take_any(&["begin", "start", "commit", "end", "rollback", "abort", "prepare"])? {
+        "begin" => Some(TransactionStatus::InTransaction),
+        "start" => words.take("transaction").then_some(TransactionStatus::InTransaction),
+        "prepare" => words.take("transaction").then_some(TransactionStatus::Idle),
+        _ if words.take("prepared") => None,
+        _ => {
+            let _noun = words.take_any(&["work", "transaction"]);
+            let goes_on = words.take("to") || (words.take("and") && !words.take("no"));
+            Some(if goes_on { TransactionStatus::InTransaction } else { TransactionStatus::Idle })
+        }
     }
 }
 
@@ -280,6 +299,29 @@ mod tests {
             "-- COMMIT\nSELECT 1",
         ] {
             assert!(!ends_transaction(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn turns_of_a_transaction_are_read() {
+        use TransactionStatus::{Idle, InTransaction};
+        for (text, expected) in [
+            ("BEGIN READ ONLY", Some(InTransaction)),
+            ("start transaction", Some(InTransaction)),
+            ("commit", Some(Idle)),
+            ("/* so */ END WORK AND NO CHAIN", Some(Idle)),
+            ("rollback transaction and chain", Some(InTransaction)),
+            ("abort", Some(Idle)),
+            ("ROLLBACK TO a", Some(InTransaction)),
+            ("rollback work to savepoint a", Some(InTransaction)),
+            ("PREPARE TRANSACTION 'a'", Some(Idle)),
+            ("prepare a as select 1", None),
+            ("commit prepared 'a'", None),
+            ("rollback prepared 'a'", None),
+            ("select 1", None),
+            ("", None),
+        ] {
+            assert_eq!(leads_to(text.as_bytes()), expected, "{text}");
         }
     }
 

@@ -341,10 +341,10 @@ fn a_statement_that_was_used_under_unknown_settings_is_closed() {
     assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
 }
 
-const SWITCHED: &str = "1 2 D() C(SELECT 1) 3 3";
+const SWITCHED: &str = "3 1 2 D() C(SELECT 1) 3 3";
 
 fn own(sql: &str) -> String {
-    format!("P(sluice_switch: {sql}) B(sluice_switch) E C[sluice_switch] C(sluice_switch)")
+    format!("C(sluice_switch) P(sluice_switch: {sql}) B(sluice_switch) E C[sluice_switch] C(sluice_switch)")
 }
 
 fn switch(value: &str) -> String {
@@ -381,7 +381,7 @@ fn what_a_block_has_set_stays_where_a_literal_is_read_as_before() {
     assert!(heard.contains("set_config('timezone',NULL,true)") && !heard.contains("false"), "{heard}");
     let back = ["ROLLBACK TO SAVEPOINT sluice_switch", "RELEASE SAVEPOINT sluice_switch"].map(own).join(" ");
     assert!(heard.ends_with(&format!("P(sluice_1: SELECT 'x') {back} S")), "{heard}");
-    let done = |tag: &str| format!("1 2 C({tag}) 3 3");
+    let done = |tag: &str| format!("3 1 2 C({tag}) 3 3");
     let ends = [done("ROLLBACK"), done("RELEASE")].join(" ");
     table.says(server, &answers(&format!("{} {SWITCHED} 1 {ends} Z(T)", done("SAVEPOINT"))));
     assert_eq!(table.hears(client), "");
@@ -433,7 +433,7 @@ fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
     table.says(client, &[parse("", "SELECT 1"), bind("", 0), execute(), run("a")].concat());
     let heard = table.hears(server);
-    assert!(heard.starts_with("P(: SELECT 1) B() E P(sluice_switch"), "{heard}");
+    assert!(heard.starts_with("P(: SELECT 1) B() E C(sluice_switch) P(sluice_switch"), "{heard}");
     table.says(server, &answers(&format!("1 2 s {SWITCHED} 1 {SWITCHED} 2 C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(client), "1 2 s 2 C(SELECT 1) Z(I)");
 }

@@ -15,6 +15,8 @@ matrix!(brief:
     parameters_that_go_back_within_a_batch,
     cursors_that_are_gone,
     long_names,
+    buffers_of_temporary_tables,
+    statements_behind_the_end_of_a_block,
     seeds,
     ends_of_servers_that_are_kept,
     what_a_block_has_set_stays,
@@ -96,6 +98,53 @@ fn long_names(case: Case) {
         b.says(0, &s().parse(&long[..69], "SELECT 2").sync());
         b.says(0, &s().close(&long[..65]).sync());
         b.says(0, &run(&long));
+    });
+}
+
+fn buffers_of_temporary_tables(case: Case) {
+    let temporary = "CREATE TEMP TABLE x AS SELECT 1 AS i; DROP TABLE x";
+    let show = s().query("SHOW temp_buffers");
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(2, "SET temp_buffers = '3MB'");
+        b.on_each_server(0, 1, &s().query(temporary));
+        b.on_each_server(2, 0, &show);
+        b.on_each_server(2, 0, &s().query(temporary));
+        b.query(2, "SELECT 1");
+        b.on_each_server(1, 0, &show);
+        b.on_each_server(0, 1, &s().query(temporary));
+        b.clients(&[&[("temp_buffers", "2MB")], &[], &[("temp_buffers", "1MB")]]);
+        b.on_each_server(0, 1, &show);
+        b.on_each_server(1, 2, &show);
+        b.on_each_server(2, 0, &show);
+    });
+}
+
+/// A statement is needed on a server that lacks it, in a batch that has begun or ended a block.
+fn statements_behind_the_end_of_a_block(case: Case) {
+    // As many as a server keeps, and more.
+    let others =
+        (0..8).map(|i| format!("o{i}")).fold(s(), |s, name| s.close(&name).parse(&name, &format!("SELECT '{name}'")));
+    let others = others.sync();
+    beside(case, &[&[], &[]], |b| {
+        past_the_pool(b, "CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'");
+        b.query(0, "SET DateStyle = 'German'");
+        b.says(0, &s().parse("d", "SELECT '01.02.2020'::date").parse("l", "SELECT 'lit', count(*) FROM shared").sync());
+        b.query(0, "SET DateStyle = 'ISO, MDY'");
+        for begin in
+            ["BEGIN; SELECT 1/0", "BEGIN; SAVEPOINT a; SELECT 1/0", "BEGIN; SAVEPOINT a; SELECT f()", "SELECT 1"]
+        {
+            for turn in ["ROLLBACK", "COMMIT", "ROLLBACK TO a", "ROLLBACK AND CHAIN", "BEGIN", "COMMIT AND CHAIN"] {
+                // Outside of a block nobody knows what a function has set (0014's table).
+                let is_known = !begin.contains("f()") || !matches!(turn, "ROLLBACK" | "COMMIT");
+                for name in ["d", "l"].into_iter().filter(|name| is_known || *name == "l") {
+                    b.on_each_server(1, 0, &others);
+                    b.query(0, begin);
+                    b.says(0, &s().unnamed(turn, &[]).bind(name, &[]).execute().sync());
+                    b.query(0, "ROLLBACK");
+                    b.says(1, &s().unnamed("RESET DateStyle", &[]).unnamed("SELECT 1", &[]).sync());
+                }
+            }
+        }
     });
 }
 

@@ -186,7 +186,7 @@ impl<'a> Reader<'a, '_> {
             _ if is_harmless(name) => Effects::empty(),
             "pg_replication_origin_session_setup" => Effects::ANYTHING | Effects::UNSEEN,
             _ if name.ends_with("_replication_slot") && self.names_temporary() => Effects::ANYTHING | Effects::UNSEEN,
-            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") => {
+            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") || name == "isn_weak" => {
                 Effects::ANYTHING | Effects::UNSEEN
             }
             "set_config" if self.shows_setting() => Effects::ANYTHING | Effects::BENDS,
