@@ -9,7 +9,7 @@ use sluice_wire::{
 use crate::{
     io::Io,
     replies::{Expected, Own},
-    server::Server,
+    server::{Exchange, Server},
 };
 
 use super::lease::send_own;
@@ -27,15 +27,23 @@ pub(super) fn send_own_within(server: &mut Server, scratch: &mut Vec<u8>, own: O
     }
     scratch.clear();
     for sql in sql {
-        message::put_parse(scratch, NAME, sql, &[]);
-        message::put_bind(scratch, NAME, NAME, &[]);
-        message::put_execute(scratch, NAME, 0);
-        message::put_portal_message(scratch, FrontendKind::Close, NAME);
-        message::put_statement_message(scratch, FrontendKind::Close, NAME);
-        (0..3).for_each(|_| exchange.expect(Expected::Switch));
-        (0..2).for_each(|_| exchange.expect(Expected::OwnClose));
+        put_statement(scratch, exchange, NAME, sql);
     }
     scratch.extend_from_slice(&SYNC);
     exchange.expect(Expected::Own(own));
     io.send(server.conn, scratch);
+}
+
+/// Appends a statement by that name, for which its portal has the same: Close of what one before it has left there by
+/// failing, then Parse, Bind, Execute, and Close of both.
+pub(super) fn put_statement(out: &mut Vec<u8>, exchange: &mut Exchange, name: &[u8], sql: &str) {
+    message::put_statement_message(out, FrontendKind::Close, name);
+    message::put_parse(out, name, sql, &[]);
+    message::put_bind(out, name, name, &[]);
+    message::put_execute(out, name, 0);
+    message::put_portal_message(out, FrontendKind::Close, name);
+    message::put_statement_message(out, FrontendKind::Close, name);
+    exchange.expect(Expected::OwnClose);
+    (0..3).for_each(|_| exchange.expect(Expected::Switch));
+    (0..2).for_each(|_| exchange.expect(Expected::OwnClose));
 }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use sluice_wire::{
-    FrontendKind,
-    message::{self, SYNC, TransactionStatus},
-};
+use sluice_wire::message::{SYNC, TransactionStatus};
 
 use crate::{
     client::known_name,
@@ -18,7 +15,10 @@ use crate::{
     statement::{Knowledge, Prepared, Statement, Terms},
 };
 
-use super::frontend::{ClientRelay, Seen, Step};
+use super::{
+    frontend::{ClientRelay, Seen, Step},
+    own_batch::put_statement,
+};
 
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
@@ -239,21 +239,12 @@ impl<I: Io> ClientRelay<'_, I> {
         }
     }
 
-    /// Sends a statement of Sluice's own by the extended protocol, as part of the batch: Close of the statement, which is
-    /// there if one before it has failed, then Parse, Bind, Execute, and Close of the portal and the statement.
+    /// Sends a statement of Sluice's own by the extended protocol, as part of the batch.
     pub(super) fn put_own(&mut self, sql: Option<&str>) {
         let Some(sql) = sql else { return };
         self.scratch.clear();
-        message::put_statement_message(self.scratch, FrontendKind::Close, SWITCH);
-        message::put_parse(self.scratch, SWITCH, sql, &[]);
-        message::put_bind(self.scratch, SWITCH, SWITCH, &[]);
-        message::put_execute(self.scratch, SWITCH, 0);
-        message::put_portal_message(self.scratch, FrontendKind::Close, SWITCH);
-        message::put_statement_message(self.scratch, FrontendKind::Close, SWITCH);
-        let server = self.server();
-        server.exchange.expect(Expected::OwnClose);
-        (0..3).for_each(|_| server.exchange.expect(Expected::Switch));
-        (0..2).for_each(|_| server.exchange.expect(Expected::OwnClose));
+        let Some(server) = self.server.as_deref_mut() else { return };
+        put_statement(self.scratch, &mut server.exchange, SWITCH, sql);
         self.send_scratch();
     }
 

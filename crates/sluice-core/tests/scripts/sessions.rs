@@ -89,12 +89,12 @@ fn what_one_reset_takes_back_among_other_statements_is_not_all() {
     table.says(server, &answers("C(SET) C(RESET) C(RESET) C(SET) S(application_name=) S(TimeZone=Other) Z(T)"));
     // It has taken itself for `start` all along.
     assert_eq!(table.hears(client), "C(SET) C(RESET) C(RESET) C(SET) S(TimeZone=Other) Z(T)");
-    let back = "P(sluice_own: SET \"application_name\" = 'start';) B(sluice_own) E C[sluice_own] C(sluice_own) S";
+    let back = "C(sluice_own) P(sluice_own: SET \"application_name\" = 'start';) B(sluice_own) E C[sluice_own] C(sluice_own) S";
     assert_eq!(table.hears(server), format!("Q({sql}) {back}"));
     // What it sends meanwhile waits.
     table.says(client, &query("SELECT 1"));
     assert_eq!(table.hears(server), "");
-    table.says(server, &answers("1 2 C(SET) 3 3 Z(T)"));
+    table.says(server, &answers("3 1 2 C(SET) 3 3 Z(T)"));
     assert_eq!((table.hears(server), table.hears(client)), ("Q(SELECT 1)".into(), String::new()));
     // Where that fails, the client hears why, and the session ends.
     table.says(server, &answers("C(SELECT 1) Z(T)"));
@@ -102,7 +102,7 @@ fn what_one_reset_takes_back_among_other_statements_is_not_all() {
     table.says(server, &answers("C(RESET) S(application_name=) Z(T)"));
     table.hears(client);
     table.hears(server);
-    table.says(server, &answers("1 2 E(22023) Z(E)"));
+    table.says(server, &answers("3 1 2 E(22023) Z(E)"));
     assert_eq!(table.hears(client), "E(22023)");
     assert!(table.is_closed(client));
 }
