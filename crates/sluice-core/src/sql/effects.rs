@@ -1,6 +1,7 @@
 //! The effects that running an SQL text may have on its session and on the catalogs, as far as the text shows. What
 //! can't be shown to do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
 
+mod place;
 mod query;
 
 use bitflags::bitflags;
@@ -402,7 +403,7 @@ impl<'a> Reader<'a, '_> {
         };
         let mut buffer = [0; WORD_BYTES_MAX];
         match lower(first, &mut buffer) {
-            "constraints" | "transaction" => self.skip(),
+            "constraints" | "transaction" if self.lexer.clone().next() != Some(Token::Dot) => self.skip(),
             "local" => match self.next_token() {
                 Some(Token::Word(name) | Token::Quoted(name)) => self.set_local(name),
                 _ => self.anything(),

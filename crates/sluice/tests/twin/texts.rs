@@ -7,6 +7,7 @@ use crate::beside::{Startup, beside, query_of, s};
 matrix!(brief:
     explained_statements_run,
     names_of_users_functions,
+    names_that_are_keywords_elsewhere,
     characters_that_look_like_escapes,
     customs_that_are_hard_to_read,
     seeds_that_are_hard_to_see,
@@ -58,6 +59,68 @@ fn names_of_users_functions(case: Case) {
             b.query(1, "RESET work_mem");
         }
         b.query(0, "COMMIT");
+    });
+}
+
+fn names_that_are_keywords_elsewhere(case: Case) {
+    let sets = |name: &str, kind: &str| {
+        format!(
+            "CREATE FUNCTION {name}(int) RETURNS {kind} LANGUAGE sql AS \
+             $$ SELECT (set_config('work_mem', '1234kB', false) = '')::int::{kind} $$"
+        )
+    };
+    beside(case, &[&[], &[], &[]], |b| {
+        for (name, kind) in [
+            ("materialized", "bool"),
+            ("conflict", "bool"),
+            ("\"filter\"", "int"),
+            ("\"over\"", "int"),
+            ("\"join\"", "int"),
+            ("\"cube\"", "int"),
+        ] {
+            b.query(1, &sets(name, kind));
+        }
+        b.query(1, "CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1)");
+        b.query(0, "BEGIN READ WRITE");
+        for sql in [
+            "SELECT NOT materialized(1)",
+            "SELECT x.i FROM t x JOIN t y ON conflict(1)",
+            "INSERT INTO t SELECT 2 FROM t x JOIN t y ON conflict(1) WHERE true ON CONFLICT (i) DO NOTHING",
+            "SELECT x.i FROM t x JOIN t y ON conflict(1) WHERE true UNION SELECT 3 DO",
+            "SELECT DISTINCT ON (1) filter(1)",
+            "SELECT DISTINCT ON (1) over(1)",
+            "SELECT DISTINCT ON (1) join(1)",
+            "SELECT 1 BETWEEN SYMMETRIC join(1) AND 2",
+            "SELECT 1 FETCH FIRST join(1) + 1 ROWS ONLY",
+            "SELECT 1 FETCH FIRST join(1) ROWS ONLY",
+            "SELECT i FROM t ORDER BY cube(1), i",
+            "SET transaction.tenant = 'a'",
+            "SET constraints.tenant = 'a'",
+        ] {
+            b.query(1, sql);
+            b.query(2, ASKS);
+            b.query(
+                2,
+                "SELECT current_setting('transaction.tenant', true), current_setting('constraints.tenant', true)",
+            );
+            b.query(1, "DISCARD ALL");
+        }
+        b.query(0, "COMMIT");
+        // Each keeps its server, which leaves one for the two others.
+        for sql in [
+            "SELECT 1 AS insert INTO TEMP tt",
+            "SELECT 1 merge INTO TEMP tt",
+            "SELECT i insert INTO TEMP tt FROM t",
+            "WITH x AS (SELECT 1) SELECT (1) insert INTO TEMP tt",
+        ] {
+            b.query(1, sql);
+            b.query(2, "SELECT to_regclass('pg_temp.tt') IS NULL");
+            b.query(0, "BEGIN READ WRITE");
+            b.query(0, "SELECT to_regclass('pg_temp.tt') IS NULL");
+            b.query(1, "TABLE tt");
+            b.query(0, "COMMIT");
+            b.query(1, "DISCARD ALL");
+        }
     });
 }
 

@@ -2,7 +2,10 @@
 
 use crate::sql::{harmless::is_harmless, lexer::Token};
 
-use super::{Effects, Reader, WORD_BYTES_MAX, lower};
+use super::{
+    Effects, Reader, WORD_BYTES_MAX, is_one_of, lower,
+    place::{Place, Use},
+};
 
 /// Keywords that a parenthesis may follow without a function being called, types with modifiers among them.
 const NO_CALLS: [&str; 64] = [
@@ -72,17 +75,46 @@ const NO_CALLS: [&str; 64] = [
     "where",
 ];
 
-/// Words that are keywords only behind certain others, each with one of those; elsewhere they may be functions' names.
-const NO_CALLS_BEHIND: [(&str, &str); 9] = [
-    ("by", "group"),
-    ("by", "order"),
-    ("by", "partition"),
-    ("conflict", "on"),
-    ("cube", "by"),
-    ("materialized", "not"),
-    ("rollup", "by"),
-    ("sets", "grouping"),
-    ("to", "similar"),
+/// Words that are keywords behind certain others, each with one of those and the one before that, unless any will do;
+/// elsewhere they may be functions' names.
+const NO_CALLS_BEHIND: [(&str, &str, &str); 8] = [
+    ("by", "group", ""),
+    ("by", "order", ""),
+    ("by", "partition", ""),
+    ("cube", "by", "group"),
+    ("materialized", "not", "as"),
+    ("rollup", "by", "group"),
+    ("sets", "grouping", ""),
+    ("to", "similar", ""),
+];
+
+/// Words behind which an expression begins, beside those of [`NO_CALLS`].
+const BEFORE_EXPRESSIONS: [&str; 25] = [
+    "asymmetric",
+    "both",
+    "by",
+    "content",
+    "default",
+    "document",
+    "escape",
+    "first",
+    "groups",
+    "leading",
+    "next",
+    "passing",
+    "path",
+    "placing",
+    "range",
+    "ref",
+    "rows",
+    "set",
+    "similar",
+    "symmetric",
+    "to",
+    "trailing",
+    "value",
+    "variadic",
+    "zone",
 ];
 
 /// Words in front of a name that make a parenthesis behind it a list of columns, or a query's name.
@@ -95,20 +127,26 @@ struct Name<'a> {
     head: Token<'a>,
     /// The token before that.
     lead: Token<'a>,
+    /// The token before the lead.
+    earlier: Token<'a>,
     parts: usize,
 }
 
 impl<'a> Reader<'a, '_> {
     /// A query, or what may hold one: the functions that it calls by name are looked at.
     pub(super) fn query(&mut self, first: Token<'a>) {
-        let mut last = first;
-        let mut name = Name { head: first, lead: first, parts: 1 };
+        let mut place = Place::behind(first);
+        let (mut earlier, mut last) = (Token::Semicolon, first);
+        let mut name = Name { head: first, lead: first, earlier, parts: 1 };
         while let Some(token) = self.next_token() {
+            let mut within = Use::Other;
             match token {
-                Token::Semicolon | Token::Unclear => return,
+                Token::Semicolon | Token::Unclear => break,
                 Token::Literal(text) => self.literal(text),
-                Token::Open => self.parenthesis(last, name),
-                Token::Word(word) if self.names_state(word, last) => self.found.insert(Effects::ANYTHING),
+                Token::Open => within = self.parenthesis(last, name, place.closed()),
+                Token::Word(word) if self.names_state(word, last, place.is_at_verb()) => {
+                    self.found.insert(Effects::ANYTHING);
+                }
                 Token::Quoted(name) if is_temporary_schema(name) || name.eq_ignore_ascii_case(b"pg_settings") => {
                     self.found.insert(Effects::ANYTHING);
                 }
@@ -117,16 +155,20 @@ impl<'a> Reader<'a, '_> {
             if matches!(token, Token::Word(_) | Token::Quoted(_)) {
                 name = match last {
                     Token::Dot => Name { parts: name.parts + 1, ..name },
-                    lead => Name { head: token, lead, parts: 1 },
+                    lead => Name { head: token, lead, earlier, parts: 1 },
                 };
             }
-            last = token;
+            place.pass(token, last, within);
+            (earlier, last) = (last, token);
+        }
+        if place.is_in_doubt() {
+            self.found.insert(Effects::ANYTHING);
         }
     }
 
     /// Whether a word shows that a query leaves more than its result: SELECT INTO makes a table, and pg_settings can be
-    /// updated.
-    fn names_state(&mut self, word: &[u8], before: Token<'_>) -> bool {
+    /// updated. `is_behind_verb` tells that what stands before it begins a statement, and is no name.
+    fn names_state(&mut self, word: &[u8], before: Token<'_>, is_behind_verb: bool) -> bool {
         // Most words are none of these.
         if !matches!(word.first(), Some(b'h' | b'H' | b'i' | b'I' | b'p' | b'P')) {
             return false;
@@ -134,11 +176,8 @@ impl<'a> Reader<'a, '_> {
         let mut buffer = [0; WORD_BYTES_MAX];
         match lower(word, &mut buffer) {
             "into" => {
-                let Token::Word(before) = before else {
-                    self.found.insert(Effects::CATALOG);
-                    return true;
-                };
-                let is_insert = before.eq_ignore_ascii_case(b"insert") || before.eq_ignore_ascii_case(b"merge");
+                let is_insert =
+                    is_behind_verb && matches!(before, Token::Word(before) if is_one_of(before, &["insert", "merge"]));
                 if !is_insert {
                     self.found.insert(Effects::CATALOG);
                 }
@@ -149,19 +188,20 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A parenthesis behind a name calls a function, mostly. `last` is what stands right before it.
-    fn parenthesis(&mut self, last: Token<'a>, name: Name<'a>) {
+    /// A parenthesis behind a name calls a function, mostly. `last` is what stands right before it, and `closed` tells of
+    /// the parenthesis before.
+    fn parenthesis(&mut self, last: Token<'a>, name: Name<'a>, closed: Use) -> Use {
         let mut buffer = [0; WORD_BYTES_MAX];
         if let Token::Word(lead) = name.lead
             && NAMES_RELATION.contains(&lower(lead, &mut buffer))
         {
-            return;
+            return Use::Other;
         }
         let is_qualified = name.parts > 1;
         if let (Token::Word(word), false) = (last, is_qualified)
-            && is_keyword_behind(word, name.lead)
+            && let Some(found) = self.keyword(word, name, closed)
         {
-            return;
+            return found;
         }
         // Of three parts, the first one is the database's.
         let is_elsewhere = name.parts > 2 || (is_qualified && !is_catalog(name.head));
@@ -169,13 +209,40 @@ impl<'a> Reader<'a, '_> {
             Token::Word(_) | Token::Quoted(_) if is_elsewhere => self.found.insert(Effects::ANYTHING),
             Token::Word(word) => {
                 let word = lower(word, &mut buffer);
-                if is_qualified || NO_CALLS.binary_search(&word).is_err() || is_function_behind(word, name.lead) {
-                    self.call(word);
+                let is_keyword = NO_CALLS.binary_search(&word).is_ok();
+                if !is_qualified && is_keyword && !is_function_behind(word, name.lead, closed) {
+                    return Use::Other;
                 }
+                self.call(word);
             }
             Token::Quoted(word) => self.call(std::str::from_utf8(word).unwrap_or_default()),
-            _ => {}
+            _ => return Use::Other,
         }
+        Use::Call
+    }
+
+    /// The use of a parenthesis behind a word that is a keyword where it stands.
+    fn keyword(&self, word: &[u8], name: Name<'_>, closed: Use) -> Option<Use> {
+        let is = |token: Token<'_>, keyword: &str| matches!(token, Token::Word(word) if is_one_of(word, &[keyword]));
+        let word = Token::Word(word);
+        if is(word, "on") && is(name.lead, "distinct") {
+            return Some(Use::DistinctOn);
+        }
+        // Whether it is shows behind it.
+        if is(word, "conflict") && is(name.lead, "on") {
+            return Some(Use::Conflict);
+        }
+        // `WITHIN GROUP (…) FILTER (WHERE …) OVER (…)`
+        let is_of_call = is(word, "group")
+            || (is(word, "filter") && self.lexer.clone().next().is_some_and(|next| is(next, "where")))
+            || (is(word, "over") && name.lead == Token::Close && closed == Use::Call);
+        if is_of_call {
+            return Some(Use::Call);
+        }
+        let is_listed = NO_CALLS_BEHIND.iter().any(|(keyword, lead, earlier)| {
+            is(word, keyword) && is(name.lead, lead) && (earlier.is_empty() || is(name.earlier, earlier))
+        });
+        is_listed.then_some(Use::Other)
     }
 
     fn call(&mut self, name: &str) {
@@ -206,8 +273,11 @@ impl<'a> Reader<'a, '_> {
             _ => false,
         };
         if ahead.rest().trim_ascii_start().starts_with(b"::") {
-            // To a type of one word: `$1::text`.
-            ahead.nth(2);
+            // To a type that leaves it whole: `$1::text`.
+            let is_text = matches!(ahead.nth(2), Some(Token::Word(kind)) if is_one_of(kind, &["text", "varchar"]));
+            if !is_text {
+                return false;
+            }
         }
         is_whole && ahead.next() == Some(Token::Comma)
     }
@@ -273,28 +343,16 @@ fn unescaped(mut text: &[u8]) -> Vec<u8> {
     found
 }
 
-/// Whether a word is a keyword where it stands.
-fn is_keyword_behind(word: &[u8], lead: Token<'_>) -> bool {
-    match lead {
-        Token::Word(lead) => NO_CALLS_BEHIND.iter().any(|(keyword, behind)| {
-            word.eq_ignore_ascii_case(keyword.as_bytes()) && lead.eq_ignore_ascii_case(behind.as_bytes())
-        }),
-        // `count(*) FILTER (WHERE …) OVER (…)`
-        Token::Close => word.eq_ignore_ascii_case(b"filter") || word.eq_ignore_ascii_case(b"over"),
-        _ => false,
-    }
-}
-
 /// Whether a word that mostly stands between two things is a function's name, where none stands before it.
-fn is_function_behind(word: &str, lead: Token<'_>) -> bool {
+fn is_function_behind(word: &str, lead: Token<'_>, closed: Use) -> bool {
     let mut buffer = [0; WORD_BYTES_MAX];
     matches!(word, "ilike" | "join")
         && match lead {
             Token::Word(lead) => {
                 let lead = lower(lead, &mut buffer);
-                NO_CALLS.binary_search(&lead).is_ok()
-                    || matches!(lead, "by" | "default" | "escape" | "set" | "to" | "zone")
+                NO_CALLS.binary_search(&lead).is_ok() || BEFORE_EXPRESSIONS.binary_search(&lead).is_ok()
             }
+            Token::Close => closed == Use::DistinctOn,
             Token::Other | Token::Comma | Token::Open => true,
             _ => false,
         }
@@ -333,6 +391,6 @@ mod tests {
 
     #[test]
     fn keywords_stand_in_order() {
-        assert!(NO_CALLS.is_sorted());
+        assert!(NO_CALLS.is_sorted() && BEFORE_EXPRESSIONS.is_sorted());
     }
 }

@@ -51,6 +51,16 @@ fn plain_statements_do_nothing() {
         "select left(a, 1), a like (b) from t left join (u join (v join w on true) on true) on true where b ilike (c)",
         "select count(*) filter (where a) over (partition by b) from t group by (a), grouping sets ((a)) order by (b)",
         "insert into t values (1) on conflict (i) do nothing",
+        "insert into t select 1 from a join b on true on conflict (lower(i)) where i > 2 do update set a = excluded.a",
+        "with x as materialized (select 1), y as not materialized (select 2) select * from x, y",
+        "with x (a) as (insert into t values (1) on conflict (i) do nothing returning *) insert into t select 1 from x",
+        "with x as (select 1) merge into t using x on true when matched then delete",
+        "explain with recursive x as ((select 1) union all select 2) (select 1 from x)",
+        "copy (insert into t values (1) returning *) to stdout",
+        "select sum(a) filter (where a > 1) over (), rank() over (w rows unbounded preceding) from t window w as ()",
+        "select percentile_cont(1) within group (order by a) filter (where a) over (order by b) from t",
+        "select distinct on (a) count(*) over (partition by a) from t group by rollup (a, b)",
+        "select 1 from (t) join (u join v on true) using (a) join (w join x using (b)) on true group by cube (a)",
         "",
         " ; ;",
     ] {
@@ -101,8 +111,56 @@ fn what_may_leave_something_is_seen() {
         "select \"is\"(1)",
         "select join('a'), 1",
         "select a from t where ilike(a, 'b')",
+        "set transaction.tenant = 'a'",
+        "set constraints . tenant to 'a'",
     ] {
         assert!(effects(text.as_bytes()).intersects(Effects::STATE), "{text}");
+    }
+}
+
+#[test]
+fn words_are_keywords_where_they_stand_for_nothing_else() {
+    for text in [
+        "select not materialized(1)",
+        "select 1 from t x join t y on conflict(1)",
+        "select 1 from t x join t y on conflict(1) where x.do union select 1 do",
+        "select 1 from t x join t y on conflict(1) where true union select 1 as do",
+        "select (select 1 from t x join t y on conflict(1)), 1 do",
+        "insert into t select 1 from t x join t y on conflict(1) on conflict (i) do nothing",
+        "insert into t select 1 from t x join t y on conflict(1) where true on conflict (i) do nothing",
+        "select distinct on (1) filter(1)",
+        "select distinct on (1) over()",
+        "select distinct on (lower(a)) over(a) from t",
+        "select distinct on (1) join(1)",
+        "select distinct on (1) ilike(1)",
+        "select 1 between symmetric join(1) and 2",
+        "select num_nulls(variadic join(1))",
+        "select trim(both join(1) from 'a'), overlay('a' placing ilike(1) from 1)",
+        "select 1 fetch first join(1) rows only",
+        "select a from t order by cube(1), a",
+        "select rank() over (partition by rollup(1))",
+        "select 1 operator(pg_catalog.+) over(1)",
+    ] {
+        let found = effects(text.as_bytes());
+        assert!(found.contains(Effects::STATE | Effects::CONTEXT), "{text}");
+    }
+}
+
+#[test]
+fn insert_may_be_a_label_of_what_is_selected_into_a_table() {
+    for text in [
+        "select 1 as insert into temp tt",
+        "select 1 merge into temp tt",
+        "select insert into temp tt from t",
+        "(select 1 insert into temp tt)",
+        "((select 1 insert into temp tt))",
+        "select (1) insert into temp tt",
+        "with x as (select 1) select (1) insert into temp tt",
+        "with x as (select 1) (select (1) insert into temp tt)",
+        "explain analyze select (1) merge into temp tt",
+        "explain analyze (select (1) merge into temp tt)",
+    ] {
+        assert!(effects(text.as_bytes()).contains(Effects::STATE | Effects::CATALOG), "{text}");
     }
 }
 
@@ -171,6 +229,7 @@ fn what_neither_text_nor_look_shows_is_known_to_hide() {
         ("select set_config($1, $2, false)", false),
         ("select set_config($1::text, $2, false)", false),
         ("select set_config('app.a'::text, $2, false)", false),
+        ("select set_config('app.a'::name, $1, false)", true),
         ("select set_config('app.' || 'a', $1, false)", true),
         ("select set_config('app.' || text, $1, false)", true),
         ("select set_config(E'app\\x2ea', $1, false)", true),
