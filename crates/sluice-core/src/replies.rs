@@ -311,6 +311,14 @@ impl Replies {
         false
     }
 
+    /// The statement that the last Parse under way gives to a name that is lent.
+    pub fn given_to_lent(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+        self.queue.iter().rev().find_map(|expected| match expected {
+            Expected::Parse(ParseSent { statement, by: By::Lent(lent), .. }) if **lent == *name => statement.as_ref(),
+            _ => None,
+        })
+    }
+
     /// Whether a Close of that shared statement is among them.
     pub fn closes(&self, id: StatementId) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Evict(evicted) if evicted.id == id))

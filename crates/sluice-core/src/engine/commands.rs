@@ -211,11 +211,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let (b"", Some(deallocate)) = (statement, &self.session.deallocate) {
             return Some(OwnPortal::Deallocate(deallocate.name.clone()));
         }
-        let prepared = match statement {
-            b"" => self.session.unnamed.as_ref().map(|unnamed| &unnamed.prepared),
-            name => self.session.named(name),
+        let statement = match statement {
+            b"" => self.session.unnamed.as_ref().map(|unnamed| unnamed.prepared.statement.clone()),
+            name => self.statement_named(name),
         };
-        if let Some(name) = prepared.and_then(|prepared| prepared.statement.deallocates.as_deref()) {
+        if let Some(name) = statement.as_ref().and_then(|statement| statement.deallocates.as_deref()) {
             let is_known = self.session.named(name).is_some() && !self.is_lent(name);
             let is_known = is_known && !self.is_in_failed_transaction();
             return is_known.then(|| OwnPortal::Deallocate(Some(name.into())));
@@ -223,7 +223,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !self.may_begin() {
             return None;
         }
-        Some(OwnPortal::Begin(prepared?.statement.begins?))
+        Some(OwnPortal::Begin(statement?.begins?))
     }
 
     /// A Bind; `false` if it is not of such a command.

@@ -55,6 +55,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.server.as_ref().is_some_and(|server| server.lent.has(known_name(name)))
     }
 
+    /// The statement behind one of the client's names, or behind that which a Parse on its way gives to one that is lent.
+    pub(super) fn statement_named(&self, name: &[u8]) -> Option<Arc<Statement>> {
+        let name = known_name(name);
+        let replies =
+            self.server.as_ref().filter(|server| server.lent.has(name)).map(|server| server.exchange.replies());
+        let given = replies.and_then(|replies| replies.given_to_lent(name)).cloned();
+        given.or_else(|| Some(self.session.named(name)?.statement.clone()))
+    }
+
     /// Whether a new statement is to have its name on the server from the beginning: SQL may have given that name to
     /// another.
     pub(super) fn is_to_be_lent(&self, name: &[u8]) -> bool {
@@ -102,8 +111,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 continue;
             }
             self.follow_settings(&name);
-            if let Some(prepared) = self.session.named(&name) {
-                let statement = prepared.statement.clone();
+            if let Some(statement) = self.statement_named(&name) {
                 stack.push(Visit::Done(name, statement.clone()));
                 if statement.effects.intersects(Effects::NAMES) {
                     stack.extend(named(statement.query()));

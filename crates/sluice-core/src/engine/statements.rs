@@ -403,11 +403,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Bind of a statement that the server has by the client's name.
     fn bind_as_it_is(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> Step {
-        let prepared = match names.statement {
-            b"" => self.session.unnamed.as_ref().map(|unnamed| &unnamed.prepared),
-            name => self.session.named(name),
+        let statement = match names.statement {
+            b"" => self.session.unnamed.as_ref().map(|unnamed| unnamed.prepared.statement.clone()),
+            name => self.statement_named(name),
         };
-        let statement = prepared.map(|prepared| prepared.statement.clone());
         let mut effects = statement.as_ref().map_or(Effects::ANYTHING, |statement| statement.effects);
         if !names.statement.is_empty() && self.server().lent.are_in_doubt() {
             // It may have become one of SQL's.

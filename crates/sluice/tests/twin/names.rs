@@ -8,6 +8,7 @@ matrix!(brief:
     names_that_both_know,
     names_under_settings,
     names_of_clients_that_go,
+    names_that_are_given_again,
     functions_that_forget,
     statements_that_no_longer_parse,
 );
@@ -116,6 +117,28 @@ fn others_find_nothing(b: &mut Beside) {
             b.says(0, &s().parse(name, "SELECT 'own'").bind(name, NOTHING).execute().close(name).sync());
         }
     }
+}
+
+/// A name that is lent is closed and given again, in one batch with its use.
+fn names_that_are_given_again(case: Case) {
+    let sets = "SELECT set('9MB')";
+    beside(case, &[&[]], |b| {
+        for database in b.databases.clone() {
+            let function = "CREATE FUNCTION set(text) RETURNS text LANGUAGE sql AS \
+                            $$SELECT set_config('work_mem', $1, false)$$";
+            b.place.execute_in(&database, function);
+        }
+        for used in [run("a"), unnamed("EXECUTE a"), s().describe("a").then(&run("a"))] {
+            b.clients(&[&[], &[]]);
+            // The client keeps its server for that, and the name stays lent.
+            b.says(0, &s().parse("a", "SELECT 'today'::date = 'today'").sync());
+            b.query(0, "EXECUTE a");
+            b.query(0, "SELECT 1");
+            b.says(0, &s().close("a").parse("a", sets).then(&used).sync());
+            b.on_each_server(1, 0, &q("SHOW work_mem"));
+            b.on_each_server(0, 1, &q("SHOW work_mem"));
+        }
+    });
 }
 
 fn names_that_both_know(case: Case) {
