@@ -211,10 +211,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let (b"", Some(deallocate)) = (statement, &self.session.deallocate) {
             return Some(OwnPortal::Deallocate(deallocate.name.clone()));
         }
-        let statement = match statement {
-            b"" => self.session.unnamed.as_ref().map(|unnamed| unnamed.prepared.statement.clone()),
-            name => self.statement_named(name),
-        };
+        let statement = self.statement_named(statement);
         if let Some(name) = statement.as_ref().and_then(|statement| statement.deallocates.as_deref()) {
             let is_known = self.session.named(name).is_some() && !self.is_lent(name);
             let is_known = is_known && !self.is_in_failed_transaction();

@@ -32,9 +32,9 @@ impl Engine {
     ) {
         let OwnError { own, error } = failed;
         let is_refused_there = self.is_refused_there(server, &error);
-        let state = &mut self.servers[server];
-        let is_shared = state.follows_statements() && state.kept.is_none();
         let passes = may_pass(&error);
+        let state = &self.servers[server];
+        let is_shared = state.follows_statements() && state.kept.is_none();
         if state.exchange.status() == TransactionStatus::Idle {
             if own == Own::Settings && is_shared && is_refused_there && self.try_again(client, TRIES_MAX) {
                 self.replace_server(now, client, io);

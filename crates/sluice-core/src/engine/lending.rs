@@ -56,7 +56,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// The statement behind one of the client's names, or behind that which a Parse on its way gives to one that is lent.
+    /// The empty name is that of the unnamed one.
     pub(super) fn statement_named(&self, name: &[u8]) -> Option<Arc<Statement>> {
+        if name.is_empty() {
+            return self.session.unnamed.as_ref().map(|unnamed| unnamed.prepared.statement.clone());
+        }
         let name = known_name(name);
         let replies =
             self.server.as_ref().filter(|server| server.lent.has(name)).map(|server| server.exchange.replies());

@@ -12,6 +12,7 @@
 //! | `lending` | the names of a client's that a server has while SQL may mean them |
 //! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `begin` | a BEGIN that the client was told of before its server |
+//! | `shapes` | the shapes of results, as a client was told |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
@@ -48,6 +49,7 @@ mod opening;
 mod own_answers;
 mod own_batch;
 mod sequences;
+mod shapes;
 mod standing_in;
 mod statements;
 mod terms;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     ErrorResponse, FrontendKind,
-    message::{self, BindNames, FLUSH, Named, Parse, TransactionStatus},
+    message::{self, BindNames, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -13,7 +13,6 @@ use crate::{
     client::{NAMES_MAX, known_name},
     io::Io,
     replies::{By, DescribedAs, Expected, Given, Local, ParseSent},
-    shape::Shape,
     sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed},
 };
@@ -287,68 +286,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
-    /// The shape that a statement's result had when the client sent its Parse: as it was told, or as whoever prepared
-    /// it first was, if the catalogs have changed since. Where they have not, as far as is known, and PostgreSQL calls
-    /// the statement stale, that Parse may have come behind the change.
-    fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
-        let Prepared { statement, described } = prepared;
-        if statement.effects.intersects(Effects::SESSION) {
-            // An EXECUTE or FETCH returns what that returns which has the name now.
-            return None;
-        }
-        let version = self.session.pool.catalog.version();
-        let has_changed = statement.terms.is_none_or(|terms| terms.catalog != version);
-        described.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
-    }
-
-    /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used.
-    /// Returns a step where it has not, or where the server has to be asked.
-    fn check_shape(&mut self, seen: Seen<'a>, statement: &Arc<Statement>, described: Option<Shape>) -> Option<Step> {
-        match self.is_as_described(statement, described?) {
-            Some(true) => None,
-            Some(false) => {
-                let is_describe = seen.kind == FrontendKind::Describe;
-                self.drop_message(seen);
-                if is_describe {
-                    // PostgreSQL describes the parameters before it looks at the result.
-                    self.answer(Local::Message(statement.parameter_description().into(), None));
-                }
-                Some(self.refuse(changed_result()))
-            }
-            None => Some(Step::Stop(Stop::Hold)),
-        }
-    }
-
-    /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
-    /// message has to wait for the answer.
-    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape) -> Option<bool> {
-        let learnt = std::mem::take(&mut self.session.learnt);
-        let server = self.server();
-        match server.statements.shape(statement.id) {
-            Some(shape) if shape == described => return Some(true),
-            Some(_) if learnt => return Some(false),
-            // In a failed transaction the server refuses whatever comes.
-            _ if server.exchange.status_within() == TransactionStatus::Failed => return Some(true),
-            // What returns no rows does not begin to.
-            None if described == Shape::none() => return Some(true),
-            Some(_) => {
-                // It may be the server's statement that is old: it is prepared again.
-                server.statements.retire(statement.id);
-            }
-            None => {}
-        }
-        if !self.server().statements.touch(statement.id) {
-            self.send_parse(statement.clone(), None);
-        }
-        self.scratch.clear();
-        message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
-        self.scratch.extend_from_slice(&FLUSH);
-        let server = self.server();
-        server.exchange.expect(Expected::Learn(statement.clone(), None));
-        self.send_scratch();
-        None
-    }
-
     /// Whether servers may have a shared statement by that name.
     fn is_the_pools(&self, name: &[u8]) -> bool {
         name.starts_with(&self.session.pool.name_prefix)
@@ -403,10 +340,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Bind of a statement that the server has by the client's name.
     fn bind_as_it_is(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> Step {
-        let statement = match names.statement {
-            b"" => self.session.unnamed.as_ref().map(|unnamed| unnamed.prepared.statement.clone()),
-            name => self.statement_named(name),
-        };
+        let statement = self.statement_named(names.statement);
         let mut effects = statement.as_ref().map_or(Effects::ANYTHING, |statement| statement.effects);
         if !names.statement.is_empty() && self.server().lent.are_in_doubt() {
             // It may have become one of SQL's.

@@ -386,7 +386,7 @@ impl ServerSession {
         sql
     }
 
-    /// What it has last been known to hold.
+    /// The holding that was last known of it.
     fn held(&self) -> Holding {
         let pins = self.pins - Pins::SOFT;
         Holding { pins, profile: self.profile.clone(), made: BTreeSet::new(), statements: None }

@@ -9,7 +9,7 @@ pub(super) enum Use {
     Call,
     /// `DISTINCT ON (…)`, the only one behind which an expression begins.
     DistinctOn,
-    /// What may be the target of an ON CONFLICT, or the arguments of a function behind a join's ON.
+    /// The target of an ON CONFLICT perhaps, or the arguments of a function behind a join's ON.
     Conflict,
     #[default]
     Other,
@@ -31,7 +31,7 @@ struct Level {
     progress: Progress,
 }
 
-/// What may follow an `ON CONFLICT (…)`, and follows no function.
+/// The words that may follow an `ON CONFLICT (…)`, and follow no function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Nothing,

@@ -1,0 +1,91 @@
+//! Shapes of results, as a client was told: PostgreSQL fixes a named statement's at its Parse, and a server that prepares
+//! it later must give the same.
+
+use std::sync::Arc;
+
+use sluice_wire::{
+    FrontendKind,
+    message::{self, FLUSH, TransactionStatus},
+};
+
+use crate::{
+    io::Io,
+    replies::{Expected, Local},
+    shape::Shape,
+    sql::Effects,
+    statement::{Prepared, Statement},
+};
+
+use super::{
+    frontend::{ClientRelay, Seen, Step, Stop},
+    statements::changed_result,
+};
+
+impl<'a, I: Io> ClientRelay<'a, I> {
+    /// The shape that a statement's result had when the client sent its Parse: as it was told, or as whoever prepared
+    /// it first was, if the catalogs have changed since. Where they have not, as far as is known, and PostgreSQL calls
+    /// the statement stale, that Parse may have come behind the change.
+    pub(super) fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
+        let Prepared { statement, described } = prepared;
+        if statement.effects.intersects(Effects::SESSION) {
+            // An EXECUTE or FETCH returns what that returns which has the name now.
+            return None;
+        }
+        let version = self.session.pool.catalog.version();
+        let has_changed = statement.terms.is_none_or(|terms| terms.catalog != version);
+        described.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
+    }
+
+    /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used.
+    /// Returns a step where it has not, or where the server has to be asked.
+    pub(super) fn check_shape(
+        &mut self,
+        seen: Seen<'a>,
+        statement: &Arc<Statement>,
+        described: Option<Shape>,
+    ) -> Option<Step> {
+        match self.is_as_described(statement, described?) {
+            Some(true) => None,
+            Some(false) => {
+                let is_describe = seen.kind == FrontendKind::Describe;
+                self.drop_message(seen);
+                if is_describe {
+                    // PostgreSQL describes the parameters before it looks at the result.
+                    self.answer(Local::Message(statement.parameter_description().into(), None));
+                }
+                Some(self.refuse(changed_result()))
+            }
+            None => Some(Step::Stop(Stop::Hold)),
+        }
+    }
+
+    /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
+    /// message has to wait for the answer.
+    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape) -> Option<bool> {
+        let learnt = std::mem::take(&mut self.session.learnt);
+        let server = self.server();
+        match server.statements.shape(statement.id) {
+            Some(shape) if shape == described => return Some(true),
+            Some(_) if learnt => return Some(false),
+            // In a failed transaction the server refuses whatever comes.
+            _ if server.exchange.status_within() == TransactionStatus::Failed => return Some(true),
+            // What returns no rows does not begin to.
+            None if described == Shape::none() => return Some(true),
+            Some(_) => {
+                // It may be the server's statement that is old: it is prepared again.
+                server.statements.retire(statement.id);
+            }
+            None => {}
+        }
+        if !self.server().statements.touch(statement.id) {
+            self.send_parse(statement.clone(), None);
+        }
+        self.scratch.clear();
+        message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
+        self.scratch.extend_from_slice(&FLUSH);
+        let server = self.server();
+        server.exchange.expect(Expected::Learn(statement.clone(), None));
+        self.send_scratch();
+        None
+    }
+}
