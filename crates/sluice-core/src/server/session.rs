@@ -258,16 +258,20 @@ impl ServerSession {
 
     /// The answer has come whole; `start` is what its client began with. Returns whether it makes sense.
     pub fn conclude_look(&mut self, start: &Profile, pool: &Pool) -> bool {
-        self.has_closed = false;
         if self.reports {
             // It says nothing where it holds what it held.
             if self.report.is_none() {
                 self.report = Some(self.held());
             }
+            self.has_closed = false;
             return true;
         }
         match self.look.conclude(circumstances(pool, &self.profile, &self.made), start) {
-            Seen::Holding(holding) => self.report = Some(holding),
+            Seen::Holding(holding) => {
+                self.has_closed = false;
+                self.report = Some(holding);
+            }
+            // It is unknown as before.
             Seen::Again => {}
             Seen::Nothing => return false,
         }

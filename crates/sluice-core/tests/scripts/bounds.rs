@@ -11,7 +11,7 @@ use sluice_wire::message;
 
 use crate::{
     one, prepared,
-    table::{Side, Table, answers, bind, execute, limits, parse, query, sync},
+    table::{Side, Table, answers, bind, close, execute, limits, parse, query, sync},
 };
 
 /// The backlog above which its sender is paused, in bytes, as ARCHITECTURE.md has it.
@@ -19,12 +19,6 @@ const BACKLOG_HIGH_BYTES: usize = 256 << 10;
 
 /// Bytes that one chunk may add to a backlog that is just below the limit.
 const SLACK: usize = 64 << 10;
-
-fn close(name: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_statement_message(&mut out, message::frontend::CLOSE, name.as_bytes());
-    out
-}
 
 /// The number of times that a word is said.
 fn times(said: &str, word: &str) -> usize {

@@ -8,7 +8,7 @@ use sluice_wire::message;
 
 use crate::{
     one, prepared, run, seated,
-    table::{Side, Table, answers, bind, execute, parse, query, sync, terminate},
+    table::{Side, Table, answers, bind, close, execute, parse, query, sync, terminate},
 };
 
 /// A setting that a look finds: `TimeZone` is `X`.
@@ -65,6 +65,23 @@ fn a_look_is_brief_once_a_servers_own_values_are_known() {
         table.says(server, &answers(own));
         assert_eq!(table.hears(client), "C(SELECT 1) Z(I)", "it hears of none of that");
     }
+}
+
+#[test]
+fn a_look_behind_a_close_that_tells_too_little_is_followed_by_one_in_full() {
+    let (mut table, client, server) = seated(one());
+    let own = "conf=a libraries= defaults=6765716f026f6e01776f726b5f6d656d02344d42";
+    let sql = "DECLARE c CURSOR WITH HOLD FOR SELECT 1";
+    leaves(&mut table, (client, server), sql, "DECLARE CURSOR", &format!("pins=cursor {own}"));
+    table.says(client, &[close("c"), sync()].concat());
+    table.says(server, &answers("3 Z(I)"));
+    assert_eq!(table.hears(server), "C(c) S Q(brief look)");
+    table.hears(client);
+    table.says(client, &query("SELECT 1"));
+    table.says(server, &answers("D(pins=cursor conf=b values=02) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "Q(look)", "and the client waits for it");
+    table.says(server, &answers(&format!("D(pins=cursor {own}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
 }
 
 #[test]

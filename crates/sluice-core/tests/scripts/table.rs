@@ -404,6 +404,12 @@ pub(crate) fn execute() -> Vec<u8> {
     out
 }
 
+pub(crate) fn close(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    message::put_statement_message(&mut out, message::frontend::CLOSE, name.as_bytes());
+    out
+}
+
 pub(crate) fn sync() -> Vec<u8> {
     message::SYNC.to_vec()
 }

@@ -1,6 +1,6 @@
 //! Both sides of a plan, and where they first differ.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use sluice_testkit::{Case, Message, Random};
 use sluice_wire::message::backend;
@@ -42,7 +42,7 @@ pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'sta
     let done = run::arrange(tracks, &mut side, Holders::new(SERVERS, CLIENTS), &mut Random::new(seed));
     drop(side);
     let (events, alone): (Vec<_>, Vec<_>) = done.into_iter().unzip();
-    let differences = differences(&alone, &pooled(place, case, &events));
+    let differences = differences(&alone, &pooled(place, case, &events, PATIENCE));
     Outcome { events, differences }
 }
 
@@ -50,17 +50,17 @@ pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'sta
 pub(crate) fn try_events(place: &Place, case: Case, events: &[Event]) -> Option<Vec<Difference>> {
     let twin = place.copy(&events.iter().map(|event| event.client).collect());
     let (connect, superuser) = (|| place.alone(), || place.superuser());
-    let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE / 4);
+    let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE / 10);
     let alone = run::repeat(events, &mut side, Holders::new(SERVERS, CLIENTS))?;
     drop(side);
-    Some(differences(&alone, &pooled(place, case, events)))
+    Some(differences(&alone, &pooled(place, case, events, PATIENCE / 10)))
 }
 
-fn pooled(place: &Place, case: Case, events: &[Event]) -> Vec<(usize, Answer)> {
+fn pooled(place: &Place, case: Case, events: &[Event], patience: Duration) -> Vec<(usize, Answer)> {
     let twin = place.copy(&events.iter().map(|event| event.client).collect());
     let pool = place.pool(case);
     let (connect, superuser) = (|| pool.raw(), || place.superuser());
-    let mut side = Side::new(Others::of_pool(&connect, &superuser, &twin.name), CLIENTS, PATIENCE);
+    let mut side = Side::new(Others::of_pool(&connect, &superuser, &twin.name), CLIENTS, patience);
     let mut answers = Vec::new();
     for event in events {
         answers.push((event.client, side.perform(event)));

@@ -128,7 +128,7 @@ impl Place {
 }
 
 /// Time limit for an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(6);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One of the twins. All connections to it must have been closed before it is dropped.
 pub(crate) struct Copy<'a> {
