@@ -4,7 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
 };
 
@@ -14,10 +14,16 @@ use sluice_lab::result::{Measured, RunResult};
 /// A run of seconds is given so long, on a busy machine.
 const END_MAX: Duration = Duration::from_secs(300);
 
-/// Held by each test for as long as it measures.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Held by each test whose figures others would disturb, for as long as it measures.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by the other tests: any figures are good for them.
+pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `sluice bench` with arguments, to its end.

@@ -9,7 +9,7 @@ use std::{
 use sluice_instance::StopMode;
 use sluice_testkit::{TestServer, Version};
 
-use crate::bench::{alone, bench, place, read, stdout};
+use crate::bench::{bench, beside_others, place, read, stdout};
 
 fn dsn(server: &TestServer, database: &str) -> String {
     format!("host={} port={} user=postgres dbname={database}", server.socket_dir().display(), server.port())
@@ -17,7 +17,7 @@ fn dsn(server: &TestServer, database: &str) -> String {
 
 #[test]
 fn quick_before_and_after_the_script() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let (server, place) = (TestServer::start(Version::V15, &[]), place());
     server.execute("CREATE DATABASE bench");
     server.execute("CREATE ROLE bencher SUPERUSER LOGIN PASSWORD 'top secret'");
@@ -58,7 +58,7 @@ fn quick_before_and_after_the_script() {
 
 #[test]
 fn a_ladder_on_a_server_of_somebody_else() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let (server, place) = (TestServer::start(Version::V18, &[]), place());
     server.execute("CREATE DATABASE bench");
     let dir = place.path().join("run");
@@ -78,7 +78,7 @@ fn a_ladder_on_a_server_of_somebody_else() {
 
 #[test]
 fn what_others_have_in_their_database_is_left_alone() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let (server, place) = (TestServer::start(Version::V15, &[]), place());
     server.execute("CREATE TABLE payroll (salary int)");
     let dir = place.path().join("run");

@@ -1,6 +1,6 @@
 //! Runs: every scenario, what breaks, what is interrupted and goes on.
 
-use std::{fs, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -12,7 +12,7 @@ use sluice_lab::{
     scenario,
 };
 
-use crate::bench::{Run, alone, bench, place, read, stdout};
+use crate::bench::{Run, bench, beside_others, place, read, stdout};
 
 fn measured(result: &RunResult) -> Vec<String> {
     result.measured().map(|(turn, _)| format!("{} {}", turn.case.variant, turn.case.target)).collect()
@@ -20,46 +20,50 @@ fn measured(result: &RunResult) -> Vec<String> {
 
 #[test]
 fn every_scenario_in_seconds() {
-    let _alone = alone();
-    for name in scenario::names() {
-        let place = place();
-        let dir = place.path().join("run");
-        let output = bench(&["run", name, "--brief", "--output", dir.to_str().unwrap()]);
-        let text = stdout(&output);
-        assert!(text.contains("report.html"), "{text}");
-        let result = read(&dir);
-        for turn in &result.turns {
-            let Outcome::Measured(measured) = &turn.outcome else { panic!("{name}: {turn:?}") };
-            let figures = &measured.figures;
-            assert!(
-                figures.tps > 0.0
-                    && figures.p99_ms > 0.0
-                    && figures.max_ms.is_none_or(|max_ms| max_ms >= figures.p99_ms),
-                "{figures:?}"
-            );
-            // Pools keep their connections.
-            assert_eq!(figures.close_s.is_none(), turn.case.target == "pool", "{name}: {figures:?}");
-            assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
-            assert_eq!(figures.pool_cpu_us_per_tx.is_some(), turn.case.target == "pool", "{name}: {figures:?}");
-            assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
-            let tells = measured.samples.columns.contains_key(metrics::POOL_ACTIVE);
-            assert_eq!(tells, turn.case.target == "pool", "{name}: {measured:?}");
-            assert!(measured.commands[0].starts_with("pgbench "), "{:?}", measured.commands);
-            // One BEGIN and END, or none of both.
-            assert_eq!(figures.begin_ms.is_some(), figures.end_ms.is_some(), "{name}");
+    let _beside_others = beside_others();
+    thread::scope(|scope| {
+        for name in scenario::names() {
+            scope.spawn(move || in_seconds(name));
         }
-        for file in ["report.html", "summary.csv", "series.csv"] {
-            assert!(fs::metadata(dir.join(file)).is_ok_and(|file| file.len() > 200), "{name}: {file}");
-        }
-        assert!(!dir.join(".work").exists(), "{name} leaves its server behind");
-        let server = result.servers.values().next().unwrap();
-        assert!(server.versions[0].starts_with("PostgreSQL ") && server.settings.contains_key("shared_buffers"));
+    });
+}
+
+fn in_seconds(name: &str) {
+    let place = place();
+    let dir = place.path().join("run");
+    let output = bench(&["run", name, "--brief", "--output", dir.to_str().unwrap()]);
+    let text = stdout(&output);
+    assert!(text.contains("report.html"), "{text}");
+    let result = read(&dir);
+    for turn in &result.turns {
+        let Outcome::Measured(measured) = &turn.outcome else { panic!("{name}: {turn:?}") };
+        let figures = &measured.figures;
+        assert!(
+            figures.tps > 0.0 && figures.p99_ms > 0.0 && figures.max_ms.is_none_or(|max_ms| max_ms >= figures.p99_ms),
+            "{figures:?}"
+        );
+        // Pools keep their connections.
+        assert_eq!(figures.close_s.is_none(), turn.case.target == "pool", "{name}: {figures:?}");
+        assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
+        assert_eq!(figures.pool_cpu_us_per_tx.is_some(), turn.case.target == "pool", "{name}: {figures:?}");
+        assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
+        let tells = measured.samples.columns.contains_key(metrics::POOL_ACTIVE);
+        assert_eq!(tells, turn.case.target == "pool", "{name}: {measured:?}");
+        assert!(measured.commands[0].starts_with("pgbench "), "{:?}", measured.commands);
+        // One BEGIN and END, or none of both.
+        assert_eq!(figures.begin_ms.is_some(), figures.end_ms.is_some(), "{name}");
     }
+    for file in ["report.html", "summary.csv", "series.csv"] {
+        assert!(fs::metadata(dir.join(file)).is_ok_and(|file| file.len() > 200), "{name}: {file}");
+    }
+    assert!(!dir.join(".work").exists(), "{name} leaves its server behind");
+    let server = result.servers.values().next().unwrap();
+    assert!(server.versions[0].starts_with("PostgreSQL ") && server.settings.contains_key("shared_buffers"));
 }
 
 #[test]
 fn pools_tell_their_figures() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let place = place();
     let dir = place.path().join("run");
     let args = ["run", "quick", "--brief", "--variant", "tpcb", "--protocol", "extended", "--clients", "40"];
@@ -78,7 +82,7 @@ fn pools_tell_their_figures() {
 
 #[test]
 fn what_breaks_is_recorded_and_the_rest_goes_on() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let place = place();
     let dir = place.path().join("run");
     let args = ["run", "quick", "--brief", "--variant", "select", "--target", "nobody=host=127.0.0.1 port=1 user=x"];
@@ -96,7 +100,7 @@ fn what_breaks_is_recorded_and_the_rest_goes_on() {
 
 #[test]
 fn what_was_interrupted_goes_on() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let place = place();
     let dir = place.path().join("run");
     let args = ["quick", "--brief", "--target", "straight", "--turns", "2", "--seconds", "2"];
@@ -104,7 +108,7 @@ fn what_was_interrupted_goes_on() {
     // In the second turn, when the first is stored.
     run.pgbench_for(Duration::ZERO);
     while !dir.join("result.json").exists() {
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
     run.pgbench_for(Duration::from_millis(200));
     let other = bench(&[&["run"], &args[..], &["--resume", dir.to_str().unwrap()]].concat());
@@ -136,7 +140,7 @@ fn what_was_interrupted_goes_on() {
 
 #[test]
 fn runs_are_compared() {
-    let _alone = alone();
+    let _beside_others = beside_others();
     let place = place();
     let dirs = ["a", "b"].map(|name| place.path().join(name).to_str().unwrap().to_owned());
     for dir in &dirs {
