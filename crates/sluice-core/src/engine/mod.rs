@@ -25,6 +25,7 @@
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
+//! | `waiting` | what a client waits for whose message has not been handled |
 //! | `idling` | clients that hold a server and leave it waiting |
 //! | `timers` | deadlines, and what is looked at when they come |
 //! | `lease` | the lease of a server: acquire, attach, release, put in order |
@@ -54,6 +55,7 @@ mod standing_in;
 mod statements;
 mod terms;
 mod timers;
+mod waiting;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -309,6 +311,7 @@ impl Engine {
                 Todo::Cancel(server) => _ = self.send_cancel(now, server, io),
             }
         }
+        self.assert_waits();
     }
 
     fn client_ref(&self, id: ClientId) -> Option<ClientRef> {
