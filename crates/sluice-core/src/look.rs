@@ -10,7 +10,7 @@
 //! or have them compiled is switched off before.
 
 mod defaults;
-mod identity;
+mod given_up;
 mod queries;
 
 use std::{
@@ -28,7 +28,7 @@ use crate::{
 };
 
 use defaults::{ABSENT, Value};
-use identity::Identity;
+use given_up::GivenUp;
 
 pub use defaults::{Defaults, is_of_library};
 
@@ -53,7 +53,7 @@ pub struct Look {
     named: BTreeSet<String>,
     /// Whether `statement_timeout` may have changed since.
     may_set_timeout: bool,
-    identity: Identity,
+    given_up: GivenUp,
     /// The values that settings have there by themselves.
     defaults: Option<Arc<Defaults>>,
     libraries: Libraries,
@@ -137,7 +137,7 @@ impl Look {
     /// Notes a text that may leave something, and is about to be sent.
     pub fn note_text(&mut self, text: &[u8]) {
         let named = settings_named(text);
-        self.identity.note_text(text, &named);
+        self.given_up.note_text(text, &named);
         self.named.extend(named);
         let text = &*spelled_out(text);
         let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(STATEMENT_TIMEOUT.as_bytes());
@@ -146,7 +146,7 @@ impl Look {
 
     /// The session's client has taken settings back, for longer than a transaction.
     pub fn note_resets(&mut self, resets: &Reset) {
-        self.identity.note_resets(resets);
+        self.given_up.note_resets(resets);
     }
 
     /// Notes custom settings that may be made. Returns whether all of them can be asked for.
@@ -209,7 +209,7 @@ impl Look {
         if self.depth != Depth::AlwaysFull {
             self.depth = Depth::Needed;
         }
-        self.identity = Identity::default();
+        self.given_up = GivenUp::default();
         std::mem::take(&mut self.customs)
     }
 
@@ -269,7 +269,7 @@ impl Look {
         self.customs.clear();
         self.named.clear();
         self.may_set_timeout = false;
-        Seen::Holding(std::mem::take(&mut self.identity).complete(holding, asked, start))
+        Seen::Holding(std::mem::take(&mut self.given_up).complete(holding, asked, start))
     }
 
     /// Settings that a brief look sets to what it needs: those by which it could be ended, or compiled.

@@ -59,6 +59,16 @@ impl Session {
         all.clone().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
+    /// The answer's word on custom settings: those that there are, and those that are not empty.
+    fn customs(&self) -> String {
+        let customs = || self.set.iter().filter(|(name, _)| name.contains('.'));
+        let made: Vec<_> = customs().map(|(name, _)| hex(name.as_bytes())).collect();
+        let set = customs().filter(|(_, value)| !value.is_empty());
+        let set: Vec<_> =
+            set.map(|(name, value)| format!("{}:{}", hex(name.as_bytes()), hex(value.as_bytes()))).collect();
+        format!(" made={} set={}", made.join(","), set.join(","))
+    }
+
     /// Answers one query as PostgreSQL would.
     fn answer(&mut self, sql: &str) {
         if sql.contains("'was='") {
@@ -71,7 +81,7 @@ impl Session {
         if let Some((_, names)) = sql.split_once("array_cat('{") {
             let names = names.split('}').next().unwrap_or_default();
             let values: Vec<_> = names.split(',').map(|name| self.value(name).unwrap_or("\x02")).collect();
-            let _ = write!(row, " values={}", hex(values.join("\x01").as_bytes()));
+            let _ = write!(row, "{} values={}", self.customs(), hex(values.join("\x01").as_bytes()));
         } else {
             let is_set = |name: &str| self.set.iter().any(|(known, _)| *known == name);
             let values = OWN.iter().map(|(name, value)| match is_set(name) {
@@ -256,5 +266,30 @@ fn users_that_a_client_began_with_are_given_up_by_what_texts_say() {
         session.start = profile(&[]);
         session.depths();
         assert_eq!(session.profile, Profile::default(), "{text}");
+    }
+}
+
+#[test]
+fn a_custom_setting_that_a_client_began_with_is_empty_where_no_text_takes_it_back() {
+    for (text, now, expected) in [
+        ("SET app.tenant = 'c'", "c", Some("c")),
+        ("SET app.tenant = ''", "", Some("")),
+        ("SELECT set_config('app.tenant', '', false)", "", Some("")),
+        ("SELECT f()", "", Some("")),
+        ("RESET app.tenant; SET app.tenant = ''", "", Some("")),
+        ("SET app.tenant = ''; RESET app.tenant", "", None),
+        ("RESET ALL", "", None),
+        ("DISCARD ALL", "", None),
+        ("SELECT set_config('app.tenant', NULL, false)", "", None),
+    ] {
+        let mut session = Session::seen();
+        (session.start, session.profile) = (profile(&[("app.tenant", "b")]), profile(&[("app.tenant", "b")]));
+        session.set = vec![("app.tenant", now)];
+        session.look.note_text(text.as_bytes());
+        if let Some(resets) = crate::sql::reset(text.as_bytes()) {
+            session.look.note_resets(&resets);
+        }
+        session.depths();
+        assert_eq!(session.profile, profile(expected.map(|value| ("app.tenant", value)).as_slice()), "{text}");
     }
 }

@@ -28,6 +28,7 @@ matrix!(brief:
     looks_under_odd_settings,
     what_goes_back_goes_to_the_clients_start,
     what_goes_back_changes_nothing_else,
+    custom_settings_that_are_empty,
     settings_of_a_library,
 );
 
@@ -460,6 +461,38 @@ fn what_goes_back_goes_to_the_clients_start(case: Case) {
             b.says(0, &s().unnamed(back, &[]).unnamed("SELECT 1 / 0", &[]).unnamed(adds, &[]).sync());
             b.query(0, adds);
             b.query(0, "RESET ALL");
+        }
+    });
+}
+
+fn custom_settings_that_are_empty(case: Case) {
+    let began: Startup<'_> = &[("options", "-c app.tenant=b")];
+    let shows = "SELECT current_setting('app.tenant', true)";
+    beside(case, &[began, &[]], |b| {
+        for empties in [
+            "SET app.tenant = ''",
+            "SELECT set_config('app.tenant', '', false)",
+            "DO 'BEGIN PERFORM set_config(''app.tenant'', '''', false); END'",
+        ] {
+            b.query(0, empties);
+            for client in [0, 1, 0] {
+                b.query(client, shows);
+            }
+            // It stays so, also where something else is looked at.
+            b.query(0, "SET work_mem = '5MB'");
+            for client in [0, 1, 0] {
+                b.query(client, shows);
+            }
+            for back in ["RESET app.tenant", "SELECT set_config('app.tenant', NULL, false) IS NULL"] {
+                b.query(0, back);
+                b.query(0, "SELECT 1");
+                for client in [0, 1, 0] {
+                    b.query(client, shows);
+                }
+                b.query(0, empties);
+            }
+            b.query(0, "DISCARD ALL");
+            b.query(0, shows);
         }
     });
 }
