@@ -335,9 +335,12 @@ impl ServerSession {
             return None;
         }
         let mut sql = change.unwrap_or_default();
-        if !self.made.cover(made) {
+        // Where that has failed, it may have made them or not: their names stay, whatever is undone.
+        let is_known = self.way != Way::Anew;
+        if !is_known || !self.made.cover(made) {
             // What a library brings it brings with a value.
-            let is_bare = |name: &&str| !self.made.has(name) && profile.get(name).is_none() && !is_of_library(name);
+            let is_there = |name: &str| is_known && self.made.has(name);
+            let is_bare = |name: &&str| !is_there(name) && profile.get(name).is_none() && !is_of_library(name);
             profile::make(&mut sql, made.names().filter(is_bare));
             self.add_made(made.names());
         }

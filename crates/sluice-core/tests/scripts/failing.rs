@@ -52,6 +52,30 @@ fn settings_that_were_not_put_in_place_are_put_in_place_again() {
 }
 
 #[test]
+fn custom_settings_without_a_value_are_put_in_place_again() {
+    // `app.a` is there, and empty.
+    const MADE: &str = "made=6170702e61";
+    let (mut table, first, server) = seated(one());
+    let second = table.client();
+    table.hears(first);
+    table.says(first, &query("SET app.a = ''"));
+    table.says(server, &answers("C(SET) Z(I)"));
+    table.says(server, &answers(&format!("D({MADE}) C(SELECT 1) Z(I)")));
+    table.says(second, &query("SELECT 1"));
+    let server = table.connects()[0];
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.hears(server);
+    table.says(first, &query("SELECT 2"));
+    let makes = table.hears(server);
+    assert!(makes.contains("set_config('app.a','',false)"), "the other server has it not: {makes}");
+    table.says(server, &answers("E(57014) Z(I)"));
+    let again = table.hears(server);
+    assert!(again.starts_with(ANEW) && again.contains("set_config('app.a','',false)"), "{again}");
+    table.says(server, &answers("C(SET) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
+
+#[test]
 fn a_session_whose_settings_are_refused_for_good_ends_before_anything_runs() {
     let (mut table, client, server) = taking_back();
     for _ in 0..2 {
