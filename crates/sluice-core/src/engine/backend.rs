@@ -459,9 +459,7 @@ impl<I: Io> ServerRelay<'_, I> {
                         // Nothing of the client's goes to a server that is not what it takes it for.
                         _ if self.server.own_error.is_some() => {}
                         // What a server was asked is acted on before the client goes on.
-                        Own::Look => self.server.preparation = Preparation::None,
-                        // The client waits on.
-                        Own::Names => {}
+                        Own::Look | Own::Names => {}
                         _ => {
                             self.server.preparation = Preparation::Done;
                             self.resumes = true;

@@ -71,13 +71,11 @@ impl Engine {
                 self.refuse_client(now, client, &shutting_down(), io);
             }
             Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
-                // Part of a message, which it has not sent to its end, waits for nothing here.
-                let has_waited = was_held || state.session.has_report();
                 session.failures = 0;
                 follow_session(now, state, session);
                 self.keep_or_detach(now, client, server, io);
                 // What it has sent meanwhile has waited for this.
-                if has_waited && self.clients.get(client).is_some_and(|client| !client.pending.is_empty()) {
+                if was_held && self.clients.get(client).is_some_and(|client| !client.pending.is_empty()) {
                     self.todo.push_back(Todo::Input(client));
                 }
             }

@@ -271,8 +271,7 @@ impl ServerSession {
                 self.has_closed = false;
                 self.report = Some(holding);
             }
-            // It is unknown as before.
-            Seen::Again => {}
+            Seen::Again => debug_assert!(self.is_unknown(), "what nobody takes for unknown is not asked again"),
             Seen::Nothing => return false,
         }
         true
