@@ -42,7 +42,7 @@ pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'sta
     let done = run::arrange(tracks, &mut side, Holders::new(SERVERS, CLIENTS), &mut Random::new(seed));
     drop(side);
     let (events, alone): (Vec<_>, Vec<_>) = done.into_iter().unzip();
-    let differences = differences(&alone, &pooled(place, case, &events, PATIENCE));
+    let differences = differences(&events, &alone, &pooled(place, case, &events, PATIENCE));
     Outcome { events, differences }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn try_events(place: &Place, case: Case, events: &[Event]) -> Option<
     let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE / 10);
     let alone = run::repeat(events, &mut side, Holders::new(SERVERS, CLIENTS))?;
     drop(side);
-    Some(differences(&alone, &pooled(place, case, events, PATIENCE / 10)))
+    Some(differences(events, &alone, &pooled(place, case, events, PATIENCE / 10)))
 }
 
 fn pooled(place: &Place, case: Case, events: &[Event], patience: Duration) -> Vec<(usize, Answer)> {
@@ -74,7 +74,7 @@ fn pooled(place: &Place, case: Case, events: &[Event], patience: Duration) -> Ve
     answers
 }
 
-fn differences(alone: &[Answer], pooled: &[(usize, Answer)]) -> Vec<Difference> {
+fn differences(events: &[Event], alone: &[Answer], pooled: &[(usize, Answer)]) -> Vec<Difference> {
     let mut numbers = Numbers::default();
     let mut differs = [false; CLIENTS];
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ fn differences(alone: &[Answer], pooled: &[(usize, Answer)]) -> Vec<Difference> 
         }
         // What comes after it is not the same session any more.
         differs[*client] = true;
-        if has_lost_sequences(&mut numbers, alone, pooled) {
+        if has_lost_sequences(&mut numbers, alone, pooled) || has_others_sequences(&events[..=at], alone, pooled) {
             continue;
         }
         found.push(Difference { at, alone: alone.clone(), pooled: pooled.clone() });
@@ -104,6 +104,19 @@ fn has_lost_sequences(numbers: &mut Numbers, alone: &Answer, pooled: &Answer) ->
     let (one, two) = (ignored::ordered(&alone.messages), ignored::ordered(&pooled.messages));
     let differs = one.iter().zip(&two).find(|(alone, pooled)| !numbers.same(alone, pooled));
     differs.is_some_and(|(alone, pooled)| ignored::is_lost_sequence(alone, pooled))
+}
+
+/// Whether the last event is the first in which anybody asks for what a sequence gave, and gets what it gave to another
+/// client: until then the pool does not know whose uses its servers remember (decision 0014, "What remains").
+fn has_others_sequences(events: &[Event], alone: &Answer, pooled: &Answer) -> bool {
+    let asks = |event: &&Event| {
+        let What::Say(step) = &event.what else { return false };
+        [&b"currval"[..], b"lastval"].iter().any(|name| step.bytes.windows(name.len()).any(|part| part == *name))
+    };
+    let is_first = events.last().is_some_and(|last| asks(&last)) && events.iter().filter(asks).count() == 1;
+    let (one, two) = (ignored::ordered(&alone.messages), ignored::ordered(&pooled.messages));
+    let differs = one.iter().zip(&two).find(|(alone, pooled)| alone.tag != pooled.tag);
+    is_first && differs.is_some_and(|(alone, pooled)| ignored::is_lost_sequence(pooled, alone))
 }
 
 /// A difference for the reader of a failed test: what was done, and both answers to the last of it.

@@ -8,7 +8,7 @@
 //! - What is said of the schema `pg_temp` by a session that has nothing in it: its server may have one, or not.
 //! - Where in PostgreSQL's source an error was raised (its fields F, L and R), where the pool words the error itself.
 //! - The value of `currval` and `lastval`: in its place may come the error that the session has used no sequence. What
-//!   that client gets from then on is not compared.
+//!   that client gets from then on is not compared. Where nobody has asked before, a value may come in place of the error.
 //! - The order of ParameterStatus that follow each other: PostgreSQL 15 and 18 differ in it too.
 
 use std::collections::HashMap;
@@ -84,10 +84,10 @@ fn misses_temporary_schema(alone: &Message, pooled: &Message) -> bool {
     texts.iter().any(|text| text.starts_with(NO_TEMPORARY_SCHEMA)) && texts.iter().all(is_missing)
 }
 
-/// Whether the pool says that the session has used no sequence where it gets a row alone.
-pub(crate) fn is_lost_sequence(alone: &Message, pooled: &Message) -> bool {
-    let is_error = pooled.tag == backend::ERROR_RESPONSE && pooled.field(b'C') == "55000";
-    is_error && pooled.field(b'M').ends_with("is not yet defined in this session") && alone.tag == backend::DATA_ROW
+/// Whether one says that the session has used no sequence where the other is a row.
+pub(crate) fn is_lost_sequence(row: &Message, error: &Message) -> bool {
+    let is_error = error.tag == backend::ERROR_RESPONSE && error.field(b'C') == "55000";
+    is_error && error.field(b'M').ends_with("is not yet defined in this session") && row.tag == backend::DATA_ROW
 }
 
 fn same_error(alone: &Message, pooled: &Message) -> bool {
