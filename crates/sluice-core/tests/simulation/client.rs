@@ -342,7 +342,8 @@ impl Client {
 
     /// Whether its session holds, or held a moment ago, what can't follow it.
     fn has_pins(&self) -> bool {
-        self.reference.temp.is_some() || self.before.temp.is_some() || self.is_unread
+        [&self.reference, &self.before].iter().any(|session| session.temp.is_some() || session.cursor.is_some())
+            || self.is_unread
     }
 
     fn login_frame(&mut self, tag: u8, body: &[u8], io: &mut SimIo) {

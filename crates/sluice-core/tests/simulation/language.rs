@@ -8,6 +8,8 @@
 //! | `select temporary` | gives a row that says which temporary table there is |
 //! | `select error X` | fails |
 //! | `select f(...)` | does the same by a function of the user's, which may do anything: also `set` a setting, or make a `temp` table |
+//! | `select held` | gives a row that says whether there is a cursor that is held |
+//! | `declare c cursor with hold X` | makes it, by that name |
 //! | `create temp table X` | as it says, as do `set`, `reset`, `show`, `begin`, `copy`, `deallocate`, `discard all` |
 //!
 //! Clients write verbs in lower case. What begins in upper case is the pool's own.
@@ -42,11 +44,11 @@ pub(crate) fn hex(text: &str) -> String {
 }
 
 /// A session's answer about its state: `made` are settings that were made in it, by lower-case names.
-pub(crate) fn holding<'a>(has_temp: bool, made: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub(crate) fn holding<'a>(pins: &[&str], made: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let list: Vec<String> = made.map(|(name, value)| format!("{}:{}", hex(name), hex(value))).collect();
     let mut fields = Vec::new();
-    if has_temp {
-        fields.push("pins=temp".to_owned());
+    if !pins.is_empty() {
+        fields.push(format!("pins={}", pins.join(",")));
     }
     if !list.is_empty() {
         fields.push(format!("set={}", list.join(",")));

@@ -61,6 +61,8 @@ pub(crate) struct Postgres {
     pub(crate) backends: Vec<Backend>,
     by_pid: HashMap<u32, usize>,
     pub(crate) schema: u32,
+    /// The number of times that the configuration has been read.
+    conf: u32,
     /// `None` trusts everybody.
     pub(crate) verifier: Option<Verifier>,
     pub(crate) crashes: u32,
@@ -69,7 +71,7 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn new(verifier: Option<Verifier>) -> Self {
-        Self { backends: Vec::new(), by_pid: HashMap::new(), schema: 1, verifier, crashes: 0, served: 0 }
+        Self { backends: Vec::new(), by_pid: HashMap::new(), schema: 1, conf: 1, verifier, crashes: 0, served: 0 }
     }
 
     /// A connection has come.
@@ -135,6 +137,7 @@ impl Postgres {
 
     /// The configuration is reloaded: processes with nothing to do say at once what has changed.
     pub(crate) fn reload(&mut self, io: &mut SimIo) {
+        self.conf += 1;
         for backend in &self.backends {
             let State::Running(session) = &backend.state else { continue };
             if session.is_at_rest() && backend.output.is_empty() && backend.at_work.is_none() {
@@ -281,7 +284,7 @@ impl Postgres {
     }
 
     fn work(&mut self, index: usize, tag: u8, body: &[u8], cancelled: bool, io: &mut SimIo) {
-        let schema = self.schema;
+        let (schema, conf) = (self.schema, self.conf);
         let backend = &mut self.backends[index];
         if backend.teller_message(tag, body, cancelled, io) {
             return;
@@ -299,10 +302,11 @@ impl Postgres {
             assert!(!cancelled, "a cancel has hit what the pool itself asked of server {index}");
         }
         if let Some(tagged) = client_tag(body) {
-            let maker = session.temp.as_deref().and_then(|text| client_tag(text.as_bytes()));
+            let made = session.temp.as_deref().or(session.cursor.as_deref());
+            let maker = made.and_then(|text| client_tag(text.as_bytes()));
             assert!(
                 maker.as_ref().is_none_or(|maker| *maker == tagged),
-                "server {index} gets work of client {tagged}, and has a temporary table of client {maker:?}"
+                "server {index} gets work of client {tagged}, and has a temporary table or a cursor of client {maker:?}"
             );
             let is_elsewhere = |told| told != place_of(tagged.parse().expect("digits"));
             assert!(
@@ -322,7 +326,7 @@ impl Postgres {
         let begins = session.text_of(tag, body).to_ascii_lowercase().starts_with("begin") && session.is_at_gate();
         let refused = begins && io.rng.percent(io.plan.refused_percent);
         let fail = cancelled.then_some("57014").or(refused.then_some("53S01"));
-        session.handle(tag, body, Ends { schema, fail, described: true }, &mut backend.output);
+        session.handle(tag, body, Ends { schema, conf, fail, described: true }, &mut backend.output);
         if session.is_at_rest() {
             backend.holder = None;
         }
@@ -342,6 +346,7 @@ impl Postgres {
         let backend = &self.backends[index];
         let State::Running(session) = &backend.state else { return };
         assert!(session.is_at_rest(), "server {index} is free in the middle of something");
+        assert_eq!(session.cursor, None, "server {index} is free, and has a client's cursor");
         assert_eq!(session.temp, None, "server {index} is free, and has a client's temporary table");
         let made: Vec<_> = session.made().map(|(name, value)| (name, value.as_bytes())).collect();
         let noted: Vec<_> = noted.settings().iter().map(|(name, value)| (name.as_str(), &**value)).collect();

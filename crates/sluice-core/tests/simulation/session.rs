@@ -39,6 +39,8 @@ pub(crate) type Error = (&'static str, String);
 pub(crate) struct Ends {
     /// The schema's version: statements of another one are stale. The clients' copies know only one.
     pub(crate) schema: u32,
+    /// The number of times that the configuration has been read.
+    pub(crate) conf: u32,
     /// With this error, whatever it is.
     pub(crate) fail: Option<&'static str>,
     /// Whether it fails only when a statement's parameters have been described: PostgreSQL looks for a cancel no earlier,
@@ -51,6 +53,14 @@ pub(crate) enum Block {
     None,
     Open,
     Failed,
+}
+
+/// What a transaction that fails goes back to.
+#[derive(Clone, Debug)]
+struct Undo {
+    set: Settings,
+    temp: Option<String>,
+    cursor: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,15 +97,18 @@ pub(crate) struct Session {
     local: Settings,
     reported: Settings,
     pub(crate) temp: Option<String>,
+    /// The text that has made the cursor which is held.
+    pub(crate) cursor: Option<String>,
     pub(crate) block: Block,
-    /// The settings made, and the temporary table, when the transaction began.
-    undo: Option<(Settings, Option<String>)>,
+    /// What there was when the transaction began.
+    undo: Option<Undo>,
     /// The settings made, for the session and for the transaction, at the savepoint.
     savepoint: Option<(Settings, Settings)>,
     /// Whether it says by itself what it holds; what it has said last.
     reports: bool,
     told: (String, u32),
     schema: u32,
+    conf: u32,
     names: BTreeMap<Vec<u8>, Prepared>,
     portals: BTreeMap<Vec<u8>, Portal>,
     pub(crate) skipping: bool,
@@ -125,12 +138,14 @@ impl Session {
             reported: start.clone(),
             start,
             temp: None,
+            cursor: None,
             block: Block::None,
             undo: None,
             savepoint: None,
             reports: false,
             told: (String::new(), 0),
             schema: 0,
+            conf: 0,
             names: BTreeMap::new(),
             portals: BTreeMap::new(),
             skipping: false,
@@ -158,7 +173,9 @@ impl Session {
 
     /// The report of its state: by itself, or asked for settings of which `named` are the custom ones.
     fn holding(&self, named: Option<&str>) -> String {
-        holding(self.temp.is_some(), self.held(named))
+        let pins = [("temp", self.temp.is_some()), ("cursor", self.cursor.is_some())];
+        let pins: Vec<_> = pins.iter().filter(|(_, has)| *has).map(|(pin, _)| *pin).collect();
+        holding(&pins, self.held(named))
     }
 
     fn held(&self, named: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
@@ -172,7 +189,8 @@ impl Session {
 
     /// The answer to a look: in full, or with the values of the settings that are named.
     fn looked_at(&self, sql: &str) -> String {
-        let schema = u8::from(self.temp.is_some());
+        let (schema, conf) = (u8::from(self.temp.is_some()), self.conf);
+        let pins: &[&str] = if self.cursor.is_some() { &["cursor"] } else { &[] };
         let quiet = QUIET.iter().map(|(name, _)| *name).filter(|name| !name.contains('.'));
         let listed: Vec<&str> = REPORTED.iter().map(|(name, ..)| *name).chain(quiet).collect();
         if let Some((_, names)) = sql.split_once("array_cat('{") {
@@ -180,7 +198,11 @@ impl Session {
             let value = |name| if listed.contains(&name) { self.value(name) } else { "\x02" };
             let values: Vec<&str> = names.map(value).collect();
             let customs = self.made().filter(|(name, _)| name.contains('.') && sql.contains(&format!("'{name}'")));
-            return format!("{} schema={schema} conf=1 values={}", holding(false, customs), hex(&values.join("\x01")));
+            return format!(
+                "{} schema={schema} conf={conf} values={}",
+                holding(pins, customs),
+                hex(&values.join("\x01"))
+            );
         }
         let is_set = |name: &str| self.set.contains_key(name) || self.local.contains_key(name);
         let own = |name: &&str| match is_set(name) {
@@ -189,7 +211,7 @@ impl Session {
         };
         let own: Vec<String> = listed.iter().map(own).collect();
         let held = self.held(Some(sql));
-        format!("{} schema={schema} conf=1 defaults={}", holding(false, held), hex(&own.join("\x01")))
+        format!("{} schema={schema} conf={conf} defaults={}", holding(pins, held), hex(&own.join("\x01")))
     }
 
     /// The ParameterStatus messages of the login.
@@ -245,7 +267,7 @@ impl Session {
 
     /// Takes a whole message and appends the answer.
     pub(crate) fn handle(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) {
-        self.schema = ends.schema;
+        (self.schema, self.conf) = (ends.schema, ends.conf);
         if self.copy.is_some() {
             self.copy_message(tag, body, out);
             return;
@@ -312,9 +334,8 @@ impl Session {
     fn fail(&mut self, (code, text): &Error, out: &mut Vec<u8>) {
         put_error(out, backend::ERROR_RESPONSE, "ERROR", code, text);
         self.local.clear();
-        if let Some((set, temp)) = self.undo.take() {
-            self.set = set;
-            self.temp = temp;
+        if let Some(undo) = self.undo.take() {
+            self.undo(undo);
         }
         if self.block == Block::Open {
             self.block = Block::Failed;
@@ -324,7 +345,19 @@ impl Session {
 
     fn begin_transaction(&mut self) {
         if self.undo.is_none() && self.block != Block::Failed {
-            self.undo = Some((self.set.clone(), self.temp.clone()));
+            self.undo = Some(Undo { set: self.set.clone(), temp: self.temp.clone(), cursor: self.cursor.clone() });
+        }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        (self.set, self.temp, self.cursor) = (undo.set, undo.temp, undo.cursor);
+    }
+
+    /// Closing a cursor is not undone.
+    fn close_cursor(&mut self) {
+        self.cursor = None;
+        if let Some(undo) = &mut self.undo {
+            undo.cursor = None;
         }
     }
 

@@ -60,6 +60,7 @@ impl Session {
             _ => {
                 match Named::read(body, "Close").expect("simulated clients send whole Close messages") {
                     Named::Statement(name) => drop(self.names.remove(name)),
+                    Named::Portal(b"c") => self.close_cursor(),
                     Named::Portal(name) => drop(self.portals.remove(name)),
                 }
                 out.extend_from_slice(&message::CLOSE_COMPLETE);

@@ -21,7 +21,10 @@ impl Session {
             return Ok(rows(self.select(sql, verb, parameter, literal)?));
         }
         Ok(match words[0] {
-            "select" if sql.contains("pg_depend") => rows(vec![holding(self.temp.is_some(), std::iter::empty())]),
+            "select" if sql.contains("pg_depend") => {
+                let pins: &[&str] = if self.temp.is_some() { &["temp"] } else { &[] };
+                rows(vec![holding(pins, std::iter::empty())])
+            }
             "select" if sql.contains("probin") => rows(vec!["libraries=".into()]),
             "select" if sql.contains("'was='") => {
                 let was = format!("was={}", self.value("statement_timeout"));
@@ -82,6 +85,11 @@ impl Session {
                 self.temp = Some(sql.to_owned());
                 tag("CREATE TABLE")
             }
+            "declare" if self.cursor.is_some() => return Err(("42P03", "cursor \"c\" already exists".into())),
+            "declare" => {
+                self.cursor = Some(sql.to_owned());
+                tag("DECLARE CURSOR")
+            }
             "deallocate" if words[1] == "all" => {
                 self.names.clear();
                 tag("DEALLOCATE ALL")
@@ -97,6 +105,7 @@ impl Session {
                 }
                 self.set.clear();
                 self.temp = None;
+                self.cursor = None;
                 self.names.clear();
                 tag("DISCARD ALL")
             }
@@ -114,6 +123,7 @@ impl Session {
             "literal" => vec![format!("{sql} by {literal}")],
             "rows" => (0..number(1)).map(|i| padded(sql, parameter, i, number(2))).collect(),
             "temporary" => vec![format!("temporary={}", self.temp.as_deref().unwrap_or("none"))],
+            "held" => vec![format!("held={}", self.cursor.as_deref().unwrap_or("none"))],
             "error" => return Err(("P0001", sql.to_owned())),
             "set" => {
                 self.set(words[1], words[2]);
@@ -154,9 +164,8 @@ impl Session {
         let notice = self.block == Block::None;
         self.block = Block::None;
         self.local.clear();
-        if !commit && let Some((set, temp)) = self.undo.take().filter(|_| !notice) {
-            self.set = set;
-            self.temp = temp;
+        if !commit && let Some(undo) = self.undo.take().filter(|_| !notice) {
+            self.undo(undo);
         }
         Outcome { tag: if commit { "COMMIT" } else { "ROLLBACK" }.into(), notice, ..Outcome::default() }
     }
