@@ -348,6 +348,8 @@ impl<I: Io> ServerRelay<'_, I> {
             Expected::Local(
                 Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))),
             ) => {
+                // What the pool has closed by itself was not lent, and a Parse behind that has not lent it either.
+                self.server.lent.take_back(&name);
                 if let Some(session) = session {
                     session.names.get_or_insert_default().entry(name).or_insert(prepared);
                 }

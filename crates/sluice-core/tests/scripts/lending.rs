@@ -5,7 +5,7 @@ use sluice_core::settings::PoolSettings;
 
 use crate::{
     one, prepared, run,
-    table::{Side, Table, answers, bind, execute, parse, query, sync},
+    table::{Side, Table, answers, bind, close, execute, parse, query, sync},
 };
 
 /// A client has `a` executed by SQL, and has heard the answer: its server is asked what has become of the name.
@@ -61,6 +61,20 @@ fn a_name_stays_lent_where_the_client_keeps_its_server() {
     assert_eq!(table.hears(server), "P(b: SELECT 2) B(b) E S");
     table.says(server, &answers("E(42P05: prepared statement \"b\" already exists) Z(I)"));
     assert_eq!(table.hears(client), "E(42P05: prepared statement \"b\" already exists) Z(I)");
+}
+
+#[test]
+fn a_name_that_was_closed_and_given_again_behind_an_error_is_the_pools_as_before() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    table.says(client, &query("PREPARE b AS SELECT 3"));
+    table.says(server, &answers("C(PREPARE) Z(I)"));
+    table.says(server, &answers("D(pins=prepare statements=1) C(SELECT 1) Z(I)"));
+    table.hears(server);
+    table.says(client, &[execute(), close("a"), parse("a", "SELECT 2"), sync()].concat());
+    assert_eq!(table.hears(server), "E P(a: SELECT 2) S");
+    table.says(server, &answers("E(34000) Z(I)"));
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "B(sluice_0) E S");
 }
 
 #[test]
