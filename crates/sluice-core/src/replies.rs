@@ -226,6 +226,11 @@ impl Replies {
         self.queue.iter().all(|expected| matches!(expected, Expected::Own(_)))
     }
 
+    /// Whether something is owed to the client, or belongs to what it has asked for.
+    pub fn have_clients(&self) -> bool {
+        self.queue.iter().any(|expected| !matches!(expected, Expected::Own(_)) && !expected.is_of_own_batch())
+    }
+
     /// Whether a BEGIN of the pool's is among what is owed.
     pub fn begin_block(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Begin(_)))
@@ -233,11 +238,21 @@ impl Replies {
 
     /// Takes a batch out that begins here, up to its end, if that is of nothing but Sluice's own.
     pub fn pop_own_batch(&mut self) {
-        let steps = self.queue.iter().take_while(|expected| expected.is_of_own_batch()).count();
-        let ends_own = matches!(self.queue.get(steps), Some(Expected::Own(Own::Settings | Own::Sequences)));
-        if ends_own {
+        if let Some(steps) = self.own_batch() {
             self.queue.drain(..steps);
         }
+    }
+
+    /// Whether a batch of nothing but Sluice's own begins here.
+    pub fn begin_own_batch(&self) -> bool {
+        self.own_batch().is_some()
+    }
+
+    /// The number of answers before the end of a batch that begins here, if that is of nothing but Sluice's own.
+    fn own_batch(&self) -> Option<usize> {
+        let steps = self.queue.iter().take_while(|expected| expected.is_of_own_batch()).count();
+        let ends_own = matches!(self.queue.get(steps), Some(Expected::Own(Own::Settings | Own::Sequences)));
+        ends_own.then_some(steps)
     }
 
     /// Whether the next one is to Sluice itself, and holds the client.

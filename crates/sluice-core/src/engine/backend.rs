@@ -123,7 +123,7 @@ impl Engine {
             Err(OutOfStep(reason)) => self.server_closed(now, id, reason, io),
         }
         if cancels {
-            self.todo.push_back(Todo::Cancel(id));
+            self.todo.push_back(Todo::Cancel(id, owner));
         }
         if let Some(owner) = owner.filter(|_| resumes) {
             self.todo.push_back(Todo::Input(owner));

@@ -9,7 +9,7 @@ use crate::{
     ids::{CancelId, ClientId, ClientRef, ServerId},
     io::{Conn, Io, Owner},
     mail::Mail,
-    server::Role,
+    server::{Role, Server},
     time::Time,
 };
 
@@ -108,7 +108,13 @@ impl Engine {
         }
         let Phase::Open(session) = &mut client.phase else { return None };
         match session.link {
-            Link::Server(server) => return self.send_cancel(now, server, io),
+            Link::Server(id) => {
+                // Where nothing but Sluice's own runs, it is for what the client has sent meanwhile, and nothing later.
+                let has_sent =
+                    |server: &Server| server.exchange.replies().have_clients() || server.exchange.has_open_batch();
+                let is_for_something = !client.pending.is_empty() || self.servers.get(id).is_some_and(has_sent);
+                return is_for_something.then(|| self.send_cancel(now, id, io)).flatten();
+            }
             Link::Waiting(ticket) => {
                 // The query has not begun: it is taken out of what the client has sent.
                 let end = first_query(&client.pending)?;
@@ -149,6 +155,18 @@ impl Engine {
         let cancel = self.cancels.insert(Canceller { conn, server: Some(id), request, deadline, asker: None });
         self.timers.push(deadline, Timer::Cancel(cancel));
         Some(cancel)
+    }
+
+    /// Sends a server the CancelRequest that has waited for what Sluice itself did there, unless its client, if there was
+    /// one, has it no more.
+    pub(super) fn send_held_cancel(&mut self, now: Time, id: ServerId, client: Option<ClientId>, io: &mut impl Io) {
+        let holder = self.servers.get(id).and_then(|server| match server.role {
+            Role::Serving(client) => Some(client),
+            _ => None,
+        });
+        if holder == client {
+            self.send_cancel(now, id, io);
+        }
     }
 
     pub(super) fn cancel_connected(&mut self, id: CancelId, io: &mut impl Io) {

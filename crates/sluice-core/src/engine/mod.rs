@@ -109,8 +109,8 @@ enum Todo {
     Settle(ServerId),
     /// A client whose bytes may be handled now.
     Input(ClientId),
-    /// A server whose client's query has been cancelled, and begins only now.
-    Cancel(ServerId),
+    /// A server for whose client a cancel has waited: it is for what that client has sent, if it has the server still.
+    Cancel(ServerId, Option<ClientId>),
 }
 
 impl Engine {
@@ -308,7 +308,11 @@ impl Engine {
                     self.arm(server);
                 }
                 Todo::Input(client) => self.resume_input(now, client, io),
-                Todo::Cancel(server) => _ = self.send_cancel(now, server, io),
+                // What the client has sent goes first.
+                Todo::Cancel(..) if self.todo.iter().any(|todo| !matches!(todo, Todo::Cancel(..))) => {
+                    self.todo.push_back(todo);
+                }
+                Todo::Cancel(server, client) => self.send_held_cancel(now, server, client, io),
             }
         }
         self.assert_waits();

@@ -210,9 +210,9 @@ impl Exchange {
     pub fn shields(&self, now: Time) -> bool {
         match self.replies.front() {
             // Nobody asked for what is Sluice's own to be cancelled.
-            Some(Expected::Own(_) | Expected::Switch) => true,
+            Some(Expected::Own(_)) => true,
             Some(Expected::Begin(_)) => now < self.begun_by(),
-            _ => false,
+            _ => self.replies.begin_own_batch(),
         }
     }
 

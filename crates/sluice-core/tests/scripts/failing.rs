@@ -3,8 +3,8 @@
 use sluice_core::settings::PoolSettings;
 
 use crate::{
-    one, seated,
-    table::{Side, Table, answers, query},
+    one, run, seated,
+    table::{Side, Table, answers, parse, query},
 };
 
 /// A setting that a look finds: `TimeZone` is `X`.
@@ -135,4 +135,54 @@ fn a_setting_that_its_session_may_not_set_stays_with_its_client() {
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.hangs_up(first);
     assert_eq!(table.hears(server), "Q(DISCARD ALL)");
+}
+
+#[test]
+fn a_cancel_hits_what_it_was_meant_for_and_not_what_goes_before() {
+    // Settings that are put in place.
+    let (mut table, client, server) = taking_back();
+    table.cancel(client);
+    assert_eq!(table.cancels(), 0, "nobody has asked for that to be cancelled");
+    table.says(server, &answers("C(RESET) Z(I)"));
+    assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 1));
+    // The same within a block.
+    let (mut table, other, server) = seated(one());
+    let client = table.client();
+    leaves(&mut table, (other, server), "");
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.hears(server);
+    table.says(client, &[parse("", "SELECT f()"), run("")].concat());
+    let heard = table.hears(server);
+    assert!(heard.contains("P(sluice_own: DISCARD SEQUENCES)") && !heard.contains("f()"), "{heard}");
+    table.cancel(client);
+    assert_eq!(table.cancels(), 0, "nor that");
+    table.says(server, &answers("3 1 2 C(DISCARD SEQUENCES) 3 3 Z(T)"));
+    assert_eq!((table.hears(server).as_str(), table.cancels()), ("P(: SELECT f()) B() E S", 1));
+}
+
+#[test]
+fn a_cancel_that_comes_while_the_pool_asks_hits_nothing_that_is_sent_later() {
+    for comes_later in [0, 1] {
+        let (mut table, client, server) = seated(one());
+        let clients = [client, table.client()];
+        table.says(client, &query("SELECT f()"));
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(server), "Q(SELECT f()) Q(look)");
+        table.cancel(client);
+        table.says(clients[comes_later], &query("SELECT 1"));
+        table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+        assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 0));
+    }
+    // What is there by then is hit, and nobody else's.
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    table.says(client, &query("SELECT f()"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.says(client, &parse("", "SELECT 2")[..9]);
+    table.cancel(client);
+    table.says(other, &query("SELECT 1"));
+    table.hears(server);
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+    assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 0));
 }
