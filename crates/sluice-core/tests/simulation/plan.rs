@@ -158,6 +158,7 @@ impl Plan {
                 plan.pool.size = rng.range(1, 3) as u32;
                 plan.pool.pins = rng.pick(&[PinPolicy::Pin, PinPolicy::Pin, PinPolicy::Refuse]);
                 plan.pool.pinned_max = rng.pick(&[None, Some(0), Some(1), Some(2)]);
+                plan.reloads = rng.pick(&[0, 100]);
                 plan.vanish_percent = rng.pick(&[0, 5]);
                 plan.cancel_percent = rng.pick(&[0, 20]);
             }

@@ -193,6 +193,11 @@ impl Client {
         let value = format!("v{}x{}", self.id, self.sequence);
         let name = io.rng.pick(&SETTINGS);
         let is_quiet = self.reference.block == Block::None;
+        if self.reference.cursor.is_some() && io.rng.percent(30) {
+            step.named(frontend::CLOSE, b'P', "c");
+            step.empty(frontend::SYNC);
+            return;
+        }
         let text = match io.rng.below(17) {
             0..2 => format!("set {name} = '{value}'"),
             2 => format!("select pg_catalog.set_config('{name}', '{value}', false)"),
@@ -206,13 +211,8 @@ impl Client {
             10 if io.rng.percent(30) => format!("select f(temp {mark})"),
             10 | 11 => "select temporary".to_owned(),
             12 if io.rng.percent(30) => "discard all".to_owned(),
-            13 => format!("declare c cursor with hold {mark}"),
-            14 => "select held".to_owned(),
-            15 | 16 => {
-                step.named(frontend::CLOSE, b'P', "c");
-                step.empty(frontend::SYNC);
-                return;
-            }
+            13 | 14 => format!("declare c cursor with hold {mark}"),
+            15 => "select held".to_owned(),
             _ => format!("begin; set {name} = '{value}'; show {name}"),
         };
         if io.rng.percent(20) {
