@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod alarm;
+pub mod amended;
 pub mod catalog;
 pub mod client;
 pub mod client_address;

@@ -6,6 +6,7 @@ use std::{collections::VecDeque, sync::Arc};
 use sluice_wire::ErrorResponse;
 
 use crate::{
+    amended::Amended,
     sql::{Begin, Reset},
     statement::{OnServer, Prepared, Statement, StatementId, Unnamed},
 };
@@ -19,6 +20,8 @@ pub enum Expected {
         clears: bool,
         /// The settings that it takes back.
         resets: Option<Reset>,
+        /// The commands that were added to its text.
+        amended: Option<Box<Amended>>,
     },
     /// To a Sync: ReadyForQuery. With the settings that its batch takes back.
     Sync(Option<Reset>),
@@ -282,6 +285,22 @@ impl Replies {
         match self.queue.front()? {
             Expected::Query { resets, .. } | Expected::Sync(resets) => resets.as_ref(),
             _ => None,
+        }
+    }
+
+    /// The commands that were added to the Query that is being answered.
+    pub fn amended(&self) -> Option<&Amended> {
+        match self.queue.front()? {
+            Expected::Query { amended, .. } => amended.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// A command of the Query that is being answered has come to its end; returns whether the client sees it.
+    pub fn complete(&mut self, tag: &[u8]) -> bool {
+        match self.queue.front_mut() {
+            Some(Expected::Query { amended: Some(amended), .. }) => amended.complete(tag),
+            _ => true,
         }
     }
 

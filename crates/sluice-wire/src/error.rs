@@ -199,6 +199,18 @@ impl<'a> ErrorFields<'a> {
         }
         None
     }
+
+    /// Appends the same fields, with another value in those of that type, and their end.
+    pub fn put_with(&self, out: &mut Vec<u8>, field: u8, value: &[u8]) {
+        let mut rest = self.0;
+        while let Some((&kind, tail)) = rest.split_first().filter(|(kind, _)| **kind != 0) {
+            let Some((known, tail)) = crate::message::split_cstr(tail) else { break };
+            out.push(kind);
+            crate::message::put_cstr(out, if kind == field { value } else { known });
+            rest = tail;
+        }
+        out.push(0);
+    }
 }
 
 #[cfg(test)]
@@ -213,5 +225,8 @@ mod tests {
         assert_eq!(ErrorResponse::from_body(&bytes[5..]), sent);
         assert_eq!(ErrorFields(&bytes[5..]).get(b'C'), Some(&b"53300"[..]));
         assert_eq!(ErrorFields(&bytes[5..]).get(b'R'), None);
+        let mut body = Vec::new();
+        ErrorFields(&bytes[5..]).put_with(&mut body, b'H', b"stay");
+        assert_eq!(ErrorResponse::from_body(&body), sent.hint("stay"));
     }
 }

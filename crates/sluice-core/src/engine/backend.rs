@@ -13,13 +13,13 @@ use crate::{
     replies::{By, DescribedAs, Expected, Own, ParseSent},
     server::{Preparation, Reported, Role, Server},
     shape::Shape,
-    sql::{Effects, Reset},
+    sql::Effects,
     statement::{Prepared, Statement},
     stream::Fate,
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, frontend::send_local, keeping::restore};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, frontend::send_local};
 
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
@@ -217,7 +217,11 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     fn is_own(&self) -> bool {
-        matches!(self.server.exchange.replies().front(), Some(Expected::Own(_) | Expected::Switch))
+        match self.server.exchange.replies().front() {
+            Some(Expected::Own(_) | Expected::Switch) => true,
+            Some(Expected::Query { amended: Some(amended), .. }) => amended.is_at_own(),
+            _ => false,
+        }
     }
 
     /// Acts on a message; returns whether the client sees it. `body` is whole if [`is_read_whole`].
@@ -267,14 +271,14 @@ impl<I: Io> ServerRelay<'_, I> {
                 Ok(self.unless_own())
             }
             BackendKind::ParameterStatus => Ok(self.parameter_status(body)),
-            BackendKind::NoticeResponse => Ok(self.notice()),
+            BackendKind::NoticeResponse => Ok(self.notice(body)),
             _ => Ok(self.unless_own()),
         }
     }
 
     /// A remark on a Parse is for those who send it. It may depend on the time and the session that it is made in, so
     /// the next one has to come from a server, too.
-    fn notice(&mut self) -> Verdict {
+    fn notice(&mut self, body: &[u8]) -> Verdict {
         match self.server.exchange.replies().front() {
             Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
                 if let Some(statement) = statement {
@@ -282,7 +286,8 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 if *asked { Verdict::Pass } else { Verdict::Swallow }
             }
-            _ => self.unless_own(),
+            _ if self.is_own() => Verdict::Swallow,
+            _ => self.in_clients_places(BackendKind::NoticeResponse, body),
         }
     }
 
@@ -306,6 +311,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 )
             }
             BackendKind::DataRow | BackendKind::FunctionCallResponse => self.is_own(),
+            BackendKind::NoticeResponse => self.server.exchange.replies().amended().is_some(),
             _ => false,
         }
     }
@@ -394,6 +400,9 @@ impl<I: Io> ServerRelay<'_, I> {
             _ => self.executed(),
         }
         let tag = body.strip_suffix(b"\0").unwrap_or(body);
+        if !self.server.exchange.complete(tag) {
+            return Verdict::Swallow;
+        }
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
             return Verdict::Pass;
@@ -402,6 +411,7 @@ impl<I: Io> ServerRelay<'_, I> {
             // Where the text did not show which: that of a long Query, and those of the extended protocol in session
             // mode.
             match tag {
+                b"RESET" if self.server.exchange.replies().amended().is_some() => {}
                 b"RESET" => self.server.exchange.takes_back_all(),
                 _ => self.server.exchange.discards_all(),
             }
@@ -429,19 +439,7 @@ impl<I: Io> ServerRelay<'_, I> {
             self.server.session.end_transaction();
         }
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
-            if status == TransactionStatus::Idle {
-                let resets = resets.clone().beyond_transaction();
-                self.report_start(&resets);
-                self.server.session.note_resets(&resets);
-            } else {
-                self.report_start(resets);
-            }
-            if status == TransactionStatus::InTransaction
-                && let Some((_, session)) = &self.client
-            {
-                restore(self.server, &session.start, resets, self.io);
-            }
-            self.resumes |= !self.server.exchange.replies().are_resetting();
+            self.take_back(resets, status);
         }
         match answered {
             Some(Expected::Own(own)) => {
@@ -514,13 +512,13 @@ impl<I: Io> ServerRelay<'_, I> {
         if matches!(self.server.role, Role::Idle) {
             self.server.pool.reloaded();
         }
-        let Some((conn, session)) = &mut self.client else {
+        if self.client.is_none() {
             // A setting that was made with a function leaves no other trace.
             if !matches!(self.server.role, Role::Idle) {
                 self.server.session.add_effects(Effects::STATE);
             }
             return Verdict::Pass;
-        };
+        }
         let is_accounted_for =
             !self.server.follows_statements() || self.server.session.effects().intersects(Effects::STATE);
         if before.as_deref().is_some_and(|before| before != value) {
@@ -529,44 +527,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         // A function or a trigger may have set it.
         self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);
-        let key = name.to_ascii_lowercase();
-        if !self.server.exchange.replies().resets().is_some_and(|resets| resets.covers(&key)) {
-            return Verdict::Pass;
-        }
-        // What the client goes back to is what it began with, and not the server's own default.
-        let Some(start) = session.start.get(&key) else { return Verdict::Pass };
-        let Ok(value) = std::str::from_utf8(start) else { return Verdict::Pass };
-        self.server.parameters.took_back(key);
-        if before.as_deref() != Some(value) {
-            let conn = *conn;
-            let mut message = Vec::new();
-            message::put_parameter_status(&mut message, name, value);
-            self.flush();
-            self.io.send(conn, &message);
-        }
-        Verdict::Swallow
-    }
-
-    /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing
-    /// to report, since the value before was its own default.
-    fn report_start(&mut self, resets: &Reset) {
-        let reported = self.server.parameters.take_taken_back();
-        let Some((conn, session)) = &self.client else { return };
-        let mut messages = Vec::new();
-        for (name, value) in self.server.parameters.iter() {
-            let key = name.to_ascii_lowercase();
-            let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
-            if let Some(start) = start.filter(|_| resets.covers(&key) && !reported.contains(&key))
-                && start != value
-            {
-                message::put_parameter_status(&mut messages, name, start);
-            }
-        }
-        let conn = *conn;
-        if !messages.is_empty() {
-            self.flush();
-            self.io.send(conn, &messages);
-        }
+        self.start_instead(name, before.as_deref())
     }
 }
 

@@ -32,8 +32,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// A Query with a server.
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
+            if may_become_own(seen) && !self.session.start.settings().is_empty() {
+                // It may take some of them back.
+                return Step::Incomplete(seen.total);
+            }
             let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
-            return self.pass_query(seen, false, seen.is_whole().then(|| sql::reset(text)).flatten());
+            let resets = seen.is_whole().then(|| sql::reset(text)).flatten();
+            if let Some(step) = resets.as_ref().and_then(|_| self.query_amended(seen, false)) {
+                return step;
+            }
+            return self.pass_query(seen, false, resets);
         }
         let can_be_read = !seen.is_whole() && seen.total <= self.message_bytes_max;
         if may_become_own(seen) || (can_be_read && !self.server().session.reports()) {
@@ -67,9 +75,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let may_reset = effects.intersects(Effects::STATE | Effects::CONTEXT) && seen.is_whole();
         let resets = may_reset.then(|| sql::reset(text)).flatten();
+        self.server().statements.set_unnamed(None);
+        // A statement that SQL executes may have the tag of a SET as well.
+        if resets.is_some()
+            && meant.is_empty()
+            && let Some(step) = self.query_amended(seen, clears)
+        {
+            return step;
+        }
         let resets = resets_with(resets, &meant);
-        let server = self.server();
-        server.statements.set_unnamed(None);
         self.pass_query(seen, clears, resets)
     }
 
@@ -96,7 +110,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
-        self.pass_expecting(seen, Expected::Query { clears, resets })
+        self.pass_expecting(seen, Expected::Query { clears, resets, amended: None })
     }
 
     /// A Query without a server.

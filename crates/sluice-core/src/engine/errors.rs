@@ -176,7 +176,7 @@ impl<I: Io> ServerRelay<'_, I> {
             // ReadyForQuery follows, or the end of the connection.
             Answers::Whole => {
                 self.note_failure(is_end);
-                Verdict::Pass
+                self.in_clients_places(BackendKind::ErrorResponse, body)
             }
             Answers::Batch | Answers::Begin(_) => {
                 self.note_failure(is_end);
@@ -388,7 +388,7 @@ mod tests {
         let failed = Standing { status: TransactionStatus::Failed, ..OPEN };
         let rests = Standing { is_at_rest: true, ..OPEN };
         let refused = Standing { begin_refused: true, ..OPEN };
-        let query = || Expected::Query { clears: false, resets: None };
+        let query = || Expected::Query { clears: false, resets: None, amended: None };
         let cases = [
             (None, OPEN, Answers::Whole),
             (None, rests, Answers::Nothing),

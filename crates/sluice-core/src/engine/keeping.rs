@@ -218,8 +218,7 @@ pub(super) fn put_in_place(
 /// Brings back what a client began with, where it has taken settings back in the midst of its transaction.
 pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: &mut impl Io) {
     let sql = restoring(start, resets);
-    if !sql.is_empty() {
-        send_own_within(server, &mut Vec::new(), Own::Settings, &sql, io);
+    if !sql.is_empty() && send_own_within(server, &mut Vec::new(), Own::Settings, &sql, io) {
         server.preparation = Preparation::UnderWay;
     }
 }

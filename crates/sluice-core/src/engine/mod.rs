@@ -11,11 +11,13 @@
 //! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
 //! | `lending` | the names of a client's that a server has while SQL may mean them |
 //! | `commands` | commands of a client's that Sluice carries out by itself |
+//! | `amending` | Queries to whose texts something was added |
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `shapes` | the shapes of results, as a client was told |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
+//! | `taking_back` | what follows where a client takes settings back |
 //! | `own_answers` | the answers to queries of Sluice's own |
 //! | `own_batch` | statements of Sluice's own in the midst of a client's transaction |
 //! | `notifications` | notifications on their way to a client that listens |
@@ -31,6 +33,7 @@
 //! | `lease` | the lease of a server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
 
+mod amending;
 mod backend;
 mod begin;
 mod cancel;
@@ -53,6 +56,7 @@ mod sequences;
 mod shapes;
 mod standing_in;
 mod statements;
+mod taking_back;
 mod terms;
 mod timers;
 mod waiting;

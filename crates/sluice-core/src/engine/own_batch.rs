@@ -10,6 +10,7 @@ use crate::{
     io::Io,
     replies::{Expected, Own},
     server::{Exchange, Server},
+    settings::PoolMode,
 };
 
 use super::lease::send_own;
@@ -17,21 +18,33 @@ use super::lease::send_own;
 /// The name of the statement and of its portal.
 const NAME: &[u8] = b"sluice_own";
 
-/// Sends statements, each of one command, as one batch where a transaction is open, and as a Query otherwise.
-pub(super) fn send_own_within(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &[String], io: &mut impl Io) {
+/// Sends statements, each of one command: as part of the client's batch, if one is open, and otherwise as a batch of
+/// their own. Outside of a transaction, where nothing of the client's can be lost, a Query is shorter. Returns whether a
+/// ReadyForQuery comes for them.
+pub(super) fn send_own_within(
+    server: &mut Server,
+    scratch: &mut Vec<u8>,
+    own: Own,
+    sql: &[String],
+    io: &mut impl Io,
+) -> bool {
+    let is_idle = server.exchange.status() == TransactionStatus::Idle && !server.exchange.owes();
     let exchange = &mut server.exchange;
-    let may_be_batch = exchange.status() == TransactionStatus::InTransaction && !exchange.has_open_batch();
-    if !may_be_batch || exchange.owes() {
+    let is_within = exchange.has_open_batch();
+    if is_idle && !is_within && server.pool.settings.mode == PoolMode::Transaction {
         send_own(server, scratch, own, &sql.concat(), io);
-        return;
+        return true;
     }
     scratch.clear();
     for sql in sql {
         put_statement(scratch, exchange, NAME, sql);
     }
-    scratch.extend_from_slice(&SYNC);
-    exchange.expect(Expected::Own(own));
+    if !is_within {
+        scratch.extend_from_slice(&SYNC);
+        exchange.expect(Expected::Own(own));
+    }
     io.send(server.conn, scratch);
+    !is_within
 }
 
 /// Appends a statement by that name, for which its portal has the same: Close of what one before it has left there by

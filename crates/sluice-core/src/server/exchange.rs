@@ -395,6 +395,11 @@ impl Exchange {
         self.replies.correct_unnamed(turn, before);
     }
 
+    /// See [`Replies::complete`].
+    pub fn complete(&mut self, tag: &[u8]) -> bool {
+        self.replies.complete(tag)
+    }
+
     /// The answer that comes next has come.
     pub fn answered(&mut self) -> Option<Expected> {
         self.replies.pop()

@@ -6,6 +6,9 @@ use sluice_wire::message;
 
 use crate::profile::Profile;
 
+/// What the names of encodings begin with in which each character is a byte (PostgreSQL documentation, 24.3).
+const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
+
 /// The parameters that a server has reported.
 #[derive(Debug, Default)]
 pub struct Parameters {
@@ -30,6 +33,23 @@ impl Parameters {
     /// Whether texts and names are in UTF-8, on their way and in the database.
     pub fn are_utf8(&self) -> bool {
         ["client_encoding", "server_encoding"].iter().all(|name| self.get(name) == Some("UTF8"))
+    }
+
+    /// The number of characters in a text of the client's, as PostgreSQL counts them where an error names a place;
+    /// `None` in encodings in which that takes a table.
+    pub fn count_characters(&self, text: &[u8]) -> Option<usize> {
+        if text.is_ascii() {
+            return Some(text.len());
+        }
+        let [client, server] = ["client_encoding", "server_encoding"].map(|name| self.get(name).unwrap_or_default());
+        // With this one, nothing is converted.
+        let encoding = if client == "SQL_ASCII" { server } else { client };
+        let is_in_bytes = |name: &str| SINGLE_BYTE.iter().any(|prefix| name.starts_with(prefix));
+        match encoding {
+            _ if server == "SQL_ASCII" || is_in_bytes(encoding) => Some(text.len()),
+            "UTF8" => Some(std::str::from_utf8(text).ok()?.chars().count()),
+            _ => None,
+        }
     }
 
     /// It is reported to be that.
@@ -72,5 +92,29 @@ impl Parameters {
             message::put_parameter_status(&mut out, name, value);
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_counted_by_their_encoding() {
+        for (client, server, text, expected) in [
+            ("SJIS", "UTF8", &b"abc"[..], Some(3)),
+            ("UTF8", "UTF8", "é€".as_bytes(), Some(2)),
+            ("UTF8", "UTF8", b"\xe9", None),
+            ("LATIN1", "UTF8", b"\xe9\xe9", Some(2)),
+            ("SQL_ASCII", "UTF8", "é€".as_bytes(), Some(2)),
+            ("SQL_ASCII", "WIN1252", b"\xe9\xe9", Some(2)),
+            ("UTF8", "SQL_ASCII", "é€".as_bytes(), Some(5)),
+            ("SJIS", "UTF8", b"\x95\x5c", None),
+        ] {
+            let mut parameters = Parameters::default();
+            parameters.set("client_encoding", client);
+            parameters.set("server_encoding", server);
+            assert_eq!(parameters.count_characters(text), expected, "{client}, {server}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use sluice_wire::message::TransactionStatus;
 pub use customs::CustomNames;
 pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, returns_rows};
-pub use resets::{Reset, reset, settings_named};
+pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
 pub(crate) use statements::statements_named;
 pub(crate) use unicode::spelled_out;
 

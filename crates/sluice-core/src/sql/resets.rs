@@ -1,7 +1,11 @@
 //! The settings that a text takes back to what the session began with, which is not what the server began with. They
 //! are read from the text, since a command tag says only that there are some.
 
+mod within;
+
 use std::collections::BTreeSet;
+
+pub use within::{ResetWithin, resets_within};
 
 use super::lexer::{Lexer, Token, read_each_way};
 

@@ -8,6 +8,7 @@ mod failing;
 mod hand_over;
 mod lending;
 mod logins;
+mod resets;
 mod rest;
 mod sessions;
 mod standing_in;

@@ -85,46 +85,6 @@ fn a_look_behind_a_close_that_tells_too_little_is_followed_by_one_in_full() {
 }
 
 #[test]
-fn what_one_reset_takes_back_among_other_statements_is_not_all() {
-    let mut table = Table::new(one());
-    let client = table.stranger_with("app", &[("TimeZone", "Start"), ("application_name", "start")]);
-    let server = table.connects()[0];
-    table.hears(server);
-    table.says(server, &answers("C(SET) S(application_name=start) S(TimeZone=Start) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)");
-    // `application_name` is `start`, and `timezone` is `Start`.
-    let settings = "set=6170706c69636174696f6e5f6e616d65:7374617274,74696d657a6f6e65:5374617274";
-    table.says(server, &answers(&format!("D({settings}) C(SELECT 1) Z(I)")));
-    for sql in ["BEGIN READ WRITE", "SET timezone = 'Mine'"] {
-        table.says(client, &query(sql));
-        table.says(server, &answers("C(SET) S(TimeZone=Mine) Z(T)"));
-    }
-    table.hears(server);
-    table.hears(client);
-    let sql = "SET work_mem = 1; RESET work_mem; RESET application_name; SET timezone = 'Other'";
-    table.says(client, &query(sql));
-    table.says(server, &answers("C(SET) C(RESET) C(RESET) C(SET) S(application_name=) S(TimeZone=Other) Z(T)"));
-    // It has taken itself for `start` all along.
-    assert_eq!(table.hears(client), "C(SET) C(RESET) C(RESET) C(SET) S(TimeZone=Other) Z(T)");
-    let back = "C(sluice_own) P(sluice_own: SET \"application_name\" = 'start';) B(sluice_own) E C[sluice_own] C(sluice_own) S";
-    assert_eq!(table.hears(server), format!("Q({sql}) {back}"));
-    // What it sends meanwhile waits.
-    table.says(client, &query("SELECT 1"));
-    assert_eq!(table.hears(server), "");
-    table.says(server, &answers("3 1 2 C(SET) 3 3 Z(T)"));
-    assert_eq!((table.hears(server), table.hears(client)), ("Q(SELECT 1)".into(), String::new()));
-    // Where that fails, the client hears why, and the session ends.
-    table.says(server, &answers("C(SELECT 1) Z(T)"));
-    table.says(client, &query("RESET application_name"));
-    table.says(server, &answers("C(RESET) S(application_name=) Z(T)"));
-    table.hears(client);
-    table.hears(server);
-    table.says(server, &answers("3 1 2 E(22023) Z(E)"));
-    assert_eq!(table.hears(client), "E(22023)");
-    assert!(table.is_closed(client));
-}
-
-#[test]
 fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
     let mut table = Table::new(one());
     let (client, number) = table.numbered_client();
@@ -497,19 +457,6 @@ fn a_begin_that_is_refused_behind_settings_is_the_statements_failure() {
     assert_eq!(table.hears(server), "S");
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
-}
-
-#[test]
-fn a_reset_that_fails_takes_nothing_back() {
-    let (mut table, client, server) = seated(one());
-    table.says(client, &query("BEGIN READ WRITE"));
-    table.says(server, &answers("C(BEGIN) Z(T)"));
-    table.says(client, &[query("RESET ALL"), query("SELECT 1")].concat());
-    // What the client began with may have to be brought back before its next statement.
-    assert_eq!(table.hears(server), "Q(BEGIN READ WRITE) Q(RESET ALL)");
-    table.says(server, &answers("E(57014) S(application_name=a) Z(E)"));
-    assert_eq!(table.hears(server), "Q(SELECT 1)");
-    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014) S(application_name=a) Z(E)", "as it was before");
 }
 
 #[test]

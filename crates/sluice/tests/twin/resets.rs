@@ -1,0 +1,142 @@
+//! Settings that are taken back in the midst of a text: each as a script that is run beside PostgreSQL.
+
+use sluice_testkit::{Case, Mode, matrix};
+
+use crate::{
+    beside::{Beside, Startup, beside, s},
+    ignored::ordered,
+};
+
+matrix!(brief:
+    what_stands_behind_a_reset_goes_by_the_clients_start,
+    errors_behind_a_reset_name_places_in_the_clients_text,
+    what_a_session_began_with_is_there_in_session_mode,
+    roles_behind_a_reset,
+);
+
+const STARTED: Startup<'static> = &[
+    ("TimeZone", "Asia/Tokyo"),
+    ("DateStyle", "German, DMY"),
+    ("default_transaction_isolation", "repeatable read"),
+    ("xmloption", "document"),
+    // Not as PostgreSQL writes it.
+    ("search_path", "a,b"),
+    ("options", "-c app.x=1"),
+];
+
+const SHOWS: &str = "SELECT current_setting('TimeZone'), current_setting('DateStyle'), current_setting('xmloption'), \
+     current_setting('search_path'), current_setting('app.x', true), \
+     current_setting('default_transaction_isolation')";
+
+const MAKES: &str = "CREATE FUNCTION public.sets(text, text) RETURNS text LANGUAGE plpgsql AS \
+    'BEGIN RETURN pg_catalog.set_config($1, $2, false); END'";
+
+const BACK: [&str; 4] = ["RESET ALL", "RESET TimeZone", "SET DateStyle TO DEFAULT", "SET LOCAL TimeZone TO DEFAULT"];
+
+const THEN: [&str; 13] = [
+    "SELECT set_config('TimeZone', 'UTC', false)",
+    "SELECT set_config('TimeZone', 'UTC', true)",
+    "SELECT public.sets('TimeZone', 'UTC')",
+    "DO $$ BEGIN PERFORM set_config('TimeZone', 'UTC', false); END $$",
+    "DO $$ BEGIN SET TimeZone = 'UTC'; END $$",
+    "UPDATE pg_settings SET setting = 'UTC' WHERE name = 'TimeZone'",
+    "SET TIME ZONE 9",
+    "SET LOCAL TimeZone = 'UTC'",
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+    "SET XML OPTION CONTENT",
+    "SAVEPOINT a; SET TimeZone = 'UTC'",
+    "SELECT timestamptz '2024-06-01 00:00', date '2024-12-31'",
+    "SET app.x = 2; RESET app.x; SHOW app.x; RESET DateStyle",
+];
+
+fn try_each(b: &mut Beside) {
+    b.query(0, MAKES);
+    for back in BACK {
+        for then in THEN {
+            let query = format!("{back}; {then}; SELECT current_setting('TimeZone')");
+            b.query(0, &query);
+            b.query(0, SHOWS);
+            b.query(0, "ROLLBACK");
+            for ends in [&["COMMIT"][..], &["ROLLBACK TO a", "COMMIT"], &["COMMIT AND CHAIN", "ROLLBACK"]] {
+                for sql in ["BEGIN READ WRITE", "SAVEPOINT a", "SET TimeZone = 'Asia/Seoul'", &query, SHOWS] {
+                    b.query(0, sql);
+                }
+                for end in ends {
+                    b.query(0, end);
+                    b.query(0, SHOWS);
+                }
+            }
+            b.query(0, "RESET ALL");
+            b.query(0, SHOWS);
+        }
+    }
+}
+
+fn what_stands_behind_a_reset_goes_by_the_clients_start(case: Case) {
+    beside(case, &[STARTED, &[]], |b| {
+        try_each(b);
+        // The same after others had that server.
+        b.query(1, "SET TimeZone = 'Asia/Seoul'");
+        b.query(0, "RESET ALL; SELECT set_config('TimeZone', 'UTC', false)");
+        b.query(1, "SHOW TimeZone");
+        b.query(0, SHOWS);
+    });
+}
+
+fn what_a_session_began_with_is_there_in_session_mode(case: Case) {
+    let case = Case { mode: Mode::Session, ..case };
+    beside(case, &[STARTED, &[]], |b| {
+        for back in ["RESET ALL", "RESET DateStyle", "DISCARD ALL", "SET TimeZone TO DEFAULT"] {
+            b.query(0, "SET TimeZone = 'UTC'; SET DateStyle = 'SQL, MDY'; SET work_mem = '5MB'");
+            b.query(0, back);
+            b.query(0, SHOWS);
+            b.query(0, "SHOW work_mem");
+        }
+        try_each(b);
+    });
+}
+
+fn errors_behind_a_reset_name_places_in_the_clients_text(case: Case) {
+    beside(case, &[STARTED, &[]], |b| {
+        for query in [
+            "RESET ALL; SELECT nowhere",
+            "RESET ALL; SELECT 'é' AS é, nowhere; RESET ALL",
+            "SELECT nowhere; RESET ALL; SELECT 1",
+            "RESET ALL; SELEC 1",
+            "SELECT 'ü'; RESET DateStyle; RESET TimeZone -- é\n; SELECT 1 FROM nowhere",
+            "SELECT 1; SET app.x TO DEFAULT /* é */; INSERT INTO nowhere VALUES (1)",
+        ] {
+            for begin in ["ROLLBACK", "BEGIN READ WRITE"] {
+                b.query(0, begin);
+                let places = [&mut b.pooled[0], &mut b.alone[0]].map(|raw| {
+                    raw.send(&s().query(query));
+                    let heard = raw.until_ready(1);
+                    ordered(&heard)
+                        .into_iter()
+                        .map(|message| (message.to_string(), message.field(b'P')))
+                        .collect::<Vec<_>>()
+                });
+                let [pooled, alone] = places;
+                assert_eq!(pooled, alone, "{query}");
+                assert!(alone.iter().any(|(_, place)| !place.is_empty()), "{query}");
+            }
+        }
+    });
+}
+
+fn roles_behind_a_reset(case: Case) {
+    let who = "SELECT current_user, session_user";
+    beside(case, &[], |b| {
+        b.clients(&[&[("TimeZone", "Asia/Tokyo"), ("options", "-c role=trusted")], &[]]);
+        for back in ["RESET ROLE", "RESET SESSION AUTHORIZATION", "SET ROLE NONE", "RESET ALL"] {
+            for then in ["SET TimeZone = 'UTC'", "SET ROLE NONE", "SELECT set_config('role', 'none', false)"] {
+                b.query(0, "SET ROLE NONE");
+                b.query(0, &format!("{back}; {who}; {then}; {who}"));
+                b.query(1, who);
+                b.query(0, who);
+                b.query(0, "RESET ROLE; RESET ALL");
+                b.query(0, who);
+            }
+        }
+    });
+}
