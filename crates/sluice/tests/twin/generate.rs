@@ -50,6 +50,8 @@ fn track(seed: u64, client: usize, categories: &[&'static Category], acts: u64) 
 /// A prepared statement that should be there.
 struct Known {
     name: &'static str,
+    /// Whether it speaks of tables.
+    has_tables: bool,
     values: Vec<Value>,
     format: Format,
 }
@@ -234,7 +236,16 @@ impl Maker {
 
     fn note(&mut self, name: &'static str, statement: &Statement) {
         self.known.retain(|known| known.name != name);
-        self.known.push(Known { name, values: statement.values.clone(), format: format_of(statement) });
+        let has_tables = [&b"FROM"[..], b"INTO", b"UPDATE"].iter().any(|word| contains(&statement.sql, word));
+        self.known.push(Known { name, has_tables, values: statement.values.clone(), format: format_of(statement) });
+    }
+
+    /// Closes a statement that speaks of tables.
+    pub(crate) fn close_if_of_tables(&mut self, name: &'static str) {
+        if self.known.iter().any(|known| known.name == name && known.has_tables) {
+            self.known.retain(|known| known.name != name);
+            self.say(Script::new().close(name).sync());
+        }
     }
 
     /// Closes all statements with a name.
@@ -310,6 +321,10 @@ impl Maker {
         }
         self.say(script.sync());
     }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 fn format_of(statement: &Statement) -> Format {

@@ -29,7 +29,11 @@ const ENDS: &[&str] = &["DEALLOCATE {n}", "DEALLOCATE PREPARE {n}", "DEALLOCATE 
 pub(crate) fn act(maker: &mut Maker) {
     let name = *maker.random.of(&NAMES);
     match maker.random.below(10) {
-        0..5 => use_of(maker, MAKES, name),
+        0..5 => {
+            // One that is lent is parsed again before the text, by what its names mean then (decision 0016, "What remains").
+            maker.close_if_of_tables(name);
+            use_of(maker, MAKES, name);
+        }
         5 => {
             let text = maker.one_of(HIDDEN);
             maker.sql(&text);
@@ -53,6 +57,10 @@ pub(crate) fn act(maker: &mut Maker) {
 /// executed.
 fn use_of(maker: &mut Maker, texts: &[&str], name: &str) {
     let text = maker.one_of(texts).replace("{n}", name);
+    if text == "DISCARD PLANS" {
+        // PostgreSQL reads the literals of named statements again (decision 0014, "What remains").
+        maker.close_named();
+    }
     if !text.contains("EXECUTE") {
         maker.sql(&text);
     } else if text.contains(';') || maker.random.percent(80) {
