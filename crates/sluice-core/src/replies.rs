@@ -393,7 +393,7 @@ impl Replies {
 
     /// The next one has come.
     pub fn pop(&mut self) -> Option<Expected> {
-        let expected = self.queue.pop_front()?;
+        let expected = self.queue.front()?;
         // Mostly there are none of these.
         if self.named > 0 {
             self.named -= usize::from(expected.is_named());
@@ -404,7 +404,7 @@ impl Replies {
         if self.unnamed > 0 {
             self.unnamed -= usize::from(expected.unnamed_turn().is_some());
         }
-        Some(expected)
+        self.queue.pop_front()
     }
 
     /// The next one, if nothing more will come from the server for it.

@@ -226,7 +226,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Some(OwnPortal::Deallocate(deallocate.name.clone()));
         }
         let statement = self.statement_named(statement);
-        if let Some(name) = statement.as_ref().and_then(|statement| statement.deallocates.as_deref()) {
+        if let Some(name) = statement.and_then(|statement| statement.deallocates.as_deref()) {
             let is_known = self.session.named(name).is_some() && !self.is_lent(name);
             let is_known = is_known && !self.is_in_failed_transaction();
             return is_known.then(|| OwnPortal::Deallocate(Some(name.into())));

@@ -57,15 +57,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// The statement behind one of the client's names, or behind that which a Parse on its way gives to one that is lent.
     /// The empty name is that of the unnamed one.
-    pub(super) fn statement_named(&self, name: &[u8]) -> Option<Arc<Statement>> {
+    pub(super) fn statement_named(&self, name: &[u8]) -> Option<&Arc<Statement>> {
         if name.is_empty() {
-            return self.session.unnamed.as_ref().map(|unnamed| unnamed.prepared.statement.clone());
+            return self.session.unnamed.as_ref().map(|unnamed| &unnamed.prepared.statement);
         }
         let name = known_name(name);
         let replies =
             self.server.as_ref().filter(|server| server.lent.has(name)).map(|server| server.exchange.replies());
-        let given = replies.and_then(|replies| replies.given_to_lent(name)).cloned();
-        given.or_else(|| Some(self.session.named(name)?.statement.clone()))
+        let given = replies.and_then(|replies| replies.given_to_lent(name));
+        given.or_else(|| Some(&self.session.named(name)?.statement))
     }
 
     /// Whether a new statement is to have its name on the server from the beginning: SQL may have given that name to
@@ -115,7 +115,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 continue;
             }
             self.follow_settings(&name);
-            if let Some(statement) = self.statement_named(&name) {
+            if let Some(statement) = self.statement_named(&name).cloned() {
                 stack.push(Visit::Done(name, statement.clone()));
                 if statement.effects.intersects(Effects::NAMES) {
                     stack.extend(named(statement.query()));

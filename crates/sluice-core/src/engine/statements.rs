@@ -293,10 +293,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn meaning(&mut self, name: &[u8]) -> Meaning {
         if !name.is_empty() {
-            self.follow_settings(name);
-            return match self.session.named(name) {
+            return match self.follow_settings(name).cloned() {
                 _ if self.is_lent(name) => Meaning::Servers,
-                Some(prepared) => Meaning::Shared(prepared.clone()),
+                Some(prepared) => Meaning::Shared(prepared),
                 None if self.is_the_pools(name) => Meaning::Missing,
                 None => Meaning::Servers,
             };
@@ -340,7 +339,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Bind of a statement that the server has by the client's name.
     fn bind_as_it_is(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> Step {
-        let statement = self.statement_named(names.statement);
+        let statement = self.statement_named(names.statement).cloned();
         let mut effects = statement.as_ref().map_or(Effects::ANYTHING, |statement| statement.effects);
         if !names.statement.is_empty() && self.server().lent.are_in_doubt() {
             // It may have become one of SQL's.
@@ -392,14 +391,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.flush();
         self.restore_within(statement.query());
-        let meant = self.meant_by(statement.effects, statement.query());
-        if let Some(step) = self.lend(&meant, Bearer::Batch) {
-            return step;
-        }
-        if self.prepare_apart(&statement) {
-            return Step::Stop(Stop::Hold);
-        }
-        if let Some(step) = self.prepare_for(effects_with(statement.effects, &meant), statement.query()) {
+        if let Some(step) = self.expect_effects(seen, &names, &statement) {
             return step;
         }
         if statement.is_unnamed() && !self.session.learnt && !self.can_be_healed() {
@@ -407,10 +399,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let server = self.server();
             server.statements.retire(statement.id);
         }
-        self.note_customs(statement.effects, seen, names.bytes);
-        let resets = resets_with(statement.resets.clone(), &meant);
-        let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
-        self.server().exchange.bind_portal(names.portal, resets, sets, statement.leads_to);
         match self.absence(&statement) {
             Absence::None if self.server().statements.has(statement.id) => {}
             // Its text is parsed again, which may fail; that of an unnamed one is new.
@@ -435,6 +423,29 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         server.exchange.expect(Expected::Bind(Some(statement)));
         self.replace_head(seen, names.bytes);
         Step::Next
+    }
+
+    /// Does what has to be done before a shared statement is bound, and notes what running it does besides reading and
+    /// writing rows. Returns a step where something has to be done or waited for before.
+    fn expect_effects(&mut self, seen: Seen<'a>, names: &BindNames<'a>, statement: &Arc<Statement>) -> Option<Step> {
+        if statement.effects.is_empty() && statement.leads_to.is_none() {
+            return None;
+        }
+        let meant = self.meant_by(statement.effects, statement.query());
+        if let Some(step) = self.lend(&meant, Bearer::Batch) {
+            return Some(step);
+        }
+        if self.prepare_apart(statement) {
+            return Some(Step::Stop(Stop::Hold));
+        }
+        if let Some(step) = self.prepare_for(effects_with(statement.effects, &meant), statement.query()) {
+            return Some(step);
+        }
+        self.note_customs(statement.effects, seen, names.bytes);
+        let resets = resets_with(statement.resets.clone(), &meant);
+        let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
+        self.server().exchange.bind_portal(names.portal, resets, sets, statement.leads_to);
+        None
     }
 
     fn describe(&mut self, seen: Seen<'a>) -> Step {

@@ -50,16 +50,14 @@ impl<I: Io> ClientRelay<'_, I> {
         known: Option<Arc<Statement>>,
     ) -> Arc<Statement> {
         let profile = &self.session.profile;
-        let statement = match (known, self.terms(is_unnamed)) {
-            (Some(known), _) => {
-                known.see();
-                known
-            }
-            (None, Some(terms)) => self.session.pool.statements().intern(definition, terms, profile),
-            (None, None) => {
-                let (profile, knowledge) = self.settings_of_parse();
-                return self.session.pool.statements().private(definition, &profile, knowledge);
-            }
+        let statement = if let Some(known) = known {
+            known.see();
+            known
+        } else if let Some(terms) = self.terms(is_unnamed) {
+            self.session.pool.statements().intern(definition, terms, profile)
+        } else {
+            let (profile, knowledge) = self.settings_of_parse();
+            return self.session.pool.statements().private(definition, &profile, knowledge);
         };
         if statement.effects.intersects(Effects::CLOCK | Effects::SESSION) {
             return self.session.pool.statements().private(definition, profile, Knowledge::Exact);
@@ -89,15 +87,15 @@ impl<I: Io> ClientRelay<'_, I> {
         }
     }
 
-    /// One of the client's named statements runs under the settings that the client has now.
-    pub(super) fn follow_settings(&mut self, name: &[u8]) {
+    /// One of the client's named statements, if it has one by that name: from now on it runs under the settings that the
+    /// client has now.
+    pub(super) fn follow_settings(&mut self, name: &[u8]) -> Option<&Prepared> {
         let context = self.session.profile.context();
-        let Some(prepared) = self.session.names.as_mut().and_then(|names| names.get_mut(known_name(name))) else {
-            return;
-        };
+        let prepared = self.session.names.as_mut()?.get_mut(known_name(name))?;
         if prepared.statement.terms.is_some_and(|terms| terms.run != context) {
             prepared.statement = self.session.pool.statements().under(&prepared.statement, context);
         }
+        Some(prepared)
     }
 
     /// Has a statement closed on the server that must be prepared again before it is used.

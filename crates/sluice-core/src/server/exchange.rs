@@ -341,7 +341,7 @@ impl Exchange {
         leads_to: Option<TransactionStatus>,
     ) {
         self.turns.bind(portal, leads_to);
-        self.taken_back.bind(portal, resets, || text.map(sql::settings_named).unwrap_or_default());
+        self.taken_back.bind(portal, resets, || text.map(sql::settings_named));
     }
 
     /// A portal of the open batch is about to be run, unless the server skips or refuses that.

@@ -78,6 +78,9 @@ impl Parameters {
     /// Whether one of those that changed without a statement to show why is still another than before, now that the
     /// transaction has ended, and the session has not set it, either: the configuration has been reloaded.
     pub fn take_reload(&mut self, profile: &Profile) -> bool {
+        if self.unexplained.is_empty() {
+            return false;
+        }
         let unexplained = std::mem::take(&mut self.unexplained);
         let differs = |(name, before): (&String, &String)| {
             self.get(name) != Some(before) && profile.get(&name.to_ascii_lowercase()).is_none()

@@ -29,14 +29,19 @@ pub(super) struct TakenBack {
 
 impl TakenBack {
     /// A portal is bound to a statement that takes these settings back, or none: then it sets those.
-    pub(super) fn bind(&mut self, portal: &[u8], resets: Option<Reset>, sets: impl FnOnce() -> BTreeSet<String>) {
-        let act = match resets {
-            Some(resets) => Act::Back(resets),
-            None => Act::Sets(sets()),
-        };
+    pub(super) fn bind(
+        &mut self,
+        portal: &[u8],
+        resets: Option<Reset>,
+        sets: impl FnOnce() -> Option<BTreeSet<String>>,
+    ) {
         self.portals.remove(portal);
-        if matches!(&act, Act::Sets(names) if names.is_empty()) {
-        } else if self.portals.len() < PORTALS_MAX {
+        let act = match resets {
+            Some(resets) => Some(Act::Back(resets)),
+            None => sets().filter(|names| !names.is_empty()).map(Act::Sets),
+        };
+        let Some(act) = act else { return };
+        if self.portals.len() < PORTALS_MAX {
             self.portals.insert(portal.into(), act);
         } else {
             self.act(&act);
@@ -95,7 +100,7 @@ mod tests {
     use crate::sql::{reset, settings_named};
 
     fn bind(taken: &mut TakenBack, portal: &str, text: &str) {
-        taken.bind(portal.as_bytes(), reset(text.as_bytes()), || settings_named(text.as_bytes()));
+        taken.bind(portal.as_bytes(), reset(text.as_bytes()), || Some(settings_named(text.as_bytes())));
     }
 
     #[test]
