@@ -179,6 +179,14 @@ impl<I: Io> ClientRelay<'_, I> {
             // What this batch has set nobody knows, and it is not to be lost.
             return false;
         }
+        if is_within && !in_block && server.exchange.only_prepares() && !server.exchange.replies().begin_block() {
+            // Nothing has run in this batch, and what comes may have to stand alone: what prepares it goes before it.
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&SYNC);
+            server.exchange.expect(Expected::OwnSync);
+            self.send_scratch();
+            return true;
+        }
         self.parse_apart(statement, None);
         if !is_within {
             self.end_preparation();

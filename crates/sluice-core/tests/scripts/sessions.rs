@@ -371,25 +371,41 @@ fn what_a_block_has_set_stays_where_a_literal_is_read_as_before() {
 fn a_literal_means_that_within_a_batch_too() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
-    table.says(client, &[parse("", "SELECT 1"), run("a")].concat());
+    table.says(client, &[parse("", "SELECT 1"), bind("", 0), execute(), run("a")].concat());
     let expected =
-        format!("P(: SELECT 1) {} P(sluice_2: SELECT 'x') {} B(sluice_2) E S", switch("NULL"), switch("'X'"));
+        format!("P(: SELECT 1) B() E {} P(sluice_2: SELECT 'x') {} B(sluice_2) E S", switch("NULL"), switch("'X'"));
     assert_eq!(table.hears(server), expected);
-    table.says(server, &answers(&format!("1 {SWITCHED} 1 {SWITCHED} 2 C(SELECT 1) Z(I)")));
-    assert_eq!(table.hears(client), "1 2 C(SELECT 1) Z(I)");
+    table.says(server, &answers(&format!("1 2 C(SELECT 1) {SWITCHED} 1 {SWITCHED} 2 C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(client), "1 2 C(SELECT 1) 2 C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_statement_is_prepared_before_a_batch_that_has_run_nothing() {
+    let (mut table, client, server) = prepared("VACUUM (INDEX_CLEANUP 'auto')");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    // It has to stand alone in its batch.
+    table.says(client, &[parse("", "SELECT 1"), run("a")].concat());
+    assert_eq!(table.hears(server), "P(: SELECT 1) S");
+    table.says(server, &answers("1 Z(I)"));
+    let vacuum = "P(sluice_2: VACUUM (INDEX_CLEANUP 'auto'))";
+    assert_eq!(table.hears(server), format!("{} {vacuum} {} S", switch("NULL"), switch("'X'")));
+    table.says(server, &answers(&format!("{SWITCHED} 1 {SWITCHED} Z(I)")));
+    assert_eq!(table.hears(server), "B(sluice_2) E S");
+    table.says(server, &answers("2 C(VACUUM) Z(I)"));
+    assert_eq!(table.hears(client), "1 2 C(VACUUM) Z(I)");
 }
 
 #[test]
 fn a_literal_means_that_behind_an_unanswered_batch_too() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     let function = [parse("", "SELECT f()"), run("")].concat();
-    table.says(client, &[function, parse("", "SELECT 1"), run("a")].concat());
+    table.says(client, &[function, parse("", "SELECT 1"), bind("", 0), execute(), run("a")].concat());
     assert_eq!(table.hears(server), "P(: SELECT f()) B() E S", "what that sets is not known yet");
     table.says(server, &answers("1 2 D() C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(server), "Q(look)");
     table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
     let expected =
-        format!("P(: SELECT 1) {} P(sluice_3: SELECT 'x') {} B(sluice_3) E S", switch("NULL"), switch("'X'"));
+        format!("P(: SELECT 1) B() E {} P(sluice_3: SELECT 'x') {} B(sluice_3) E S", switch("NULL"), switch("'X'"));
     assert_eq!(table.hears(server), expected);
 }
 

@@ -12,6 +12,7 @@ matrix!(brief:
     errors_behind_a_reset_name_places_in_the_clients_text,
     what_a_session_began_with_is_there_in_session_mode,
     roles_behind_a_reset,
+    commands_that_stand_alone,
 );
 
 const STARTED: Startup<'static> = &[
@@ -136,6 +137,46 @@ fn roles_behind_a_reset(case: Case) {
                 b.query(0, who);
                 b.query(0, "RESET ROLE; RESET ALL");
                 b.query(0, who);
+            }
+        }
+    });
+}
+
+/// A command that can't run in a pipeline, in a batch whose statements have to be prepared again under other settings.
+fn commands_that_stand_alone(case: Case) {
+    let started: Startup<'_> = &[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German, DMY")];
+    // As many as a server keeps, and more.
+    let others =
+        (0..8).map(|i| format!("o{i}")).fold(s(), |s, name| s.close(&name).parse(&name, &format!("SELECT '{name}'")));
+    let others = others.sync();
+    let date = "SELECT '01.02.2020'::date";
+    beside(case, &[started, &[], &[]], |b| {
+        b.query(0, "CREATE TABLE t (i int)");
+        for alone in [
+            "VACUUM t",
+            "VACUUM (INDEX_CLEANUP 'auto') t",
+            "CREATE DATABASE it TEMPLATE 'nosuch'",
+            "ALTER SYSTEM SET work_mem = '4MB'",
+            "REINDEX TABLE CONCURRENTLY t",
+            "CREATE INDEX CONCURRENTLY ON t ((i + '1'::int))",
+            "DISCARD ALL",
+        ] {
+            for first in [
+                s(),
+                s().close("nosuch"),
+                s().parse("e", date),
+                s().describe("d"),
+                s().parse("e", date).describe("d"),
+                s().parse("e", "nonsense").describe("d"),
+            ] {
+                b.query(0, "SET DateStyle = 'German, DMY'; SET TimeZone = 'Asia/Tokyo'");
+                b.says(0, &s().close("v").close("d").close("e").parse("d", date).parse("v", alone).sync());
+                b.query(0, "SET DateStyle = 'ISO, MDY'; SET TimeZone = 'UTC'");
+                b.on_each_server(1, 2, &others);
+                b.query(1, "BEGIN READ WRITE");
+                b.says(0, &first.bind("v", &[]).execute().sync());
+                b.query(0, "SHOW TimeZone");
+                b.query(1, "COMMIT");
             }
         }
     });
