@@ -86,6 +86,8 @@ struct Trouble {
     error: Arc<ErrorResponse>,
     pause: Duration,
     retry_at: Time,
+    /// The generation of the log-in that failed.
+    generation: Generation,
 }
 
 /// The answer to a client that needs a server.
@@ -146,6 +148,8 @@ impl PoolState {
 
     fn take_idle(&mut self, client: ClientRef, wants: Wants<'_>) -> Option<ServerRef> {
         self.used = true;
+        // What failed before log-ins changed says nothing of those since.
+        self.trouble.take_if(|trouble| trouble.generation < wants.generation);
         // One on the client's own worker spares a hand-over; the idle ones are few. One of a later generation has other
         // defaults, perhaps.
         let is_own = |idle: &Idle| idle.server.worker == client.worker;
@@ -205,13 +209,14 @@ impl PoolState {
             Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
             None => self.settings.backoff_min,
         };
-        self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause });
+        self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause, generation });
         if !lasting {
             return self.expire(now);
         }
         let open = self.open;
-        let concerns = |waiter: &Waiter| waiter.purpose == Purpose::LogIn && waiter.generation <= generation;
-        let concerned = std::iter::from_fn(|| self.waiters.pop_where(|waiter| open == 0 || concerns(waiter)));
+        let concerns =
+            |waiter: &Waiter| waiter.generation <= generation && (open == 0 || waiter.purpose == Purpose::LogIn);
+        let concerned = std::iter::from_fn(|| self.waiters.pop_where(concerns));
         let mut refused: Vec<_> = concerned.map(|waiter| (waiter.client, error.clone())).collect();
         refused.extend(self.expire(now));
         refused

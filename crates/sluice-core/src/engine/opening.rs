@@ -174,9 +174,10 @@ impl Engine {
     }
 }
 
-/// Whether trying again soon would end the same way: a wrong name or password, not a server that restarts or is full.
+/// Whether trying again soon would end the same way: a wrong name or password, a database that admits nobody (55000); not
+/// a server that restarts or is full.
 fn is_lasting(error: &ErrorResponse) -> bool {
-    ["28", "3D", "42", "0A"].iter().any(|class| error.code.starts_with(class))
+    ["28", "3D", "42", "0A", "55000"].iter().any(|class| error.code.starts_with(class))
 }
 
 fn not_postgresql() -> ErrorResponse {

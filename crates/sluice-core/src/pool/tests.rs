@@ -142,7 +142,22 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     assert_eq!(pool.connect_failed(later, Generation::FIRST, &error, true), [(client(1), error.clone())]);
     pool.acquire(later, client(2), wants());
     let limit = later + PoolSettings::default().connect_timeout;
-    assert_eq!(pool.expire(limit), [(client(2), error)]);
+    assert_eq!(pool.expire(limit), [(client(2), error.clone())]);
+    // Since then the database admits more, perhaps.
+    let mut pool = self::pool(2);
+    pool.acquire(NOW, client(1), wants());
+    assert!(pool.may_connect(NOW));
+    assert!(pool.connect_failed(NOW, Generation::FIRST, &error, false).is_empty());
+    let changed = LogIns::default();
+    changed.change();
+    pool.acquire(NOW, client(2), wants());
+    assert!(!pool.may_connect(NOW));
+    pool.acquire(NOW, client(3), Wants { generation: changed.generation(), ..wants() });
+    assert!(pool.may_connect(NOW));
+    assert_eq!(
+        pool.connect_failed(NOW, Generation::FIRST, &error, true),
+        [(client(1), error.clone()), (client(2), error)]
+    );
 }
 
 #[test]

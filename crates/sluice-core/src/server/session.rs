@@ -406,9 +406,12 @@ impl ServerSession {
     /// DISCARD ALL is about to take away all that it holds.
     pub fn discard(&mut self) {
         self.pins = Pins::empty();
-        // Nobody has asked which custom settings are there: their names stay.
+        // The names of custom settings stay, whether nobody has asked for them or nobody has acted on the answer.
         let customs = self.look.abandon();
         self.add_made(customs.iter().map(String::as_str));
+        if let Some(Holding { profile, made, .. }) = self.report.take() {
+            self.add_made(made.iter().map(String::as_str).chain(profile.customs()));
+        }
         self.profile = Profile::default();
     }
 

@@ -218,9 +218,13 @@ impl<'a> Reader<'a, '_> {
                 Token::Semicolon => return,
                 Token::Literal(code) => {
                     self.found.insert(Effects::LITERAL);
-                    let mut words = code.split(|b| !b.is_ascii_alphabetic());
-                    if words.any(|word| is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"])) {
-                        self.found.insert(Effects::LOG_INS);
+                    for word in code.split(|b| !b.is_ascii_alphabetic()) {
+                        if is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"]) {
+                            self.found.insert(Effects::LOG_INS);
+                        }
+                        if is_one_of(word, &["seed", "setseed"]) {
+                            self.found.insert(Effects::SEED);
+                        }
                     }
                 }
                 _ => {}

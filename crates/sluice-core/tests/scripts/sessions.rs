@@ -178,6 +178,24 @@ fn a_client_that_goes_leaves_nothing() {
 }
 
 #[test]
+fn a_custom_setting_stays_known_where_its_client_goes_amid_the_look() {
+    // `app.a` is `x`, or it is there without a value.
+    for holding in ["set=6170702e61:78", "made=6170702e61"] {
+        let (mut table, client, server) = seated(one());
+        let other = table.client();
+        table.says(client, &query("SELECT set_config('app.a', 'x', false)"));
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        table.says(client, &terminate());
+        table.hears(server);
+        table.says(server, &answers(&format!("D({holding}) C(SELECT 1) Z(I) Z(I)")));
+        assert_eq!(table.hears(server), "Q(DISCARD ALL)");
+        table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+        table.says(other, &query("SELECT 1"));
+        assert!(table.is_closed(server), "the other client has no such setting");
+    }
+}
+
+#[test]
 fn what_cannot_be_kept_is_refused() {
     for (settings, code) in [
         (PoolSettings { pins: PinPolicy::Refuse, ..one() }, "0A000"),

@@ -1,6 +1,9 @@
 //! The effects of a query, which lie in the functions that it calls by name and in its literals.
 
-use crate::sql::{harmless::is_harmless, lexer::Token};
+use crate::sql::{
+    harmless::is_harmless,
+    lexer::{Lexer, Token},
+};
 
 use super::{
     Effects, Reader, WORD_BYTES_MAX, is_one_of, lower,
@@ -268,6 +271,7 @@ impl<'a> Reader<'a, '_> {
     fn shows_setting(&self) -> bool {
         let mut ahead = self.lexer.clone();
         let is_whole = match ahead.next() {
+            Some(Token::Word(column)) if is_one_of(column, &["name"]) => return equals_literal(ahead),
             Some(Token::Literal(name)) => !name.contains(&b'\\'),
             Some(Token::Parameter(_)) => true,
             _ => false,
@@ -306,6 +310,29 @@ impl<'a> Reader<'a, '_> {
             self.found.insert(Effects::CLOCK);
         }
     }
+}
+
+/// Whether the column `name`, from the rest of the call on, equals a literal in all rows that are read:
+/// `set_config(name, 'view', false) FROM pg_settings WHERE name = 'restrict_nonsystem_relation_kind'`, by which
+/// `pg_dump` asks for a setting that older servers do not have.
+fn equals_literal(mut ahead: Lexer<'_>) -> bool {
+    let mut depth = 1;
+    while depth > 0 {
+        match ahead.next() {
+            Some(Token::Open) => depth += 1,
+            Some(Token::Close) => depth -= 1,
+            None | Some(Token::Semicolon) => return false,
+            _ => {}
+        }
+    }
+    let mut reads = |words: &[&str]| {
+        words.iter().all(|word| matches!(ahead.next(), Some(Token::Word(found)) if is_one_of(found, &[word])))
+    };
+    if !reads(&["from", "pg_settings", "where", "name"]) || !ahead.rest().trim_ascii_start().starts_with(b"=") {
+        return false;
+    }
+    let is_equal = matches!(ahead.nth(1), Some(Token::Literal(name)) if !name.contains(&b'\\'));
+    is_equal && matches!(ahead.next(), None | Some(Token::Semicolon))
 }
 
 /// The value of a literal in which backslashes escape (PostgreSQL documentation, 4.1.2.2), as far as it is ASCII.

@@ -11,6 +11,9 @@ fn a_seed_is_set_in_several_ways() {
         ("select setseed(0.5)", true),
         ("select set_config('seed', '0.5', true)", true),
         ("update pg_settings set setting = '0.5' where name = 'seed'", true),
+        ("do $$ begin perform setseed(0.5); end $$", true),
+        ("do 'begin perform set_config(''seed'', ''0.5'', true); end'", true),
+        ("do $$ begin perform seeds(); end $$", false),
         ("select f('seed')", false),
         ("set session authorization seed", false),
         ("update t set a = 'seed'", false),
@@ -237,6 +240,21 @@ fn what_neither_text_nor_look_shows_is_known_to_hide() {
         ("select pg_catalog.set_config(setting_name => 'a', new_value => 'b', is_local => false)", true),
         ("select lower($1 || 'x')", false),
     ] {
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::HIDES), expected, "{text}");
+    }
+    let of_row = "select set_config(name, 'view', false) from pg_settings where name";
+    for (condition, expected) in [
+        ("= 'restrict_nonsystem_relation_kind'", false),
+        ("= 'a';", false),
+        ("like 'a%'", true),
+        ("<> 'a'", true),
+        ("= 'a' or true", true),
+        ("= 'a' || 'b'", true),
+        ("= E'\\x61'", true),
+        ("= $1", true),
+        ("", true),
+    ] {
+        let text = format!("{of_row} {condition}");
         assert_eq!(effects(text.as_bytes()).intersects(Effects::HIDES), expected, "{text}");
     }
     for text in ["select length('xxx", "insert into t values (1", "frobnicate"] {
