@@ -2,7 +2,7 @@
 //! server.
 //!
 //! The server itself says it: with Sluice's extension by a reported parameter, which comes when it changes
-//! (docs/session-report.md); without it in answer to a look ([`crate::look`]), which is taken where the texts of
+//! (docs/session-report.md); without it in answer to a probe ([`crate::probe`]), which is taken where the texts of
 //! statements do not show that nothing was left. Both come in the same words: `pins=temp,lock set=6162:31,...`, names
 //! and values of settings in hexadecimal, and in `made=` those of the custom settings that there are.
 

@@ -137,7 +137,7 @@ pub enum Own {
     /// Brings the server to a client's settings.
     Settings,
     /// Asks what the session holds.
-    Look,
+    Probe,
     /// Stands for the Sync behind statements that are prepared or closed apart from what the client sends.
     Prepare,
     /// Asks which of the names that are lent have statements of the protocol.
@@ -159,7 +159,7 @@ impl Own {
     pub fn is_optional(self) -> bool {
         match self {
             Self::FindAddressFunction | Self::ReportAddress => true,
-            Self::Settings | Self::Look | Self::Sequences | Self::Rollback | Self::Reset => false,
+            Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
             Self::Prepare | Self::Names => false,
         }
     }
@@ -261,13 +261,13 @@ impl Replies {
     /// Whether the next one is to Sluice itself, and holds the client.
     pub fn is_own_next(&self) -> bool {
         let Some(Expected::Own(own)) = self.queue.front() else { return false };
-        matches!(own, Own::Settings | Own::Look | Own::Names | Own::Sequences | Own::Prepare)
+        matches!(own, Own::Settings | Own::Probe | Own::Names | Own::Sequences | Own::Prepare)
     }
 
     /// Whether something is owed, and is to what puts a client's settings in place.
     pub fn are_for_settings(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Settings | Own::Sequences)))
-            && !self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Look | Own::Names)))
+            && !self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Probe | Own::Names)))
     }
 
     /// Whether any of them is to something that runs, and so may open or end a transaction.

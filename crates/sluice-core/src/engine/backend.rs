@@ -446,7 +446,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 if own == Own::Reset && self.server.own_error.is_none() {
                     self.server.session.discarded();
                 }
-                if own == Own::Look && self.server.own_error.is_none() && !self.conclude_look() {
+                if own == Own::Probe && self.server.own_error.is_none() && !self.conclude_probe() {
                     return Err(OutOfStep("it did not say what its session holds"));
                 }
                 if own == Own::Names {
@@ -457,7 +457,7 @@ impl<I: Io> ServerRelay<'_, I> {
                         // Nothing of the client's goes to a server that is not what it takes it for.
                         _ if self.server.own_error.is_some() => {}
                         // What a server was asked is acted on before the client goes on.
-                        Own::Look | Own::Names => {}
+                        Own::Probe | Own::Names => {}
                         _ => {
                             self.server.preparation = Preparation::Done;
                             self.resumes = true;

@@ -148,7 +148,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 Verdict::Swallow
             }
-            Answers::Own(Own::Look) if !is_end && self.server.session.look_fails(is_timed_out(body)) => {
+            Answers::Own(Own::Probe) if !is_end && self.server.session.probe_fails(is_timed_out(body)) => {
                 Verdict::Swallow
             }
             Answers::Own(own) => {
@@ -412,7 +412,7 @@ mod tests {
             (Some(Expected::Own(Own::ReportAddress)), ends, Answers::Own(Own::ReportAddress)),
             (Some(Expected::Own(Own::Settings)), OPEN, Answers::Own(Own::Settings)),
             (Some(Expected::Own(Own::Settings)), failed, Answers::OptionalOwn(Own::Settings)),
-            (Some(Expected::Own(Own::Look)), failed, Answers::Own(Own::Look)),
+            (Some(Expected::Own(Own::Probe)), failed, Answers::Own(Own::Probe)),
             (Some(Expected::Own(Own::Reset)), rests, Answers::Own(Own::Reset)),
         ];
         for (front, standing, expected) in cases {

@@ -15,7 +15,7 @@ use crate::{
 
 use super::{
     Engine,
-    keeping::{begin_session, put_in_place, send_look},
+    keeping::{begin_session, put_in_place, send_probe},
 };
 
 /// Such queries in a row, where the failure may pass: a time-out, a cancel, a server that is lost.
@@ -54,8 +54,8 @@ impl Engine {
                         return;
                     }
                 }
-                Own::Look if passes && self.try_again(client, TRIES_MAX) => {
-                    send_look(now, &mut self.servers[server], &mut self.scratch, io);
+                Own::Probe if passes && self.try_again(client, TRIES_MAX) => {
+                    send_probe(now, &mut self.servers[server], &mut self.scratch, io);
                     return;
                 }
                 Own::Sequences if is_shared && passes && self.try_again(client, TRIES_MAX) => {

@@ -2,7 +2,7 @@
 //! keeps its server (docs/decisions/0014).
 //!
 //! A transaction of plain statements leaves nothing, and none of this concerns it. Otherwise what the session holds is
-//! known when the server has said so, by itself or in answer to a look, and before that neither the client nor anybody
+//! known when the server has said so, by itself or in answer to a probe, and before that neither the client nor anybody
 //! else goes on with that server.
 
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl Engine {
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
             Phase::Open(_) if state.lent.are_in_doubt() => ask_for_names(state, &mut self.scratch, io),
-            Phase::Welcome(..) | Phase::Open(_) if state.needs_look() => {
-                send_look(now, state, &mut self.scratch, io);
+            Phase::Welcome(..) | Phase::Open(_) if state.needs_probe() => {
+                send_probe(now, state, &mut self.scratch, io);
             }
             Phase::Welcome(..) => {
                 // Settings alone tie nobody to a server.
@@ -157,7 +157,7 @@ fn needs_own(server: &Server, client: &Client) -> bool {
     let Some(session) = client.session() else { return false };
     match server.pool.settings.mode {
         PoolMode::Transaction => {
-            let asks = server.needs_look() || server.lent.are_in_doubt();
+            let asks = server.needs_probe() || server.lent.are_in_doubt();
             asks || server.session.has_report() || !server.session.pins().is_empty()
         }
         PoolMode::Session => *server.session.profile() != session.profile,
@@ -231,9 +231,9 @@ pub(super) fn begin_session(server: &mut Server, start: &Start, scratch: &mut Ve
 }
 
 /// Asks a server what its session holds.
-pub(super) fn send_look(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+pub(super) fn send_probe(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
     let sql = server.ask(now);
-    send_own(server, scratch, Own::Look, &sql, io);
+    send_own(server, scratch, Own::Probe, &sql, io);
     server.preparation = Preparation::UnderWay;
 }
 

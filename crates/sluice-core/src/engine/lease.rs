@@ -28,7 +28,7 @@ use super::{
     begin::send_begin,
     client_address::{find_address_function, report_address},
     failing::TRIES_MAX,
-    keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall, send_look},
+    keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall, send_probe},
     resume_server,
     sequences::change_server,
     shutting_down,
@@ -333,7 +333,7 @@ impl Engine {
             return;
         }
         if server.session.has_unknown_beginning() {
-            send_look(now, server, &mut self.scratch, io);
+            send_probe(now, server, &mut self.scratch, io);
             server.preparation = Preparation::None;
             return;
         }

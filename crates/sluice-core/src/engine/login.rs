@@ -339,7 +339,7 @@ impl Engine {
             return;
         };
         let Phase::Welcome(session, start) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
-        // Where nobody looks, what is reported is known as PostgreSQL states it.
+        // Where nobody probes, what is reported is known as PostgreSQL states it.
         let profile = match session.pool.settings.mode {
             PoolMode::Transaction => server.session.profile().clone(),
             PoolMode::Session => server.session.profile().with_reported(server.parameters.iter()),

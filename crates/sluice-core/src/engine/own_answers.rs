@@ -18,7 +18,7 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.address_function = AddressFunction::Known(oid, None);
                 }
             }
-            Some(Expected::Own(Own::Look)) => {
+            Some(Expected::Own(Own::Probe)) => {
                 if let Some(row) = client_address::read_text(body) {
                     self.server.session.hear_row(row);
                 }
@@ -46,10 +46,10 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// A look has come to its end. Returns whether its answer makes sense.
-    pub(super) fn conclude_look(&mut self) -> bool {
+    /// A probe has come to its end. Returns whether its answer makes sense.
+    pub(super) fn conclude_probe(&mut self) -> bool {
         let nothing = Profile::default();
         let start = self.client.as_ref().map_or(&nothing, |(_, session)| &session.start);
-        self.server.conclude_look(start)
+        self.server.conclude_probe(start)
     }
 }

@@ -286,14 +286,14 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
     pub(super) fn may_name_custom(&self, effects: Effects, seen: Seen<'_>) -> bool {
-        let looks = self.server.as_ref().is_some_and(|server| !server.session.reports());
-        looks && effects.intersects(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
+        let probes = self.server.as_ref().is_some_and(|server| !server.session.reports());
+        probes && effects.intersects(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
     }
 
     /// A parameter may name a custom setting that is about to be made. So many bytes stand in front of the parameters.
     pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
-        let looks = self.server.as_ref().is_some_and(|server| !server.session.reports());
-        if looks && effects.intersects(Effects::STATE) {
+        let probes = self.server.as_ref().is_some_and(|server| !server.session.reports());
+        if probes && effects.intersects(Effects::STATE) {
             self.expect_customs(
                 Effects::STATE,
                 CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole()),

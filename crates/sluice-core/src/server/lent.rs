@@ -63,7 +63,7 @@ impl Lent {
         self.in_doubt && !self.names.is_empty()
     }
 
-    /// The query that asks, under those settings. As in a look, every name is qualified, and nothing may end it.
+    /// The query that asks, under those settings. As in a probe, every name is qualified, and nothing may end it.
     pub fn ask(&mut self, profile: &Profile) -> String {
         self.heard.clear();
         let mut sql = String::from("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;SET LOCAL statement_timeout = 0;");

@@ -293,8 +293,8 @@ impl Server {
     }
 
     /// It has said what its session holds; `start` is what its client began with. Returns whether that makes sense.
-    pub fn conclude_look(&mut self, start: &Profile) -> bool {
-        self.session.conclude_look(start, &self.pool)
+    pub fn conclude_probe(&mut self, start: &Profile) -> bool {
+        self.session.conclude_probe(start, &self.pool)
     }
 
     /// Acts on the report of what its session holds, if there is one. Gives the pins that it tells of.
@@ -307,7 +307,7 @@ impl Server {
     }
 
     /// Whether it is to be asked what its session holds.
-    pub fn needs_look(&self) -> bool {
+    pub fn needs_probe(&self) -> bool {
         self.follows_statements() && self.session.is_unknown()
     }
 

@@ -11,7 +11,7 @@ use crate::{
     customs::Customs,
     holding::{Holding, Pins, Prepared},
     hub::Pool,
-    look::{Circumstances, Look, Seen, is_of_library},
+    probe::{Circumstances, Probe, Seen, is_of_library},
     profile::{self, Profile, Way},
     sql::{CustomNames, Effects, Reset},
     start::Start,
@@ -41,8 +41,8 @@ pub struct ServerSession {
     reports: bool,
     /// The last report of what it holds, until that is acted on.
     report: Option<Holding>,
-    /// The looks at it, where the server says nothing by itself.
-    look: Look,
+    /// The probes of it, where the server says nothing by itself.
+    probe: Probe,
     /// Whether the protocol may have closed a cursor or a statement since it was last known what it holds.
     has_closed: bool,
     /// The change to the catalogs that its client is making.
@@ -96,7 +96,7 @@ impl ServerSession {
         self.report.is_some()
     }
 
-    /// Whether it may hold something, or no longer, that nothing but a look can tell of.
+    /// Whether it may hold something, or no longer, that nothing but a probe can tell of.
     pub fn is_unknown(&self) -> bool {
         let may_hold = !self.reports && self.report.is_none() && self.effects.intersects(Effects::STATE);
         may_hold || self.may_hold_less()
@@ -158,14 +158,14 @@ impl ServerSession {
             return;
         }
         if effects.intersects(Effects::STATE) {
-            self.look.note_text(text);
+            self.probe.note_text(text);
         }
         if effects.intersects(Effects::HIDES) {
             self.effects.insert(Effects::UNSEEN);
         }
     }
 
-    /// Custom settings are about to be made, or may be. Those that a look can't ask for stay with the client, and end
+    /// Custom settings are about to be made, or may be. Those that a probe can't ask for stay with the client, and end
     /// with the server; `is_utf8` says whether it can ask for names that are not ASCII.
     pub fn expect_customs(&mut self, effects: Effects, names: CustomNames, is_utf8: impl Fn() -> bool) {
         if effects.intersects(Effects::CUSTOM) {
@@ -177,7 +177,7 @@ impl ServerSession {
         let count = names.known.len();
         let known: Vec<String> = names.known.into_iter().filter(|name| name.is_ascii() || is_utf8()).collect();
         let has_others = names.has_others || known.len() < count;
-        if !self.look.note_customs(known) || has_others {
+        if !self.probe.note_customs(known) || has_others {
             self.effects.insert(Effects::UNSEEN);
         }
     }
@@ -241,23 +241,23 @@ impl ServerSession {
             return String::new();
         }
         self.report = None;
-        self.look.ask(now, circumstances(pool, &self.profile, &self.made))
+        self.probe.ask(now, circumstances(pool, &self.profile, &self.made))
     }
 
     /// Its client has taken settings back, for longer than a transaction.
     pub fn note_resets(&mut self, resets: &Reset) {
         if !self.reports {
-            self.look.note_resets(resets);
+            self.probe.note_resets(resets);
         }
     }
 
     /// A row of the answer.
     pub fn hear_row(&mut self, row: &str) {
-        self.look.hear(row);
+        self.probe.hear(row);
     }
 
     /// The answer has come whole; `start` is what its client began with. Returns whether it makes sense.
-    pub fn conclude_look(&mut self, start: &Profile, pool: &Pool) -> bool {
+    pub fn conclude_probe(&mut self, start: &Profile, pool: &Pool) -> bool {
         if self.reports {
             // It says nothing where it holds what it held.
             if self.report.is_none() {
@@ -266,7 +266,7 @@ impl ServerSession {
             self.has_closed = false;
             return true;
         }
-        match self.look.conclude(circumstances(pool, &self.profile, &self.made), start) {
+        match self.probe.conclude(circumstances(pool, &self.profile, &self.made), start) {
             Seen::Holding(holding) => {
                 self.has_closed = false;
                 self.report = Some(holding);
@@ -277,9 +277,9 @@ impl ServerSession {
         true
     }
 
-    /// A look has failed; returns whether another one can make that good.
-    pub fn look_fails(&mut self, is_timed_out: bool) -> bool {
-        self.look.fails(is_timed_out, &self.profile)
+    /// A probe has failed; returns whether another one can make that good.
+    pub fn probe_fails(&mut self, is_timed_out: bool) -> bool {
+        self.probe.fails(is_timed_out, &self.profile)
     }
 
     /// Acts on the report, if there is one: what it says is in place from now on. Gives the pins that it tells of, and
@@ -407,7 +407,7 @@ impl ServerSession {
     pub fn discard(&mut self) {
         self.pins = Pins::empty();
         // The names of custom settings stay, whether nobody has asked for them or nobody has acted on the answer.
-        let customs = self.look.abandon();
+        let customs = self.probe.abandon();
         self.add_made(customs.iter().map(String::as_str));
         if let Some(Holding { profile, made, .. }) = self.report.take() {
             self.add_made(made.iter().map(String::as_str).chain(profile.customs()));

@@ -38,7 +38,7 @@ bitflags! {
         const BENDS = 1 << 11;
         /// Those who log in later may find something else: rights, defaults, passwords.
         const LOG_INS = 1 << 12;
-        /// It may do what only the server itself can tell of, and a look at its session does not show: make a custom
+        /// It may do what only the server itself can tell of, and a probe of its session does not show: make a custom
         /// setting whose name is nowhere to be read, give a seed, load a library.
         const HIDES = 1 << 13;
         /// It speaks of prepared statements by their names, or of all.

@@ -7,7 +7,7 @@ use crate::{
     table::{Side, Table, answers, parse, query},
 };
 
-/// A setting that a look finds: `TimeZone` is `X`.
+/// A setting that a probe finds: `TimeZone` is `X`.
 const ZONE_X: &str = "set=54696d655a6f6e65:58";
 
 /// The same of `session_replication_role`, which is `replica`.
@@ -27,13 +27,13 @@ fn taking_back() -> (Table, Side, Side) {
     (table, second, server)
 }
 
-/// A client runs a function, and the look finds this.
+/// A client runs a function, and the probe finds this.
 fn leaves(table: &mut Table, (client, server): (Side, Side), holding: &str) {
     table.hears(client);
     table.says(client, &query("SELECT f()"));
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.says(server, &answers(&format!("D({holding}) C(SELECT 1) Z(I)")));
-    assert_eq!(table.hears(server), "Q(SELECT f()) Q(look)");
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe)");
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
 }
 
@@ -102,12 +102,12 @@ fn settings_that_are_always_cancelled_are_given_up() {
 }
 
 #[test]
-fn a_look_that_was_cancelled_is_taken_again() {
+fn a_probe_that_was_cancelled_is_taken_again() {
     let (mut table, client, server) = seated(one());
     table.says(client, &query("SELECT f()"));
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.says(server, &answers("E(57014) Z(I)"));
-    assert_eq!(table.hears(server), "Q(SELECT f()) Q(look) Q(look)");
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe) Q(probe)");
     table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
 }
@@ -168,7 +168,7 @@ fn a_cancel_that_comes_while_the_pool_asks_hits_nothing_that_is_sent_later() {
         let clients = [client, table.client()];
         table.says(client, &query("SELECT f()"));
         table.says(server, &answers("C(SELECT 1) Z(I)"));
-        assert_eq!(table.hears(server), "Q(SELECT f()) Q(look)");
+        assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe)");
         table.cancel(client);
         table.says(clients[comes_later], &query("SELECT 1"));
         table.says(server, &answers("D() C(SELECT 1) Z(I)"));

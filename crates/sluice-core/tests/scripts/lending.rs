@@ -24,7 +24,7 @@ fn executed() -> (Table, Side, Side) {
 /// The client says what is left, and that its session holds this. Gives what is sent then.
 fn is_left(table: &mut Table, server: Side, names: &str, holding: &str) -> String {
     table.says(server, &answers(&format!("{names} C(SELECT 1) Z(I)")));
-    assert_eq!(table.hears(server), "Q(look)");
+    assert_eq!(table.hears(server), "Q(probe)");
     table.says(server, &answers(&format!("D({holding}) C(SELECT 1) Z(I)")));
     table.hears(server)
 }

@@ -335,7 +335,7 @@ fn names_given_behind_a_deallocate_all_outlive_it() {
     table.says(client, &[query("SELECT 1"), query("DEALLOCATE ALL"), parse("a", "SELECT 2"), sync()].concat());
     assert_eq!(table.hears(server), "Q(SELECT 1) Q(DEALLOCATE ALL)");
     table.says(server, &answers("C(SELECT 1) Z(I) C(DEALLOCATE ALL) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)", "it may have taken SQL's own statements away");
+    assert_eq!(table.hears(server), "Q(probe)", "it may have taken SQL's own statements away");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(server), "P(sluice_0: SELECT 2) D(sluice_0) S");
     table.says(server, &answers("1 t n Z(I)"));
@@ -477,7 +477,7 @@ fn a_deallocate_that_is_bound_goes_with_its_transaction() {
     table.says(client, &[execute(), sync(), query("ROLLBACK")].concat());
     assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] B(nowhere) E S E S Q(ROLLBACK)");
     table.says(server, &answers("E(34000) Z(E) C(ROLLBACK) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)", "nobody knows what that statement would have done");
+    assert_eq!(table.hears(server), "Q(probe)", "nobody knows what that statement would have done");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S", "it is still there");

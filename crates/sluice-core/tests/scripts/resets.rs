@@ -7,7 +7,7 @@ use crate::{
     table::{Side, Table, answers, bind, execute, parse, query, sync},
 };
 
-/// The settings that a look tells of: `application_name` is `start`, and `timezone` is `Start`.
+/// The settings that a probe tells of: `application_name` is `start`, and `timezone` is `Start`.
 const STARTED: &str = "set=6170706c69636174696f6e5f6e616d65:7374617274,74696d657a6f6e65:5374617274";
 
 const NAME: &str = "SET \"application_name\" = 'start';";
@@ -23,7 +23,7 @@ fn started(settings: PoolSettings) -> (Table, Side, Side) {
     table.hears(server);
     table.says(server, &answers(&format!("C(SET) {reported}")));
     if mode == PoolMode::Transaction {
-        assert_eq!(table.hears(server), "Q(look)");
+        assert_eq!(table.hears(server), "Q(probe)");
         table.says(server, &answers(&format!("D({STARTED}) C(SELECT 1) Z(I)")));
     } else {
         // It has its server from its first statement on.
@@ -85,7 +85,7 @@ fn what_follows_a_reset_in_its_query_goes_by_the_clients_start() {
         assert_eq!(table.hears(client), format!("C(SET) C(RESET) {told} {tail}"));
         table.says(server, &answers(&format!("C(SELECT 1) {tail}")));
         let sent = table.hears(server);
-        assert_eq!(sent, if tail == "Z(I)" { "Q(look)" } else { "" }, "nothing is left to be put in place");
+        assert_eq!(sent, if tail == "Z(I)" { "Q(probe)" } else { "" }, "nothing is left to be put in place");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Session state, and the messages that are sent to servers for it: looks, settings, servers that are kept,
+//! Session state, and the messages that are sent to servers for it: probes, settings, servers that are kept,
 //! statements on exact terms.
 
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::{
     table::{Side, Table, answers, bind, close, execute, parse, query, sync, terminate},
 };
 
-/// A setting that a look finds: `TimeZone` is `X`.
+/// A setting that a probe finds: `TimeZone` is `X`.
 const ZONE_X: &str = "set=54696d655a6f6e65:58";
 
-/// A client carries a Query out, and what it leaves is seen by a look. Gives what the client hears behind its answer.
+/// A client carries a Query out, and what it leaves is seen by a probe. Gives what the client hears behind its answer.
 fn leaves(table: &mut Table, (client, server): (Side, Side), sql: &str, tag: &str, holding: &str) -> String {
     table.hears(client);
     table.says(client, &query(sql));
     assert_eq!(table.hears(server), format!("Q({sql})"));
     table.says(server, &answers(&format!("C({tag}) Z(I)")));
-    assert_eq!(table.hears(server), "Q(look)", "{sql} may have left something");
+    assert_eq!(table.hears(server), "Q(probe)", "{sql} may have left something");
     table.says(server, &answers(&format!("D({holding}) C(SELECT 1) Z(I)")));
     let heard = table.hears(client);
     heard.strip_prefix(&format!("C({tag}) Z(I)")).expect("the client has its answer").trim().to_owned()
 }
 
 #[test]
-fn a_look_follows_what_may_have_left_something() {
+fn a_probe_follows_what_may_have_left_something() {
     let (mut table, client, server) = seated(one());
     for sql in ["SELECT 1", "UPDATE t SET a = 1", "SET LOCAL timezone = 'X'", "SELECT lower('X')"] {
         table.says(client, &query(sql));
@@ -40,27 +40,27 @@ fn a_look_follows_what_may_have_left_something() {
     // Also where a transaction failed: a lock would stay.
     table.says(client, &query("SELECT f()"));
     table.says(server, &answers("E(22012) Z(I)"));
-    assert_eq!(table.hears(server), "Q(SELECT f()) Q(look)");
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe)");
 }
 
 #[test]
-fn a_look_is_brief_once_a_servers_own_values_are_known() {
+fn a_probe_is_brief_once_a_servers_own_values_are_known() {
     let (mut table, client, server) = seated(one());
     // Of `geqo` and `work_mem`: `on` and `4MB`.
     let own = "D(conf=a libraries= defaults=6765716f026f6e01776f726b5f6d656d02344d42) C(SELECT 1) Z(I)";
-    // What values do not tell is asked for in full, and so is everything once a brief look has failed.
-    for (looks, answer) in [
-        ("Q(look)", ""),
-        ("Q(untimed brief look)", "D(was=0) C(SELECT 1) D(conf=b values=02) C(SELECT 1) Z(I)"),
-        ("Q(untimed brief look)", "E(57014) Z(I)"),
-        ("Q(look)", ""),
+    // What values do not tell is asked for in full, and so is everything once a brief probe has failed.
+    for (probes, answer) in [
+        ("Q(probe)", ""),
+        ("Q(untimed brief probe)", "D(was=0) C(SELECT 1) D(conf=b values=02) C(SELECT 1) Z(I)"),
+        ("Q(untimed brief probe)", "E(57014) Z(I)"),
+        ("Q(probe)", ""),
     ] {
         table.says(client, &query("SELECT f()"));
         table.says(server, &answers("C(SELECT 1) Z(I)"));
-        assert_eq!(table.hears(server), format!("Q(SELECT f()) {looks}"));
+        assert_eq!(table.hears(server), format!("Q(SELECT f()) {probes}"));
         if !answer.is_empty() {
             table.says(server, &answers(answer));
-            assert_eq!(table.hears(server), "Q(look)");
+            assert_eq!(table.hears(server), "Q(probe)");
         }
         table.says(server, &answers(own));
         assert_eq!(table.hears(client), "C(SELECT 1) Z(I)", "it hears of none of that");
@@ -68,18 +68,18 @@ fn a_look_is_brief_once_a_servers_own_values_are_known() {
 }
 
 #[test]
-fn a_look_behind_a_close_that_tells_too_little_is_followed_by_one_in_full() {
+fn a_probe_behind_a_close_that_tells_too_little_is_followed_by_one_in_full() {
     let (mut table, client, server) = seated(one());
     let own = "conf=a libraries= defaults=6765716f026f6e01776f726b5f6d656d02344d42";
     let sql = "DECLARE c CURSOR WITH HOLD FOR SELECT 1";
     leaves(&mut table, (client, server), sql, "DECLARE CURSOR", &format!("pins=cursor {own}"));
     table.says(client, &[close("c"), sync()].concat());
     table.says(server, &answers("3 Z(I)"));
-    assert_eq!(table.hears(server), "C(c) S Q(brief look)");
+    assert_eq!(table.hears(server), "C(c) S Q(brief probe)");
     table.hears(client);
     table.says(client, &query("SELECT 1"));
     table.says(server, &answers("D(pins=cursor conf=b values=02) C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)", "and the client waits for it");
+    assert_eq!(table.hears(server), "Q(probe)", "and the client waits for it");
     table.says(server, &answers(&format!("D(pins=cursor {own}) C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(server), "Q(SELECT 1)");
 }
@@ -91,7 +91,7 @@ fn a_notification_reaches_its_client_also_behind_a_query_of_sluices_own() {
     let server = table.servers()[0];
     table.says(client, &query("LISTEN news"));
     table.says(server, &answers("C(LISTEN) Z(I)"));
-    assert_eq!(table.hears(server), "Q(LISTEN news) Q(look)");
+    assert_eq!(table.hears(server), "Q(LISTEN news) Q(probe)");
     table.says(server, &answers("D(pins=listen) C(SELECT 1) A(7) Z(I) A(8)"));
     assert_eq!(table.hears(client), "C(LISTEN) Z(I) A(7) A(8)");
     // One of the client's own: it knows itself by the number that it was told.
@@ -135,14 +135,14 @@ fn settings_are_in_place_before_the_next_message_goes() {
 }
 
 #[test]
-fn a_look_is_not_ended_by_the_clients_time_out() {
+fn a_probe_is_not_ended_by_the_clients_time_out() {
     let (mut table, client, server) = seated(one());
     // `statement_timeout` is `1`.
     let timeout = "set=73746174656d656e745f74696d656f7574:31";
     leaves(&mut table, (client, server), "SET statement_timeout = 1", "SET", timeout);
     table.says(client, &query("SET application_name = 'a'"));
     table.says(server, &answers("C(SET) Z(I)"));
-    assert_eq!(table.hears(server), "Q(SET application_name = 'a') Q(untimed look)");
+    assert_eq!(table.hears(server), "Q(SET application_name = 'a') Q(untimed probe)");
     // It sees its own time-out, and knows better.
     let seen = "set=6170706c69636174696f6e5f6e616d65:61,73746174656d656e745f74696d656f7574:30";
     table.says(server, &answers(&format!("C(SET) D({seen}) C(SELECT 1) Z(I)")));
@@ -178,7 +178,7 @@ fn a_client_that_goes_leaves_nothing() {
 }
 
 #[test]
-fn a_custom_setting_stays_known_where_its_client_goes_amid_the_look() {
+fn a_custom_setting_stays_known_where_its_client_goes_amid_the_probe() {
     // `app.a` is `x`, or it is there without a value.
     for holding in ["set=6170702e61:78", "made=6170702e61"] {
         let (mut table, client, server) = seated(one());
@@ -235,7 +235,7 @@ fn a_change_of_the_catalogs_makes_another_statement() {
     let other = table.client();
     table.says(other, &query("ALTER TABLE t ADD b int"));
     table.says(server, &answers("C(ALTER TABLE) Z(I)"));
-    assert_eq!(table.hears(server), "Q(ALTER TABLE t ADD b int) Q(look)");
+    assert_eq!(table.hears(server), "Q(ALTER TABLE t ADD b int) Q(probe)");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     // What was prepared before stays what it is; what is prepared now is another one.
     table.says(client, &run("a"));
@@ -330,7 +330,7 @@ fn a_statement_that_was_used_under_unknown_settings_is_closed() {
     table.says(server, &answers("C(BEGIN) C(SELECT 1) Z(T)"));
     table.says(client, &[run("a"), query("COMMIT")].concat());
     table.says(server, &answers("2 C(SELECT 1) Z(T) C(COMMIT) Z(I)"));
-    assert_eq!(table.hears(server), "Q(BEGIN; SELECT f()) B(sluice_0) E S Q(COMMIT) Q(look)");
+    assert_eq!(table.hears(server), "Q(BEGIN; SELECT f()) B(sluice_0) E S Q(COMMIT) Q(probe)");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
@@ -420,7 +420,7 @@ fn a_literal_means_that_behind_an_unanswered_batch_too() {
     table.says(client, &[function, parse("", "SELECT 1"), bind("", 0), execute(), run("a")].concat());
     assert_eq!(table.hears(server), "P(: SELECT f()) B() E S", "what that sets is not known yet");
     table.says(server, &answers("1 2 D() C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)");
+    assert_eq!(table.hears(server), "Q(probe)");
     table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
     let expected =
         format!("P(: SELECT 1) B() E {} P(sluice_3: SELECT 'x') {} B(sluice_3) E S", switch("NULL"), switch("'X'"));
@@ -450,7 +450,7 @@ fn a_portal_that_is_suspended_before_settings_are_switched_is_the_clients() {
 }
 
 #[test]
-fn a_cancel_does_not_hit_a_look() {
+fn a_cancel_does_not_hit_a_probe() {
     let (mut table, client, server) = seated(one());
     table.says(client, &query("SET timezone = 'X'"));
     table.cancel(client);
@@ -460,7 +460,7 @@ fn a_cancel_does_not_hit_a_look() {
     assert_eq!(table.hears(server), "Q(SET timezone = 'X')", "the cancel is still on its way");
     table.connects();
     table.cancels_arrive();
-    assert_eq!(table.hears(server), "Q(look)");
+    assert_eq!(table.hears(server), "Q(probe)");
     table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(server), "Q(SELECT 1)");
 }

@@ -101,7 +101,7 @@ fn what_an_unnamed_statement_is_waits_for_what_may_have_skipped_it() {
     table.says(client, &[bind("nowhere", 0), parse("", "SELECT 3"), sync(), run("")].concat());
     assert_eq!(table.hears(server), "P(: SELECT 2) S B(nowhere) P(: SELECT 3) S");
     table.says(server, &answers("E(26000) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)");
+    assert_eq!(table.hears(server), "Q(probe)");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(server), "P(sluice_1: SELECT 2) B(sluice_1) E S");
     // Within its own batch it need not be asked.
@@ -117,7 +117,7 @@ fn an_unnamed_statement_that_was_skipped_is_not_brought_back_by_another() {
     table.says(client, &[batch("SELECT 2"), batch("SELECT 3"), run("")].concat());
     assert_eq!(table.hears(server), "B(nowhere) P(: SELECT 2) S B(nowhere) P(: SELECT 3) S");
     table.says(server, &answers("E(26000) Z(I) E(26000) Z(I)"));
-    assert_eq!(table.hears(server), "Q(look)");
+    assert_eq!(table.hears(server), "Q(probe)");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(server), "C() B() E S", "there is none");
 }

@@ -312,7 +312,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The beginning of the query that asks for a session's state.
-const LOOK: &str = "SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins='";
+const PROBE: &str = "SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins='";
 
 /// The beginning of a brief one, where a time-out could end it.
 const SWITCHED: &str = "SELECT pg_catalog.concat('was='";
@@ -327,10 +327,10 @@ const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
 fn frontend(tag: u8, body: &[u8]) -> String {
     match tag {
         b'Q' | b'f' => match text(body).as_str() {
-            look if look.starts_with(LOOK) && look.contains("'values='") => "Q(brief look)".to_owned(),
-            look if look.starts_with(SWITCHED) => "Q(untimed brief look)".to_owned(),
-            look if look.starts_with(LOOK) => "Q(look)".to_owned(),
-            look if look.starts_with(&[UNTIMED, LOOK].concat()) => "Q(untimed look)".to_owned(),
+            probe if probe.starts_with(PROBE) && probe.contains("'values='") => "Q(brief probe)".to_owned(),
+            probe if probe.starts_with(SWITCHED) => "Q(untimed brief probe)".to_owned(),
+            probe if probe.starts_with(PROBE) => "Q(probe)".to_owned(),
+            probe if probe.starts_with(&[UNTIMED, PROBE].concat()) => "Q(untimed probe)".to_owned(),
             names if names.starts_with(NAMES) => "Q(names)".to_owned(),
             other => format!("{}({other})", tag as char),
         },

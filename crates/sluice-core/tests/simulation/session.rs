@@ -187,8 +187,8 @@ impl Session {
         made.into_iter().filter(is_there)
     }
 
-    /// The answer to a look: in full, or with the values of the settings that are named.
-    fn looked_at(&self, sql: &str) -> String {
+    /// The answer to a probe: in full, or with the values of the settings that are named.
+    fn probed(&self, sql: &str) -> String {
         let (schema, conf) = (u8::from(self.temp.is_some()), self.conf);
         let pins: &[&str] = if self.cursor.is_some() { &["cursor"] } else { &[] };
         let quiet = QUIET.iter().map(|(name, _)| *name).filter(|name| !name.contains('.'));

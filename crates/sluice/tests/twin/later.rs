@@ -25,7 +25,7 @@ matrix!(brief:
     statements_that_a_function_deallocates,
     nobody_is_told_what_sequences_gave_to_others,
     nobody_is_told_what_sequences_gave_where_nobody_has_asked,
-    looks_under_odd_settings,
+    probes_under_odd_settings,
     what_goes_back_goes_to_the_clients_start,
     what_goes_back_changes_nothing_else,
     custom_settings_that_are_empty,
@@ -304,9 +304,9 @@ fn ddl_past_the_pool_is_seen_with_the_extension(case: Case) {
     });
 }
 
-fn looks_under_odd_settings(case: Case) {
-    // Things that would stand in the way of a look: other functions and operators by the same names, plans that cost much and
-    // are compiled, other encodings and ways to write, no rights.
+fn probes_under_odd_settings(case: Case) {
+    // Things that would stand in the way of a probe: other functions and operators by the same names, plans that cost much
+    // and are compiled, other encodings and ways to write, no rights.
     let odd = [
         "SET search_path = shadows, pg_catalog, public",
         "CREATE TEMP TABLE pg_proc (probin text, oid int); CREATE TEMP TABLE pg_depend (a int)",

@@ -226,7 +226,7 @@ fn settings_that_parsing_reads_are_told_from_others() {
 }
 
 #[test]
-fn what_neither_text_nor_look_shows_is_known_to_hide() {
+fn what_neither_text_nor_probe_shows_is_known_to_hide() {
     for (text, expected) in [
         ("select set_config('app.a', $1, false)", false),
         ("select set_config($1, $2, false)", false),

@@ -31,7 +31,7 @@ impl Session {
                 self.local.insert("statement_timeout".into(), "0".into());
                 rows(vec![was])
             }
-            "select" if sql.contains("concat_ws") => rows(vec![self.looked_at(sql)]),
+            "select" if sql.contains("concat_ws") => rows(vec![self.probed(sql)]),
             "select" => {
                 self.set_config(sql);
                 rows(vec!["configured".into()])

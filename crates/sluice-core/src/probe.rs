@@ -1,7 +1,7 @@
-//! Looks: how a server without the extension is asked what its session holds.
+//! Probes: how a server without the extension is asked what its session holds.
 //!
 //! PostgreSQL has one view that tells which settings a session has set, and computing it is dear. So it is read once on
-//! a server, for the values that the settings have there by themselves. From then on a look is brief: it asks for the
+//! a server, for the values that the settings have there by themselves. From then on a probe is brief: it asks for the
 //! values alone, and a setting whose value is another one was set by the session. Whatever that does not show for
 //! certain is read in full: a setting that is back at the server's own value where that may be a SET or a RESET, a
 //! reloaded configuration, and libraries that may have brought settings nobody knows of.
@@ -44,9 +44,9 @@ const STATEMENT_TIMEOUT: &str = "statement_timeout";
 /// Settings of a transaction, and the seed, which is a pin.
 const OF_TRANSACTION: [&str; 4] = ["seed", "transaction_deferrable", "transaction_isolation", "transaction_read_only"];
 
-/// One server's looks.
+/// One server's probes.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct Probe {
     /// Custom settings that may have been made since it was last known what the session holds.
     customs: BTreeSet<String>,
     /// Settings that texts have set since.
@@ -61,7 +61,7 @@ pub struct Look {
     has_schema: bool,
     depth: Depth,
     stage: Stage,
-    /// The time at which the look that is under way was taken, and the version of the catalogs then.
+    /// The time at which the probe that is under way was taken, and the version of the catalogs then.
     asked: Option<(u64, Time)>,
     answer: String,
 }
@@ -78,19 +78,19 @@ enum Libraries {
     Foreign(u64, Time),
 }
 
-/// The depth of the next look.
+/// The depth of the next probe.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Depth {
     /// No more than is needed.
     #[default]
     Needed,
-    /// Everything, since a brief look did not tell; that look has seen this time-out.
+    /// Everything, since a brief probe did not tell; that probe has seen this time-out.
     Full(Option<Timeout>),
-    /// Everything, always: a brief look has failed there.
+    /// Everything, always: a brief probe has failed there.
     AlwaysFull,
 }
 
-/// A `statement_timeout` that a look in full can't see, since it sets another one for itself.
+/// A `statement_timeout` that a probe in full can't see, since it sets another one for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Timeout {
     /// The session has set it.
@@ -99,7 +99,7 @@ enum Timeout {
     Own(Value),
 }
 
-/// The look that is under way.
+/// The probe that is under way.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -109,7 +109,7 @@ enum Stage {
     Full(Option<Timeout>),
 }
 
-/// The circumstances of a look.
+/// The circumstances of a probe.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances<'a> {
     /// The version of the database's catalogs.
@@ -122,7 +122,7 @@ pub struct Circumstances<'a> {
     pub made: &'a Customs,
 }
 
-/// The outcome of a look.
+/// The outcome of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen {
     /// The session holds this.
@@ -133,7 +133,7 @@ pub enum Seen {
     Nothing,
 }
 
-impl Look {
+impl Probe {
     /// Notes a text that may leave something, and is about to be sent.
     pub fn note_text(&mut self, text: &[u8]) {
         let named = settings_named(text);
@@ -204,7 +204,7 @@ impl Look {
     }
 
     /// Nobody waits for what is asked any more, and its client's settings are taken away. Returns the custom settings
-    /// that may have been made since the last look.
+    /// that may have been made since the last probe.
     pub fn abandon(&mut self) -> BTreeSet<String> {
         if self.depth != Depth::AlwaysFull {
             self.depth = Depth::Needed;
@@ -272,7 +272,7 @@ impl Look {
         Seen::Holding(std::mem::take(&mut self.given_up).complete(holding, asked, start))
     }
 
-    /// Settings that a brief look sets to what it needs: those by which it could be ended, or compiled.
+    /// Settings that a brief probe sets to what it needs: those by which it could be ended, or compiled.
     fn switched(&self, profile: &Profile) -> Vec<&'static str> {
         let mut names = Vec::new();
         if self.may_set_timeout || profile.get(STATEMENT_TIMEOUT).is_some() {
@@ -287,13 +287,13 @@ impl Look {
         names
     }
 
-    /// A time-out that the client has not changed since must not end a look.
+    /// A time-out that the client has not changed since must not end a probe.
     fn known_timeout(&self, profile: &Profile) -> Option<Timeout> {
         let timeout = profile.get(STATEMENT_TIMEOUT).filter(|_| !self.may_set_timeout)?;
         Some(Timeout::Set(timeout.into()))
     }
 
-    /// The time-out that a brief look has seen, if it is known whose it is.
+    /// The time-out that a brief probe has seen, if it is known whose it is.
     fn timeout_seen(&self, answer: &Answer, switched: &[&str], profile: &Profile) -> Option<Timeout> {
         let place = switched.iter().position(|name| *name == STATEMENT_TIMEOUT)?;
         let seen: Value = answer.was.get(place)?.as_bytes().into();
@@ -340,7 +340,7 @@ impl Look {
         Some(settings)
     }
 
-    /// Takes what a look in full has told, the defaults among it.
+    /// Takes what a probe in full has told, the defaults among it.
     fn take_full(&mut self, answer: Answer, timeout: Option<Timeout>) -> Holding {
         let mut settings = answer.holding.profile.settings().clone();
         settings.retain(|name, _| !OF_TRANSACTION.contains(&name.as_str()));

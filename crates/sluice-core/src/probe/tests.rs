@@ -16,9 +16,9 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A session that answers looks: settings with their values, and whether the session has set them.
+/// A session that answers probes: settings with their values, and whether the session has set them.
 struct Session {
-    look: Look,
+    probe: Probe,
     conf: &'static str,
     libraries: &'static [u8],
     set: Vec<(&'static str, &'static str)>,
@@ -32,7 +32,7 @@ struct Session {
 impl Session {
     fn new() -> Self {
         Self {
-            look: Look::default(),
+            probe: Probe::default(),
             conf: "a",
             libraries: b"$libdir/hstore",
             set: Vec::new(),
@@ -43,7 +43,7 @@ impl Session {
         }
     }
 
-    /// One that has been looked at in full.
+    /// One that has been probed in full.
     fn seen() -> Self {
         let mut session = Self::new();
         assert_eq!(session.depths(), "full");
@@ -75,7 +75,7 @@ impl Session {
             let was = ["statement_timeout", "jit"].into_iter().filter(|name| sql.contains(&format!("'{name}',")));
             let was: Vec<_> = was.map(|name| self.value(name).unwrap_or_default()).collect();
             let row = format!("was={}", was.join(","));
-            self.look.hear(&row);
+            self.probe.hear(&row);
         }
         let mut row = format!("pins= statements=0 schema=0 conf={}", self.conf);
         if let Some((_, names)) = sql.split_once("array_cat('{") {
@@ -96,22 +96,22 @@ impl Session {
                 .collect();
             let _ = write!(row, " set={} defaults={}", set.join(","), hex(values.join("\x01").as_bytes()));
         }
-        self.look.hear(&row);
+        self.probe.hear(&row);
         if sql.contains("probin") {
-            self.look.hear(&format!("libraries={}", hex(self.libraries)));
+            self.probe.hear(&format!("libraries={}", hex(self.libraries)));
         }
     }
 
-    /// Looks until it is known what the session holds; gives how deep each look was.
+    /// Probes until it is known what the session holds; gives how deep each probe was.
     fn depths(&mut self) -> String {
         let (before, made) = (self.profile.clone(), Customs::default());
         let mut depths = Vec::new();
         for _ in 0..4 {
-            let sql = self.look.ask(self.now, self.circumstances(&before, &made));
+            let sql = self.probe.ask(self.now, self.circumstances(&before, &made));
             depths.push(if sql.contains("'values='") { "brief" } else { "full" });
             self.answer(&sql);
             let start = self.start.clone();
-            match self.look.conclude(self.circumstances(&before, &made), &start) {
+            match self.probe.conclude(self.circumstances(&before, &made), &start) {
                 Seen::Holding(holding) => {
                     self.profile = holding.profile;
                     return depths.join(" ");
@@ -120,12 +120,12 @@ impl Session {
                 Seen::Nothing => panic!("the answer makes no sense"),
             }
         }
-        panic!("it looks for ever");
+        panic!("it probes for ever");
     }
 }
 
 #[test]
-fn a_session_is_looked_at_in_full_once() {
+fn a_session_is_probed_in_full_once() {
     let mut session = Session::seen();
     session.set = vec![("work_mem", "5MB")];
     assert_eq!(session.depths(), "brief");
@@ -144,7 +144,7 @@ fn a_session_is_looked_at_in_full_once() {
 fn what_values_do_not_tell_is_read_in_full() {
     // The server's own value, which may be a SET or a RESET: a text says SET.
     let mut session = Session::seen();
-    session.look.note_text(b"SET work_mem = '4MB'");
+    session.probe.note_text(b"SET work_mem = '4MB'");
     session.set = vec![("work_mem", "4MB")];
     assert_eq!(session.depths(), "brief full");
     assert_eq!(session.profile, profile(&[("work_mem", "4MB")]));
@@ -171,11 +171,11 @@ fn what_values_do_not_tell_is_read_in_full() {
     // A value with a separator in it.
     session.set = vec![("TimeZone", "a\x01b")];
     session.profile = Profile::default();
-    let sql = session.look.ask(session.now, session.circumstances(&Profile::default(), &Customs::default()));
+    let sql = session.probe.ask(session.now, session.circumstances(&Profile::default(), &Customs::default()));
     assert!(sql.contains("'values='"));
     session.answer(&sql);
     let (before, made) = (Profile::default(), Customs::default());
-    assert_eq!(session.look.conclude(session.circumstances(&before, &made), &before), Seen::Again);
+    assert_eq!(session.probe.conclude(session.circumstances(&before, &made), &before), Seen::Again);
 }
 
 #[test]
@@ -203,33 +203,34 @@ fn libraries_may_bring_settings() {
 }
 
 #[test]
-fn a_brief_look_that_fails_is_the_last_one() {
+fn a_brief_probe_that_fails_is_the_last_one() {
     let mut session = Session::seen();
     let (before, made) = (Profile::default(), Customs::default());
-    session.look.ask(session.now, session.circumstances(&before, &made));
-    assert!(session.look.fails(false, &Profile::default()));
-    assert_eq!(session.look.conclude(session.circumstances(&before, &made), &before), Seen::Again);
-    session.look.ask(session.now, session.circumstances(&before, &made));
-    assert!(!session.look.fails(false, &Profile::default()), "one in full has to answer");
+    session.probe.ask(session.now, session.circumstances(&before, &made));
+    assert!(session.probe.fails(false, &Profile::default()));
+    assert_eq!(session.probe.conclude(session.circumstances(&before, &made), &before), Seen::Again);
+    session.probe.ask(session.now, session.circumstances(&before, &made));
+    assert!(!session.probe.fails(false, &Profile::default()), "one in full has to answer");
     assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "full"));
 }
 
 #[test]
-fn a_look_is_ended_by_no_time_out_and_is_not_compiled() {
+fn a_probe_is_ended_by_no_time_out_and_is_not_compiled() {
     let mut session = Session::seen();
-    session.look.note_text(b"SELECT f()");
+    session.probe.note_text(b"SELECT f()");
     session.set = vec![("statement_timeout", "1ms"), ("jit", "on")];
     assert_eq!(session.depths(), "brief");
     assert_eq!(session.profile, profile(&[("statement_timeout", "1ms")]));
-    let sql =
-        session.look.ask(session.now, session.circumstances(&profile(&[("jit_above_cost", "0")]), &Customs::default()));
+    let sql = session
+        .probe
+        .ask(session.now, session.circumstances(&profile(&[("jit_above_cost", "0")]), &Customs::default()));
     assert!(
         sql.starts_with("SELECT pg_catalog.concat('was='") && sql.contains("set_config('jit','off',true)"),
         "{sql}"
     );
     // Where it has to be read in full after that, the time-out is known.
     let mut session = Session::seen();
-    session.look.note_text(b"SELECT f()");
+    session.probe.note_text(b"SELECT f()");
     session.set = vec![("statement_timeout", "1ms")];
     session.conf = "b";
     assert_eq!(session.depths(), "brief full");
@@ -256,9 +257,9 @@ fn users_that_a_client_began_with_are_given_up_by_what_texts_say() {
     ] {
         let mut session = Session::seen();
         (session.start, session.profile) = (profile(&began), profile(before));
-        session.look.note_text(text.as_bytes());
+        session.probe.note_text(text.as_bytes());
         if let Some(resets) = crate::sql::reset(text.as_bytes()) {
-            session.look.note_resets(&resets);
+            session.probe.note_resets(&resets);
         }
         session.depths();
         assert_eq!(session.profile, profile(expected), "{text}");
@@ -285,9 +286,9 @@ fn a_custom_setting_that_a_client_began_with_is_empty_where_no_text_takes_it_bac
         let mut session = Session::seen();
         (session.start, session.profile) = (profile(&[("app.tenant", "b")]), profile(&[("app.tenant", "b")]));
         session.set = vec![("app.tenant", now)];
-        session.look.note_text(text.as_bytes());
+        session.probe.note_text(text.as_bytes());
         if let Some(resets) = crate::sql::reset(text.as_bytes()) {
-            session.look.note_resets(&resets);
+            session.probe.note_resets(&resets);
         }
         session.depths();
         assert_eq!(session.profile, profile(expected.map(|value| ("app.tenant", value)).as_slice()), "{text}");

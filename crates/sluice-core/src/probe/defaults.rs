@@ -104,8 +104,8 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Reads what a look in full has told: names with values, or without. `timeout` is the `statement_timeout` where
-    /// the look has set another one for itself.
+    /// Reads what a probe in full has told: names with values, or without. `timeout` is the `statement_timeout` where
+    /// the probe has set another one for itself.
     pub(super) fn read(conf: String, list: &[u8], timeout: Option<Value>) -> Option<Self> {
         let mut values: Vec<(String, Option<Value>)> = Vec::new();
         for entry in list.split(|byte| *byte == SEPARATOR) {
@@ -158,7 +158,7 @@ impl Defaults {
     }
 }
 
-/// The value of a guarded setting in what a look in full has told: there may be none.
+/// The value of a guarded setting in what a probe in full has told: there may be none.
 fn guarded_value(list: &[u8], name: &str) -> Option<Value> {
     let mut entries = list.split(|byte| *byte == SEPARATOR);
     match entries.find(|entry| entry.split(|byte| *byte == ABSENT[0]).next() == Some(name.as_bytes())) {

@@ -18,7 +18,7 @@ use crate::{
 
 use super::Circumstances;
 
-/// The texts' word on such settings since the last look.
+/// The texts' word on such settings since the last probe.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     /// The users that they set.
@@ -39,7 +39,7 @@ impl GivenUp {
         self.may_take_any |= may_set_any && has(b"null");
     }
 
-    /// Notes settings that the client has taken back. It waits for the look that comes behind them.
+    /// Notes settings that the client has taken back. It waits for the probe that comes behind them.
     pub(super) fn note_resets(&mut self, resets: &Reset) {
         self.taken_back = Reset::both(self.taken_back.take(), Some(resets));
     }

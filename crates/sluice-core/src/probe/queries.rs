@@ -1,4 +1,4 @@
-//! The queries of a look, in which every name is qualified, and no operator stands: `search_path` is the client's.
+//! The queries of a probe, in which every name is qualified, and no operator stands: `search_path` is the client's.
 //!
 //! The answer is ASCII, whatever `client_encoding` says, and consists of fields that [`super::Answer`] reads.
 
@@ -74,7 +74,7 @@ const LIBRARIES: &str = "\
         FROM pg_catalog.pg_proc p WHERE p.probin IS NOT NULL \
         AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid);";
 
-/// Has the rest of the look run with these switched off, and says what they were.
+/// Has the rest of the probe run with these switched off, and says what they were.
 pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
     if names.is_empty() {
         return;
@@ -91,7 +91,7 @@ pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
     );
 }
 
-/// A look for values alone. `user` is whom the pool logs in as.
+/// A probe for values alone. `user` is whom the pool logs in as.
 pub(super) fn put_brief(sql: &mut String, user: &str, customs: &BTreeSet<&str>, defaults: &Defaults) {
     put_session(sql, user, customs, "");
     sql.push(',');
@@ -99,7 +99,7 @@ pub(super) fn put_brief(sql: &mut String, user: &str, customs: &BTreeSet<&str>, 
     sql.push_str(");");
 }
 
-/// A look in full.
+/// A probe in full.
 pub(super) fn put_full(sql: &mut String, user: &str, customs: &BTreeSet<&str>) {
     put_session(sql, user, customs, OF_NO_LIBRARY);
     sql.push(',');
