@@ -35,9 +35,8 @@ pub enum Expected {
     BindStandIn(Box<[u8]>),
     /// To a Describe of a statement or portal.
     Describe(Option<Arc<Statement>>, Option<DescribedAs>),
-    /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer. Either it stands behind
-    /// the client's Parse by that name, or a message of the client's waits for it.
-    Learn(Arc<Statement>, Option<DescribedAs>),
+    /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer.
+    Learn(Arc<Statement>, LearnFor),
     /// To a message that makes no sense, or speaks of a statement that is not there: an error.
     Fault,
     /// To an Execute.
@@ -63,6 +62,17 @@ pub enum Expected {
     Begin(Begin),
     /// An error that Sluice provoked, and that the client was told of before.
     Failure,
+}
+
+/// The client's message for which a statement is described.
+#[derive(Debug)]
+pub enum LearnFor {
+    /// Its Parse by that name, which has been sent.
+    Parse(DescribedAs),
+    /// A Describe, which waits for the answer.
+    Describe,
+    /// Another one that waits for it.
+    Use,
 }
 
 /// The client's name of a statement that is described, empty for the unnamed one.

@@ -10,7 +10,7 @@ use crate::{
     client::{Phase, Session},
     ids::{ClientRef, ServerId},
     io::{Conn, Io, LogEvent},
-    replies::{By, DescribedAs, Expected, Own, ParseSent},
+    replies::{By, DescribedAs, Expected, LearnFor, Own, ParseSent},
     server::{Preparation, Reported, Role, Server},
     shape::Shape,
     sql::Effects,
@@ -342,14 +342,18 @@ impl<I: Io> ServerRelay<'_, I> {
                 Verdict::Pass
             }
             Some(Expected::Learn(..)) => {
-                if let Some(Expected::Learn(statement, described_as)) = self.server.exchange.answered() {
-                    self.learn(&statement, shape(), described_as.as_ref());
-                    if described_as.is_none() {
+                match self.server.exchange.answered() {
+                    Some(Expected::Learn(statement, LearnFor::Parse(described_as))) => {
+                        self.learn(&statement, shape(), Some(&described_as));
+                    }
+                    Some(Expected::Learn(statement, LearnFor::Describe | LearnFor::Use)) => {
+                        self.learn(&statement, shape(), None);
                         self.stop_learning();
                         if let Some((_, session)) = &mut self.client {
                             session.learnt = true;
                         }
                     }
+                    _ => {}
                 }
                 Verdict::Swallow
             }

@@ -15,7 +15,7 @@ use crate::{
     client::Waiting,
     client_address::AddressFunction,
     io::Io,
-    replies::{By, Expected, Local, Own, ParseSent},
+    replies::{By, Expected, LearnFor, Local, Own, ParseSent},
     server::OwnError,
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
@@ -201,8 +201,8 @@ impl<I: Io> ServerRelay<'_, I> {
         self.server.exchange.replay().stop();
         let failed = self.server.exchange.answered();
         let hears = Hears::of(failed.as_ref(), body, is_end);
-        if let Some(Expected::Learn(statement, _)) = &failed {
-            self.describe_parameters_of(statement, body);
+        if let Some(Expected::Learn(statement, learn_for)) = &failed {
+            self.describe_parameters_of(statement, learn_for, body);
         }
         // Where it is not the statement's name that tells: a client may know one by several.
         let name = match &failed {
@@ -257,11 +257,13 @@ impl<I: Io> ServerRelay<'_, I> {
 
     /// A Describe of Sluice's own has failed where the client's follows: that would have described the parameters
     /// first.
-    fn describe_parameters_of(&mut self, statement: &Statement, error: &[u8]) {
-        if let Some(Expected::Describe(Some(next), _)) = self.server.exchange.replies().front()
-            && next.id == statement.id
-            && is_of_other_shape(error)
-        {
+    fn describe_parameters_of(&mut self, statement: &Statement, learn_for: &LearnFor, error: &[u8]) {
+        let is_described = match (learn_for, self.server.exchange.replies().front()) {
+            (LearnFor::Describe, _) => true,
+            (_, Some(Expected::Describe(Some(next), _))) => next.id == statement.id,
+            _ => false,
+        };
+        if is_described && is_of_other_shape(error) {
             self.flush();
             if let Some((conn, _)) = &self.client {
                 self.io.send(*conn, &statement.parameter_description());
@@ -308,7 +310,11 @@ impl<I: Io> ServerRelay<'_, I> {
     /// that it fits the catalogs no more: what has failed is that it was prepared again for that.
     fn describe_parameters(&mut self, failed: Option<&Expected>) {
         let Some(Expected::Parse(ParseSent { statement: Some(failed), asked: false, .. })) = failed else { return };
-        let Some(Expected::Describe(Some(described), _)) = self.server.exchange.replies().front() else { return };
+        let Some(Expected::Describe(Some(described), _) | Expected::Learn(described, LearnFor::Describe)) =
+            self.server.exchange.replies().front()
+        else {
+            return;
+        };
         let Some(types) = described.known_types().filter(|_| described.id == failed.id) else { return };
         let mut message = Vec::new();
         message::framed(&mut message, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));

@@ -10,7 +10,7 @@ use sluice_wire::{
 
 use crate::{
     io::Io,
-    replies::{Expected, Local},
+    replies::{Expected, LearnFor, Local},
     shape::Shape,
     sql::Effects,
     statement::{Prepared, Statement},
@@ -44,10 +44,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         statement: &Arc<Statement>,
         described: Option<Shape>,
     ) -> Option<Step> {
-        match self.is_as_described(statement, described?) {
+        let is_describe = seen.kind == FrontendKind::Describe;
+        let learn_for = if is_describe { LearnFor::Describe } else { LearnFor::Use };
+        match self.is_as_described(statement, described?, learn_for) {
             Some(true) => None,
             Some(false) => {
-                let is_describe = seen.kind == FrontendKind::Describe;
                 self.drop_message(seen);
                 if is_describe {
                     // PostgreSQL describes the parameters before it looks at the result.
@@ -61,7 +62,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
     /// message has to wait for the answer.
-    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape) -> Option<bool> {
+    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape, learn_for: LearnFor) -> Option<bool> {
         let learnt = std::mem::take(&mut self.session.learnt);
         let server = self.server();
         match server.statements.shape(statement.id) {
@@ -84,7 +85,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);
         let server = self.server();
-        server.exchange.expect(Expected::Learn(statement.clone(), None));
+        server.exchange.expect(Expected::Learn(statement.clone(), learn_for));
         self.send_scratch();
         None
     }

@@ -12,7 +12,7 @@ use sluice_wire::{
 use crate::{
     client::{NAMES_MAX, known_name},
     io::Io,
-    replies::{By, DescribedAs, Expected, Given, Local, ParseSent},
+    replies::{By, DescribedAs, Expected, Given, LearnFor, Local, ParseSent},
     sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed},
 };
@@ -265,7 +265,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some((statement, described_as)) = described {
             // Its parameters and its result are from now on what they are now.
             message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
-            server.exchange.expect(Expected::Learn(statement, Some(described_as)));
+            server.exchange.expect(Expected::Learn(statement, LearnFor::Parse(described_as)));
         }
         self.send_scratch();
     }

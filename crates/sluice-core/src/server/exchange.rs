@@ -8,7 +8,7 @@
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 use crate::{
-    replies::{Expected, Own, Replies},
+    replies::{Expected, LearnFor, Own, Replies},
     sql::{self, Reset},
     statement::Unnamed,
     time::Time,
@@ -240,10 +240,10 @@ impl Exchange {
             | Expected::Switch
             | Expected::Fault
             | Expected::Refused(_)
-            | Expected::Learn(_, Some(_))
+            | Expected::Learn(_, LearnFor::Parse(_))
             | Expected::Begin(_) => self.extend_batch(Batch::Prepares),
             Expected::Bind(_) | Expected::BindStandIn(_) | Expected::Execute => self.extend_batch(Batch::Runs),
-            Expected::Learn(_, None) => {
+            Expected::Learn(_, LearnFor::Describe | LearnFor::Use) => {
                 self.extend_batch(Batch::Prepares);
                 self.hold_for(Hold::Shape);
             }

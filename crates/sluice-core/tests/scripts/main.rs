@@ -408,6 +408,24 @@ fn a_statement_of_another_result_is_described_as_far_as_postgresql_does() {
 }
 
 #[test]
+fn a_statement_that_can_not_be_prepared_again_is_described_as_far_as_postgresql_does() {
+    let mut describe = Vec::new();
+    message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
+    for (next, heard) in [(describe, "t "), (bind("a", 0), "")] {
+        let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
+        table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
+        table.says(server, &answers("1 t T(a) 3 1 t n Z(I)"));
+        table.hears(client);
+        table.says(client, &[next, sync()].concat());
+        table.hears(server);
+        table.says(server, &answers("3 E(42P01)"));
+        assert_eq!(table.hears(server), "S");
+        table.says(server, &answers("Z(I)"));
+        assert_eq!(table.hears(client), format!("{heard}E(42P01) Z(I)"));
+    }
+}
+
+#[test]
 fn a_statement_that_changes_behind_its_parse_is_described_as_far_as_postgresql_does() {
     let mut describe = Vec::new();
     message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
