@@ -198,12 +198,12 @@ impl Expected {
         }
     }
 
-    /// The settings that a Query or a batch takes back, which its ReadyForQuery ends.
     /// Whether it is to a message of Sluice's own that other ones end.
     fn is_of_own_batch(&self) -> bool {
         matches!(self, Self::Switch | Self::OwnClose)
     }
 
+    /// The settings that a Query or a batch takes back, which its ReadyForQuery ends.
     fn resets_mut(&mut self) -> Option<&mut Option<Reset>> {
         match self {
             Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),

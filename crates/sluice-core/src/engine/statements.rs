@@ -429,6 +429,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// writing rows. Returns a step where something has to be done or waited for before.
     fn expect_effects(&mut self, seen: Seen<'a>, names: &BindNames<'a>, statement: &Arc<Statement>) -> Option<Step> {
         if statement.effects.is_empty() && statement.leads_to.is_none() {
+            // One of before by that name may have had some.
+            self.server().exchange.bind_portal(names.portal, None, None, None);
             return None;
         }
         let meant = self.meant_by(statement.effects, statement.query());

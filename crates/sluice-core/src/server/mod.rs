@@ -228,7 +228,8 @@ impl Server {
     pub fn is_fresh(&self) -> bool {
         self.exchange.status() == TransactionStatus::Idle
             && self.has_whole_messages()
-            && self.exchange.replies().are_own()
+            && self.exchange.is_closed()
+            && !self.exchange.replies().have_clients()
     }
 
     /// Whether it has said of late how often its catalogs have changed.

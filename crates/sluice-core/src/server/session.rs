@@ -269,6 +269,8 @@ impl ServerSession {
         match self.probe.conclude(circumstances(pool, &self.profile, &self.made), start) {
             Seen::Holding(holding) => {
                 self.has_closed = false;
+                // Their names stay, whoever acts on the rest.
+                self.add_made(holding.made.iter().map(String::as_str).chain(holding.profile.customs()));
                 self.report = Some(holding);
             }
             Seen::Again => debug_assert!(self.is_unknown(), "what nobody takes for unknown is not asked again"),
