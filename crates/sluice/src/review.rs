@@ -82,7 +82,7 @@ fn read(args: &ReviewArgs) -> Result<(Snapshot, Place)> {
     let dsn = Dsn::resolve(args.dsn.as_deref(), "sluice review")?;
     let mut client = dsn.connect()?;
     let snapshot = review::read_server(&mut client, dsn.to_string())?;
-    let place = if dsn.is_local() { Place::Here(review::process_here(&mut client)) } else { Place::Elsewhere };
+    let place = if dsn.is_local() { Place::Here(review::groups_here(&mut client)) } else { Place::Elsewhere };
     Ok((snapshot, place))
 }
 

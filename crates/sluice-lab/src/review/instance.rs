@@ -59,12 +59,12 @@ pub struct Instance {
 }
 
 /// The place where a server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// On another machine, or nobody knows.
     Elsewhere,
-    /// On this machine; one of its processes, if it is known: its control group may have limits of its own.
-    Here(Option<u32>),
+    /// On this machine, in control groups that may have limits of their own.
+    Here(Hierarchies),
 }
 
 impl Instance {
@@ -73,8 +73,7 @@ impl Instance {
     pub fn or_those_of(self, place: Place) -> Self {
         let groups = match place {
             Place::Elsewhere => return self,
-            Place::Here(Some(process)) => Hierarchies::of(process),
-            Place::Here(None) => Hierarchies::current(),
+            Place::Here(groups) => groups,
         };
         let quota = groups.cpu_quota().map_or(u32::MAX, |quota| (quota.ceil() as u32).max(1));
         Self {

@@ -43,6 +43,6 @@ pub use self::{
     report::{Remark, Report, Row, Status},
     rule::{Advice, Direction, Kind, Level, MAJORS, Risk, Rule, SettingContext, Source, Target, UnknownWord, Versions},
     rules::{Removed, Rules},
-    server::{ServerError, process_here, read as read_server},
+    server::{ServerError, groups_here, read as read_server},
     snapshot::{SetBy, Setting, Snapshot},
 };

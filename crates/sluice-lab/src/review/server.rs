@@ -8,6 +8,7 @@ use std::fs;
 
 use postgres::{Client, SimpleQueryMessage, SimpleQueryRow, error::SqlState};
 use serde_json::Value;
+use sluice_instance::Hierarchies;
 
 use super::{
     evidence::{Archiver, Checkpoints, Databases, DeadRows, Evidence, Prepared, Replication, Wal, Wraparound, Writes},
@@ -64,8 +65,13 @@ pub enum ServerError {
     Empty,
 }
 
-/// The process behind a session, if it is one of this machine's: a container's server has other numbers.
-pub fn process_here(client: &mut Client) -> Option<u32> {
+/// The control groups of a server on this machine, read while its process serves the session: behind it the process
+/// is gone. Those of this process if it can't be found, as in a container, whose processes have other numbers.
+pub fn groups_here(client: &mut Client) -> Hierarchies {
+    process_here(client).map_or_else(Hierarchies::current, Hierarchies::of)
+}
+
+fn process_here(client: &mut Client) -> Option<u32> {
     let pid: u32 = first_value(client, "SELECT pg_catalog.pg_backend_pid()").ok()??.parse().ok()?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     name.starts_with("postgres").then_some(pid)
