@@ -184,13 +184,21 @@ pub fn reset(text: &[u8]) -> Option<Reset> {
 /// Reads the commands of a text; `None` where it can't be told for certain.
 fn read(lexer: &mut Lexer<'_>) -> Option<Reset> {
     let mut found = Course::default();
+    statements(lexer, |head, _| found.statement(head))?;
+    let takes = found.now.takes || found.has_undone;
+    Some(Reset { takes, ..found.now })
+}
+
+/// Reads a text's statements: the first tokens of each, and what follows its semicolon, if it has one. `None` where
+/// the text can't be told for certain.
+fn statements<'a>(lexer: &mut Lexer<'a>, mut each: impl FnMut(&[Token<'a>], Option<&'a [u8]>)) -> Option<()> {
     let mut head = Vec::with_capacity(HEAD_MAX);
     let mut depth = 0_usize;
-    for token in lexer {
+    while let Some(token) = lexer.next() {
         match token {
             Token::Unclear => return None,
             Token::Semicolon if depth == 0 => {
-                found.statement(&head);
+                each(&head, Some(lexer.rest()));
                 head.clear();
                 continue;
             }
@@ -202,9 +210,8 @@ fn read(lexer: &mut Lexer<'_>) -> Option<Reset> {
             head.push(token);
         }
     }
-    found.statement(&head);
-    let takes = found.now.takes || found.has_undone;
-    Some(Reset { takes, ..found.now })
+    each(&head, None);
+    Some(())
 }
 
 /// The course of a text's statements, of which some undo what others before them have done.

@@ -2,7 +2,7 @@
 
 use super::{
     super::lexer::{Lexer, Token, read_each_way},
-    HEAD_MAX, Head, Reset,
+    Head, Reset, statements,
 };
 
 /// A command within a text that takes settings back.
@@ -32,9 +32,9 @@ pub fn resets_within(text: &[u8]) -> Vec<ResetWithin> {
 }
 
 fn read(lexer: &mut Lexer<'_>, bytes: usize) -> Option<Vec<ResetWithin>> {
-    let (mut found, mut head) = (Vec::<ResetWithin>::new(), Vec::with_capacity(HEAD_MAX));
-    let (mut depth, mut set_tags, mut is_followed) = (0_usize, 0, false);
-    let mut end_of = |head: &[Token<'_>], end: usize, is_ended: bool| {
+    let mut found = Vec::<ResetWithin>::new();
+    let (mut set_tags, mut is_followed) = (0, false);
+    statements(lexer, |head, rest| {
         is_followed |= !head.is_empty() && !found.is_empty();
         set_tags += usize::from(has_set_tag(head));
         let mut resets = Reset::default();
@@ -42,26 +42,10 @@ fn read(lexer: &mut Lexer<'_>, bytes: usize) -> Option<Vec<ResetWithin>> {
             resets.statement(head);
         }
         if resets.takes {
-            found.push(ResetWithin { resets, end, is_ended, set_tags });
+            let end = bytes - rest.map_or(0, <[u8]>::len);
+            found.push(ResetWithin { resets, end, is_ended: rest.is_some(), set_tags });
         }
-    };
-    while let Some(token) = lexer.next() {
-        match token {
-            Token::Unclear => return None,
-            Token::Semicolon if depth == 0 => {
-                end_of(&head, bytes - lexer.rest().len(), true);
-                head.clear();
-                continue;
-            }
-            Token::Open => depth += 1,
-            Token::Close => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if head.len() < HEAD_MAX {
-            head.push(token);
-        }
-    }
-    end_of(&head, bytes, false);
+    })?;
     Some(if is_followed { found } else { Vec::new() })
 }
 
