@@ -156,11 +156,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.server.is_none() && !statement.is_accepted() {
             return Step::Stop(Stop::NeedServer);
         }
-        let meant = self.meant_by_one(statement.effects, statement.query());
-        if let Some(step) = self.lend(&meant, Bearer::Batch) {
-            return step;
-        }
-        if let Some(step) = self.forget_before_batch(statement.effects) {
+        if let Some(step) = self.before_parse(&statement) {
             return step;
         }
         self.drop_message(seen);
@@ -172,6 +168,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.session.note_named(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
+    }
+
+    /// What has to be sent, or awaited, before a statement's Parse.
+    fn before_parse(&mut self, statement: &Statement) -> Option<Step> {
+        let meant = self.meant_by_one(statement.effects, statement.query());
+        self.lend(&meant, Bearer::Batch).or_else(|| self.forget_before_batch(statement.effects))
     }
 
     /// A Parse that the server refuses, whatever the pool knows of its text.
@@ -190,11 +192,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if raw && self.server.is_none() {
             return Step::Stop(Stop::NeedServer);
         }
-        let meant = self.meant_by_one(statement.effects, statement.query());
-        if let Some(step) = self.lend(&meant, Bearer::Batch) {
-            return step;
-        }
-        if let Some(step) = self.forget_before_batch(statement.effects) {
+        if let Some(step) = self.before_parse(&statement) {
             return step;
         }
         let given = self.session.set_unnamed(statement.clone(), raw);
