@@ -86,8 +86,8 @@ pub struct ParseSent {
     pub statement: Option<Arc<Statement>>,
     /// The name that it is sent by.
     pub by: By,
-    /// Whether the client asked for it and gets the answer.
-    pub asked: bool,
+    /// The client's message for which it is sent.
+    pub sent_for: SentFor,
     /// The name that the client has by it, unless it fails.
     pub given: Option<Given>,
     /// The name in the client's Parse, where it was sent by another one that is not its own.
@@ -96,14 +96,35 @@ pub struct ParseSent {
 
 impl ParseSent {
     /// One of Sluice's own, of a shared statement.
-    pub fn own(statement: Arc<Statement>) -> Self {
-        Self { statement: Some(statement), by: By::Shared, ..Self::unfollowed(false) }
+    pub fn own(statement: Arc<Statement>, sent_for: SentFor) -> Self {
+        Self { statement: Some(statement), by: By::Shared, ..Self::unfollowed(sent_for) }
+    }
+
+    /// The client's own, of a shared statement.
+    pub fn asked(statement: Arc<Statement>, given: Given) -> Self {
+        Self { given: Some(given), ..Self::own(statement, SentFor::Parse) }
     }
 
     /// One that makes nothing which is followed.
-    pub fn unfollowed(asked: bool) -> Self {
-        Self { statement: None, by: By::None, asked, given: None, again: None }
+    pub fn unfollowed(sent_for: SentFor) -> Self {
+        Self { statement: None, by: By::None, sent_for, given: None, again: None }
     }
+
+    /// Whether the client asked for it and gets the answer.
+    pub fn is_asked(&self) -> bool {
+        self.sent_for == SentFor::Parse
+    }
+}
+
+/// The client's message for which a Parse is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SentFor {
+    /// Its Parse: it gets the answer.
+    Parse,
+    /// A Describe, which tells the parameters' types before all that may fail.
+    Describe,
+    /// Another one that uses the statement.
+    Use,
 }
 
 /// The name that a statement is sent by.

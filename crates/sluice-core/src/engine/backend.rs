@@ -280,11 +280,11 @@ impl<I: Io> ServerRelay<'_, I> {
     /// the next one has to come from a server, too.
     fn notice(&mut self, body: &[u8]) -> Verdict {
         match self.server.exchange.replies().front() {
-            Some(Expected::Parse(ParseSent { statement, asked, .. })) => {
-                if let Some(statement) = statement {
+            Some(Expected::Parse(sent)) => {
+                if let Some(statement) = &sent.statement {
                     statement.remark();
                 }
-                if *asked { Verdict::Pass } else { Verdict::Swallow }
+                if sent.is_asked() { Verdict::Pass } else { Verdict::Swallow }
             }
             _ if self.is_own() => Verdict::Swallow,
             _ => self.in_clients_places(BackendKind::NoticeResponse, body),
@@ -484,7 +484,9 @@ impl<I: Io> ServerRelay<'_, I> {
 
     fn parse_complete(&mut self) -> Result<Verdict, OutOfStep> {
         match self.server.exchange.answered() {
-            Some(Expected::Parse(ParseSent { statement, by, asked, .. })) => {
+            Some(Expected::Parse(sent)) => {
+                let asked = sent.is_asked();
+                let ParseSent { statement, by, .. } = sent;
                 if let Some(statement) = &statement {
                     statement.accept();
                 }

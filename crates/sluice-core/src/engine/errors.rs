@@ -15,7 +15,7 @@ use crate::{
     client::Waiting,
     client_address::AddressFunction,
     io::Io,
-    replies::{By, Expected, LearnFor, Local, Own, ParseSent},
+    replies::{By, Expected, LearnFor, Local, Own, ParseSent, SentFor},
     server::OwnError,
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
@@ -23,7 +23,7 @@ use crate::{
 
 use super::{
     backend::{OutOfStep, ServerRelay, Verdict},
-    healing::{is_of_other_shape, is_stale},
+    healing::{is_missing, is_stale},
     standing_in::STAND_IN,
 };
 
@@ -263,7 +263,10 @@ impl<I: Io> ServerRelay<'_, I> {
             (_, Some(Expected::Describe(Some(next), _))) => next.id == statement.id,
             _ => false,
         };
-        if is_described && is_of_other_shape(error) {
+        // These come before the parameters, whatever else behind them.
+        let is_before =
+            is_missing(error) || ErrorFields(error).get(b'C') == Some(sqlstate::IN_FAILED_TRANSACTION.as_bytes());
+        if is_described && !is_before {
             self.flush();
             if let Some((conn, _)) = &self.client {
                 self.io.send(*conn, &statement.parameter_description());
@@ -309,13 +312,11 @@ impl<I: Io> ServerRelay<'_, I> {
     /// Tells the client of the parameters of a statement that PostgreSQL would have described, up to where it finds
     /// that it fits the catalogs no more: what has failed is that it was prepared again for that.
     fn describe_parameters(&mut self, failed: Option<&Expected>) {
-        let Some(Expected::Parse(ParseSent { statement: Some(failed), asked: false, .. })) = failed else { return };
-        let Some(Expected::Describe(Some(described), _) | Expected::Learn(described, LearnFor::Describe)) =
-            self.server.exchange.replies().front()
+        let Some(Expected::Parse(ParseSent { statement: Some(described), sent_for: SentFor::Describe, .. })) = failed
         else {
             return;
         };
-        let Some(types) = described.known_types().filter(|_| described.id == failed.id) else { return };
+        let Some(types) = described.known_types() else { return };
         let mut message = Vec::new();
         message::framed(&mut message, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));
         self.flush();
@@ -328,14 +329,14 @@ impl<I: Io> ServerRelay<'_, I> {
     fn undo(&mut self, expected: Expected, was_skipped: bool) {
         let session = self.client.as_mut().map(|(_, session)| &mut **session);
         match expected {
-            Expected::Parse(ParseSent { statement: Some(statement), by, asked, given, .. }) => {
+            Expected::Parse(ParseSent { statement: Some(statement), by, sent_for, given, .. }) => {
                 match by {
                     By::Shared => {
                         self.server.statements.refused(statement.id);
                         statement.refuse();
                     }
                     // Behind the client's own Parse the server may have another one by that name.
-                    By::Lent(name) if !asked => self.server.lent.take_back(&name),
+                    By::Lent(name) if sent_for != SentFor::Parse => self.server.lent.take_back(&name),
                     By::Lent(_) => {}
                     By::None => self.server.statements.set_unnamed(None),
                 }

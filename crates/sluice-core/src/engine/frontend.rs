@@ -12,7 +12,7 @@ use crate::{
     ids::{ClientId, ClientRef},
     io::{Conn, Io},
     pauses::Reason,
-    replies::{Expected, Local, ParseSent},
+    replies::{Expected, Local, ParseSent, SentFor},
     server::{Admission, Server},
     stream::{Fate, Stream},
     time::Time,
@@ -453,7 +453,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Session mode: the names are the server's own, only the answers are counted.
     fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
         let expected = match seen.kind {
-            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(true)),
+            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse)),
             FrontendKind::Bind => Expected::Bind(None),
             FrontendKind::Describe => Expected::Describe(None, None),
             FrontendKind::Close => Expected::Close(None),

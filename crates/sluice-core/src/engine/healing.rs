@@ -16,7 +16,7 @@ use sluice_wire::{
 use crate::{
     catalog::Catalog,
     io::Io,
-    replies::{Expected, ParseSent},
+    replies::{Expected, ParseSent, SentFor},
     statement::{OnServer, Statement},
 };
 
@@ -58,7 +58,11 @@ impl<I: Io> ServerRelay<'_, I> {
         message::put_statement_message(&mut out, FrontendKind::Close, &statement.name);
         Parse::write(&mut out, &statement.name, &statement.to_parse());
         out.extend_from_slice(batch);
-        self.server.exchange.expect_first(Expected::Parse(ParseSent::own(statement.clone())));
+        let sent_for = match self.server.exchange.replies().front() {
+            Some(Expected::Describe(..)) => SentFor::Describe,
+            _ => SentFor::Use,
+        };
+        self.server.exchange.expect_first(Expected::Parse(ParseSent::own(statement.clone(), sent_for)));
         let gone = OnServer { id: statement.id, name: statement.name.clone() };
         self.server.exchange.expect_first(Expected::Evict(gone));
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.

@@ -17,7 +17,7 @@ use crate::{
     client::{NAMES_MAX, Waiting, known_name},
     holding::Pins,
     io::Io,
-    replies::{By, Expected, Own, ParseSent},
+    replies::{By, Expected, Own, ParseSent, SentFor},
     server::{Preparation, Server, may_be_lent},
     sql::{self, Effects, Reset},
     statement::Statement,
@@ -89,7 +89,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// The message waits until all that is owed has come, also where the server is asked for it.
-    fn wait_until_answered(&mut self) -> Step {
+    pub(super) fn wait_until_answered(&mut self) -> Step {
         if self.server().exchange.has_open_batch() { self.wait_for_answers() } else { self.hold_for_answers() }
     }
 
@@ -157,7 +157,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.flush();
         for (name, statement) in missing {
-            self.parse_apart(statement, Some(name));
+            self.parse_apart(statement, Some(name), SentFor::Use);
         }
         if is_within {
             return None;
@@ -192,7 +192,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.lent.lend(name);
         let by = By::Lent(name.into());
-        let sent = ParseSent { statement: Some(statement.clone()), by, ..ParseSent::unfollowed(false) };
+        let sent = ParseSent { statement: Some(statement.clone()), by, ..ParseSent::unfollowed(SentFor::Use) };
         server.exchange.expect(Expected::Parse(sent));
         self.send_scratch();
     }
@@ -226,7 +226,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.lent.lend(name);
         let by = By::Lent(name.into());
-        let sent = ParseSent { statement: Some(statement), by, ..ParseSent::unfollowed(true) };
+        let sent = ParseSent { statement: Some(statement), by, ..ParseSent::unfollowed(SentFor::Parse) };
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 }

@@ -10,7 +10,7 @@ use sluice_wire::{
 
 use crate::{
     io::Io,
-    replies::{Expected, LearnFor, Local},
+    replies::{Expected, LearnFor, Local, ParseSent, SentFor},
     shape::Shape,
     sql::Effects,
     statement::{Prepared, Statement},
@@ -45,8 +45,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         described: Option<Shape>,
     ) -> Option<Step> {
         let is_describe = seen.kind == FrontendKind::Describe;
-        let learn_for = if is_describe { LearnFor::Describe } else { LearnFor::Use };
-        match self.is_as_described(statement, described?, learn_for) {
+        let sent_for = if is_describe { SentFor::Describe } else { SentFor::Use };
+        match self.is_as_described(statement, described?, sent_for) {
             Some(true) => None,
             Some(false) => {
                 self.drop_message(seen);
@@ -62,7 +62,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
     /// message has to wait for the answer.
-    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape, learn_for: LearnFor) -> Option<bool> {
+    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape, sent_for: SentFor) -> Option<bool> {
         let learnt = std::mem::take(&mut self.session.learnt);
         let server = self.server();
         match server.statements.shape(statement.id) {
@@ -79,11 +79,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             None => {}
         }
         if !self.server().statements.touch(statement.id) {
-            self.send_parse(statement.clone(), None);
+            self.send_parse(ParseSent::own(statement.clone(), sent_for));
         }
         self.scratch.clear();
         message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);
+        let learn_for = if sent_for == SentFor::Describe { LearnFor::Describe } else { LearnFor::Use };
         let server = self.server();
         server.exchange.expect(Expected::Learn(statement.clone(), learn_for));
         self.send_scratch();

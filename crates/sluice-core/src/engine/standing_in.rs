@@ -14,7 +14,7 @@ use sluice_wire::{
 
 use crate::{
     io::Io,
-    replies::{Expected, ParseSent},
+    replies::{Expected, ParseSent, SentFor},
     shape::Shape,
     sql,
     statement::Statement,
@@ -47,18 +47,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Absence::Open;
         }
         let exchange = &server.exchange;
-        let is_refused = exchange.status() == TransactionStatus::Failed && !exchange.replies().runs();
+        let is_refused = exchange.status_within() == TransactionStatus::Failed && !exchange.replies().runs();
         if is_refused && !sql::ends_transaction(statement.query()) { Absence::Final } else { Absence::None }
     }
 
     /// Whether it is open if the client has its unnamed statement: an error before its Parse, whose answer is still to
     /// come, would have that skipped.
     pub(super) fn is_unnamed_open(&self) -> bool {
-        let Some(server) = self.server.as_ref().filter(|server| !server.exchange.has_open_batch()) else {
-            return false;
-        };
-        let turn = self.session.unnamed_turn();
-        turn.is_some_and(|turn| server.exchange.replies().gives_before_sync(turn))
+        let given = self.server.as_ref().zip(self.session.unnamed_turn());
+        given.is_some_and(|(server, turn)| server.exchange.replies().gives_before_sync(turn))
     }
 
     /// Has a DEALLOCATE of a name that the client does not have bound to the unnamed portal: the server says so when it
@@ -89,7 +86,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.put_stand_in(&[0, 0]);
         self.scratch.clear();
         Parse::write(self.scratch, STAND_IN, parse.definition);
-        let sent = ParseSent { again: Some(parse.name.into()), ..ParseSent::unfollowed(true) };
+        let sent = ParseSent { again: Some(parse.name.into()), ..ParseSent::unfollowed(SentFor::Parse) };
         self.server().exchange.expect(Expected::Parse(sent));
         self.send_scratch();
         Step::Next
@@ -143,7 +140,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Parse::write(self.scratch, STAND_IN, &[&[0], types].concat());
         let server = self.server();
         server.exchange.expect(Expected::OwnClose);
-        let sent = ParseSent::unfollowed(false);
+        let sent = ParseSent::unfollowed(SentFor::Use);
         server.exchange.expect(Expected::Parse(sent));
         self.send_scratch();
     }

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use sluice_wire::{
-    ErrorResponse, FrontendKind,
-    message::{self, BindNames, Named, Parse, TransactionStatus},
+    BackendKind, ErrorResponse, FrontendKind,
+    message::{self, BindNames, NO_DATA, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
 use crate::{
     client::{NAMES_MAX, known_name},
     io::Io,
-    replies::{By, DescribedAs, Expected, Given, LearnFor, Local, ParseSent},
+    replies::{DescribedAs, Expected, Given, LearnFor, Local, ParseSent, SentFor},
+    shape::Shape,
     sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed},
 };
@@ -26,6 +27,15 @@ use super::{
 /// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
 /// one, so that the server skips and rolls back just as PostgreSQL does.
 pub(super) const NO_STATEMENT: &[u8] = b"sluice_refused";
+
+/// The parameters' types of a named statement that is known to return no rows. An EXECUTE or FETCH returns what that
+/// returns which has the name now.
+fn parameters_without_result(prepared: &Prepared, name: &[u8]) -> Option<Box<[u8]>> {
+    let Prepared { statement, described } = prepared;
+    let returns_nothing = described.or(statement.shape()) == Some(Shape::none());
+    let is_fixed = !name.is_empty() && !statement.effects.intersects(Effects::SESSION);
+    statement.known_types().filter(|_| returns_nothing && is_fixed)
+}
 
 /// The meaning of a client's statement name.
 enum Meaning {
@@ -178,7 +188,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Parse that the server refuses, whatever the pool knows of its text.
     fn pass_parse(&mut self, seen: Seen<'a>) -> Step {
-        let sent = ParseSent::unfollowed(true);
+        let sent = ParseSent::unfollowed(SentFor::Parse);
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 
@@ -203,7 +213,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let server = self.server();
         server.statements.set_unnamed(Some(statement.id));
-        let sent = ParseSent { statement: Some(statement), given: Some(given), ..ParseSent::unfollowed(true) };
+        let sent =
+            ParseSent { statement: Some(statement), given: Some(given), ..ParseSent::unfollowed(SentFor::Parse) };
         self.pass_expecting(seen, Expected::Parse(sent))
     }
 
@@ -221,25 +232,26 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // what a server has to remark.
             let server = self.server();
             server.statements.retire(statement.id);
-            self.send_parse(statement, Some(given));
+            self.send_parse(ParseSent::asked(statement, given));
         } else if known {
             self.answer(Local::ParseComplete(given));
         } else {
-            self.send_parse(statement, Some(given));
+            self.send_parse(ParseSent::asked(statement, given));
         }
     }
 
-    /// Whether PostgreSQL would parse nothing but the end of the transaction now. While something runs that is not
-    /// known yet: then the client hears of it at the Bind.
+    /// Whether PostgreSQL would parse nothing but the end of the transaction now. Not where an answer that is still to
+    /// come decides that: then the server says so.
     pub(super) fn is_in_failed_transaction(&self) -> bool {
-        self.server
-            .as_ref()
-            .is_some_and(|s| s.exchange.status() == TransactionStatus::Failed && !s.exchange.replies().runs())
+        self.server.as_ref().is_some_and(|server| {
+            let exchange = &server.exchange;
+            exchange.status_within() == TransactionStatus::Failed && !exchange.replies().decide_status()
+        })
     }
 
     /// Prepares a shared statement on the server, and makes room for it there.
-    /// `given`: what the client has by it, if it asked for it and gets the answer.
-    pub(super) fn send_parse(&mut self, statement: Arc<Statement>, given: Option<Given>) {
+    pub(super) fn send_parse(&mut self, sent: ParseSent) {
+        let Some(statement) = sent.statement.clone() else { return };
         self.scratch.clear();
         let server = self.server.as_deref_mut().expect("the caller has seen that there is a server");
         for gone in server.statements.insert(&statement, self.now) {
@@ -247,20 +259,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.exchange.expect(Expected::Evict(gone));
         }
         Parse::write(self.scratch, &statement.name, &statement.to_parse());
-        let described = match &given {
-            Some(Given::Name(name)) if statement.shape().is_none() => {
-                Some((statement.clone(), DescribedAs(name.clone())))
-            }
+        let described_as = match &sent.given {
+            Some(Given::Name(name)) if statement.shape().is_none() => Some(DescribedAs(name.clone())),
             _ => None,
         };
-        server.exchange.expect(Expected::Parse(ParseSent {
-            statement: Some(statement),
-            by: By::Shared,
-            asked: given.is_some(),
-            given,
-            again: None,
-        }));
-        if let Some((statement, described_as)) = described {
+        server.exchange.expect(Expected::Parse(sent));
+        if let Some(described_as) = described_as {
             // Its parameters and its result are from now on what they are now.
             message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
             server.exchange.expect(Expected::Learn(statement, LearnFor::Parse(described_as)));
@@ -270,14 +274,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Sees that the server has a shared statement before it is used, and that the use can be repeated if the
     /// statement proves stale. `shape_free`: the client does not know the shape of the result.
-    fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool) {
+    fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool, sent_for: SentFor) {
         self.drop_old(statement);
         let server = self.server();
         if !server.session.is_plain() && statement.terms.is_some() {
             server.statements.taint(statement.id);
         }
         if !server.statements.touch(statement.id) {
-            self.send_parse(statement.clone(), None);
+            self.send_parse(ParseSent::own(statement.clone(), sent_for));
         } else if server.is_fresh() {
             self.flush();
             self.server().exchange.replay().begin(statement.clone(), shape_free);
@@ -315,7 +319,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             };
         };
         if names.statement.is_empty() && self.is_unnamed_open() {
-            return self.hold_for_answers();
+            return self.wait_until_answered();
         }
         if let Some(step) = self.wait_for_name(names.statement) {
             return step;
@@ -408,7 +412,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.check_shape(seen, &statement, described) {
             return step;
         }
-        self.ensure(&statement, described.is_none());
+        self.ensure(&statement, described.is_none(), SentFor::Use);
         let known = self.server().statements.shape(statement.id);
         if names.portal.is_empty() && (described.is_none() || described != known) {
             self.session.bound = Some((statement.clone(), DescribedAs(names.statement.into())));
@@ -435,7 +439,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return Some(step);
         }
-        if self.prepare_apart(statement) {
+        if self.prepare_apart(statement, SentFor::Use) {
             return Some(Step::Stop(Stop::Hold));
         }
         if let Some(step) = self.prepare_for(effects_with(statement.effects, &meant), statement.query()) {
@@ -450,7 +454,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn describe(&mut self, seen: Seen<'a>) -> Step {
         let name = match Named::read(seen.body, "Describe") {
-            Ok(Named::Statement(b"")) if self.is_unnamed_open() => return self.hold_for_answers(),
+            Ok(Named::Statement(b"")) if self.is_unnamed_open() => return self.wait_until_answered(),
             Ok(named) if self.describe_own(seen, &named) => return Step::Next,
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
@@ -462,13 +466,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         match self.meaning(name) {
             Meaning::Shared(prepared) => {
                 let described = self.shape_as_parsed(&prepared, name);
+                if let Some(types) = parameters_without_result(&prepared, name) {
+                    return self.describe_without_result(seen, name, prepared.statement.id, &types);
+                }
                 let Prepared { statement, .. } = prepared;
                 self.flush();
                 let meant = self.meant_by(statement.effects, statement.query());
                 if let Some(step) = self.lend(&meant, Bearer::Batch) {
                     return step;
                 }
-                if self.prepare_apart(&statement) {
+                if self.prepare_apart(&statement, SentFor::Describe) {
                     return Step::Stop(Stop::Hold);
                 }
                 match self.absence(&statement) {
@@ -479,7 +486,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if let Some(step) = self.check_shape(seen, &statement, described) {
                     return step;
                 }
-                self.ensure(&statement, described.is_none());
+                self.ensure(&statement, described.is_none(), SentFor::Describe);
                 self.drop_message(seen);
                 self.scratch.clear();
                 message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
@@ -492,6 +499,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Meaning::Raw | Meaning::Servers => self.pass_expecting(seen, Expected::Describe(None, None)),
             Meaning::Missing => self.pass_missing(seen, name),
         }
+    }
+
+    /// A Describe of a named statement that returns no rows: PostgreSQL tells what it knows since the Parse, whatever
+    /// has become of the tables that it names.
+    fn describe_without_result(&mut self, seen: Seen<'a>, name: &[u8], id: StatementId, types: &[u8]) -> Step {
+        self.drop_message(seen);
+        self.session.note_shape(name, id, Some(Shape::none()));
+        let mut parameters = Vec::new();
+        message::framed(&mut parameters, BackendKind::ParameterDescription, |out| out.extend_from_slice(types));
+        self.answer(Local::Message(parameters.into(), None));
+        self.answer(Local::Message(NO_DATA.into(), None));
+        Step::Next
     }
 
     fn describe_portal(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {

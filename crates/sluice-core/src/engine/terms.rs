@@ -8,7 +8,7 @@ use crate::{
     client::known_name,
     io::Io,
     profile::{self, Context, Profile},
-    replies::{Expected, Own},
+    replies::{Expected, Own, ParseSent, SentFor},
     restoring::restoring,
     server::Preparation,
     sql::{self, CustomNames, Effects},
@@ -155,15 +155,18 @@ impl<I: Io> ClientRelay<'_, I> {
         })
     }
 
-    /// Prepares a statement under the settings that it was parsed under, if others may be in place by which its
-    /// literals might mean something else. Returns whether the message has to wait for that.
-    pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>) -> bool {
-        if !statement.is_parsed_apart(self.context_in_place()) {
+    /// Prepares a statement ahead of the message that needs it: under the settings that it was parsed under, if others
+    /// may be in place by which its literals might mean something else; and for a Describe that begins a batch, which may
+    /// go on with what must not find a snapshot taken. Returns whether the message has to wait for that.
+    pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>, sent_for: SentFor) -> bool {
+        let is_apart = statement.is_parsed_apart(self.context_in_place());
+        if !is_apart && sent_for != SentFor::Describe {
             return false;
         }
         self.flush();
         let Some(server) = self.server.as_deref_mut() else { return false };
-        if !server.exchange.prepares() || server.statements.touch(statement.id) {
+        let begins = !server.exchange.has_open_batch() && server.exchange.status() == TransactionStatus::Idle;
+        if !(is_apart || begins) || !server.exchange.prepares() || server.statements.touch(statement.id) {
             return false;
         }
         let is_within = server.exchange.has_open_batch();
@@ -187,7 +190,7 @@ impl<I: Io> ClientRelay<'_, I> {
             self.send_scratch();
             return true;
         }
-        self.parse_apart(statement, None);
+        self.parse_apart(statement, None, sent_for);
         if !is_within {
             self.end_preparation();
         }
@@ -206,7 +209,7 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Prepares a statement as part of the batch, under the settings that its literals were read by where those are
     /// known and can be put in place: under its shared name, or under that name of the client's.
-    pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>) {
+    pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>, sent_for: SentFor) {
         let is_apart = statement.is_parsed_apart(self.context_in_place());
         let server = self.server();
         let in_block = server.exchange.status_within() == TransactionStatus::InTransaction;
@@ -226,7 +229,7 @@ impl<I: Io> ClientRelay<'_, I> {
         self.put_own(before.as_deref());
         match lent {
             Some(name) => self.send_lent(name, statement),
-            None => self.send_parse(statement.clone(), None),
+            None => self.send_parse(ParseSent::own(statement.clone(), sent_for)),
         }
         self.put_own(after.as_deref());
         if is_apart && in_block {

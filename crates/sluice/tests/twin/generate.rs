@@ -52,6 +52,8 @@ struct Known {
     name: &'static str,
     /// Whether it speaks of tables.
     has_tables: bool,
+    /// Whether the client may have gone to another `search_path` since.
+    has_moved: bool,
     values: Vec<Value>,
     format: Format,
 }
@@ -107,6 +109,9 @@ impl Maker {
     /// A step.
     pub(crate) fn say(&mut self, script: Script) {
         let spends = script.0.windows(4).any(|word| word == b"seed");
+        if [&b"search_path"[..], b"SCHEMA", b"RESET", b"DEFAULT"].iter().any(|word| contains(&script.0, word)) {
+            self.known.iter_mut().for_each(|known| known.has_moved = true);
+        }
         let (category, pins) = (self.category.name, self.category.pins || spends);
         let step = Step { bytes: script.0, category, pins, spends, unpins: false, meanwhile: Meanwhile::Nothing };
         let may_be_unread = !self.reads_any_bytes && step.has_query_beyond_ascii();
@@ -237,12 +242,27 @@ impl Maker {
     fn note(&mut self, name: &'static str, statement: &Statement) {
         self.known.retain(|known| known.name != name);
         let has_tables = [&b"FROM"[..], b"INTO", b"UPDATE"].iter().any(|word| contains(&statement.sql, word));
-        self.known.push(Known { name, has_tables, values: statement.values.clone(), format: format_of(statement) });
+        self.known.push(Known {
+            name,
+            has_tables,
+            has_moved: false,
+            values: statement.values.clone(),
+            format: format_of(statement),
+        });
     }
 
     /// Closes a statement that speaks of tables.
     pub(crate) fn close_if_of_tables(&mut self, name: &'static str) {
-        if self.known.iter().any(|known| known.name == name && known.has_tables) {
+        self.close_if(name, |known| known.has_tables);
+    }
+
+    /// Closes one whose tables may be others by now, or none.
+    pub(crate) fn close_if_moved(&mut self, name: &'static str) {
+        self.close_if(name, |known| known.has_tables && known.has_moved);
+    }
+
+    fn close_if(&mut self, name: &'static str, is_to_go: impl Fn(&Known) -> bool) {
+        if self.known.iter().any(|known| known.name == name && is_to_go(known)) {
             self.known.retain(|known| known.name != name);
             self.say(Script::new().close(name).sync());
         }

@@ -6,6 +6,8 @@
 //! - The number in the name of a session's temporary schema.
 //! - ParameterStatus of the extension's own settings, which only the session alone gets: they are for the pool.
 //! - What is said of the schema `pg_temp` by a session that has nothing in it: its server may have one, or not.
+//! - The way in which an error's or a remark's context writes a PL/pgSQL function's name, with its schema and quotes or
+//!   without: that is decided when a server first runs it.
 //! - Where in PostgreSQL's source an error was raised (its fields F, L and R), where the pool words the error itself.
 //! - The value of `currval` and `lastval`: in its place may come the error that the session has used no sequence. What
 //!   that client gets from then on is not compared. Where nobody has asked before, a value may come in place of the error.
@@ -51,7 +53,7 @@ impl Numbers {
             backend::NOTIFICATION_RESPONSE => alone.body[4..] == pooled.body[4..],
             backend::ROW_DESCRIPTION => self.same_columns(&alone.body, &pooled.body),
             backend::PARAMETER_DESCRIPTION => self.same_numbers(&alone.body, &pooled.body),
-            backend::ERROR_RESPONSE if alone.body != pooled.body => same_error(alone, pooled),
+            _ if is_error && alone.body != pooled.body => same_error(alone, pooled),
             _ => alone.body == pooled.body || without_temporary(&alone.body) == without_temporary(&pooled.body),
         }
     }
@@ -91,10 +93,23 @@ pub(crate) fn is_lost_sequence(row: &Message, error: &Message) -> bool {
 }
 
 fn same_error(alone: &Message, pooled: &Message) -> bool {
-    let named = |message: &Message, field| without_temporary(message.field(field).as_bytes());
+    let named = |message: &Message, field| match field {
+        b'W' => without_temporary(plain_names(&message.field(field)).as_bytes()),
+        _ => without_temporary(message.field(field).as_bytes()),
+    };
     // PostgreSQL's own errors name the file.
     let fields: &[u8] = if pooled.field(b'F').is_empty() { b"SVCMDHPpqWstcdn" } else { b"SVCMDHPpqWstcdnFLR" };
     fields.iter().all(|field| named(alone, *field) == named(pooled, *field))
+}
+
+/// A context with the names of PL/pgSQL functions as short as they can be.
+fn plain_names(context: &str) -> String {
+    let plain = |line: &str| match line.split_once("PL/pgSQL function ").and_then(|(_, rest)| rest.split_once(" line "))
+    {
+        Some((name, place)) => format!("{} line {place}", name.replace('"', "").replace("public.", "")),
+        None => line.to_owned(),
+    };
+    context.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// Messages with those ParameterStatus that follow each other in the order of their names, without the extension's own.

@@ -30,7 +30,6 @@ matrix!(brief:
     what_goes_back_changes_nothing_else,
     custom_settings_that_are_empty,
     settings_of_a_library,
-    parameters_are_described_before_a_result_fails,
 );
 
 fn parameters_that_go_back_within_a_batch(case: Case) {
@@ -578,21 +577,6 @@ fn settings_of_a_library(case: Case) {
             b.query(1, "RESET plpgsql.print_strict_params");
             b.on_each_server(1, 2, &show);
             b.on_each_server(0, 2, &show);
-        }
-    });
-}
-
-fn parameters_are_described_before_a_result_fails(case: Case) {
-    let elsewhere: Startup<'_> = &[("search_path", "elsewhere, public")];
-    beside(case, &[elsewhere, &[], &[]], |b| {
-        b.query(1, "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.t (n int)");
-        let sql = "SELECT n FROM t WHERE n > $1";
-        for then in [s().describe("a"), s().bind("a", &[Some("1")]).execute()] {
-            b.says(0, &s().close("a").parse("a", sql).describe("a").sync());
-            b.query(0, "SET search_path = public");
-            b.on_each_server(0, 2, &then.clone().sync());
-            b.query(0, "RESET search_path");
-            b.on_each_server(0, 2, &then.sync());
         }
     });
 }

@@ -27,6 +27,7 @@ mod later;
 mod names;
 mod open;
 mod plan;
+mod prepared;
 mod resets;
 mod rights;
 mod run;

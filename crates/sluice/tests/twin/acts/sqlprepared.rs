@@ -48,7 +48,11 @@ pub(crate) fn act(maker: &mut Maker) {
                 let text = maker.one_of(ENDS).replace("{n}", name);
                 maker.at_once(&text);
             }
-            _ => use_of(maker, USES, name),
+            _ => {
+                // The same (decision 0016).
+                maker.close_if_moved(name);
+                use_of(maker, USES, name);
+            }
         }
     }
 }

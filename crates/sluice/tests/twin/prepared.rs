@@ -1,0 +1,95 @@
+//! Prepared statements of the protocol where their catalogs, their settings or the transaction have changed since.
+
+use sluice_testkit::{Case, matrix};
+
+use crate::beside::{Startup, beside, s};
+
+matrix!(brief:
+    parameters_are_described_before_a_result_fails,
+    what_has_no_result_is_described_whatever_has_become_of_its_tables,
+    an_unnamed_statement_that_a_skipped_one_would_have_replaced,
+    what_follows_the_end_of_a_failed_block_in_its_batch,
+    a_description_takes_no_snapshot,
+);
+
+const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
+
+const OBJECTS: &str = "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.t (n int); CREATE SEQUENCE elsewhere.s";
+
+fn parameters_are_described_before_a_result_fails(case: Case) {
+    beside(case, &[ELSEWHERE, &[], &[]], |b| {
+        b.query(1, OBJECTS);
+        // The second one is parsed by the settings of before, and read again by those of now.
+        for (sql, value) in [("SELECT n FROM t WHERE n > $1", &[Some("1")][..]), ("SELECT 's'::regclass", &[])] {
+            for then in [s().describe("a"), s().bind("a", value).execute()] {
+                b.says(0, &s().close("a").parse("a", sql).describe("a").sync());
+                b.query(0, "SET search_path = public");
+                b.on_each_server(0, 2, &then.clone().sync());
+                b.query(0, "RESET search_path");
+                b.on_each_server(0, 2, &then.sync());
+            }
+        }
+    });
+}
+
+fn what_has_no_result_is_described_whatever_has_become_of_its_tables(case: Case) {
+    beside(case, &[ELSEWHERE, &[], &[]], |b| {
+        b.query(1, OBJECTS);
+        for sql in ["INSERT INTO t VALUES ($1)", "INSERT INTO t VALUES ($1) RETURNING n", "DROP TABLE t"] {
+            b.says(0, &s().close("a").parse("a", sql).sync());
+            for before in ["SET search_path = public", "BEGIN; SELECT 1/0", "RESET search_path"] {
+                b.query(0, before);
+                b.on_each_server(0, 2, &s().describe("a").sync());
+                b.query(0, "ROLLBACK");
+            }
+        }
+    });
+}
+
+fn an_unnamed_statement_that_a_skipped_one_would_have_replaced(case: Case) {
+    beside(case, &[&[], &[("DateStyle", "German")], &[]], |b| {
+        for then in [s().describe(""), s().bind("", &[]).execute()] {
+            for between in [s(), s().close("a"), s().unnamed("SELECT 1", &[]).close("a")] {
+                b.says(0, &s().parse("", "SELECT count(timestamptz 'now') AS times").sync());
+                b.on_each_server(1, 2, &s().query("SELECT 1"));
+                let skipped = s().bind("missing", &[]).parse("", "SELECT 'skipped'").sync();
+                b.until(0, &skipped.then(&between).then(&then).sync(), 2);
+            }
+        }
+    });
+}
+
+fn what_follows_the_end_of_a_failed_block_in_its_batch(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        for fails in ["DISCARD ALL", "SELECT 1/0", "DEALLOCATE never"] {
+            for end in ["ROLLBACK", "COMMIT", "ROLLBACK AND CHAIN"] {
+                for then in [
+                    s().close("b").parse("b", "SELECT 'given'"),
+                    s().bind("a", &[]).execute(),
+                    s().describe("a").bind("a", &[]).execute(),
+                ] {
+                    b.says(0, &s().close("a").parse("a", "SELECT 'from before'").sync());
+                    b.says(0, &s().unnamed("START TRANSACTION", &[]).sync());
+                    b.says(0, &s().unnamed(fails, &[]).sync());
+                    b.says(0, &s().unnamed(end, &[]).then(&then).sync());
+                    b.says(0, &s().parse("b", "SELECT 'given already, or not'").sync());
+                    b.query(0, "ROLLBACK");
+                    b.on_each_server(0, 2, &then.sync());
+                }
+            }
+        }
+    });
+}
+
+fn a_description_takes_no_snapshot(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE TABLE t (n int)");
+        b.says(0, &s().parse("b", "BEGIN ISOLATION LEVEL SERIALIZABLE").parse("a", "SELECT n FROM t").sync());
+        for (name, sql) in [("", "INSERT INTO t VALUES ($1)"), ("a", "SELECT n FROM t")] {
+            b.says(0, &s().close(name).parse(name, sql).sync());
+            b.on_each_server(1, 2, &s().query("SELECT 1"));
+            b.says(0, &s().describe(name).bind("b", &[]).execute().sync());
+            b.query(0, "ROLLBACK");
+        }
+    });
+}
