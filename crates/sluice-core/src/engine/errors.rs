@@ -201,9 +201,6 @@ impl<I: Io> ServerRelay<'_, I> {
         self.server.exchange.replay().stop();
         let failed = self.server.exchange.answered();
         let hears = Hears::of(failed.as_ref(), body, is_end);
-        if let Some(Expected::Learn(statement, learn_for)) = &failed {
-            self.describe_parameters_of(statement, learn_for, body);
-        }
         // Where it is not the statement's name that tells: a client may know one by several.
         let name = match &failed {
             Some(Expected::Parse(sent)) => sent.again.clone(),
@@ -211,7 +208,7 @@ impl<I: Io> ServerRelay<'_, I> {
             _ => None,
         };
         if !is_end {
-            self.describe_parameters(failed.as_ref());
+            self.describe_parameters(failed.as_ref(), body);
         }
         let is_unread = failed.as_ref().is_some_and(|failed| is_unread(body, failed));
         self.undo_batch(failed, is_unread);
@@ -255,25 +252,6 @@ impl<I: Io> ServerRelay<'_, I> {
         query.map(|query| *query = Waiting::Failed).is_some()
     }
 
-    /// A Describe of Sluice's own has failed where the client's follows: that would have described the parameters
-    /// first.
-    fn describe_parameters_of(&mut self, statement: &Statement, learn_for: &LearnFor, error: &[u8]) {
-        let is_described = match (learn_for, self.server.exchange.replies().front()) {
-            (LearnFor::Describe, _) => true,
-            (_, Some(Expected::Describe(Some(next), _))) => next.id == statement.id,
-            _ => false,
-        };
-        // These come before the parameters, whatever else behind them.
-        let is_before =
-            is_missing(error) || ErrorFields(error).get(b'C') == Some(sqlstate::IN_FAILED_TRANSACTION.as_bytes());
-        if is_described && !is_before {
-            self.flush();
-            if let Some((conn, _)) = &self.client {
-                self.io.send(*conn, &statement.parameter_description());
-            }
-        }
-    }
-
     /// Takes back what was noted of a message that has failed, and of those that the server skips because of it. One
     /// that is unread has left everything as it was, too.
     fn undo_batch(&mut self, failed: Option<Expected>, is_unread: bool) {
@@ -309,20 +287,29 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// Tells the client of the parameters of a statement that PostgreSQL would have described, up to where it finds
-    /// that it fits the catalogs no more: what has failed is that it was prepared again for that.
-    fn describe_parameters(&mut self, failed: Option<&Expected>) {
-        let Some(Expected::Parse(ParseSent { statement: Some(described), sent_for: SentFor::Describe, .. })) = failed
-        else {
-            return;
+    /// Tells the client of the parameters of a statement, where something of Sluice's own has failed for a Describe:
+    /// that would have described them before it found what has failed.
+    fn describe_parameters(&mut self, failed: Option<&Expected>, error: &[u8]) {
+        let described = match failed {
+            Some(Expected::Parse(ParseSent { statement: Some(described), sent_for: SentFor::Describe, .. }))
+            | Some(Expected::Learn(described, LearnFor::Describe)) => described,
+            Some(Expected::Learn(described, _)) if self.is_described_next(described) => described,
+            _ => return,
         };
-        let Some(types) = described.known_types() else { return };
+        // This is found before.
+        let is_before = is_missing(error) || is_of_failed_transaction(error);
+        let Some(types) = described.known_types().filter(|_| !is_before) else { return };
         let mut message = Vec::new();
         message::framed(&mut message, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));
         self.flush();
         if let Some((conn, _)) = &self.client {
             self.io.send(*conn, &message);
         }
+    }
+
+    fn is_described_next(&self, statement: &Statement) -> bool {
+        let next = self.server.exchange.replies().front();
+        matches!(next, Some(Expected::Describe(Some(next), _)) if next.id == statement.id)
     }
 
     /// Takes back what was noted when a message was sent that the server has refused or skipped.
@@ -364,6 +351,11 @@ impl<I: Io> ServerRelay<'_, I> {
             _ => {}
         }
     }
+}
+
+/// Whether an error says that the transaction has failed before.
+fn is_of_failed_transaction(error: &[u8]) -> bool {
+    ErrorFields(error).get(b'C') == Some(sqlstate::IN_FAILED_TRANSACTION.as_bytes())
 }
 
 /// Whether a Parse has failed because of its encoding, before PostgreSQL looked at anything else (`pq_getmsgstring`):
