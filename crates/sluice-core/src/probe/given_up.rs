@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use crate::{
     holding::Holding,
     profile::{Profile, ROLE, SESSION_AUTHORIZATION},
-    sql::Reset,
+    sql::{self, Reset},
 };
 
 use super::Circumstances;
@@ -36,7 +36,7 @@ impl GivenUp {
         let may_set_any = has(b"set_config");
         let names = [ROLE, SESSION_AUTHORIZATION].into_iter();
         self.set.extend(names.filter(|name| may_set_any || named.contains(*name)));
-        self.may_take_any |= may_set_any && has(b"null");
+        self.may_take_any |= sql::may_set_null(text);
     }
 
     /// Notes settings that the client has taken back. It waits for the probe that comes behind them.

@@ -282,6 +282,7 @@ fn a_custom_setting_that_a_client_began_with_is_empty_where_no_text_takes_it_bac
         ("RESET ALL", "", None),
         ("DISCARD ALL", "", None),
         ("SELECT set_config('app.tenant', NULL, false)", "", None),
+        ("SELECT set_config('app.tenant', '', false), NULLIF(1, 1)", "", Some("")),
     ] {
         let mut session = Session::seen();
         (session.start, session.profile) = (profile(&[("app.tenant", "b")]), profile(&[("app.tenant", "b")]));

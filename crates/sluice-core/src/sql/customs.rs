@@ -96,9 +96,54 @@ impl CustomNames {
     }
 }
 
+/// Whether a text may call `set_config` with NULL, which takes a setting back.
+pub fn may_set_null(text: &[u8]) -> bool {
+    has(text, b"set_config") && has(text, b"null") && read_each_way(text, sets_null, |sets, other| sets || other)
+}
+
+fn sets_null(lexer: &mut Lexer<'_>) -> bool {
+    // The parentheses that are open since the function's name, if it is being called.
+    let mut call: Option<usize> = None;
+    for token in lexer {
+        call = match (token, call) {
+            (Token::Word(word) | Token::Quoted(word), None) => word.eq_ignore_ascii_case(b"set_config").then_some(0),
+            // NULLIF as well.
+            (Token::Word(word), Some(1..)) if has(word, b"null") => return true,
+            // It may be run.
+            (Token::Literal(text), None) if has(text, b"set_config") && has(text, b"null") => return true,
+            (Token::Unclear, _) => return true,
+            (Token::Open, Some(depth)) => Some(depth + 1),
+            (Token::Close, Some(depth)) => depth.checked_sub(1).filter(|depth| *depth > 0),
+            (_, Some(0)) => None,
+            (_, call) => call,
+        };
+    }
+    false
+}
+
+fn has(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn null_counts_within_the_call_alone() {
+        for (text, expected) in [
+            ("select set_config('a.b', '', false), nullif(1, 1)", false),
+            ("select null, set_config('a.b', '', false) from t where n is not null", false),
+            ("select set_config('a.b', 'null', false)", false),
+            ("select set_config", false),
+            ("select set_config('a.b', NULL, false)", true),
+            ("select set_config('a.b', (select (null)), false)", true),
+            ("select set_config('a.b', coalesce(x, 'y'), false), \"set_config\"('a.c', nullif($1, ''), false)", true),
+            ("do $$ begin perform set_config('a.b', null, false); end $$", true),
+        ] {
+            assert_eq!(may_set_null(text.as_bytes()), expected, "{text}");
+        }
+    }
 
     #[test]
     fn names_are_found_in_texts() {

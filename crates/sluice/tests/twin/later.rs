@@ -472,6 +472,7 @@ fn custom_settings_that_are_empty(case: Case) {
         for empties in [
             "SET app.tenant = ''",
             "SELECT set_config('app.tenant', '', false)",
+            "SELECT set_config('app.tenant', '', false), NULLIF(1, 1)",
             "DO 'BEGIN PERFORM set_config(''app.tenant'', '''', false); END'",
         ] {
             b.query(0, empties);
