@@ -53,7 +53,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let command = self.command_in(seen);
         let server = self.server();
-        let is_quiet = server.is_settled() && server.exchange.status() != TransactionStatus::Failed;
+        let is_quiet = server.is_settled() && server.exchange.reported_status() != TransactionStatus::Failed;
         if is_quiet && self.query_of_own(seen, command.as_ref(), false) {
             return Step::Next;
         }
@@ -165,7 +165,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn answer_query(&mut self, seen: Seen<'a>, tag: &str) {
         self.session.drop_unnamed();
         self.drop_message(seen);
-        let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.status());
+        let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.reported_status());
         self.scratch.clear();
         message::put_command_complete(self.scratch, tag);
         self.scratch.extend_from_slice(&status.ready_for_query());

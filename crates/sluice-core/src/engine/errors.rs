@@ -124,7 +124,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
         let begin_refused = exchange.begin().is_refused();
         let standing = Standing {
-            status: exchange.status(),
+            status: exchange.reported_status(),
             is_end,
             // The end of a server that its client keeps is that of the session.
             is_at_rest: self.server.follows_statements()

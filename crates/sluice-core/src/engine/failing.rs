@@ -35,7 +35,7 @@ impl Engine {
         let passes = may_pass(&error);
         let state = &self.servers[server];
         let is_shared = state.follows_statements() && state.kept.is_none();
-        if state.exchange.status() == TransactionStatus::Idle {
+        if state.exchange.reported_status() == TransactionStatus::Idle {
             if own == Own::Settings && is_shared && is_refused_there && self.try_again(client, TRIES_MAX) {
                 self.replace_server(now, client, io);
                 return;

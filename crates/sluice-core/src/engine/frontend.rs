@@ -418,7 +418,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         if follows && server.is_settled() {
             // All of the batch was answered here.
-            let status = server.exchange.status();
+            let status = server.exchange.reported_status();
             self.drop_message(seen);
             self.io.send(self.client, &status.ready_for_query());
             return Step::Next;
@@ -442,7 +442,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return;
         }
         let inside = match &self.server {
-            Some(server) => server.exchange.status() != TransactionStatus::Idle || server.exchange.replies().runs(),
+            Some(server) => {
+                server.exchange.expected_status() != TransactionStatus::Idle || server.exchange.replies().runs()
+            }
             None => self.session.begun.is_some(),
         };
         if !inside {

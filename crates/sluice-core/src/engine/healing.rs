@@ -25,7 +25,7 @@ use super::backend::{OutOfStep, ServerRelay, Verdict};
 impl<I: Io> ServerRelay<'_, I> {
     /// The first statement of a transaction was stale, and all that was sent can be sent again.
     pub(super) fn begin_healing(&mut self, error: &[u8]) -> bool {
-        if self.server.exchange.status() != TransactionStatus::Idle {
+        if self.server.exchange.reported_status() != TransactionStatus::Idle {
             return false;
         }
         let failed = match self.server.exchange.replies().front() {

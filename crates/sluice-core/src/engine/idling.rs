@@ -125,7 +125,7 @@ fn undone(client: &Client, server: &Server) -> Option<Undone> {
     // One that reads a COPY owes its end, and waits all the same.
     let owes = server.exchange.owes() && !server.exchange.is_copying();
     let is_quiet = !owes && !server.stream.is_inside() && client.pending.is_empty();
-    let is_open = server.exchange.status() != TransactionStatus::Idle || !server.exchange.is_closed();
+    let is_open = server.exchange.reported_status() != TransactionStatus::Idle || !server.exchange.is_closed();
     (is_quiet && is_open).then_some(Undone::Transaction)
 }
 

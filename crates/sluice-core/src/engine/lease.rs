@@ -328,7 +328,7 @@ impl Engine {
             // Whatever is sent now, it could hit.
             return;
         }
-        if server.exchange.status() != TransactionStatus::Idle {
+        if server.exchange.reported_status() != TransactionStatus::Idle {
             send_own(server, &mut self.scratch, Own::Rollback, "ROLLBACK", io);
             return;
         }

@@ -204,7 +204,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if has_failed {
             self.session.drop_unnamed();
             self.drop_message(seen);
-            let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.status());
+            let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.reported_status());
             self.io.send(self.client, &status.ready_for_query());
         }
         has_failed

@@ -28,7 +28,7 @@ pub(super) fn send_own_within(
     sql: &[String],
     io: &mut impl Io,
 ) -> bool {
-    let is_idle = server.exchange.status() == TransactionStatus::Idle && server.exchange.replies().are_own();
+    let is_idle = server.exchange.reported_status() == TransactionStatus::Idle && server.exchange.replies().are_own();
     let exchange = &mut server.exchange;
     let is_within = exchange.has_open_batch();
     if is_idle && !is_within && server.pool.settings.mode == PoolMode::Transaction {

@@ -69,7 +69,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Some(shape) if shape == described => return Some(true),
             Some(_) if learnt => return Some(false),
             // In a failed transaction the server refuses whatever comes.
-            _ if server.exchange.status_within() == TransactionStatus::Failed => return Some(true),
+            _ if server.exchange.expected_status() == TransactionStatus::Failed => return Some(true),
             // What returns no rows does not begin to.
             None if described == Shape::none() => return Some(true),
             Some(_) => {

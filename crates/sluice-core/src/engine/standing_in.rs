@@ -47,7 +47,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Absence::Open;
         }
         let exchange = &server.exchange;
-        let is_refused = exchange.status_within() == TransactionStatus::Failed && !exchange.replies().runs();
+        let is_refused = exchange.expected_status() == TransactionStatus::Failed && !exchange.replies().runs();
         if is_refused && !sql::ends_transaction(statement.query()) { Absence::Final } else { Absence::None }
     }
 

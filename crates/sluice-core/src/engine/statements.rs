@@ -245,7 +245,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn is_in_failed_transaction(&self) -> bool {
         self.server.as_ref().is_some_and(|server| {
             let exchange = &server.exchange;
-            exchange.status_within() == TransactionStatus::Failed && !exchange.replies().decide_status()
+            exchange.expected_status() == TransactionStatus::Failed && !exchange.replies().decide_status()
         })
     }
 

@@ -165,7 +165,7 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         self.flush();
         let Some(server) = self.server.as_deref_mut() else { return false };
-        let begins = !server.exchange.has_open_batch() && server.exchange.status() == TransactionStatus::Idle;
+        let begins = !server.exchange.has_open_batch() && server.exchange.reported_status() == TransactionStatus::Idle;
         if !(is_apart || begins) || !server.exchange.prepares() || server.statements.touch(statement.id) {
             return false;
         }
@@ -177,7 +177,7 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             return true;
         }
-        let in_block = server.exchange.status_within() == TransactionStatus::InTransaction;
+        let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
         if !in_block && !server.session.is_plain() {
             // What this batch has set nobody knows, and it is not to be lost.
             return false;
@@ -212,7 +212,7 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>, sent_for: SentFor) {
         let is_apart = statement.is_parsed_apart(self.context_in_place());
         let server = self.server();
-        let in_block = server.exchange.status_within() == TransactionStatus::InTransaction;
+        let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
         let (before, after) = match () {
             () if is_apart && in_block => {
                 // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.

@@ -126,12 +126,12 @@ impl Exchange {
     }
 
     /// The status that the last ReadyForQuery told.
-    pub fn status(&self) -> TransactionStatus {
+    pub fn reported_status(&self) -> TransactionStatus {
         self.status
     }
 
     /// The status in which the next message finds the transaction, unless an error comes first.
-    pub fn status_within(&self) -> TransactionStatus {
+    pub fn expected_status(&self) -> TransactionStatus {
         self.turns.last().unwrap_or(self.status)
     }
 
@@ -183,7 +183,7 @@ impl Exchange {
 
     /// Whether it would prepare a statement, and not skip or refuse it.
     pub fn prepares(&self) -> bool {
-        matches!(self.state, State::Ready(_)) && self.status_within() != TransactionStatus::Failed
+        matches!(self.state, State::Ready(_)) && self.expected_status() != TransactionStatus::Failed
     }
 
     /// Whether what is open does nothing but prepare and describe, outside of a transaction.

@@ -199,7 +199,9 @@ impl Server {
 
     /// Whether its transaction has ended and nothing is owed or half sent.
     pub fn is_at_rest(&self) -> bool {
-        self.exchange.status() == TransactionStatus::Idle && self.is_settled() && self.preparation != Preparation::Done
+        self.exchange.reported_status() == TransactionStatus::Idle
+            && self.is_settled()
+            && self.preparation != Preparation::Done
     }
 
     /// Whether nothing is owed or half sent, in either direction; a transaction may be open.
@@ -226,7 +228,7 @@ impl Server {
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
     pub fn is_fresh(&self) -> bool {
-        self.exchange.status() == TransactionStatus::Idle
+        self.exchange.reported_status() == TransactionStatus::Idle
             && self.has_whole_messages()
             && self.exchange.is_closed()
             && !self.exchange.replies().have_clients()

@@ -1,5 +1,7 @@
 //! Prepared statements of the protocol where their catalogs, their settings or the transaction have changed since.
 
+use std::{thread, time::Duration};
+
 use sluice_testkit::{Case, matrix};
 
 use crate::beside::{Startup, beside, s};
@@ -10,6 +12,7 @@ matrix!(brief:
     an_unnamed_statement_that_a_skipped_one_would_have_replaced,
     what_follows_the_end_of_a_failed_block_in_its_batch,
     a_description_takes_no_snapshot,
+    portals_last_as_long_as_the_block_that_their_batch_begins_or_ends,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -89,6 +92,23 @@ fn a_description_takes_no_snapshot(case: Case) {
             b.says(0, &s().close(name).parse(name, sql).sync());
             b.on_each_server(1, 2, &s().query("SELECT 1"));
             b.says(0, &s().describe(name).bind("b", &[]).execute().sync());
+            b.query(0, "ROLLBACK");
+        }
+    });
+}
+
+fn portals_last_as_long_as_the_block_that_their_batch_begins_or_ends(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        for (before, turn) in [("SELECT 1", "BEGIN"), ("BEGIN; SELECT 1", "COMMIT"), ("BEGIN", "COMMIT AND CHAIN")] {
+            b.query(0, before);
+            b.says(0, &s().close("a").parse("a", "SELECT 1").sync());
+            let script = s().unnamed(turn, &[]).parse("", "DEALLOCATE a").bind("", &[]).flush();
+            b.pooled[0].send(&script);
+            b.alone[0].send(&script);
+            // What has run is answered before its batch ends.
+            thread::sleep(Duration::from_millis(100));
+            b.says(0, &s().sync());
+            b.says(0, &s().execute().sync());
             b.query(0, "ROLLBACK");
         }
     });
