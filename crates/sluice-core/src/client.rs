@@ -6,7 +6,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
-use sluice_wire::{ErrorResponse, message::TransactionStatus, scram, startup::SessionRequest};
+use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
@@ -23,7 +23,7 @@ use crate::{
     shape::Shape,
     sql::{Begin, Effects},
     start::Start,
-    statement::{Prepared, Statement, StatementId, Unnamed},
+    statement::{Prepared, Statement, StatementId, Unnamed, known_name},
     stream::Stream,
     time::Time,
     watch::{Rest, Watch},
@@ -164,14 +164,6 @@ pub struct Session {
     pub failures: u8,
 }
 
-/// No name of a statement is longer, in bytes: PostgreSQL cuts what is (`NAMEDATALEN`).
-const NAME_BYTES_MAX: usize = 63;
-
-/// The part of a statement's name by which it is known.
-pub fn known_name(name: &[u8]) -> &[u8] {
-    &name[..name.len().min(NAME_BYTES_MAX)]
-}
-
 /// A client's names and what they mean.
 pub type Names = HashMap<Box<[u8]>, Prepared, foldhash::fast::RandomState>;
 
@@ -242,6 +234,12 @@ pub enum OwnPortal {
 }
 
 impl Client {
+    /// Whether what it sent next, and was not handled yet, is its goodbye.
+    pub fn says_goodbye(&self) -> bool {
+        !self.stream.is_inside()
+            && self.pending.first().map(|tag| FrontendKind::from(*tag)) == Some(FrontendKind::Terminate)
+    }
+
     /// A client that has just connected.
     pub fn new(conn: Conn, serial: u32, peer: PeerAddress) -> Self {
         Self {

@@ -306,6 +306,16 @@ impl Replies {
         self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute))
     }
 
+    /// Whether something is owed beside a BEGIN of the pool's.
+    pub fn have_more_than_begin(&self) -> bool {
+        self.queue.iter().any(|expected| !matches!(expected, Expected::Begin(_) | Expected::OwnClose))
+    }
+
+    /// Whether any of them ends a client's request, with ReadyForQuery.
+    pub fn end_requests(&self) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Sync(_)))
+    }
+
     /// Whether settings are being taken back: they are not in place before that is answered.
     pub fn are_resetting(&self) -> bool {
         self.resetting > 0
@@ -455,18 +465,23 @@ impl Replies {
     }
 
     /// The server has begun to read a COPY that an Execute started: it ignores each Sync up to the COPY's end
-    /// (PostgreSQL documentation, 55.2.6). Returns whether the client has already sent that end, and whether there was
-    /// a Sync to ignore.
-    pub fn begin_copy_in(&mut self) -> (bool, bool) {
+    /// (PostgreSQL documentation, 55.2.6). Returns whether the client has already sent that end, and what each Sync
+    /// that it ignores was to take back.
+    pub fn begin_copy_in(&mut self) -> (bool, Vec<Option<Reset>>) {
         let end = self.queue.iter().position(|e| matches!(e, Expected::CopyEnd));
         let upto = end.unwrap_or(self.queue.len());
-        let before = self.queue.len();
-        let mut place = 0;
-        self.queue.retain(|expected| {
+        let (mut place, mut ignored) = (0, Vec::new());
+        self.queue.retain_mut(|expected| {
             place += 1;
-            !(place <= upto && matches!(expected, Expected::Sync(_)))
+            match expected {
+                Expected::Sync(resets) if place <= upto => {
+                    ignored.push(resets.take());
+                    false
+                }
+                _ => true,
+            }
         });
         self.resetting = self.queue.iter().filter(|expected| expected.is_resetting()).count();
-        (end.is_some(), self.queue.len() < before)
+        (end.is_some(), ignored)
     }
 }

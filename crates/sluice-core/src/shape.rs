@@ -19,7 +19,7 @@ const FORMAT_BYTES: usize = 2;
 impl Shape {
     /// Of a statement that returns no rows.
     pub fn none() -> Self {
-        Self::of(&[0, 0])
+        Self::of(b"")
     }
 
     /// Of the body of a RowDescription.
@@ -60,5 +60,7 @@ mod tests {
         assert_ne!(one, Shape::of(&body(&[column("a", 23, 0)])));
         assert_ne!(one, Shape::of(&body(&[column("a", 23, 0), column("c", 25, 0)])));
         assert_ne!(one, Shape::none());
+        // `SELECT FROM t` returns rows.
+        assert_ne!(Shape::of(&body(&[])), Shape::none());
     }
 }

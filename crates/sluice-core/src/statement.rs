@@ -139,6 +139,14 @@ pub struct Unnamed {
     pub turn: u32,
 }
 
+/// No name of a statement or portal is longer, in bytes: PostgreSQL cuts what is (`NAMEDATALEN`).
+const NAME_BYTES_MAX: usize = 63;
+
+/// The part of a statement's or portal's name by which it is known.
+pub fn known_name(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(NAME_BYTES_MAX)]
+}
+
 impl Statement {
     fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
         let text = split_cstr(definition).map_or(definition, |(text, _)| text);

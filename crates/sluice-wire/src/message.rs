@@ -227,6 +227,12 @@ pub fn put_statement_message(out: &mut Vec<u8>, kind: impl Into<u8>, name: &[u8]
     });
 }
 
+/// Appends a message that fails, whatever the server has, so that it skips and rolls back just as PostgreSQL does
+/// behind an error: a Describe of nothing that can be described.
+pub fn put_failure(out: &mut Vec<u8>) {
+    framed(out, FrontendKind::Describe, |out| out.extend_from_slice(b"!\0"));
+}
+
 /// Appends a Describe or Close of a portal.
 pub fn put_portal_message(out: &mut Vec<u8>, kind: impl Into<u8>, name: &[u8]) {
     framed(out, kind, |out| {

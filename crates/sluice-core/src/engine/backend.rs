@@ -151,7 +151,7 @@ impl<I: Io> ServerRelay<'_, I> {
                         break;
                     }
                     let body = &self.bytes[self.pos + 5..self.pos + here];
-                    let verdict = self.message(kind, body)?;
+                    let verdict = self.message(kind, body).inspect_err(|_| self.flush())?;
                     self.dispose(verdict, total, here);
                     self.send_settled();
                     self.resumes |= self.server.exchange.ends_wait();
@@ -387,6 +387,8 @@ impl<I: Io> ServerRelay<'_, I> {
             // The cancel that is on its way may end the COPY before that Sync is read, which then is not ignored.
             return Err(OutOfStep("a COPY began for a client that is gone"));
         }
+        // What it sends for the COPY may have been held.
+        self.resumes = true;
         Ok(())
     }
 

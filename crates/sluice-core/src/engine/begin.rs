@@ -18,10 +18,7 @@ use crate::{
     time::Time,
 };
 
-use super::{
-    backend::{ServerRelay, Verdict},
-    statements::NO_STATEMENT,
-};
+use super::backend::{ServerRelay, Verdict};
 
 /// Begins on a server the transaction that its client was told has begun. No Sync and no Flush follows: the answers
 /// come with those to what the client wants done, and should the server refuse, it skips that as well.
@@ -37,7 +34,7 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
         server.exchange.expect(Expected::OwnClose);
     }
     if begun.failed {
-        message::put_statement_message(scratch, FrontendKind::Describe, NO_STATEMENT);
+        message::put_failure(scratch);
         scratch.extend_from_slice(&SYNC);
         server.exchange.expect(Expected::Failure);
         server.exchange.expect(Expected::OwnSync);

@@ -51,6 +51,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.drop_failed(seen) {
             return Step::Next;
         }
+        if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() {
+            return self.wait_for_answers();
+        }
         let command = self.command_in(seen);
         let server = self.server();
         let is_quiet = server.is_settled() && server.exchange.reported_status() != TransactionStatus::Failed;
@@ -208,7 +211,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// The names that a DEALLOCATE by Parse forgets, of those that only Sluice knows: one, or all of them.
     pub(super) fn deallocate_of(&self, parse: &Parse<'_>) -> Option<Option<Box<[u8]>>> {
-        if !parse.name.is_empty() || self.is_in_failed_transaction() {
+        // With parameters it is an error, which is the server's to raise.
+        if !parse.name.is_empty() || self.is_in_failed_transaction() || !parse.definition.ends_with(&[0, 0, 0]) {
             return None;
         }
         match sql::command(parse.query)? {

@@ -2,7 +2,7 @@
 
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
-    message::{FLUSH, TransactionStatus},
+    message::{FLUSH, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -280,14 +280,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let is_whole = !self.stream.is_inside();
         if is_whole && self.server.as_mut().is_some_and(|server| server.exchange.take_sync_that_follows()) {
             self.scratch.clear();
-            self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
+            self.scratch.extend_from_slice(&SYNC);
             self.send_scratch();
         }
     }
 
     fn message(&mut self, seen: Seen<'a>) -> Step {
-        if seen.kind == FrontendKind::Terminate {
-            return Step::Stop(Stop::Terminate);
+        if let FrontendKind::Terminate | FrontendKind::Password | FrontendKind::Unknown(_) = seen.kind {
+            return self.last_message(seen.kind);
         }
         if self.session.skipping && seen.kind != FrontendKind::Sync {
             self.drop_message(seen);
@@ -308,6 +308,22 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 Admission::Now if !self.fits(seen) => Step::Stop(Stop::NeedOther),
                 Admission::Now => self.attached(seen),
             },
+        }
+    }
+
+    /// A goodbye, or what PostgreSQL ends the session for: what came before is answered first.
+    fn last_message(&mut self, kind: FrontendKind) -> Step {
+        let is_goodbye = kind == FrontendKind::Terminate;
+        let owes = self.server.as_ref().is_some_and(|server| {
+            let exchange = &server.exchange;
+            // What no Sync has asked for stays unsent behind a goodbye.
+            let owes = if is_goodbye { exchange.replies().end_requests() } else { exchange.owes() };
+            owes && !exchange.is_copying()
+        });
+        match owes {
+            true => self.wait_for_answers(),
+            false if is_goodbye => Step::Stop(Stop::Terminate),
+            false => Step::Stop(Stop::Broken(unknown_message(kind))),
         }
     }
 
@@ -332,6 +348,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             | FrontendKind::Execute
             | FrontendKind::Close => Step::Stop(Stop::NeedServer),
             FrontendKind::FunctionCall => Step::Stop(Stop::NeedServer),
+            // Malformed, which is PostgreSQL's to say.
+            FrontendKind::Sync | FrontendKind::Flush if seen.total != SYNC.len() => Step::Stop(Stop::NeedServer),
             FrontendKind::Sync => {
                 self.session.skipping = false;
                 self.end_portal();
@@ -398,13 +416,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn flush_message(&mut self, seen: Seen<'a>) -> Step {
         let follows = self.is_transaction_mode();
         let server = self.server();
+        if seen.total != FLUSH.len() && !server.exchange.is_copying() {
+            return self.pass_malformed(seen);
+        }
         if !follows || !server.exchange.only_prepares() {
             self.pass(seen);
             return Step::Next;
         }
         self.drop_message(seen);
         self.scratch.clear();
-        self.scratch.extend_from_slice(&sluice_wire::message::SYNC);
+        self.scratch.extend_from_slice(&SYNC);
         let server = self.server();
         server.exchange.expect(Expected::OwnSync);
         self.send_scratch();
@@ -416,7 +437,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.session.skipping = false;
         self.end_portal();
         let server = self.server();
-        if follows && server.is_settled() {
+        if follows && server.is_settled() && seen.total == SYNC.len() {
             // All of the batch was answered here.
             let status = server.exchange.reported_status();
             self.drop_message(seen);
@@ -597,4 +618,5 @@ fn broken_frame(error: FrameError) -> ErrorResponse {
 
 fn unknown_message(kind: FrontendKind) -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {}", kind.byte()))
+        .routine("SocketBackend")
 }

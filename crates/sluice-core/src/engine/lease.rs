@@ -32,7 +32,6 @@ use super::{
     resume_server,
     sequences::change_server,
     shutting_down,
-    statements::NO_STATEMENT,
     timers::CANCEL_AGAIN,
 };
 
@@ -292,7 +291,7 @@ impl Engine {
         }
         if farewell.failure {
             // What ran since the last Sync is rolled back, as it is when PostgreSQL's own client goes.
-            message::put_statement_message(&mut self.scratch, FrontendKind::Describe, NO_STATEMENT);
+            message::put_failure(&mut self.scratch);
         }
         if farewell.sync {
             // A COPY swallows the client's own.

@@ -14,13 +14,13 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{NAMES_MAX, Waiting, known_name},
+    client::{NAMES_MAX, Waiting},
     holding::Pins,
     io::Io,
     replies::{By, Expected, Own, ParseSent, SentFor},
     server::{Preparation, Server, may_be_lent},
     sql::{self, Effects, Reset},
-    statement::Statement,
+    statement::{Statement, known_name},
 };
 
 use super::{

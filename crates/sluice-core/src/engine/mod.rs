@@ -178,7 +178,10 @@ impl Engine {
     /// A connection is gone: its end was reached, or it broke.
     pub fn closed(&mut self, now: Time, owner: Owner, reason: &str, io: &mut impl Io) {
         match owner {
-            Owner::Client(id) => self.drop_client(now, id, io),
+            Owner::Client(id) => {
+                let says_goodbye = self.clients.get(id).is_some_and(Client::says_goodbye);
+                self.part_from(now, id, if says_goodbye { Parting::Goodbye } else { Parting::Gone }, io);
+            }
             Owner::Server(id) => self.server_closed(now, id, reason, io),
             Owner::Cancel(id) => self.cancel_closed(now, id, io),
         }

@@ -10,12 +10,12 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{NAMES_MAX, known_name},
+    client::NAMES_MAX,
     io::Io,
     replies::{DescribedAs, Expected, Given, LearnFor, Local, ParseSent, SentFor},
     shape::Shape,
     sql::{self, Effects},
-    statement::{Prepared, Statement, StatementId, Unnamed},
+    statement::{Prepared, Statement, StatementId, Unnamed, known_name},
 };
 
 use super::{
@@ -23,10 +23,6 @@ use super::{
     lending::{Bearer, effects_with, resets_with},
     standing_in::{Absence, has_other_count},
 };
-
-/// A statement's name that no server has; naming it is how an error is provoked where PostgreSQL would have raised
-/// one, so that the server skips and rolls back just as PostgreSQL does.
-pub(super) const NO_STATEMENT: &[u8] = b"sluice_refused";
 
 /// The parameters' types of a named statement that is known to return no rows. An EXECUTE or FETCH returns what that
 /// returns which has the name now.
@@ -540,6 +536,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if name.is_empty() {
                     self.session.portal = None;
                 }
+                self.server().exchange.close_portal(name);
                 return self.pass_close(seen);
             }
             Err(_) => return self.pass_malformed(seen),
@@ -548,6 +545,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return step;
         }
         let taken = match name {
+            b"" if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() => {
+                return self.wait_until_answered();
+            }
             b"" => {
                 self.session.drop_unnamed_statement();
                 None
@@ -567,6 +567,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
+    /// Whether answers that are still to come decide if the server handles what the client has sent next.
+    pub(super) fn is_open_whether_it_is_skipped(&self) -> bool {
+        let exchange = self.server.as_ref().map(|server| &server.exchange);
+        exchange.is_some_and(|exchange| {
+            exchange.has_open_batch() && !exchange.is_copying() && exchange.replies().have_more_than_begin()
+        })
+    }
+
     /// A Close of what the pool does not know: it may be what ties the client to its server.
     fn pass_close(&mut self, seen: Seen<'a>) -> Step {
         self.server().session.expect_close();
@@ -576,7 +584,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Provokes an error on the server, so that it aborts and skips as it would, and has it replaced by `error`.
     pub(super) fn refuse(&mut self, error: ErrorResponse) -> Step {
         self.scratch.clear();
-        message::put_statement_message(self.scratch, FrontendKind::Describe, NO_STATEMENT);
+        message::put_failure(self.scratch);
         let server = self.server();
         server.exchange.expect(Expected::Refused(Box::new(error)));
         self.send_scratch();

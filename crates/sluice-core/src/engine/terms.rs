@@ -5,14 +5,13 @@ use std::sync::Arc;
 use sluice_wire::message::{SYNC, TransactionStatus};
 
 use crate::{
-    client::known_name,
     io::Io,
     profile::{self, Context, Profile},
     replies::{Expected, Own, ParseSent, SentFor},
     restoring::restoring,
     server::Preparation,
     sql::{self, CustomNames, Effects},
-    statement::{Knowledge, Prepared, Statement, Terms},
+    statement::{Knowledge, Prepared, Statement, Terms, known_name},
 };
 
 use super::{

@@ -10,7 +10,7 @@ use sluice_wire::{FrontendKind, message::TransactionStatus};
 use crate::{
     replies::{Expected, LearnFor, Own, Replies},
     sql::{self, Reset},
-    statement::Unnamed,
+    statement::{Unnamed, known_name},
     time::Time,
 };
 
@@ -219,8 +219,11 @@ impl Exchange {
     /// Whether a client's message of that kind may go now.
     pub fn admission(&self, kind: FrontendKind) -> Admission {
         let is_held = self.hold != Hold::None || self.begin.holds() || self.replay.holds();
-        // What the client began with is brought back first.
-        if is_held || self.replies.are_resetting() || (self.names_open && names_statements(kind)) {
+        // What the client began with is brought back first, unless that waits for the client to end a COPY.
+        let is_resetting = self.replies.are_resetting() && !self.is_copying() && !is_of_copy(kind);
+        // Into a COPY it only brings an error.
+        let is_unknown = self.names_open && names_statements(kind) && !self.is_copying();
+        if is_held || is_resetting || is_unknown {
             Admission::Later
         } else if self.replies.len() >= OWED_MAX && !is_of_copy(kind) {
             Admission::AfterAnswers
@@ -340,17 +343,27 @@ impl Exchange {
         text: Option<&[u8]>,
         leads_to: Option<TransactionStatus>,
     ) {
+        let portal = known_name(portal);
         self.turns.bind(portal, leads_to);
         self.taken_back.bind(portal, resets, || text.map(sql::settings_named));
     }
 
     /// A portal of the open batch is about to be run, unless the server skips or refuses that.
     pub fn run_portal(&mut self, portal: &[u8]) {
+        let portal = known_name(portal);
         if self.prepares() {
             self.taken_back.run(portal);
         }
         if matches!(self.state, State::Ready(_)) {
             self.turns.run(portal);
+        }
+    }
+
+    /// A portal is closed, unless the server skips that.
+    pub fn close_portal(&mut self, portal: &[u8]) {
+        if matches!(self.state, State::Ready(_)) {
+            self.turns.close(known_name(portal));
+            self.taken_back.close(known_name(portal));
         }
     }
 
@@ -423,13 +436,22 @@ impl Exchange {
             Some(Expected::OwnSync) => self.hold = Hold::None,
             _ => {}
         }
+        // The transaction has ended, and all portals with it.
+        if status == TransactionStatus::Idle && !self.owes() && self.is_closed() {
+            self.turns.close_all();
+            self.taken_back.close_all();
+        }
         answered
     }
 
     /// The server has begun to read a COPY. Returns whether it ignores a Sync that it has been sent.
     pub fn begin_copy(&mut self) -> bool {
         let by_execute = matches!(self.replies.front(), Some(Expected::Execute));
-        let (has_ended, ignores_sync) = self.replies.begin_copy_in();
+        let (has_ended, ignored) = self.replies.begin_copy_in();
+        let ignores_sync = !ignored.is_empty();
+        for resets in ignored.into_iter().flatten() {
+            self.taken_back.takes(resets);
+        }
         if has_ended {
             self.stop_copying();
         } else {

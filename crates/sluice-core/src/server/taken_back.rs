@@ -77,6 +77,11 @@ impl TakenBack {
         self.resets.replace(Reset::default())
     }
 
+    /// The batch goes on, where its end was taken to have come.
+    pub(super) fn takes(&mut self, resets: Reset) {
+        self.resets = Reset::both(Some(resets), self.resets.take().as_ref());
+    }
+
     /// The batch ends.
     pub(super) fn take(&mut self) -> Option<Reset> {
         self.is_done = false;
@@ -86,6 +91,16 @@ impl TakenBack {
     /// A command tag has told of it: unless a text has shown which, it is all.
     pub(super) fn takes_all(&mut self) {
         self.resets.get_or_insert_with(Reset::all);
+    }
+
+    /// A portal is closed.
+    pub(super) fn close(&mut self, portal: &[u8]) {
+        self.portals.remove(portal);
+    }
+
+    /// All portals are closed.
+    pub(super) fn close_all(&mut self) {
+        self.portals.clear();
     }
 
     /// It has failed.

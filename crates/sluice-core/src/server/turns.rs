@@ -38,6 +38,16 @@ impl Turns {
         self.last
     }
 
+    /// A portal is closed.
+    pub(super) fn close(&mut self, portal: &[u8]) {
+        self.portals.remove(portal);
+    }
+
+    /// All portals are closed.
+    pub(super) fn close_all(&mut self) {
+        self.portals.clear();
+    }
+
     /// The batch ends.
     pub(super) fn end(&mut self) {
         self.last = None;

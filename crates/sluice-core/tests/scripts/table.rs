@@ -340,6 +340,7 @@ fn frontend(tag: u8, body: &[u8]) -> String {
             format!("P({}: {})", text(parse.name), text(parse.query))
         }
         b'B' => format!("B({})", text(BindNames::read(body).expect("the engine writes whole messages").statement)),
+        b'D' if body == b"!\0" => "D(!)".to_owned(),
         b'D' | b'C' => match Named::read(body, "").expect("the engine writes whole messages") {
             Named::Statement(name) => format!("{}({})", tag as char, text(name)),
             Named::Portal(name) => format!("{}[{}]", tag as char, text(name)),

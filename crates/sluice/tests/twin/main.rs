@@ -25,6 +25,7 @@ mod generate;
 mod ignored;
 mod later;
 mod names;
+mod odd;
 mod open;
 mod plan;
 mod prepared;

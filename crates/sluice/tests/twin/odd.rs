@@ -1,0 +1,159 @@
+//! Messages in an order that few clients send, each of which PostgreSQL has an answer to.
+
+use sluice_testkit::{Case, matrix};
+
+use crate::beside::{Startup, beside, s};
+
+matrix!(brief:
+    a_close_that_is_skipped_closes_nothing,
+    a_query_that_is_skipped_leaves_the_unnamed_statement,
+    a_result_without_columns_is_described_as_one,
+    what_was_asked_for_is_answered_before_the_end,
+    a_copy_goes_on_behind_a_reset,
+    a_copy_by_a_batch_goes_on_behind_its_reset,
+    portals_end_with_their_transaction,
+    portals_have_short_names,
+    messages_with_more_than_they_hold,
+    a_deallocate_has_no_parameters,
+);
+
+fn a_close_that_is_skipped_closes_nothing(case: Case) {
+    beside(case, &[&[]], |b| {
+        for before in [s(), s().sync()] {
+            let times = if before.0.is_empty() { 1 } else { 2 };
+            let failed = s().parse("", "SELECT 1").then(&before).describe("none").close("").sync();
+            b.until(0, &failed, times);
+            b.says(0, &s().bind("", &[]).execute().sync());
+        }
+        b.says(0, &s().parse("", "SELECT 1").close("").sync());
+        b.says(0, &s().bind("", &[]).execute().sync());
+    });
+}
+
+fn a_query_that_is_skipped_leaves_the_unnamed_statement(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.says(0, &s().parse("", "SELECT 1").describe("none").query("SELECT 2").sync());
+        b.says(0, &s().bind("", &[]).execute().sync());
+        b.query(0, "BEGIN");
+        b.says(0, &s().parse("", "SELECT 1").describe("none").query("COMMIT").sync());
+        b.says(0, &s().bind("", &[]).execute().sync());
+    });
+}
+
+fn a_result_without_columns_is_described_as_one(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.query(0, "CREATE TABLE t (a int)");
+        b.says(0, &s().parse("a", "SELECT FROM t").describe("a").sync());
+        for _ in 0..2 {
+            b.says(0, &s().describe("a").bind("a", &[]).describe_portal("").execute().sync());
+        }
+    });
+}
+
+fn what_was_asked_for_is_answered_before_the_end(case: Case) {
+    let ends = [
+        s().query("SELECT 1").query("SELECT 1/0").terminate(),
+        s().unnamed("SELECT 1", &[]).sync().terminate(),
+        s().query("SELECT 1").bytes(b"^\0\0\0\x04"),
+        s().parse("", "SELECT 1; SELECT 2").bytes(b"^\0\0\0\x04"),
+        s().parse("", "SELEC").flush().bytes(b"^\0\0\0\x04").sync(),
+        s().terminate(),
+    ];
+    beside(case, &[&[]], |b| {
+        for end in &ends {
+            b.clients(&[&[]]);
+            b.pooled[0].send(end);
+            b.alone[0].send(end);
+            b.ends(0);
+        }
+    });
+}
+
+const ZONE: Startup<'_> = &[("TimeZone", "Asia/Tokyo")];
+
+fn a_copy_goes_on_behind_a_reset(case: Case) {
+    beside(case, &[ZONE, &[]], |b| {
+        b.query(0, "CREATE TABLE t (a int)");
+        for reset in ["RESET application_name", "RESET TimeZone", "RESET ALL"] {
+            b.query(0, "SET TimeZone = 'UTC'");
+            let copy = s().parse("", reset).bind("", &[]).execute().query("COPY t FROM STDIN").copy_done();
+            b.says(0, &copy);
+            b.query(0, "SHOW TimeZone");
+            b.query(1, "SHOW TimeZone");
+        }
+    });
+}
+
+fn a_copy_by_a_batch_goes_on_behind_its_reset(case: Case) {
+    beside(case, &[ZONE, &[]], |b| {
+        b.query(0, "CREATE TABLE t (a int)");
+        for reset in ["RESET application_name", "RESET TimeZone", "RESET ALL"] {
+            b.query(0, "SET TimeZone = 'UTC'");
+            let batch = s().unnamed(reset, &[]).unnamed("COPY t FROM STDIN", &[]);
+            b.says(0, &batch.sync().copy_data(b"1\n").copy_done().sync());
+            b.query(0, "SHOW TimeZone");
+            b.query(1, "SHOW TimeZone");
+        }
+    });
+}
+
+fn portals_end_with_their_transaction(case: Case) {
+    beside(case, &[&[], &[("work_mem", "7MB")]], |b| {
+        // Of another client, and of one's own.
+        for binder in [0, 1] {
+            b.says(binder, &s().parse("", "RESET work_mem").bind_to("c", "", &[]).sync());
+            b.query(1, "SET work_mem = '5MB'");
+            b.query(1, "BEGIN");
+            b.query(1, "DECLARE c CURSOR FOR SELECT 1");
+            b.says(1, &s().execute_some("c", 0).sync());
+            b.query(1, "SHOW work_mem");
+            b.query(1, "COMMIT");
+            b.query(1, "SHOW work_mem");
+        }
+        b.says(1, &s().parse("", "RESET work_mem").bind_to("c", "", &[]).close_portal("c").sync());
+        b.query(1, "SET work_mem = '5MB'");
+        b.query(1, "BEGIN");
+        let closed = s().parse("", "RESET work_mem").bind_to("c", "", &[]).close_portal("c");
+        b.says(1, &closed.unnamed("DECLARE c CURSOR FOR SELECT 1", &[]).execute_some("c", 0).sync());
+        b.query(1, "SHOW work_mem");
+        b.query(1, "COMMIT");
+        b.query(1, "SHOW work_mem");
+    });
+}
+
+fn portals_have_short_names(case: Case) {
+    beside(case, &[&[("work_mem", "7MB")]], |b| {
+        let [bound, run] = ["a", "b"].map(|end| format!("{}{end}", "x".repeat(70)));
+        b.query(0, "SET work_mem = '5MB'");
+        let batch = s().parse("", "RESET work_mem").bind_to(&bound, "", &[]).execute_some(&run, 0);
+        b.says(0, &batch.unnamed("SHOW work_mem", &[]).sync());
+        b.query(0, "SHOW work_mem");
+    });
+}
+
+fn messages_with_more_than_they_hold(case: Case) {
+    const FLUSH: &[u8] = b"H\0\0\0\x05!";
+    const SYNC: &[u8] = b"S\0\0\0\x05!";
+    beside(case, &[&[], &[]], |b| {
+        b.says(0, &s().bytes(SYNC));
+        b.says(0, &s().unnamed("SELECT 1", &[]).bytes(FLUSH).query("SELECT 2").sync());
+        b.says(0, &s().unnamed("SELECT 1", &[]).bytes(SYNC));
+        b.says(0, &s().bytes(FLUSH).sync());
+        b.query(0, "BEGIN");
+        b.says(0, &s().bytes(SYNC));
+        b.query(0, "ROLLBACK");
+        // Its server is free again.
+        for client in [0, 1] {
+            b.query(client, "SELECT 1");
+        }
+    });
+}
+
+fn a_deallocate_has_no_parameters(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.says(0, &s().parse("a", "SELECT 1").sync());
+        let typed = s().parse_typed("", "DEALLOCATE a", &[23, 23]);
+        b.says(0, &typed.bind("", &[]).execute().sync());
+        b.says(0, &s().bind("a", &[]).execute().sync());
+    });
+}
