@@ -207,6 +207,8 @@ pub struct Replies {
     resetting: usize,
     /// The number of those that give the client its unnamed statement.
     unnamed: usize,
+    /// The bytes of Sluice's own messages among them.
+    own_bytes: usize,
 }
 
 impl Expected {
@@ -234,6 +236,14 @@ impl Expected {
 
     fn is_resetting(&self) -> bool {
         matches!(self, Self::Query { resets: Some(_), .. } | Self::Sync(Some(_)))
+    }
+
+    /// The bytes of a message of Sluice's own.
+    fn own_bytes(&self) -> usize {
+        match self {
+            Self::Local(Local::Message(bytes, _)) => bytes.len(),
+            _ => 0,
+        }
     }
 
     fn is_named(&self) -> bool {
@@ -367,6 +377,11 @@ impl Replies {
         self.queue.len()
     }
 
+    /// The bytes of Sluice's own messages among them.
+    pub fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
     /// Whether it is still open what a name means.
     pub fn has_named(&self) -> bool {
         self.named > 0
@@ -411,20 +426,26 @@ impl Replies {
         }
     }
 
-    /// One more, behind the others.
+    /// One more, behind the others. A COPY has one end: what else is sent to end it means nothing.
     pub fn push(&mut self, expected: Expected) {
-        self.named += usize::from(expected.is_named());
-        self.resetting += usize::from(expected.is_resetting());
-        self.unnamed += usize::from(expected.unnamed_turn().is_some());
+        if matches!((self.queue.back(), &expected), (Some(Expected::CopyEnd), Expected::CopyEnd)) {
+            return;
+        }
+        self.count(&expected);
         self.queue.push_back(expected);
     }
 
     /// One more, before the others.
     pub fn push_front(&mut self, expected: Expected) {
+        self.count(&expected);
+        self.queue.push_front(expected);
+    }
+
+    fn count(&mut self, expected: &Expected) {
         self.named += usize::from(expected.is_named());
         self.resetting += usize::from(expected.is_resetting());
         self.unnamed += usize::from(expected.unnamed_turn().is_some());
-        self.queue.push_front(expected);
+        self.own_bytes += expected.own_bytes();
     }
 
     /// The next one.
@@ -444,6 +465,9 @@ impl Replies {
         }
         if self.unnamed > 0 {
             self.unnamed -= usize::from(expected.unnamed_turn().is_some());
+        }
+        if self.own_bytes > 0 {
+            self.own_bytes -= expected.own_bytes();
         }
         self.queue.pop_front()
     }
@@ -483,5 +507,20 @@ impl Replies {
         });
         self.resetting = self.queue.iter().filter(|expected| expected.is_resetting()).count();
         (end.is_some(), ignored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_one_end() {
+        let mut replies = Replies::default();
+        (0..1000).for_each(|_| replies.push(Expected::CopyEnd));
+        assert_eq!(replies.len(), 1);
+        replies.push(Expected::Execute);
+        replies.push(Expected::CopyEnd);
+        assert_eq!(replies.len(), 3);
     }
 }

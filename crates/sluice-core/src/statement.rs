@@ -47,7 +47,7 @@ const UNKNOWN: &[u8] = &[0, 0, 2, 0xc1];
 
 /// A shared statement's number within its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StatementId(pub u32);
+pub struct StatementId(pub u64);
 
 /// The circumstances that, besides its definition, decide what PostgreSQL makes of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -300,7 +300,7 @@ pub struct Registry {
     table: HashTable<Arc<Statement>>,
     clock: VecDeque<Arc<Statement>>,
     hasher: foldhash::quality::RandomState,
-    next: u32,
+    next: u64,
     /// The beginning of every name.
     prefix: Box<[u8]>,
 }
@@ -358,7 +358,7 @@ impl Registry {
 
     fn make(&mut self, definition: &[u8], terms: Option<Terms>, profile: &Profile) -> Statement {
         let id = StatementId(self.next);
-        self.next = self.next.wrapping_add(1);
+        self.next += 1;
         let name = [&*self.prefix, format!("{:x}", id.0).as_bytes()].concat();
         Statement::new(id, name.into(), definition, terms, profile.clone())
     }

@@ -117,18 +117,21 @@ impl Engine {
             }
             Link::Waiting(ticket) => {
                 // The query has not begun: it is taken out of what the client has sent.
-                let end = first_query(&client.pending)?;
-                if !session.pool.state().leave(ticket) {
+                let request = first_request(&client.pending);
+                if request.bytes == 0 || !session.pool.state().leave(ticket) {
                     return None;
                 }
                 session.link = Link::None;
-                client.pending.drain(..end);
+                client.pending.drain(..request.bytes);
                 let error = ErrorResponse::error(QUERY_CANCELED, "canceling statement due to user request");
                 io.send(client.conn, &error.to_bytes());
                 if let Some(begun) = &mut session.begun {
                     begun.failed = true;
                 }
-                io.send(client.conn, &session.status().ready_for_query());
+                match request.has_end {
+                    true => io.send(client.conn, &session.status().ready_for_query()),
+                    false => session.skipping = true,
+                }
                 self.todo.push_back(Todo::Input(id));
             }
             Link::None | Link::Coming => {}
@@ -224,19 +227,26 @@ impl Engine {
     }
 }
 
-/// The end of the first query in `pending`: of a Query, or of the Sync behind a batch.
-fn first_query(pending: &[u8]) -> Option<usize> {
+/// A request that has not been handled.
+struct Request {
+    /// The bytes of its messages, as far as these have come whole.
+    bytes: usize,
+    /// Whether its end is among them, which ReadyForQuery answers.
+    has_end: bool,
+}
+
+/// The first request in `pending`: a Query, or a batch up to its Sync.
+fn first_request(pending: &[u8]) -> Request {
     let framer = sluice_wire::Framer::default();
-    let mut at = 0;
-    while at < pending.len() {
-        let Ok(Frame::Message { tag, total, here }) = framer.next(&pending[at..]) else { return None };
+    let mut bytes = 0;
+    while let Some(Ok(Frame::Message { tag, total, here })) = pending.get(bytes..).map(|rest| framer.next(rest)) {
         if here < total {
-            return None;
+            break;
         }
-        at += total;
+        bytes += total;
         if matches!(FrontendKind::from(tag), FrontendKind::Query | FrontendKind::FunctionCall | FrontendKind::Sync) {
-            return Some(at);
+            return Request { bytes, has_end: true };
         }
     }
-    None
+    Request { bytes, has_end: false }
 }

@@ -19,6 +19,7 @@ use crate::{
 };
 
 use super::{
+    BACKLOG_HIGH_BYTES,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with},
     standing_in::{Absence, has_other_count},
@@ -500,6 +501,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// A Describe of a named statement that returns no rows: PostgreSQL tells what it knows since the Parse, whatever
     /// has become of the tables that it names.
     fn describe_without_result(&mut self, seen: Seen<'a>, name: &[u8], id: StatementId, types: &[u8]) -> Step {
+        let own_bytes = self.server.as_ref().map_or(0, |server| server.exchange.replies().own_bytes());
+        if own_bytes > BACKLOG_HIGH_BYTES {
+            return self.wait_until_answered();
+        }
         self.drop_message(seen);
         self.session.note_shape(name, id, Some(Shape::none()));
         let mut parameters = Vec::new();

@@ -10,8 +10,8 @@ use sluice_core::{
 use sluice_wire::message;
 
 use crate::{
-    one, prepared,
-    table::{Side, Table, answers, bind, close, execute, limits, parse, query, sync},
+    one, prepared, seated,
+    table::{Side, Table, answers, bind, close, describe, execute, limits, parse, query, sync},
 };
 
 /// The backlog above which its sender is paused, in bytes, as ARCHITECTURE.md has it.
@@ -75,6 +75,33 @@ fn who_does_not_read_is_not_owed_more_and_more() {
         count += times(&table.hears(client), "3");
     }
     assert_eq!((count, table.is_paused(client)), (chunks * 500, false));
+}
+
+#[test]
+fn large_answers_to_small_messages_are_counted() {
+    for is_busy in [false, true] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &[parse("a", "DELETE FROM t WHERE i = $1"), sync()].concat());
+        table.says(server, &answers("1 t(10000) n Z(I)"));
+        table.hears(client);
+        if is_busy {
+            table.says(client, &query("BEGIN; SELECT pg_sleep(60)"));
+        }
+        let asked = 1000;
+        table.says(client, &[describe("a").repeat(asked), sync()].concat());
+        assert!(table.unread(client) < BACKLOG_HIGH_BYTES + SLACK, "{} bytes", table.unread(client));
+        if is_busy {
+            table.says(server, &answers("C(BEGIN) D(x) C(SELECT 1) Z(T)"));
+        }
+        let mut said = String::new();
+        while table.unread(client) > 0 {
+            assert!(table.unread(client) < 2 * BACKLOG_HIGH_BYTES, "{} bytes", table.unread(client));
+            said += &(table.hears(client) + " ");
+        }
+        assert_eq!((times(&said, "t"), times(&said, "n")), (asked, asked));
+        assert!(said.trim_end().ends_with(if is_busy { "Z(T)" } else { "Z(I)" }));
+        assert!(!table.is_paused(client));
+    }
 }
 
 #[test]

@@ -303,6 +303,35 @@ fn a_cancel_does_not_hit_a_begin() {
 }
 
 #[test]
+fn what_waits_for_a_server_is_cancelled_without_one() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    table.says(client, &query("BEGIN; SELECT 1"));
+    table.says(server, &answers("C(BEGIN) C(SELECT 1) Z(T)"));
+    let batch = [parse("", "SELECT pg_sleep(9)"), bind("", 0), execute()].concat();
+    for end in [sync(), flush()] {
+        table.says(other, &[batch.clone(), end.clone()].concat());
+        table.cancel(other);
+        let said = table.hears(other);
+        if end == sync() {
+            assert_eq!(said, "E(57014) Z(I)");
+        } else {
+            // What it says up to its Sync is skipped, also where that comes in pieces.
+            let rest = [batch.clone(), sync()].concat();
+            rest.chunks(7).for_each(|piece| table.says(other, piece));
+            assert_eq!((said.as_str(), table.hears(other).as_str()), ("E(57014)", "Z(I)"));
+        }
+    }
+    // Part of a message has come.
+    let batch = [batch, flush(), query("SELECT 2")].concat();
+    table.says(other, &batch[..batch.len() - 3]);
+    table.cancel(other);
+    table.says(other, &[&batch[batch.len() - 3..], &sync()].concat());
+    assert_eq!(table.hears(other), "E(57014) Z(I)");
+    assert_eq!(table.hears(server), "Q(BEGIN; SELECT 1)");
+}
+
+#[test]
 fn what_was_asked_for_before_a_goodbye_is_done() {
     let (mut table, client, server) = seated(one());
     let other = table.client();

@@ -411,6 +411,12 @@ pub(crate) fn close(name: &str) -> Vec<u8> {
     out
 }
 
+pub(crate) fn describe(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    message::put_statement_message(&mut out, message::frontend::DESCRIBE, name.as_bytes());
+    out
+}
+
 pub(crate) fn sync() -> Vec<u8> {
     message::SYNC.to_vec()
 }
@@ -464,8 +470,12 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
                 put_cstr(out, argument.as_bytes());
                 out.extend_from_slice(&[0; 18]);
             }),
-            // No parameters.
-            b't' => framed(&mut out, b't', |out| out.extend_from_slice(&[0, 0])),
+            // So many parameters, or none.
+            b't' => framed(&mut out, b't', |out| {
+                let count: u16 = argument.parse().unwrap_or_default();
+                out.extend_from_slice(&count.to_be_bytes());
+                (0..count).for_each(|_| out.extend_from_slice(&23_u32.to_be_bytes()));
+            }),
             // A boolean, in binary.
             b'V' => framed(&mut out, b'V', |out| out.extend_from_slice(&[0, 0, 0, 1, u8::from(argument == "t")])),
             tag => framed(&mut out, tag, |_| {}),
