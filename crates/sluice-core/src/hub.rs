@@ -17,6 +17,7 @@ use sluice_wire::{scram, secret::Secret};
 use crate::{
     address::Address,
     catalog::Catalog,
+    customs::Customs,
     holding::Pins,
     ids::ServerRef,
     logins::{Generation, LogIns},
@@ -108,6 +109,8 @@ pub struct Welcome {
     pub profile: Profile,
     /// The part of it that RESET goes back to: not what the server has set by itself.
     pub start: Profile,
+    /// The custom settings that it has made.
+    pub made: Customs,
     /// The ParameterStatus messages.
     pub parameters: Arc<[u8]>,
     /// The generation of the server that has said so.

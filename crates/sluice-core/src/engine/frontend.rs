@@ -31,6 +31,8 @@ pub(super) enum Stop {
     Hold,
     /// The server has what this client must not find there: it needs another one.
     NeedOther,
+    /// The client does not read what it is answered.
+    Unread,
     /// The client says goodbye.
     Terminate,
     /// The client broke the protocol, or a limit.
@@ -122,10 +124,6 @@ impl Engine {
         let mut pos = 0;
         while pos < bytes.len() {
             let Some(client) = self.clients.get_mut(id) else { return };
-            if io.backlog(client.conn) > BACKLOG_HIGH_BYTES {
-                client.pause(Reason::Unread, io);
-                break;
-            }
             let used = match client.phase {
                 Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
@@ -212,6 +210,10 @@ impl Engine {
                     }
                     return Some(pos);
                 }
+                Stop::Unread => {
+                    self.clients[id].pause(Reason::Unread, io);
+                    return Some(pos);
+                }
                 stop @ (Stop::NeedServer | Stop::NeedOther) => {
                     match stop {
                         Stop::NeedOther => self.replace_server(now, id, io),
@@ -238,6 +240,10 @@ impl Engine {
 impl<'a, I: Io> ClientRelay<'a, I> {
     fn run(&mut self) -> Stop {
         while self.pos < self.bytes.len() {
+            if self.io.backlog(self.client) > BACKLOG_HIGH_BYTES {
+                self.flush();
+                return Stop::Unread;
+            }
             let step = match self.stream.next(&self.bytes[self.pos..]) {
                 Err(error) => {
                     self.flush();
@@ -507,20 +513,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether all has come up to the next Sync.
     pub(super) fn has_whole_batch(&self) -> bool {
-        let mut at = self.pos;
-        while let Some(&[tag, a, b, c, d]) = self.bytes.get(at..at + 5).and_then(|header| header.first_chunk::<5>()) {
-            let next = at.saturating_add(1 + u32::from_be_bytes([a, b, c, d]) as usize);
-            if next > self.bytes.len() {
-                return false;
-            }
-            match FrontendKind::from(tag) {
-                FrontendKind::Sync => return true,
-                FrontendKind::Flush => return false,
-                _ => {}
-            }
-            at = next;
-        }
-        false
+        let ends = |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
+        self.coming().find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
+    }
+
+    /// The messages from this one on, as far as they have come whole.
+    pub(super) fn coming(&self) -> impl Iterator<Item = Seen<'a>> {
+        let mut rest = &self.bytes[self.pos..];
+        std::iter::from_fn(move || {
+            let (&[tag, a, b, c, d], _) = rest.split_first_chunk::<5>()?;
+            let total = 1_usize.saturating_add(u32::from_be_bytes([a, b, c, d]) as usize);
+            let body = rest.get(5..total)?;
+            rest = &rest[total..];
+            Some(Seen { kind: tag.into(), total, body })
+        })
     }
 
     /// Lets a message through as it is, as far as it has come.

@@ -352,6 +352,7 @@ impl Engine {
         let welcome = Welcome {
             profile,
             start: start_profile,
+            made: server.session.made().clone(),
             parameters: server.parameters.to_messages().into(),
             generation: server.opened.generation,
         };
@@ -364,7 +365,7 @@ impl Engine {
         session.profile = welcome.profile.clone();
         session.start = welcome.start.clone();
         session.generation = welcome.generation;
-        session.made.add(welcome.profile.customs());
+        session.made = welcome.made.clone();
         let client = &mut self.clients[id];
         let process_id = cancel::process_id(ClientRef { worker: self.worker, id, serial: client.serial });
         client.phase = Phase::Open(session);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use sluice_wire::message::{SYNC, TransactionStatus};
+use sluice_wire::{
+    FrontendKind,
+    message::{Parse, SYNC, TransactionStatus},
+};
 
 use crate::{
     io::Io,
@@ -112,20 +115,37 @@ impl<I: Io> ClientRelay<'_, I> {
     /// made custom settings there that it has not.
     pub(super) fn fits(&self, seen: Seen<'_>) -> bool {
         let Some(server) = &self.server else { return true };
-        if self.session.made.cover(server.session.made()) || !server.is_fresh() || !self.is_transaction_mode() {
+        let there = server.session.made();
+        if self.session.made.cover(there) || !server.is_fresh() || !self.is_transaction_mode() {
             return true;
         }
         // What it makes itself it may find there.
-        let makes = seen.body.trim_ascii_start();
-        let makes = makes.strip_prefix(b"\0").unwrap_or(makes);
-        let is_set = makes.get(..4).is_some_and(|verb| verb.eq_ignore_ascii_case(b"set "));
-        if !is_set || !seen.is_whole() {
-            return false;
-        }
-        let text = makes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let text = match seen.kind {
+            _ if !seen.is_whole() => None,
+            FrontendKind::Query => seen.body.strip_suffix(b"\0"),
+            FrontendKind::Parse if self.runs_at_once() => Parse::read(seen.body).ok().map(|parse| parse.query),
+            _ => None,
+        };
+        let Some(name) = text.and_then(sql::custom_set_alone) else { return false };
         let mut made = self.session.made.clone();
-        made.add(CustomNames::of_text(text).known.iter().map(String::as_str));
-        made.cover(server.session.made())
+        made.add([name.as_str()]);
+        made.cover(there)
+    }
+
+    /// Whether the unnamed statement that is parsed now runs before anything else does.
+    fn runs_at_once(&self) -> bool {
+        let mut kinds = self.coming().map_while(|Seen { kind, body, .. }| {
+            let is_unnamed = match kind {
+                FrontendKind::Parse | FrontendKind::Execute => body.starts_with(&[0]),
+                FrontendKind::Bind => body.starts_with(&[0; 2]),
+                FrontendKind::Describe => body.ends_with(&[0]) && body.len() == 2,
+                _ => false,
+            };
+            is_unnamed.then_some(kind)
+        });
+        kinds.next() == Some(FrontendKind::Parse)
+            && kinds.next() == Some(FrontendKind::Bind)
+            && kinds.find(|kind| *kind != FrontendKind::Describe) == Some(FrontendKind::Execute)
     }
 
     /// The settings in place, as far as they are known.
@@ -257,12 +277,14 @@ impl<I: Io> ClientRelay<'_, I> {
     }
 
     /// Notes what a statement may do that is about to be sent. Returns a step where something has to be done before.
-    pub(super) fn prepare_for(&mut self, effects: Effects, text: &[u8]) -> Option<Step> {
+    pub(super) fn prepare_for(&mut self, mut effects: Effects, text: &[u8]) -> Option<Step> {
         self.flush();
         if let Some(step) = self.forget_others_sequences(effects) {
             return Some(step);
         }
         self.note_sequences(effects);
+        let customs = self.customs_made(effects, text);
+        effects.set(Effects::CUSTOM, customs.is_some() && !effects.intersects(Effects::STATE));
         let server = self.server.as_deref_mut()?;
         server.expect_text(effects, text);
         if effects.intersects(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
@@ -270,20 +292,21 @@ impl<I: Io> ClientRelay<'_, I> {
                 self.hub.leave_database(self.now, &server.pool.upstream.address, &name);
             }
         }
-        if effects.intersects(Effects::CUSTOM | Effects::STATE) {
-            self.expect_customs(effects, CustomNames::of_text(text));
+        if let Some(customs) = customs {
+            server.expect_customs(customs);
         }
         None
     }
 
-    /// Notes the names of custom settings that may be made there. Those that can't be told for certain stay with the
-    /// client, and end with the server.
-    fn expect_customs(&mut self, effects: Effects, names: CustomNames) {
-        let Some(server) = self.server.as_deref_mut() else { return };
-        if effects.intersects(Effects::CUSTOM) {
-            self.session.made.add(names.known.iter().map(String::as_str));
+    /// The custom settings that a statement may make, and its client has not made before; `None` if it makes none. What
+    /// a SET LOCAL makes again need not be asked for.
+    fn customs_made(&self, effects: Effects, text: &[u8]) -> Option<CustomNames> {
+        if effects.intersects(Effects::STATE) {
+            return Some(CustomNames::of_text(text));
         }
-        server.session.expect_customs(effects, names, || server.parameters.are_utf8());
+        let names = effects.intersects(Effects::CUSTOM).then(|| CustomNames::of_sets(text))?;
+        let is_new = names.has_others || !names.known.iter().all(|name| self.session.made.has(name));
+        is_new.then_some(names)
     }
 
     /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
@@ -296,10 +319,8 @@ impl<I: Io> ClientRelay<'_, I> {
     pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
         let probes = self.server.as_ref().is_some_and(|server| !server.session.reports());
         if probes && effects.intersects(Effects::STATE) {
-            self.expect_customs(
-                Effects::STATE,
-                CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole()),
-            );
+            let names = CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole());
+            self.server().expect_customs(names);
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     profile::Profile,
     replies::Own,
     settings::{PinPolicy, PoolMode},
-    sql::Effects,
+    sql::{CustomNames, Effects},
     statement::StatementId,
     stream::Stream,
     time::Time,
@@ -251,6 +251,11 @@ impl Server {
             self.lent.doubt();
         }
         self.session.expect_text(effects, text, &self.pool);
+    }
+
+    /// Custom settings may be about to be made.
+    pub fn expect_customs(&mut self, names: CustomNames) {
+        self.session.expect_customs(names, self.parameters.are_utf8());
     }
 
     /// Takes a reported parameter.

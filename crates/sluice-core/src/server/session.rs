@@ -98,7 +98,7 @@ impl ServerSession {
 
     /// Whether it may hold something, or no longer, that nothing but a probe can tell of.
     pub fn is_unknown(&self) -> bool {
-        let may_hold = !self.reports && self.report.is_none() && self.effects.intersects(Effects::STATE);
+        let may_hold = !self.reports && self.report.is_none() && self.may_have_left_something();
         may_hold || self.may_hold_less()
     }
 
@@ -165,17 +165,14 @@ impl ServerSession {
         }
     }
 
-    /// Custom settings are about to be made, or may be. Those that a probe can't ask for stay with the client, and end
-    /// with the server; `is_utf8` says whether it can ask for names that are not ASCII.
-    pub fn expect_customs(&mut self, effects: Effects, names: CustomNames, is_utf8: impl Fn() -> bool) {
-        if effects.intersects(Effects::CUSTOM) {
-            self.add_made(names.known.iter().map(String::as_str));
-        }
+    /// Custom settings may be about to be made. Those that a probe can't ask for stay with the client, and end with the
+    /// server; `is_utf8` says whether it can ask for names that are not ASCII.
+    pub fn expect_customs(&mut self, names: CustomNames, is_utf8: bool) {
         if self.reports {
             return;
         }
         let count = names.known.len();
-        let known: Vec<String> = names.known.into_iter().filter(|name| name.is_ascii() || is_utf8()).collect();
+        let known: Vec<String> = names.known.into_iter().filter(|name| name.is_ascii() || is_utf8).collect();
         let has_others = names.has_others || known.len() < count;
         if !self.probe.note_customs(known) || has_others {
             self.effects.insert(Effects::UNSEEN);
@@ -402,7 +399,11 @@ impl ServerSession {
 
     /// Whether a client has left something there that nobody else is to find.
     pub fn is_left_over(&self) -> bool {
-        self.effects.intersects(Effects::STATE) || !self.pins.is_empty()
+        self.may_have_left_something() || !self.pins.is_empty()
+    }
+
+    fn may_have_left_something(&self) -> bool {
+        self.effects.intersects(Effects::STATE | Effects::CUSTOM)
     }
 
     /// DISCARD ALL is about to take away all that it holds.

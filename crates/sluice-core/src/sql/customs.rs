@@ -1,5 +1,7 @@
 //! The names of custom settings (`app.tenant`) that a text or a parameter may make.
 
+use std::iter::Peekable;
+
 use super::lexer::{Lexer, Token, read_each_way};
 
 /// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
@@ -17,11 +19,50 @@ pub struct CustomNames {
 impl CustomNames {
     /// Those in a text: with a dot, as a name or as a literal.
     pub fn of_text(text: &[u8]) -> Self {
-        read_each_way(text, Self::read, |mut names, other| {
-            names.known.extend(other.known);
-            names.has_others |= other.has_others;
-            names
-        })
+        read_each_way(text, Self::read, Self::and)
+    }
+
+    /// Those that the SETs of a text set, by their own names.
+    pub fn of_sets(text: &[u8]) -> Self {
+        read_each_way(text, Self::read_sets, Self::and)
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.known.extend(other.known);
+        self.has_others |= other.has_others;
+        self
+    }
+
+    fn read_sets(lexer: &mut Lexer<'_>) -> Self {
+        let (mut names, mut is_first, mut is_unclear) = (Self::default(), true, false);
+        while let Some(token) = lexer.next() {
+            if is_first && matches!(token, Token::Word(verb) if verb.eq_ignore_ascii_case(b"set")) {
+                names = names.and(Self::read_target(&mut lexer.clone().peekable()));
+            }
+            is_first = token == Token::Semicolon;
+            is_unclear |= token == Token::Unclear;
+        }
+        names.has_others |= is_unclear && !lexer.is_refused();
+        names
+    }
+
+    /// The name behind a SET.
+    fn read_target(tokens: &mut Peekable<Lexer<'_>>) -> Self {
+        let mut names = Self::default();
+        let mut chain: Vec<u8> = Vec::new();
+        while let Some(Token::Word(word) | Token::Quoted(word)) = tokens.next() {
+            names.has_others |= word.len() > NAME_BYTES_MAX && !word.is_ascii();
+            chain.extend_from_slice(&word[..word.len().min(NAME_BYTES_MAX)]);
+            if tokens.next_if_eq(&Token::Dot).is_some() {
+                chain.push(b'.');
+            } else if chain.eq_ignore_ascii_case(b"local") || chain.eq_ignore_ascii_case(b"session") {
+                chain.clear();
+            } else {
+                break;
+            }
+        }
+        names.keep(&chain);
+        names
     }
 
     fn read(lexer: &mut Lexer<'_>) -> Self {
@@ -96,6 +137,25 @@ impl CustomNames {
     }
 }
 
+/// The custom setting that a text sets, where it is one SET of a value as it is written, and can't but succeed.
+pub fn custom_set_alone(text: &[u8]) -> Option<String> {
+    if text.contains(&b'\\') {
+        return None;
+    }
+    let mut tokens = Lexer::new(text).peekable();
+    tokens.next_if(|token| matches!(token, Token::Word(verb) if verb.eq_ignore_ascii_case(b"set")))?;
+    let CustomNames { mut known, has_others: false } = CustomNames::read_target(&mut tokens) else { return None };
+    let name = known.pop()?;
+    let is_assignment = match tokens.next()? {
+        Token::Other => text.contains(&b'='),
+        Token::Word(word) => word.eq_ignore_ascii_case(b"to"),
+        _ => false,
+    };
+    let is_value = matches!(tokens.next(), Some(Token::Literal(_)));
+    let is_all = tokens.all(|token| token == Token::Semicolon);
+    (is_assignment && is_value && is_all).then_some(name)
+}
+
 /// Whether a text may call `set_config` with NULL, which takes a setting back.
 pub fn may_set_null(text: &[u8]) -> bool {
     has(text, b"set_config") && has(text, b"null") && read_each_way(text, sets_null, |sets, other| sets || other)
@@ -168,6 +228,42 @@ mod tests {
         assert!(!CustomNames::of_text(b"SELECT 'it's").has_others, "PostgreSQL refuses it");
         assert!(CustomNames::of_text(b"SET app.gr\xf6\xdfe = 'a'").has_others);
         assert!(CustomNames::of_text(format!("SET app.{} = 1", "ß".repeat(40)).as_bytes()).has_others);
+    }
+
+    #[test]
+    fn names_that_are_set_are_told_from_values() {
+        for (text, expected) in [
+            (
+                "set local app.tenant = 'a.b'; SET session \"My\".b to c.d;select e.f; Set local.x = 1",
+                "app.tenant my.b local.x",
+            ),
+            ("/* set a.b = 1 */ set /* so */ local c . d = 1", "c.d"),
+            ("select 1; reset a.b", ""),
+            ("set work_mem = 1.5", ""),
+            ("set", ""),
+        ] {
+            let names = CustomNames::of_sets(text.as_bytes());
+            assert_eq!((names.known.join(" ").as_str(), names.has_others), (expected, false), "{text}");
+        }
+        assert!(CustomNames::of_sets(format!("SET LOCAL app.{} = 1", "ß".repeat(40)).as_bytes()).has_others);
+    }
+
+    #[test]
+    fn a_set_alone_is_of_one_name() {
+        for (text, expected) in [
+            ("set app.tenant = 'a.b'", Some("app.tenant")),
+            (" SET LOCAL App.tenant TO 'x'; ", Some("app.tenant")),
+            ("set session app.x='a'", Some("app.x")),
+            ("set app.x = 'a'; select 1", None),
+            ("set app.x = ", None),
+            ("set app.x = 'a', b", None),
+            ("set app.x = a.b", None),
+            ("set application_name = 'app.x'", None),
+            ("select 1", None),
+            ("", None),
+        ] {
+            assert_eq!(custom_set_alone(text.as_bytes()).as_deref(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ bitflags! {
         const ADVANCES = 1 << 8;
         /// Its meaning depends on something that its session has made: a cursor, a statement, a custom setting.
         const SESSION = 1 << 9;
-        /// It makes custom settings, which its text names.
+        /// It sets custom settings for a transaction, which leaves their names, and nothing else.
         const CUSTOM = 1 << 10;
         /// It says itself that settings are others from here on which parsing reads.
         const BENDS = 1 << 11;
@@ -88,7 +88,7 @@ pub fn effects_of_beginning(text: &[u8]) -> Effects {
         _ => false,
     };
     let unread = Effects::ANYTHING | Effects::HIDES | Effects::SEQUENCE;
-    if is_query { unread } else { unread | Effects::CATALOG }
+    if is_query { unread } else { unread | Effects::CATALOG | Effects::LOG_INS }
 }
 
 /// No word that is looked for is longer, in bytes: as long as PostgreSQL's names are.

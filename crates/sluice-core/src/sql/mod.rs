@@ -15,7 +15,7 @@ use std::iter::Peekable;
 use lexer::{Lexer, Token};
 use sluice_wire::message::TransactionStatus;
 
-pub use customs::{CustomNames, may_set_null};
+pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, returns_rows};
 pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};

@@ -19,6 +19,7 @@
 mod acts;
 mod beside;
 mod compare;
+mod customs;
 mod disturb;
 mod found;
 mod generate;

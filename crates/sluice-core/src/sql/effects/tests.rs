@@ -260,6 +260,9 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
     for text in ["select length('xxx", "insert into t values (1", "frobnicate"] {
         assert!(effects_of_beginning(text.as_bytes()).intersects(Effects::HIDES), "{text}");
     }
+    let unseen = |text: &[u8]| effects_of_beginning(text) & (Effects::CATALOG | Effects::LOG_INS);
+    assert_eq!(unseen(b"insert into t values (1"), Effects::empty());
+    assert_eq!(unseen(b"set work_mem = '"), Effects::CATALOG | Effects::LOG_INS);
 }
 
 #[test]

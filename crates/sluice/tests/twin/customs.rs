@@ -1,0 +1,114 @@
+//! Custom settings (`app.tenant`) leave their names, and only with those who made them.
+
+use std::collections::BTreeSet;
+
+use sluice_testkit::{Case, matrix};
+
+use crate::{
+    beside::{Beside, Startup, beside, s},
+    twins::Place,
+};
+
+matrix!(brief:
+    a_value_that_looks_like_a_name_makes_nothing,
+    a_set_local_makes_what_it_sets,
+    what_did_not_run_makes_nothing,
+    a_setting_may_begin_empty,
+    values_cost_no_servers,
+);
+
+const IS_THERE: &str = "SELECT current_setting('app.tenant', true) IS NULL, current_setting('a.b', true) IS NULL, \
+                        current_setting('app.user', true) IS NULL";
+
+/// The second client's next server is the one where the first one has set `app.tenant`; the third one has the other.
+fn on_the_first_ones(b: &mut Beside) {
+    b.clients(&[&[], &[], &[]]);
+    b.query(2, "BEGIN; SELECT 1");
+    b.query(0, "SET app.tenant = 'first'");
+}
+
+fn a_value_that_looks_like_a_name_makes_nothing(case: Case) {
+    beside(case, &[], |b| {
+        for text in [
+            "SET application_name = 'app.tenant'",
+            "SET app.other = 'app.tenant'",
+            "SET app.other = 'x'; SELECT current_setting('app.tenant', true) IS NULL",
+            "SET work_mem = '5MB'; SELECT current_setting('app.tenant', true) IS NULL",
+            "SET application_name = 'x'",
+        ] {
+            on_the_first_ones(b);
+            b.query(1, text);
+            b.query(1, IS_THERE);
+            if !text.contains(';') {
+                on_the_first_ones(b);
+                b.says(1, &s().unnamed(text, &[]).unnamed(IS_THERE, &[]).sync());
+                b.query(1, IS_THERE);
+            }
+        }
+        on_the_first_ones(b);
+        b.says(1, &s().parse("", "SET app.tenant = 'x'").unnamed(IS_THERE, &[]).sync());
+        on_the_first_ones(b);
+        b.says(1, &s().unnamed("SET app.tenant = 'second'", &[]).unnamed("SHOW app.tenant", &[]).sync());
+    });
+}
+
+fn a_set_local_makes_what_it_sets(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        for set in ["SET LOCAL app.user = 'a.b'", "SET LOCAL App.User TO a, \"a.b\"", "SET LOCAL app.user = DEFAULT"] {
+            b.clients(&[&[], &[]]);
+            b.query(0, "BEGIN");
+            b.query(0, set);
+            b.query(0, "COMMIT");
+            b.query(1, "BEGIN; SELECT 1");
+            b.query(0, IS_THERE);
+            b.query(1, "COMMIT");
+            b.query(1, IS_THERE);
+            b.query(0, IS_THERE);
+        }
+    });
+}
+
+fn what_did_not_run_makes_nothing(case: Case) {
+    beside(case, &[&[]], |b| {
+        for script in [
+            s().parse("", "SELEC").query("SET LOCAL app.tenant = 'x'").sync(),
+            s().query("SELECT 1/0; SET LOCAL app.tenant = 'x'"),
+            s().query("SET LOCAL app.tenant = 'x'; SELEC"),
+            s().parse("", "SET LOCAL app.tenant = 'x'").bind("", &[]).sync(),
+            // These have made it.
+            s().query("SET LOCAL app.tenant = 'x'; SELECT 1/0"),
+            s().unnamed("SET LOCAL a.b = 'x'", &[]).unnamed("SELECT 1/0", &[]).sync(),
+        ] {
+            b.says(0, &script);
+            b.query(0, IS_THERE);
+        }
+    });
+}
+
+fn a_setting_may_begin_empty(case: Case) {
+    let empty: Startup<'_> = &[("options", "-c app.tenant=")];
+    beside(case, &[empty, &[]], |b| {
+        b.query(0, IS_THERE);
+        b.query(0, "SET app.tenant = 'x'; RESET app.tenant");
+        b.query(1, IS_THERE);
+        b.query(1, "BEGIN; SELECT 1");
+        b.query(0, IS_THERE);
+    });
+}
+
+fn values_cost_no_servers(case: Case) {
+    for extension in [false, true] {
+        let place = Place::shared(case.version, extension);
+        let database = place.empty();
+        let pool = place.pool(case);
+        let mut clients = [pool.raw(), pool.raw()].map(|client| client.login("app", &database));
+        let mut servers = BTreeSet::new();
+        for turn in 0..24 {
+            let client = &mut clients[turn % 2];
+            client.query(&format!("BEGIN; SET LOCAL app.mail = 'a{turn}@example{turn}.org'"));
+            servers.insert(client.backend());
+            client.query("COMMIT");
+        }
+        assert!(servers.len() <= 2, "{} servers", servers.len());
+    }
+}
