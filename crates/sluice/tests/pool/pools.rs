@@ -55,7 +55,8 @@ fn no_more_servers_than_the_size(case: Case) {
     });
     // All of them were needed, and none more.
     assert_eq!(most.into_inner().unwrap(), 3);
-    assert_eq!(database.count("state <> 'idle'"), 0);
+    // In session mode one may still be put in order for the next client.
+    becomes("busy servers", 0, || database.count("state <> 'idle'"));
 }
 
 fn waits_end_with_what_to_change(case: Case) {
