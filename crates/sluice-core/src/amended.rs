@@ -1,4 +1,4 @@
-//! A Query whose text takes settings back before its end. What stands behind goes by what the client began with, which
+//! A Query whose text resets settings before its end. What stands behind goes by what the client began with, which
 //! the server does not know: so SETs are added to the text right there. The client hears nothing of them, and places in
 //! its text are those of its own.
 

@@ -351,7 +351,7 @@ impl Session {
     /// Notes what its transaction has done that it may ask for later, and gives the pins that it keeps its server by.
     /// `sequences` says whether its server's session may remember the use of one.
     pub fn note_effects(&mut self, now: Time, effects: Effects, sequences: bool) -> Pins {
-        if sequences && effects.intersects(Effects::ADVANCES) {
+        if sequences && effects.intersects(Effects::USES_SEQUENCE) {
             self.has_advanced = true;
             self.asks_until = Some(now + ASK_TIMEOUT);
         }
@@ -478,10 +478,10 @@ impl Session {
         self.portal = None;
     }
 
-    /// Takes back what a Parse gave that has failed or was skipped. One that has failed has taken the unnamed statement
+    /// Undoes what a Parse gave that has failed or was skipped. One that has failed has taken the unnamed statement
     /// away that was there before (`drop_unnamed_stmt`). Where another unnamed statement has come since, gives the turn
-    /// of the one that was taken back, and what was there in its place.
-    pub fn take_back(&mut self, given: Given, was_skipped: bool) -> Option<(u32, Option<Unnamed>)> {
+    /// of the one that was undone, and what was there in its place.
+    pub fn undo_parse(&mut self, given: Given, was_skipped: bool) -> Option<(u32, Option<Unnamed>)> {
         match given {
             Given::Name(name) => {
                 self.forget(&name);

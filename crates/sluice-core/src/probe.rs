@@ -144,7 +144,7 @@ impl Probe {
         self.may_set_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
     }
 
-    /// The session's client has taken settings back, for longer than a transaction.
+    /// The session's client has reset settings, for longer than a transaction.
     pub fn note_resets(&mut self, resets: &Reset) {
         self.given_up.note_resets(resets);
     }

@@ -117,8 +117,8 @@ pub(crate) fn is_context(name: &str) -> bool {
     !name.contains('.') && !EXECUTION_ONLY.contains(&name)
 }
 
-/// Settings under which a query of Sluice's own might fail or wait: they are taken back before all others.
-const TAKEN_BACK_FIRST: [&str; 5] = [
+/// Settings under which a query of Sluice's own might fail or wait: they are reset before all others.
+const RESET_FIRST: [&str; 5] = [
     "default_transaction_deferrable",
     "default_transaction_isolation",
     "lock_timeout",
@@ -134,7 +134,7 @@ const IDLE_SESSION_TIMEOUT: &str = "idle_session_timeout";
 /// Settings that end a query which takes too long: put in place behind all others.
 pub(crate) const ENDING: [&str; 2] = [STATEMENT_TIMEOUT, "transaction_timeout"];
 
-/// Under which the others may not be set any more: put in place last, taken back before all others.
+/// Under which the others may not be set any more: put in place last, reset before all others.
 pub(crate) const SESSION_AUTHORIZATION: &str = "session_authorization";
 pub(crate) const ROLE: &str = "role";
 
@@ -279,7 +279,7 @@ pub enum Way {
     Known,
     /// It is known, and a `statement_timeout` of the server's own is too short for such a query.
     Untimed,
-    /// Taking back what is in place has failed: all of it goes, and RESET ALL asks nobody for a right to that.
+    /// Resetting what is in place has failed: all of it goes, and RESET ALL asks nobody for a right to that.
     Anew,
 }
 
@@ -318,7 +318,7 @@ fn steps(from: &Profile, to: &Profile, way: Way) -> String {
     if from.get(ROLE).is_some() && (changes_role || from.settings() != to.settings()) {
         sql.push_str("RESET ROLE;");
     }
-    for name in TAKEN_BACK_FIRST.iter().filter(|name| from.get(name).is_some()) {
+    for name in RESET_FIRST.iter().filter(|name| from.get(name).is_some()) {
         reset(&mut sql, name);
     }
     if way == Way::Untimed && from.get(STATEMENT_TIMEOUT).is_some() {
@@ -326,11 +326,11 @@ fn steps(from: &Profile, to: &Profile, way: Way) -> String {
     }
     let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
     let gone = from.settings().keys().filter(|name| to.get(name).is_none() && !is_user(name));
-    for name in gone.filter(|name| !TAKEN_BACK_FIRST.contains(&name.as_str())) {
+    for name in gone.filter(|name| !RESET_FIRST.contains(&name.as_str())) {
         reset(&mut sql, name);
     }
-    let was_taken_back = |name: &str| TAKEN_BACK_FIRST.contains(&name) && from.get(name).is_some();
-    let is_set = |name: &str| (differs(name) || was_taken_back(name)) && !is_user(name);
+    let was_reset_first = |name: &str| RESET_FIRST.contains(&name) && from.get(name).is_some();
+    let is_set = |name: &str| (differs(name) || was_reset_first(name)) && !is_user(name);
     let (limits, others): (Vec<_>, Vec<_>) =
         to.settings().iter().filter(|(name, _)| is_set(name)).partition(|(name, _)| ENDING.contains(&name.as_str()));
     set_all(&mut sql, others.into_iter());
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_taken_back_goes_as_a_whole() {
+    fn what_could_not_be_reset_goes_as_a_whole() {
         let a = profile(&[("statement_timeout", "1"), ("work_mem", "64")]);
         for (from, to, set) in [
             (&a, &Profile::default(), ""),

@@ -18,12 +18,12 @@ pub enum Expected {
     Query {
         /// Whether it takes all names away: what they mean behind it is open until it is answered.
         clears: bool,
-        /// The settings that it takes back.
+        /// The settings that it resets.
         resets: Option<Reset>,
         /// The commands that were added to its text.
         amended: Option<Box<Amended>>,
     },
-    /// To a Sync: ReadyForQuery. With the settings that its batch takes back.
+    /// To a Sync: ReadyForQuery. With the settings that its batch resets.
     Sync(Option<Reset>),
     /// To a Sync of Sluice's own, in place of a client's Flush: the client never sees the answer.
     OwnSync,
@@ -138,7 +138,7 @@ pub enum By {
     Lent(Box<[u8]>),
 }
 
-/// The name that a Parse gives the client, and its failure takes back.
+/// The name that a Parse gives the client, and its failure takes away.
 #[derive(Debug)]
 pub enum Given {
     /// A name.
@@ -151,7 +151,7 @@ pub enum Given {
 /// An answer that Sluice gives by itself, in its place among the server's.
 #[derive(Debug)]
 pub enum Local {
-    /// ParseComplete of a statement that is known; an error before its turn takes back what it gave.
+    /// ParseComplete of a statement that is known; an error before its turn undoes what it gave.
     ParseComplete(Given),
     /// CloseComplete of a shared statement; an error before its turn brings the name back.
     CloseComplete(Option<Taken>),
@@ -203,7 +203,7 @@ pub struct Replies {
     /// The number of those that would change what a name means if they failed or were skipped: a client's, or a shared
     /// one.
     named: usize,
-    /// The number of those that take settings back.
+    /// The number of those that reset settings.
     resetting: usize,
     /// The number of those that give the client its unnamed statement.
     unnamed: usize,
@@ -226,7 +226,7 @@ impl Expected {
         matches!(self, Self::Switch | Self::OwnClose)
     }
 
-    /// The settings that a Query or a batch takes back, which its ReadyForQuery ends.
+    /// The settings that a Query or a batch resets, which its ReadyForQuery ends.
     fn resets_mut(&mut self) -> Option<&mut Option<Reset>> {
         match self {
             Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),
@@ -326,12 +326,12 @@ impl Replies {
         self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Sync(_)))
     }
 
-    /// Whether settings are being taken back: they are not in place before that is answered.
+    /// Whether settings are being reset: they are not in place before that is answered.
     pub fn are_resetting(&self) -> bool {
         self.resetting > 0
     }
 
-    /// The settings that the Query or the batch takes back that is being answered.
+    /// The settings that the Query or the batch resets that is being answered.
     pub fn resets(&self) -> Option<&Reset> {
         match self.queue.front()? {
             Expected::Query { resets, .. } | Expected::Sync(resets) => resets.as_ref(),
@@ -355,7 +355,7 @@ impl Replies {
         }
     }
 
-    /// Notes that what is being answered has taken settings back, as far as it was not known, or takes none back.
+    /// Notes that what is being answered has reset settings, as far as it was not known, or resets none.
     /// Returns whether the end of it has been sent.
     pub fn set_resets(&mut self, now: Option<Reset>) -> bool {
         let Some(resets) = self.queue.iter_mut().find_map(Expected::resets_mut) else { return false };
@@ -490,7 +490,7 @@ impl Replies {
 
     /// The server has begun to read a COPY that an Execute started: it ignores each Sync up to the COPY's end
     /// (PostgreSQL documentation, 55.2.6). Returns whether the client has already sent that end, and what each Sync
-    /// that it ignores was to take back.
+    /// that it ignores was to reset.
     pub fn begin_copy_in(&mut self) -> (bool, Vec<Option<Reset>>) {
         let end = self.queue.iter().position(|e| matches!(e, Expected::CopyEnd));
         let upto = end.unwrap_or(self.queue.len());

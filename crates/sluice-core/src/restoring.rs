@@ -31,7 +31,7 @@ const KEYWORDS: &str = " all analyse analyze and any array as asc asymmetric aut
     user using values varchar variadic verbose when where window with xmlattributes xmlconcat xmlelement xmlexists \
     xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable ";
 
-/// The statements that put in place what a client began with, of the settings that it has taken back.
+/// The statements that put in place what a client began with, of the settings that it has reset.
 pub(crate) fn restoring(start: &Profile, resets: &Reset) -> Vec<String> {
     let these = |is_local: bool| {
         let covered = |name: &str| resets.covers(name) && resets.is_local(name) == is_local;
@@ -103,7 +103,7 @@ mod tests {
     fn restored(settings: &[(&str, &str)], text: &str) -> Vec<String> {
         let settings: Settings =
             settings.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect();
-        restoring(&Profile::new(settings), &reset(text.as_bytes()).expect("it takes settings back"))
+        restoring(&Profile::new(settings), &reset(text.as_bytes()).expect("it resets settings"))
     }
 
     #[test]

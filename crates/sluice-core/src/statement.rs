@@ -101,7 +101,7 @@ pub struct Statement {
     pub begins: Option<Begin>,
     /// The status of the transaction behind it, if it begins or ends a block.
     pub leads_to: Option<TransactionStatus>,
-    /// The settings that it takes back.
+    /// The settings that it resets.
     pub resets: Option<Reset>,
     /// The name that it forgets, if it is a DEALLOCATE.
     pub deallocates: Option<Box<[u8]>>,

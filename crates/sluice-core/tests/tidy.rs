@@ -9,35 +9,36 @@ use std::{
 /// A module directly below the crate's root, and those that it names.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads all modules of a crate, their own submodules with them.
-fn imports(src: &Path) -> Imports {
+/// Reads all modules of a folder, their own submodules with them. Names of theirs stand behind `root`.
+fn imports(folder: &Path, root: &str) -> Imports {
     let mut found = Imports::new();
-    for entry in fs::read_dir(src).expect("a crate has sources") {
+    for entry in fs::read_dir(folder).expect("it has sources") {
         let path = entry.expect("it can be read").path();
         let module = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-        if module != "lib" {
-            add(&path, &module, found.entry(module.clone()).or_default());
+        if !matches!(module.as_str(), "lib" | "mod") {
+            add(&path, &module, root, found.entry(module.clone()).or_default());
         }
     }
     found
 }
 
-fn add(path: &Path, module: &str, imports: &mut BTreeSet<String>) {
+fn add(path: &Path, module: &str, root: &str, imports: &mut BTreeSet<String>) {
     if path.is_dir() {
         for entry in fs::read_dir(path).expect("it can be read") {
-            add(&entry.expect("it can be read").path(), module, imports);
+            let path = entry.expect("it can be read").path();
+            add(&path, module, root, imports);
         }
         return;
     }
     let text = fs::read_to_string(path).expect("sources are text");
     let code: String = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
-    imports.extend(named(&code).into_iter().filter(|name| name != module));
+    imports.extend(named(&code, root).into_iter().filter(|name| name != module));
 }
 
-/// The first names behind each `crate::`, of which there are several within braces.
-fn named(code: &str) -> Vec<String> {
+/// The first names behind each `crate::`, or another root, of which there are several within braces.
+fn named(code: &str, root: &str) -> Vec<String> {
     let mut names = Vec::new();
-    for path in code.split("crate::").skip(1) {
+    for path in code.split(root).skip(1) {
         let Some(list) = path.strip_prefix('{') else {
             names.push(first_name(path));
             continue;
@@ -92,16 +93,24 @@ fn circle(imports: &Imports) -> Option<Vec<&str>> {
 
 #[test]
 fn modules_import_downwards() {
-    let imports = imports(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
-    assert!(imports["engine"].contains("pool") && imports["pool"].contains("ids"), "imports are found: {imports:?}");
-    if let Some(way) = circle(&imports) {
-        panic!("modules import each other in a circle: {}; one of them must stand below the other", way.join(" -> "));
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for (folder, root, [above, below]) in [
+        (src.clone(), "crate::", ["engine", "ids"]),
+        (src.join("engine"), "super::", ["lease", "own_queries"]),
+        (src.join("server"), "super::", ["exchange", "turns"]),
+        (src.join("sql"), "super::", ["effects", "lexer"]),
+    ] {
+        let imports = imports(&folder, root);
+        assert!(imports[above].contains(below), "imports are found: {imports:?}");
+        if let Some(way) = circle(&imports) {
+            panic!("modules import each other in a circle: {}; one of them must stand below", way.join(" -> "));
+        }
     }
 }
 
 #[test]
 fn a_circle_is_found() {
-    let of = |code: &str| named(code).into_iter().collect();
+    let of = |code: &str| named(code, "crate::").into_iter().collect();
     let mut imports = Imports::from([
         ("a".to_owned(), of("use crate::b::Thing; fn f() {}")),
         ("b".to_owned(), of("use crate::{c::{self, D}, d::{e, f::G}, h};")),

@@ -10,7 +10,7 @@ use super::{
 };
 
 impl<'a, I: Io> ClientRelay<'a, I> {
-    /// Sends a Query that takes settings back, if something has to be added to its text.
+    /// Sends a Query that resets settings, if something has to be added to its text.
     pub(super) fn query_amended(&mut self, seen: Seen<'a>, clears: bool) -> Option<Step> {
         let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole())?;
         let server = self.server.as_deref_mut()?;

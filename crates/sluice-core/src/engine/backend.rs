@@ -418,7 +418,7 @@ impl<I: Io> ServerRelay<'_, I> {
             // mode.
             match tag {
                 b"RESET" if self.server.exchange.replies().amended().is_some() => {}
-                b"RESET" => self.server.exchange.takes_back_all(),
+                b"RESET" => self.server.exchange.note_reset_of_all(),
                 _ => self.server.exchange.discards_all(),
             }
         }
@@ -445,7 +445,7 @@ impl<I: Io> ServerRelay<'_, I> {
             self.server.session.end_transaction();
         }
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
-            self.take_back(resets, status);
+            self.after_reset(resets, status);
         }
         match answered {
             Some(Expected::Own(own)) => {

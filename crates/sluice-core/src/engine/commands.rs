@@ -33,7 +33,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
             if may_become_own(seen) && !self.session.start.settings().is_empty() {
-                // It may take some of them back.
+                // It may reset some of them.
                 return Step::Incomplete(seen.total);
             }
             let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
@@ -61,8 +61,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Next;
         }
         if self.waits_to_forget(command.as_ref()) {
-            self.server().exchange.await_answers();
-            return Step::Stop(Stop::Hold);
+            return self.wait_for_answers();
         }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
         let effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
@@ -347,7 +346,7 @@ const SETS_SEED: u32 = 1599;
 fn function_effects(oid: u32) -> Effects {
     match oid {
         SETS_SEED => Effects::ANYTHING | Effects::SEED,
-        oid if READ_SEQUENCES.contains(&oid) => Effects::ANYTHING | Effects::SEQUENCE,
+        oid if READ_SEQUENCES.contains(&oid) => Effects::ANYTHING | Effects::READS_SEQUENCE,
         _ => Effects::ANYTHING,
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of a server: first what one is, by the message that it answers; then what follows from it.
 //!
 //! In the extended protocol a server skips all behind an error up to the next Sync. What was noted when those messages
-//! were sent is taken back, and the client's own messages up to its Sync are dropped here.
+//! were sent is undone, and the client's own messages up to its Sync are dropped here.
 
 use std::sync::Arc;
 
@@ -188,9 +188,9 @@ impl<I: Io> ServerRelay<'_, I> {
     /// A client's request has failed.
     fn note_failure(&mut self, is_end: bool) {
         self.server.said_why |= is_end && self.client.is_some();
-        // Nothing is taken back where that fails, and what was is again what it was before.
+        // Nothing is reset where that fails, and what was is again what it was before.
         self.resumes |= self.server.exchange.replies().are_resetting();
-        self.server.exchange.takes_back_nothing();
+        self.server.exchange.note_failed_reset();
     }
 
     /// A message of a batch has failed, and the server skips what is behind it.
@@ -252,7 +252,7 @@ impl<I: Io> ServerRelay<'_, I> {
         query.map(|query| *query = Waiting::Failed).is_some()
     }
 
-    /// Takes back what was noted of a message that has failed, and of those that the server skips because of it. One
+    /// Undoes what was noted of a message that has failed, and of those that the server skips because of it. One
     /// that is unread has left everything as it was, too.
     fn undo_batch(&mut self, failed: Option<Expected>, is_unread: bool) {
         // Backwards, since a later one may have built on an earlier one: a name closed and given again.
@@ -312,7 +312,7 @@ impl<I: Io> ServerRelay<'_, I> {
         matches!(next, Some(Expected::Describe(Some(next), _)) if next.id == statement.id)
     }
 
-    /// Takes back what was noted when a message was sent that the server has refused or skipped.
+    /// Undoes what was noted when a message was sent that the server has refused or skipped.
     fn undo(&mut self, expected: Expected, was_skipped: bool) {
         let session = self.client.as_mut().map(|(_, session)| &mut **session);
         match expected {
@@ -323,19 +323,19 @@ impl<I: Io> ServerRelay<'_, I> {
                         statement.refuse();
                     }
                     // Behind the client's own Parse the server may have another one by that name.
-                    By::Lent(name) if sent_for != SentFor::Parse => self.server.lent.take_back(&name),
+                    By::Lent(name) if sent_for != SentFor::Parse => self.server.lent.remove(&name),
                     By::Lent(_) => {}
                     By::None => self.server.statements.set_unnamed(None),
                 }
                 if let (Some(session), Some(given)) = (session, given) {
-                    let corrected = session.take_back(given, was_skipped);
+                    let corrected = session.undo_parse(given, was_skipped);
                     self.correct_unnamed(corrected);
                 }
             }
             Expected::Evict(gone) => self.server.statements.keep_stale(gone),
             Expected::Local(Local::ParseComplete(given)) => {
                 if let Some(session) = session {
-                    let corrected = session.take_back(given, true);
+                    let corrected = session.undo_parse(given, true);
                     self.correct_unnamed(corrected);
                 }
             }
@@ -343,7 +343,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))),
             ) => {
                 // What the pool has closed by itself was not lent, and a Parse behind that has not lent it either.
-                self.server.lent.take_back(&name);
+                self.server.lent.remove(&name);
                 if let Some(session) = session {
                     session.names.get_or_insert_default().entry(name).or_insert(prepared);
                 }

@@ -43,7 +43,7 @@ impl Engine {
             let state = &mut self.servers[server];
             match own {
                 Own::Settings => {
-                    // Where others' settings can't be taken back one by one, they can as a whole. A server that its
+                    // Where others' settings can't be reset one by one, they can as a whole. A server that its
                     // client keeps may have some that only others can bring back.
                     let way = if is_shared { Way::Anew } else { Way::Untimed };
                     state.session.go_back(way);

@@ -19,7 +19,7 @@ use crate::{
     watch,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, lease::Parting};
+use super::{BACKLOG_HIGH_BYTES, Engine};
 
 /// The reason why the handling of a client's bytes stopped.
 pub(super) enum Stop {
@@ -37,6 +37,15 @@ pub(super) enum Stop {
     Terminate,
     /// The client broke the protocol, or a limit.
     Broken(ErrorResponse),
+}
+
+/// A client's way to leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// It said goodbye: what it asked for before that is done, as PostgreSQL does it.
+    Goodbye,
+    /// It is gone or sent away: nobody waits for what it asked for.
+    Gone,
 }
 
 /// One client's bytes on their way.
@@ -204,14 +213,13 @@ impl Engine {
             client.unfinished = matches!(stop, Stop::Done) && (pos < bytes.len() || client.stream.is_inside());
             match stop {
                 Stop::Done => return Some(pos),
-                Stop::Hold => {
+                Stop::Hold | Stop::Unread => {
+                    if matches!(stop, Stop::Unread) {
+                        self.clients[id].pause(Reason::Unread, io);
+                    }
                     if bytes.len() - pos > PENDING_BYTES_MAX {
                         self.clients[id].pause(Reason::Pending, io);
                     }
-                    return Some(pos);
-                }
-                Stop::Unread => {
-                    self.clients[id].pause(Reason::Unread, io);
                     return Some(pos);
                 }
                 stop @ (Stop::NeedServer | Stop::NeedOther) => {
@@ -406,11 +414,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
-    /// The server owes as much as may be noted. It may keep its answers to itself until it is asked for them.
+    /// The message waits until all that is owed has come. To a batch without an end, the server may keep its answers
+    /// until it is asked for them.
     pub(super) fn wait_for_answers(&mut self) -> Step {
         self.flush();
         let server = self.server();
-        if server.exchange.await_answers() {
+        if server.exchange.await_answers() && server.exchange.has_open_batch() {
             let conn = server.conn;
             self.io.send(conn, &FLUSH);
         }

@@ -29,9 +29,8 @@ use crate::{
 
 use super::{
     Engine, Todo,
-    lease::send_own,
     lending::{ask_for_names, close_lent},
-    own_batch::send_own_within,
+    own_queries::{send_own, send_own_within},
     shutting_down,
 };
 
@@ -215,7 +214,7 @@ pub(super) fn put_in_place(
     }
 }
 
-/// Brings back what a client began with, where it has taken settings back in the midst of its transaction.
+/// Brings back what a client began with, where it has reset settings in the midst of its transaction.
 pub(super) fn restore(server: &mut Server, start: &Profile, resets: &Reset, io: &mut impl Io) {
     let sql = restoring(start, resets);
     if !sql.is_empty() && send_own_within(server, &mut Vec::new(), Own::Settings, &sql, io) {

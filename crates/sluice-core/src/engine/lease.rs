@@ -9,14 +9,14 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Client, Link, Phase},
+    client::{Client, Link, PENDING_BYTES_MAX, Phase},
     hub::Pool,
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     io::{HandOver, Io, LogEvent},
     mail::Mail,
     pauses::Reason,
     pool::{Acquired, PoolState, Purpose, Released, Wants},
-    replies::{Expected, Own},
+    replies::Own,
     server::{Preparation, Role, Server, ServerLogin},
     sql::Effects,
     time::Time,
@@ -28,7 +28,9 @@ use super::{
     begin::send_begin,
     client_address::{find_address_function, report_address},
     failing::TRIES_MAX,
+    frontend::Parting,
     keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall, send_probe},
+    own_queries::send_own,
     resume_server,
     sequences::change_server,
     shutting_down,
@@ -37,15 +39,6 @@ use super::{
 
 /// The time that a server may go on with what a client asked for before it said goodbye.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A client's way to leave.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parting {
-    /// It said goodbye: what it asked for before that is done, as PostgreSQL does it.
-    Goodbye,
-    /// It is gone or sent away: nobody waits for what it asked for.
-    Gone,
-}
 
 impl Engine {
     /// A client needs a server: it gets one, or waits for it.
@@ -521,7 +514,6 @@ impl Engine {
             // It goes on when it has its server.
             return;
         }
-        client.resume(Reason::Pending, io);
         let server = client.server();
         if let Some(at) = server
             && let Some(server) = self.servers.get_mut(at)
@@ -536,17 +528,12 @@ impl Engine {
             let bytes = std::mem::take(&mut client.pending);
             self.client_input(now, id, &bytes, false, io);
         }
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if client.unfinished || client.pending.len() <= PENDING_BYTES_MAX {
+            client.resume(Reason::Pending, io);
+        }
         if let Some(server) = server {
             self.check_rest(now, server, io);
         }
     }
-}
-
-/// Sends a query of Sluice's own; the client will see nothing of it.
-pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
-    scratch.clear();
-    message::put_query(scratch, sql);
-    server.exchange.expect(Expected::Own(own));
-    server.statements.set_unnamed(None);
-    io.send(server.conn, scratch);
 }

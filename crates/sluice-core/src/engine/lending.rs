@@ -9,8 +9,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use sluice_wire::{
-    FrontendKind,
+    ErrorResponse, FrontendKind,
     message::{self, Parse, SYNC},
+    sqlstate,
 };
 
 use crate::{
@@ -25,8 +26,7 @@ use crate::{
 
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
-    lease::send_own,
-    statements::too_many_names,
+    own_queries::send_own,
 };
 
 /// Statements of the protocol that a text of SQL speaks of.
@@ -85,12 +85,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if name.is_empty() || !may_lose || self.is_lent(name) {
             return None;
         }
-        Some(self.wait_until_answered())
-    }
-
-    /// The message waits until all that is owed has come, also where the server is asked for it.
-    pub(super) fn wait_until_answered(&mut self) -> Step {
-        if self.server().exchange.has_open_batch() { self.wait_for_answers() } else { self.hold_for_answers() }
+        Some(self.wait_for_answers())
     }
 
     /// The client's statements that a text speaks of, directly or by others: each behind those that it speaks of
@@ -145,7 +140,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         if server.exchange.owes() {
             // What is still to come may end the transaction, or take names away.
-            return Some(self.wait_until_answered());
+            return Some(self.wait_for_answers());
         }
         if !server.exchange.prepares() {
             // A failed transaction refuses whatever the text says.
@@ -236,9 +231,15 @@ pub(super) fn effects_with(effects: Effects, meant: &Meant) -> Effects {
     meant.iter().fold(effects, |effects, (_, statement)| effects | statement.effects)
 }
 
-/// The settings that a text takes back, and what it has run.
+/// The settings that a text resets, and what it has run.
 pub(super) fn resets_with(resets: Option<Reset>, meant: &Meant) -> Option<Reset> {
     meant.iter().fold(resets, |resets, (_, statement)| Reset::both(resets, statement.resets.as_ref()))
+}
+
+/// The answer to a Parse of one name too many.
+pub(super) fn too_many_names() -> ErrorResponse {
+    let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
+    ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message)
 }
 
 /// Asks a server which of the names that are lent have statements of the protocol.

@@ -17,9 +17,9 @@
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
-//! | `taking_back` | what follows where a client takes settings back |
+//! | `resetting` | what follows where a client resets settings |
 //! | `own_answers` | the answers to queries of Sluice's own |
-//! | `own_batch` | statements of Sluice's own in the midst of a client's transaction |
+//! | `own_queries` | queries of Sluice's own, which the client sees nothing of |
 //! | `notifications` | notifications on their way to a client that listens |
 //! | `errors` | a server's errors: what each answers, and what follows from it |
 //! | `failing` | queries of Sluice's own that fail: once more, on another server, or the end of the session |
@@ -51,12 +51,12 @@ mod login;
 mod notifications;
 mod opening;
 mod own_answers;
-mod own_batch;
+mod own_queries;
+mod resetting;
 mod sequences;
 mod shapes;
 mod standing_in;
 mod statements;
-mod taking_back;
 mod terms;
 mod timers;
 mod waiting;
@@ -78,7 +78,7 @@ use crate::{
 };
 
 use cancel::Canceller;
-use lease::Parting;
+use frontend::Parting;
 use timers::Timers;
 
 /// Above this many bytes that the kernel has not taken, the sender of them is not read from.

@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     frontend::{ClientRelay, Step, Stop},
-    own_batch::send_own_within,
+    own_queries::send_own_within,
 };
 
 const FORGET: &str = "DISCARD SEQUENCES";
@@ -26,14 +26,14 @@ impl<I: Io> ClientRelay<'_, I> {
     /// A statement is about to be sent that may ask for what sequences gave: what they gave to others is nothing that
     /// this client may be told. Returns a step where that has to be waited for.
     pub(super) fn forget_others_sequences(&mut self, effects: Effects) -> Option<Step> {
-        let asks = effects.intersects(Effects::SEQUENCE);
+        let asks = effects.intersects(Effects::READS_SEQUENCE);
         let server = self.server.as_deref_mut()?;
         if asks {
             server.pool.reads_sequences.store(true, Ordering::Relaxed);
             self.session.asks_for_sequences();
         }
         // So may whatever a text can't be trusted not to do. What the client itself has used last must not be lost.
-        let may_ask = asks || (effects.intersects(Effects::STATE) && effects.intersects(Effects::ADVANCES));
+        let may_ask = asks || (effects.intersects(Effects::STATE) && effects.intersects(Effects::USES_SEQUENCE));
         if !may_ask || !server.sequences.are_last_used_by_another(self.this) || !server.exchange.prepares() {
             return None;
         }
@@ -62,7 +62,9 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Notes what is about to be sent and may use a sequence.
     pub(super) fn note_sequences(&mut self, effects: Effects) {
-        let Some(server) = self.server.as_deref_mut().filter(|_| effects.intersects(Effects::ADVANCES)) else { return };
+        let Some(server) = self.server.as_deref_mut().filter(|_| effects.intersects(Effects::USES_SEQUENCE)) else {
+            return;
+        };
         match effects.intersects(Effects::STATE) {
             true => server.sequences.use_perhaps_by(self.this),
             false => server.sequences.use_by(self.this),

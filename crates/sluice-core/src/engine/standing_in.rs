@@ -20,7 +20,7 @@ use crate::{
     statement::Statement,
 };
 
-use super::frontend::{ClientRelay, Seen, Step, Stop};
+use super::frontend::{ClientRelay, Seen, Step};
 
 /// The name of a statement that says nothing: PostgreSQL takes it in a failed transaction as well, with as many
 /// parameters as it is told.
@@ -71,12 +71,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         server.exchange.expect(Expected::OwnClose);
         (0..2).for_each(|_| server.exchange.expect(Expected::Switch));
         self.send_scratch();
-    }
-
-    /// The message waits until all that is owed has come.
-    pub(super) fn hold_for_answers(&mut self) -> Step {
-        self.server().exchange.await_answers();
-        Step::Stop(Stop::Hold)
     }
 
     /// A Parse by a name that the client has given already. PostgreSQL finds that out last of all: it gets the text by

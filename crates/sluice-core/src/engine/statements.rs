@@ -21,7 +21,7 @@ use crate::{
 use super::{
     BACKLOG_HIGH_BYTES,
     frontend::{ClientRelay, Seen, Step, Stop},
-    lending::{Bearer, effects_with, resets_with},
+    lending::{Bearer, effects_with, resets_with, too_many_names},
     standing_in::{Absence, has_other_count},
 };
 
@@ -97,7 +97,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn statement(&mut self, seen: Seen<'a>) -> Step {
         if self.waits_for_settings() {
             self.flush();
-            return self.hold_for_answers();
+            return self.wait_for_answers();
         }
         match seen.kind {
             FrontendKind::Bind => self.bind(seen),
@@ -316,7 +316,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             };
         };
         if names.statement.is_empty() && self.is_unnamed_open() {
-            return self.wait_until_answered();
+            return self.wait_for_answers();
         }
         if let Some(step) = self.wait_for_name(names.statement) {
             return step;
@@ -403,7 +403,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // Its text is parsed again, which may fail; that of an unnamed one is new.
             Absence::None if names.statement.is_empty() => {}
             Absence::None if !has_other_count(&seen.body[names.bytes..], &statement) => {}
-            Absence::Open => return self.hold_for_answers(),
+            Absence::Open => return self.wait_for_answers(),
             Absence::None | Absence::Final => return self.bind_stand_in(seen, names, &statement),
         }
         if let Some(step) = self.check_shape(seen, &statement, described) {
@@ -451,7 +451,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn describe(&mut self, seen: Seen<'a>) -> Step {
         let name = match Named::read(seen.body, "Describe") {
-            Ok(Named::Statement(b"")) if self.is_unnamed_open() => return self.wait_until_answered(),
+            Ok(Named::Statement(b"")) if self.is_unnamed_open() => return self.wait_for_answers(),
             Ok(named) if self.describe_own(seen, &named) => return Step::Next,
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
@@ -477,7 +477,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 }
                 match self.absence(&statement) {
                     Absence::None => {}
-                    Absence::Open => return self.hold_for_answers(),
+                    Absence::Open => return self.wait_for_answers(),
                     Absence::Final => return self.describe_stand_in(seen, &statement, described),
                 }
                 if let Some(step) = self.check_shape(seen, &statement, described) {
@@ -503,7 +503,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn describe_without_result(&mut self, seen: Seen<'a>, name: &[u8], id: StatementId, types: &[u8]) -> Step {
         let own_bytes = self.server.as_ref().map_or(0, |server| server.exchange.replies().own_bytes());
         if own_bytes > BACKLOG_HIGH_BYTES {
-            return self.wait_until_answered();
+            return self.wait_for_answers();
         }
         self.drop_message(seen);
         self.session.note_shape(name, id, Some(Shape::none()));
@@ -551,7 +551,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let taken = match name {
             b"" if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() => {
-                return self.wait_until_answered();
+                return self.wait_for_answers();
             }
             b"" => {
                 self.session.drop_unnamed_statement();
@@ -602,12 +602,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 pub(super) fn changed_result() -> ErrorResponse {
     ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
         .routine("RevalidateCachedQuery")
-}
-
-/// The answer to a Parse of one name too many.
-pub(super) fn too_many_names() -> ErrorResponse {
-    let message = format!("a client can't have more than {NAMES_MAX} prepared statements at once");
-    ErrorResponse::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, message)
 }
 
 fn no_such_statement(name: &[u8]) -> ErrorResponse {

@@ -19,7 +19,7 @@ use crate::{
 
 use super::{
     frontend::{ClientRelay, Seen, Step},
-    own_batch::put_statement,
+    own_queries::put_statement,
 };
 
 /// The statement and the portal by which settings are switched within a batch.
@@ -72,7 +72,7 @@ impl<I: Io> ClientRelay<'_, I> {
     fn settings_of_parse(&self) -> (Profile, Knowledge) {
         let profile = &self.session.profile;
         match &self.server {
-            Some(server) if server.session.effects().intersects(Effects::BENDS) => match server.is_settled() {
+            Some(server) if server.session.effects().intersects(Effects::SETS_CONTEXT) => match server.is_settled() {
                 true => (profile.with_literals_read_by(server.parameters.iter()), Knowledge::Reported),
                 false => (profile.clone(), Knowledge::None),
             },
@@ -256,7 +256,7 @@ impl<I: Io> ClientRelay<'_, I> {
         }
     }
 
-    /// Puts the client's start settings in place again within a batch that has taken settings back, since the rest of
+    /// Puts the client's start settings in place again within a batch that has reset settings, since the rest of
     /// the batch goes by them; `text` comes next, if it is known.
     pub(super) fn restore_within(&mut self, text: &[u8]) {
         let resets = self.server.as_deref_mut().and_then(|server| server.exchange.take_done_resets(text));

@@ -23,9 +23,9 @@ use super::Circumstances;
 pub(super) struct GivenUp {
     /// The users that they set.
     set: BTreeSet<&'static str>,
-    /// The settings that they take back.
-    taken_back: Option<Reset>,
-    /// Whether one may take back any setting (`set_config(…, NULL, …)`).
+    /// The settings that they reset.
+    resets: Option<Reset>,
+    /// Whether one may reset any setting (`set_config(…, NULL, …)`).
     may_take_any: bool,
 }
 
@@ -39,17 +39,17 @@ impl GivenUp {
         self.may_take_any |= sql::may_set_null(text);
     }
 
-    /// Notes settings that the client has taken back. It waits for the probe that comes behind them.
+    /// Notes settings that the client has reset. It waits for the probe that comes behind them.
     pub(super) fn note_resets(&mut self, resets: &Reset) {
-        self.taken_back = Reset::both(self.taken_back.take(), Some(resets));
+        self.resets = Reset::both(self.resets.take(), Some(resets));
     }
 
     /// Adds what the session has set to what the server has by itself, where its client began with something else.
     pub(super) fn complete(self, holding: Holding, asked: Circumstances<'_>, start: &Profile) -> Holding {
         let is_left = |name: &str, own: &[u8]| {
             let began_elsewhere = start.get(name).is_some_and(|start| start != own);
-            let is_taken_back = || self.taken_back.as_ref().is_some_and(|back| back.covers(name) || !back.is_read());
-            began_elsewhere && holding.profile.get(name).is_none() && !is_taken_back()
+            let is_reset = || self.resets.as_ref().is_some_and(|back| back.covers(name) || !back.is_read());
+            began_elsewhere && holding.profile.get(name).is_none() && !is_reset()
         };
         let is_set = |name: &str, own: &[u8]| self.set.contains(name) || asked.profile.get(name) == Some(own);
         let users = [(ROLE, "none".as_bytes()), (SESSION_AUTHORIZATION, asked.user.as_bytes())];

@@ -14,7 +14,7 @@ use crate::{
     time::Time,
 };
 
-use super::{begin::EarlyBegin, replay::Replay, taken_back::TakenBack, turns::Turns};
+use super::{batch_resets::BatchResets, begin::EarlyBegin, replay::Replay, turns::Turns};
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
 /// hundred kilobytes.
@@ -37,8 +37,8 @@ pub struct Exchange {
     awaited: bool,
     begin: EarlyBegin,
     replay: Replay,
-    /// The settings that the batch which is open takes back to what its client began with.
-    taken_back: TakenBack,
+    /// The settings that the batch which is open resets to what its client began with.
+    batch_resets: BatchResets,
     /// The turns that the batch which is open gives to the transaction.
     turns: Turns,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
@@ -119,7 +119,7 @@ impl Exchange {
             awaited: false,
             begin: EarlyBegin::none(now),
             replay: Replay::default(),
-            taken_back: TakenBack::default(),
+            batch_resets: BatchResets::default(),
             turns: Turns::default(),
             has_discarded: false,
         }
@@ -334,7 +334,7 @@ impl Exchange {
         Farewell { copies, copy_fail, failure, sync }
     }
 
-    /// A portal is bound to a statement that takes these settings back to what the client began with, or none: then its
+    /// A portal is bound to a statement that resets these settings to what the client began with, or none: then its
     /// text, of those that may change settings, sets what it names. It may begin or end a block.
     pub fn bind_portal(
         &mut self,
@@ -345,14 +345,14 @@ impl Exchange {
     ) {
         let portal = known_name(portal);
         self.turns.bind(portal, leads_to);
-        self.taken_back.bind(portal, resets, || text.map(sql::settings_named));
+        self.batch_resets.bind(portal, resets, || text.map(sql::settings_named));
     }
 
     /// A portal of the open batch is about to be run, unless the server skips or refuses that.
     pub fn run_portal(&mut self, portal: &[u8]) {
         let portal = known_name(portal);
         if self.prepares() {
-            self.taken_back.run(portal);
+            self.batch_resets.run(portal);
         }
         if matches!(self.state, State::Ready(_)) {
             self.turns.run(portal);
@@ -363,43 +363,43 @@ impl Exchange {
     pub fn close_portal(&mut self, portal: &[u8]) {
         if matches!(self.state, State::Ready(_)) {
             self.turns.close(known_name(portal));
-            self.taken_back.close(known_name(portal));
+            self.batch_resets.close(known_name(portal));
         }
     }
 
-    /// The settings that the open batch has taken back already, and that are about to be put in place again for what
+    /// The settings that the open batch has reset already, and that are about to be put in place again for what
     /// follows in it: that text, if one is known. Behind what discards all, which is a transaction of its own, others may
     /// have to stand alone.
     pub fn take_done_resets(&mut self, text: &[u8]) -> Option<Reset> {
-        let stands_alone = self.taken_back.done()?.may_discard() && !sql::may_follow(text);
-        if stands_alone || !self.prepares() { None } else { self.taken_back.take_done() }
+        let stands_alone = self.batch_resets.done()?.may_discard() && !sql::may_follow(text);
+        if stands_alone || !self.prepares() { None } else { self.batch_resets.take_done() }
     }
 
-    /// The settings that the open batch takes back, which now ends.
+    /// The settings that the open batch resets, which now ends.
     pub fn take_resets(&mut self) -> Option<Reset> {
-        self.taken_back.take()
+        self.batch_resets.take()
     }
 
-    /// The request that is being answered takes settings back: all of them, unless its text has shown which.
-    pub fn takes_back_all(&mut self) {
+    /// The request that is being answered resets settings: all of them, unless its text has shown which.
+    pub fn note_reset_of_all(&mut self) {
         if !self.replies.set_resets(Some(Reset::all())) {
-            self.taken_back.takes_all();
+            self.batch_resets.add_all();
         }
     }
 
     /// The request that is being answered has discarded all.
     pub fn discards_all(&mut self) {
         self.has_discarded = true;
-        self.takes_back_all();
+        self.note_reset_of_all();
     }
 
-    /// The request that is being answered has failed, and takes nothing back but what it has discarded.
-    pub fn takes_back_nothing(&mut self) {
+    /// The request that is being answered has failed, and resets nothing but what it has discarded.
+    pub fn note_failed_reset(&mut self) {
         if !self.replies.set_resets(None) {
-            self.taken_back.takes_nothing();
+            self.batch_resets.clear();
         }
         if self.has_discarded {
-            self.takes_back_all();
+            self.note_reset_of_all();
         }
     }
 
@@ -439,7 +439,7 @@ impl Exchange {
         // The transaction has ended, and all portals with it.
         if status == TransactionStatus::Idle && !self.owes() && self.is_closed() {
             self.turns.close_all();
-            self.taken_back.close_all();
+            self.batch_resets.close_all();
         }
         answered
     }
@@ -450,7 +450,7 @@ impl Exchange {
         let (has_ended, ignored) = self.replies.begin_copy_in();
         let ignores_sync = !ignored.is_empty();
         for resets in ignored.into_iter().flatten() {
-            self.taken_back.takes(resets);
+            self.batch_resets.add(resets);
         }
         if has_ended {
             self.stop_copying();

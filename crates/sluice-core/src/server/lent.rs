@@ -44,7 +44,7 @@ impl Lent {
     }
 
     /// The server has no statement under that name: it has not made the one that it was sent.
-    pub fn take_back(&mut self, name: &[u8]) {
+    pub fn remove(&mut self, name: &[u8]) {
         self.names.remove(name);
     }
 

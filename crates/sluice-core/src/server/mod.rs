@@ -1,5 +1,6 @@
 //! A server connection: where it stands in the protocol, and what is in place there.
 
+mod batch_resets;
 mod begin;
 mod cancels;
 mod exchange;
@@ -10,7 +11,6 @@ mod replay;
 mod sequences;
 mod session;
 mod statements;
-mod taken_back;
 mod turns;
 
 use std::{sync::Arc, time::Duration};

@@ -14,7 +14,7 @@ const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
 pub struct Parameters {
     values: BTreeMap<String, String>,
     /// Those that were reported while its client took them back to what it began with, by their lower-case names.
-    taken_back: BTreeSet<String>,
+    resets: BTreeSet<String>,
     /// Those that have changed in this transaction though no statement shows why, with what they were before.
     unexplained: BTreeMap<String, String>,
 }
@@ -57,14 +57,14 @@ impl Parameters {
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
-    /// It has been reported in answer to a client that takes it back. The name is in lower case.
-    pub fn took_back(&mut self, name: String) {
-        self.taken_back.insert(name);
+    /// It has been reported in answer to a client that resets it. The name is in lower case.
+    pub fn note_reset(&mut self, name: String) {
+        self.resets.insert(name);
     }
 
     /// Those that have been, since the last call.
-    pub fn take_taken_back(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.taken_back)
+    pub fn take_resets(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.resets)
     }
 
     /// Notes that it is no longer what it was before; `None` if a statement accounts for that.

@@ -160,8 +160,8 @@ impl ServerSession {
         if effects.intersects(Effects::STATE) {
             self.probe.note_text(text);
         }
-        if effects.intersects(Effects::HIDES) {
-            self.effects.insert(Effects::UNSEEN);
+        if effects.intersects(Effects::UNPROBEABLE) {
+            self.effects.insert(Effects::SPENDS_SERVER);
         }
     }
 
@@ -175,7 +175,7 @@ impl ServerSession {
         let known: Vec<String> = names.known.into_iter().filter(|name| name.is_ascii() || is_utf8).collect();
         let has_others = names.has_others || known.len() < count;
         if !self.probe.note_customs(known) || has_others {
-            self.effects.insert(Effects::UNSEEN);
+            self.effects.insert(Effects::SPENDS_SERVER);
         }
     }
 
@@ -241,7 +241,7 @@ impl ServerSession {
         self.probe.ask(now, circumstances(pool, &self.profile, &self.made))
     }
 
-    /// Its client has taken settings back, for longer than a transaction.
+    /// Its client has reset settings, for longer than a transaction.
     pub fn note_resets(&mut self, resets: &Reset) {
         if !self.reports {
             self.probe.note_resets(resets);
@@ -312,7 +312,7 @@ impl ServerSession {
         if self.effects.intersects(Effects::SEED) {
             pins |= Pins::SEED;
         }
-        if self.effects.intersects(Effects::UNSEEN) {
+        if self.effects.intersects(Effects::SPENDS_SERVER) {
             pins |= Pins::LIBRARY;
         }
         pins
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn what_only_the_end_takes_away_stays() {
-        for (effects, pin) in [(Effects::SEED, Pins::SEED), (Effects::UNSEEN, Pins::LIBRARY)] {
+        for (effects, pin) in [(Effects::SEED, Pins::SEED), (Effects::SPENDS_SERVER, Pins::LIBRARY)] {
             let mut session = ServerSession::default();
             session.add_effects(effects);
             assert!(!session.is_spent());

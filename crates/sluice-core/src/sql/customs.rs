@@ -2,7 +2,10 @@
 
 use std::iter::Peekable;
 
-use super::lexer::{Lexer, Token, read_each_way};
+use super::{
+    lexer::{Lexer, Token},
+    ways::read_each_way,
+};
 
 /// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
 const NAME_BYTES_MAX: usize = 63;
@@ -156,7 +159,7 @@ pub fn custom_set_alone(text: &[u8]) -> Option<String> {
     (is_assignment && is_value && is_all).then_some(name)
 }
 
-/// Whether a text may call `set_config` with NULL, which takes a setting back.
+/// Whether a text may call `set_config` with NULL, which resets a setting.
 pub fn may_set_null(text: &[u8]) -> bool {
     has(text, b"set_config") && has(text, b"null") && read_each_way(text, sets_null, |sets, other| sets || other)
 }

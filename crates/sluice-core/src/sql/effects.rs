@@ -6,7 +6,10 @@ mod query;
 
 use bitflags::bitflags;
 
-use super::lexer::{Lexer, Token, read_each_way};
+use super::{
+    lexer::{Lexer, Token},
+    ways::read_each_way,
+};
 
 bitflags! {
     /// A set of effects.
@@ -21,26 +24,26 @@ bitflags! {
         /// A literal means the time at which it is read.
         const CLOCK = 1 << 3;
         /// It reads what the session's own use of a sequence has left (`currval`, `lastval`).
-        const SEQUENCE = 1 << 4;
+        const READS_SEQUENCE = 1 << 4;
         /// It holds something that no query shows: a library, a backup.
-        const UNSEEN = 1 << 5;
+        const SPENDS_SERVER = 1 << 5;
         /// A literal stands in it that settings may give another meaning: a string, or NULL.
         const LITERAL = 1 << 6;
         /// It gives the session a seed.
         const SEED = 1 << 7;
         /// It may take a value of a sequence, which `currval` and `lastval` tell of.
-        const ADVANCES = 1 << 8;
+        const USES_SEQUENCE = 1 << 8;
         /// Its meaning depends on something that its session has made: a cursor, a statement, a custom setting.
         const SESSION = 1 << 9;
         /// It sets custom settings for a transaction, which leaves their names, and nothing else.
         const CUSTOM = 1 << 10;
         /// It says itself that settings are others from here on which parsing reads.
-        const BENDS = 1 << 11;
+        const SETS_CONTEXT = 1 << 11;
         /// Those who log in later may find something else: rights, defaults, passwords.
         const LOG_INS = 1 << 12;
         /// It may do what only the server itself can tell of, and a probe of its session does not show: make a custom
         /// setting whose name is nowhere to be read, give a seed, load a library.
-        const HIDES = 1 << 13;
+        const UNPROBEABLE = 1 << 13;
         /// It speaks of prepared statements by their names, or of all.
         const NAMES = 1 << 14;
         /// It gives a name to a prepared statement.
@@ -50,17 +53,17 @@ bitflags! {
 
 impl Effects {
     /// Everything that a text can't be trusted not to do.
-    pub const ANYTHING: Self = Self::STATE.union(Self::CONTEXT).union(Self::LITERAL).union(Self::ADVANCES);
+    pub const ANYTHING: Self = Self::STATE.union(Self::CONTEXT).union(Self::LITERAL).union(Self::USES_SEQUENCE);
 
     /// Everything that a text may do of which nothing is known. That it makes custom settings is known of none.
     const UNREAD: Self = Self::ANYTHING
         .union(Self::CATALOG)
         .union(Self::CLOCK)
-        .union(Self::SEQUENCE)
+        .union(Self::READS_SEQUENCE)
         .union(Self::SESSION)
-        .union(Self::BENDS)
+        .union(Self::SETS_CONTEXT)
         .union(Self::LOG_INS)
-        .union(Self::HIDES)
+        .union(Self::UNPROBEABLE)
         .union(Self::NAMES)
         .union(Self::PREPARES);
 }
@@ -87,7 +90,7 @@ pub fn effects_of_beginning(text: &[u8]) -> Effects {
         }
         _ => false,
     };
-    let unread = Effects::ANYTHING | Effects::HIDES | Effects::SEQUENCE;
+    let unread = Effects::ANYTHING | Effects::UNPROBEABLE | Effects::READS_SEQUENCE;
     if is_query { unread } else { unread | Effects::CATALOG | Effects::LOG_INS }
 }
 
@@ -141,7 +144,7 @@ impl<'a> Reader<'a, '_> {
             "select" | "values" | "table" => self.query(Token::Word(verb)),
             // By a default, or a trigger.
             "insert" | "update" | "delete" | "with" | "merge" | "copy" => {
-                self.found.insert(Effects::ADVANCES);
+                self.found.insert(Effects::USES_SEQUENCE);
                 self.query(Token::Word(verb));
             }
             "fetch" | "move" | "show" => {
@@ -199,7 +202,7 @@ impl<'a> Reader<'a, '_> {
                 self.grant();
             }
             "load" => {
-                self.found.insert(Effects::UNSEEN);
+                self.found.insert(Effects::SPENDS_SERVER);
                 self.anything();
             }
             "create" => self.create(),
@@ -253,9 +256,9 @@ impl<'a> Reader<'a, '_> {
         self.found.insert(Effects::LOG_INS);
     }
 
-    /// It takes settings back.
+    /// It resets settings.
     fn reset(&mut self) {
-        self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::BENDS);
+        self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::SETS_CONTEXT);
         self.skip();
     }
 
@@ -383,11 +386,11 @@ impl<'a> Reader<'a, '_> {
 
     /// A query in parentheses, which may begin with a WITH that changes something.
     fn nested_query(&mut self, first: Token<'a>) {
-        self.found.insert(Effects::ADVANCES);
+        self.found.insert(Effects::USES_SEQUENCE);
         self.query(first);
     }
 
-    /// The rest of a SET LOCAL, which may take a setting back to what its client began with.
+    /// The rest of a SET LOCAL, which may reset a setting to what its client began with.
     fn local_value(&mut self) {
         while let Some(token) = self.next_token() {
             match token {
@@ -428,7 +431,7 @@ impl<'a> Reader<'a, '_> {
             // Custom settings are nothing that PostgreSQL's parser reads.
             Some(Token::Dot) => self.found.insert(Effects::CUSTOM),
             _ if crate::profile::is_context(lower(name, &mut buffer)) => {
-                self.found.insert(Effects::CONTEXT | Effects::BENDS);
+                self.found.insert(Effects::CONTEXT | Effects::SETS_CONTEXT);
             }
             _ => {}
         }
@@ -441,7 +444,7 @@ impl<'a> Reader<'a, '_> {
         let mut buffer = [0; WORD_BYTES_MAX];
         self.found.insert(Effects::STATE | seeds(name));
         if crate::profile::is_context(lower(name, &mut buffer)) {
-            self.found.insert(Effects::CONTEXT | Effects::BENDS);
+            self.found.insert(Effects::CONTEXT | Effects::SETS_CONTEXT);
         }
         self.skip();
     }

@@ -9,6 +9,7 @@ mod outline;
 mod resets;
 mod statements;
 mod unicode;
+mod ways;
 
 use std::iter::Peekable;
 

@@ -1,8 +1,9 @@
 //! The outline of a statement, as far as its text shows: how many parameters it has, and whether it returns rows.
 
 use super::{
-    lexer::{Lexer, Token, read_each_way},
+    lexer::{Lexer, Token},
     spelled_out,
+    ways::read_each_way,
 };
 
 /// The highest number of a parameter in a text; `None` where that is not to be told. Those in a PREPARE are of the

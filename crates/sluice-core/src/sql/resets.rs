@@ -1,4 +1,4 @@
-//! The settings that a text takes back to what the session began with, which is not what the server began with. They
+//! The settings that a text resets to what the session began with, which is not what the server began with. They
 //! are read from the text, since a command tag says only that there are some.
 
 mod within;
@@ -7,9 +7,12 @@ use std::collections::BTreeSet;
 
 pub use within::{ResetWithin, resets_within};
 
-use super::lexer::{Lexer, Token, read_each_way};
+use super::{
+    lexer::{Lexer, Token},
+    ways::read_each_way,
+};
 
-/// Settings that commands take back, by their lower-case names.
+/// Settings that commands reset, by their lower-case names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reset {
     /// Whether these are all but `set`.
@@ -17,9 +20,9 @@ pub struct Reset {
     names: BTreeSet<String>,
     /// Set since.
     set: BTreeSet<String>,
-    /// Taken back up to the transaction's end only.
+    /// Reset up to the transaction's end only.
     local: BTreeSet<String>,
-    /// Whether a command takes something back at all, which others may undo.
+    /// Whether a command resets something at all, which others may undo.
     takes: bool,
     /// Whether only a command tag told of it, so that any of these may have been left alone, or set since.
     unread: bool,
@@ -28,7 +31,7 @@ pub struct Reset {
 /// Those that `RESET ALL` leaves alone.
 const IDENTITY: [&str; 2] = ["session_authorization", "role"];
 
-/// No statement that takes a setting back has more words and signs before it is clear that it does.
+/// No statement that resets a setting has more words and signs before it is clear that it does.
 const HEAD_MAX: usize = 16;
 
 impl Reset {
@@ -48,12 +51,12 @@ impl Reset {
         self.names.contains(name) || is_among_all || self.is_local(name)
     }
 
-    /// Whether it takes a setting back up to the transaction's end only.
+    /// Whether it resets a setting up to the transaction's end only.
     pub fn is_local(&self, name: &str) -> bool {
         self.local.contains(name)
     }
 
-    /// Whether it may be what DISCARD ALL takes back.
+    /// Whether it may be what DISCARD ALL resets.
     pub fn may_discard(&self) -> bool {
         self.all && (self.unread || IDENTITY.iter().all(|name| self.names.contains(*name)))
     }
@@ -65,7 +68,7 @@ impl Reset {
         self
     }
 
-    /// The settings that two in turn take back, of which each may be nothing.
+    /// The settings that two in turn reset, of which each may be nothing.
     pub fn both(first: Option<Self>, later: Option<&Self>) -> Option<Self> {
         match (first, later) {
             (Some(first), Some(later)) => Some(first.and(later)),
@@ -222,7 +225,7 @@ struct Course {
     before: Reset,
     /// As it was at each savepoint.
     savepoints: Vec<(Vec<u8>, Reset)>,
-    /// Whether something that was taken back is no longer.
+    /// Whether something that was reset is no longer.
     has_undone: bool,
 }
 
@@ -426,18 +429,18 @@ mod tests {
 
     #[test]
     fn what_is_local_ends_with_the_transaction() {
-        let found = reset(b"set local work_mem to default; reset datestyle").expect("it takes back");
+        let found = reset(b"set local work_mem to default; reset datestyle").expect("it resets");
         assert!(found.is_local("work_mem") && !found.is_local("datestyle"));
         let found = found.beyond_transaction();
         assert!(found.covers("datestyle") && !found.covers("work_mem"));
-        let found = reset(b"reset work_mem; set local work_mem to default").expect("it takes back");
+        let found = reset(b"reset work_mem; set local work_mem to default").expect("it resets");
         assert!(found.is_local("work_mem") && found.beyond_transaction().covers("work_mem"));
     }
 
     #[test]
     fn what_is_undone_was_read() {
         for text in ["begin; reset work_mem; rollback; begin", "reset work_mem; set work_mem = 5"] {
-            let found = reset(text.as_bytes()).expect("it takes back");
+            let found = reset(text.as_bytes()).expect("it resets");
             assert!(found.is_read() && !found.covers("work_mem"), "{text}");
         }
         assert_eq!(reset(b"rollback; set work_mem = 5; select 'reset'"), None);

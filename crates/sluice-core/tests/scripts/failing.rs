@@ -13,12 +13,12 @@ const ZONE_X: &str = "set=54696d655a6f6e65:58";
 /// The same of `session_replication_role`, which is `replica`.
 const REPLICA: &str = "set=73657373696f6e5f7265706c69636174696f6e5f726f6c65:7265706c696361";
 
-/// The beginning of a query that takes back whatever is set.
+/// The beginning of a query that resets whatever is set.
 const ANEW: &str = "Q(SET LOCAL statement_timeout = 0;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;";
 
 /// The second of two clients of one server, where the first has set `TimeZone`: the server has been sent what takes it
 /// back.
-fn taking_back() -> (Table, Side, Side) {
+fn resetting() -> (Table, Side, Side) {
     let (mut table, first, server) = seated(one());
     let second = table.client();
     leaves(&mut table, (first, server), ZONE_X);
@@ -40,7 +40,7 @@ fn leaves(table: &mut Table, (client, server): (Side, Side), holding: &str) {
 #[test]
 fn settings_that_were_not_put_in_place_are_put_in_place_again() {
     for error in ["57014", "42501"] {
-        let (mut table, client, server) = taking_back();
+        let (mut table, client, server) = resetting();
         table.says(server, &answers(&format!("E({error}) Z(I)")));
         let heard = table.hears(server);
         assert!(heard.starts_with(ANEW) && !heard.contains("SELECT 1"), "{error}: {heard}");
@@ -77,7 +77,7 @@ fn custom_settings_without_a_value_are_put_in_place_again() {
 
 #[test]
 fn a_session_whose_settings_are_refused_for_good_ends_before_anything_runs() {
-    let (mut table, client, server) = taking_back();
+    let (mut table, client, server) = resetting();
     for _ in 0..2 {
         table.says(server, &answers("E(22023) Z(I)"));
     }
@@ -89,7 +89,7 @@ fn a_session_whose_settings_are_refused_for_good_ends_before_anything_runs() {
 
 #[test]
 fn settings_that_are_always_cancelled_are_given_up() {
-    let (mut table, client, server) = taking_back();
+    let (mut table, client, server) = resetting();
     let mut times = 0;
     while !table.is_closed(client) {
         table.says(server, &answers("E(57014) Z(I)"));
@@ -114,7 +114,7 @@ fn a_probe_that_was_cancelled_is_taken_again() {
 
 #[test]
 fn a_server_that_is_lost_while_settings_are_put_in_place_is_replaced() {
-    let (mut table, client, server) = taking_back();
+    let (mut table, client, server) = resetting();
     table.says(server, &answers("E(57P01)"));
     table.hangs_up(server);
     let another = table.connects()[0];
@@ -140,7 +140,7 @@ fn a_setting_that_its_session_may_not_set_stays_with_its_client() {
 #[test]
 fn a_cancel_hits_what_it_was_meant_for_and_not_what_goes_before() {
     // Settings that are put in place.
-    let (mut table, client, server) = taking_back();
+    let (mut table, client, server) = resetting();
     table.cancel(client);
     assert_eq!(table.cancels(), 0, "nobody has asked for that to be cancelled");
     table.says(server, &answers("C(RESET) Z(I)"));

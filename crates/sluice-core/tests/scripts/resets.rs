@@ -1,4 +1,4 @@
-//! Settings that are taken back to what a client began with, which the server does not know.
+//! Settings that are reset to what a client began with, which the server does not know.
 
 use sluice_core::settings::{PoolMode, PoolSettings};
 

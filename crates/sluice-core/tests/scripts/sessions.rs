@@ -527,7 +527,7 @@ fn a_pool_without_clients_is_not_in_the_way_of_its_databases_end() {
 }
 
 #[test]
-fn a_server_is_taken_back_from_a_client_that_does_nothing_with_it() {
+fn a_server_is_reset_from_a_client_that_does_nothing_with_it() {
     let mut table = Table::new(PoolSettings { size: 2, pinned_max: Some(2), ..PoolSettings::default() });
     let (one, other, third) = (table.client(), table.client(), table.client());
     // Each keeps its server for the sake of a literal, if nobody needs it; the first is in a transaction.

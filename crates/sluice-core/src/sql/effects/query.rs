@@ -250,17 +250,19 @@ impl<'a> Reader<'a, '_> {
 
     fn call(&mut self, name: &str) {
         let effect = match name {
-            "currval" | "lastval" => Effects::SEQUENCE,
-            "nextval" | "setval" => Effects::ADVANCES,
+            "currval" | "lastval" => Effects::READS_SEQUENCE,
+            "nextval" | "setval" => Effects::USES_SEQUENCE,
             "setseed" => Effects::SEED | Effects::STATE,
             _ if is_harmless(name) => Effects::empty(),
-            "pg_replication_origin_session_setup" => Effects::ANYTHING | Effects::UNSEEN,
-            _ if name.ends_with("_replication_slot") && self.names_temporary() => Effects::ANYTHING | Effects::UNSEEN,
-            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") || name == "isn_weak" => {
-                Effects::ANYTHING | Effects::UNSEEN
+            "pg_replication_origin_session_setup" => Effects::ANYTHING | Effects::SPENDS_SERVER,
+            _ if name.ends_with("_replication_slot") && self.names_temporary() => {
+                Effects::ANYTHING | Effects::SPENDS_SERVER
             }
-            "set_config" if self.shows_setting() => Effects::ANYTHING | Effects::BENDS,
-            "set_config" => Effects::ANYTHING | Effects::BENDS | Effects::HIDES,
+            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") || name == "isn_weak" => {
+                Effects::ANYTHING | Effects::SPENDS_SERVER
+            }
+            "set_config" if self.shows_setting() => Effects::ANYTHING | Effects::SETS_CONTEXT,
+            "set_config" => Effects::ANYTHING | Effects::SETS_CONTEXT | Effects::UNPROBEABLE,
             // A user's own, or one that sets something: no text tells.
             _ => Effects::ANYTHING,
         };

@@ -67,7 +67,7 @@ fn plain_statements_do_nothing() {
         "",
         " ; ;",
     ] {
-        assert_eq!(effects(text.as_bytes()) - (Effects::ADVANCES | Effects::CUSTOM), Effects::empty(), "{text}");
+        assert_eq!(effects(text.as_bytes()) - (Effects::USES_SEQUENCE | Effects::CUSTOM), Effects::empty(), "{text}");
     }
     assert_eq!(effects(b"select pg_advisory_xact_lock(1), 'x'"), Effects::LITERAL);
 }
@@ -240,7 +240,7 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
         ("select pg_catalog.set_config(setting_name => 'a', new_value => 'b', is_local => false)", true),
         ("select lower($1 || 'x')", false),
     ] {
-        assert_eq!(effects(text.as_bytes()).intersects(Effects::HIDES), expected, "{text}");
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::UNPROBEABLE), expected, "{text}");
     }
     let of_row = "select set_config(name, 'view', false) from pg_settings where name";
     for (condition, expected) in [
@@ -255,10 +255,10 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
         ("", true),
     ] {
         let text = format!("{of_row} {condition}");
-        assert_eq!(effects(text.as_bytes()).intersects(Effects::HIDES), expected, "{text}");
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::UNPROBEABLE), expected, "{text}");
     }
     for text in ["select length('xxx", "insert into t values (1", "frobnicate"] {
-        assert!(effects_of_beginning(text.as_bytes()).intersects(Effects::HIDES), "{text}");
+        assert!(effects_of_beginning(text.as_bytes()).intersects(Effects::UNPROBEABLE), "{text}");
     }
     let unseen = |text: &[u8]| effects_of_beginning(text) & (Effects::CATALOG | Effects::LOG_INS);
     assert_eq!(unseen(b"insert into t values (1"), Effects::empty());
@@ -268,7 +268,7 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
 #[test]
 fn what_is_in_parentheses_may_take_a_value_of_a_sequence() {
     for text in ["(with x as (insert into t default values returning 1) select 1)", "explain analyze (table t)"] {
-        assert!(effects(text.as_bytes()).intersects(Effects::ADVANCES), "{text}");
+        assert!(effects(text.as_bytes()).intersects(Effects::USES_SEQUENCE), "{text}");
     }
 }
 
@@ -323,6 +323,6 @@ fn what_ends_with_the_process_only_is_seen() {
         ("select pg_catalog.pg_copy_physical_replication_slot('s', 't', true)", true),
         ("select pg_drop_replication_slot('s')", false),
     ] {
-        assert_eq!(effects(text.as_bytes()).intersects(Effects::UNSEEN), expected, "{text}");
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::SPENDS_SERVER), expected, "{text}");
     }
 }

@@ -1,11 +1,14 @@
-//! The commands within a text that take settings back, where others follow: those go by what the session began with.
+//! The commands within a text that reset settings, where others follow: those go by what the session began with.
 
 use super::{
-    super::lexer::{Lexer, Token, read_each_way},
+    super::{
+        lexer::{Lexer, Token},
+        ways::read_each_way,
+    },
     Head, Reset, statements,
 };
 
-/// A command within a text that takes settings back.
+/// A command within a text that resets settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResetWithin {
     /// The settings.
@@ -18,7 +21,7 @@ pub struct ResetWithin {
     pub set_tags: usize,
 }
 
-/// Finds the commands that take settings back in a text of several commands; none where nothing follows the first of
+/// Finds the commands that reset settings in a text of several commands; none where nothing follows the first of
 /// them, and where the text can't be told for certain. What is undone by others counts as well.
 ///
 /// DISCARD ALL is not among them: with others in one text it always fails.

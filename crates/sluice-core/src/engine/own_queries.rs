@@ -1,5 +1,5 @@
-//! Statements of Sluice's own in the midst of a client's transaction, by the extended protocol: a Query would take the
-//! client's unnamed portal and statement away.
+//! Queries of Sluice's own: the client sees nothing of them. In the midst of its transaction they go by the extended
+//! protocol, since a Query would take its unnamed portal and statement away.
 
 use sluice_wire::{
     FrontendKind,
@@ -13,10 +13,17 @@ use crate::{
     settings::PoolMode,
 };
 
-use super::lease::send_own;
-
 /// The name of the statement and of its portal.
 const NAME: &[u8] = b"sluice_own";
+
+/// Sends a query.
+pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
+    scratch.clear();
+    message::put_query(scratch, sql);
+    server.exchange.expect(Expected::Own(own));
+    server.statements.set_unnamed(None);
+    io.send(server.conn, scratch);
+}
 
 /// Sends statements, each of one command: as part of the client's batch, if one is open, and otherwise as a batch of
 /// their own. Outside of a transaction, where nothing of the client's can be lost, a Query is shorter. Returns whether a

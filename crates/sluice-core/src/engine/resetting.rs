@@ -1,4 +1,4 @@
-//! What follows where a client has taken settings back to what it began with: it hears of that, and not of the server's
+//! What follows where a client has reset settings to what it began with: it hears of that, and not of the server's
 //! own defaults, and in the midst of its transaction that is put in place again.
 
 use sluice_wire::message::{self, TransactionStatus};
@@ -11,8 +11,8 @@ use super::{
 };
 
 impl<I: Io> ServerRelay<'_, I> {
-    /// A Query or a batch has come to its end that takes these settings back.
-    pub(super) fn take_back(&mut self, resets: &Reset, status: TransactionStatus) {
+    /// A Query or a batch has come to its end that resets these settings.
+    pub(super) fn after_reset(&mut self, resets: &Reset, status: TransactionStatus) {
         if status == TransactionStatus::Idle {
             let resets = resets.clone().beyond_transaction();
             self.report_start(&resets);
@@ -46,7 +46,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let Some((conn, session)) = &self.client else { return Verdict::Pass };
         let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
         let Some(start) = start else { return Verdict::Pass };
-        self.server.parameters.took_back(key);
+        self.server.parameters.note_reset(key);
         if before != Some(start) {
             let conn = *conn;
             let mut message = Vec::new();
@@ -57,10 +57,10 @@ impl<I: Io> ServerRelay<'_, I> {
         Verdict::Swallow
     }
 
-    /// Tells the client of what it began with where it has taken a parameter back to that, and the server has nothing
+    /// Tells the client of what it began with where it has reset a parameter to that, and the server has nothing
     /// to report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {
-        let reported = self.server.parameters.take_taken_back();
+        let reported = self.server.parameters.take_resets();
         let Some((conn, session)) = &self.client else { return };
         let mut messages = Vec::new();
         for (name, value) in self.server.parameters.iter() {

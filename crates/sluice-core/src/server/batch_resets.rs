@@ -1,4 +1,4 @@
-//! The settings that a batch takes back to what its client began with. A text that does so is bound to a portal, and
+//! The settings that a batch resets to what its client began with. A text that does so is bound to a portal, and
 //! does it when that is run, which may be in a later batch or never.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +11,15 @@ const PORTALS_MAX: usize = 64;
 /// The effect on settings of running a portal.
 #[derive(Debug)]
 enum Act {
-    /// It takes these back.
-    Back(Reset),
+    /// It resets these.
+    Resets(Reset),
     /// It sets these.
     Sets(BTreeSet<String>),
 }
 
-/// The settings that the open batch takes back.
+/// The settings that the open batch resets.
 #[derive(Debug, Default)]
-pub(super) struct TakenBack {
+pub(super) struct BatchResets {
     /// So far.
     resets: Option<Reset>,
     /// Whether a portal was run since they were put in place again.
@@ -27,8 +27,8 @@ pub(super) struct TakenBack {
     portals: BTreeMap<Box<[u8]>, Act>,
 }
 
-impl TakenBack {
-    /// A portal is bound to a statement that takes these settings back, or none: then it sets those.
+impl BatchResets {
+    /// A portal is bound to a statement that resets these settings, or none: then it sets those.
     pub(super) fn bind(
         &mut self,
         portal: &[u8],
@@ -37,7 +37,7 @@ impl TakenBack {
     ) {
         self.portals.remove(portal);
         let act = match resets {
-            Some(resets) => Some(Act::Back(resets)),
+            Some(resets) => Some(Act::Resets(resets)),
             None => sets().filter(|names| !names.is_empty()).map(Act::Sets),
         };
         let Some(act) = act else { return };
@@ -58,13 +58,13 @@ impl TakenBack {
 
     fn act(&mut self, act: &Act) {
         self.resets = match (self.resets.take(), act) {
-            (before, Act::Back(resets)) => Reset::both(before, Some(resets)),
+            (before, Act::Resets(resets)) => Reset::both(before, Some(resets)),
             // What a command tag says must not be taken for all.
             (before, Act::Sets(names)) => before.map(|before| before.without(names)),
         };
     }
 
-    /// Those that were taken back and not put in place again.
+    /// Those that were reset and not put in place again.
     pub(super) fn done(&self) -> Option<&Reset> {
         self.resets.as_ref().filter(|_| self.is_done)
     }
@@ -78,7 +78,7 @@ impl TakenBack {
     }
 
     /// The batch goes on, where its end was taken to have come.
-    pub(super) fn takes(&mut self, resets: Reset) {
+    pub(super) fn add(&mut self, resets: Reset) {
         self.resets = Reset::both(Some(resets), self.resets.take().as_ref());
     }
 
@@ -89,7 +89,7 @@ impl TakenBack {
     }
 
     /// A command tag has told of it: unless a text has shown which, it is all.
-    pub(super) fn takes_all(&mut self) {
+    pub(super) fn add_all(&mut self) {
         self.resets.get_or_insert_with(Reset::all);
     }
 
@@ -104,7 +104,7 @@ impl TakenBack {
     }
 
     /// It has failed.
-    pub(super) fn takes_nothing(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.resets = None;
     }
 }
@@ -114,33 +114,33 @@ mod tests {
     use super::*;
     use crate::sql::{reset, settings_named};
 
-    fn bind(taken: &mut TakenBack, portal: &str, text: &str) {
-        taken.bind(portal.as_bytes(), reset(text.as_bytes()), || Some(settings_named(text.as_bytes())));
+    fn bind(batch: &mut BatchResets, portal: &str, text: &str) {
+        batch.bind(portal.as_bytes(), reset(text.as_bytes()), || Some(settings_named(text.as_bytes())));
     }
 
     #[test]
     fn what_is_bound_counts_when_it_is_run() {
-        let mut taken = TakenBack::default();
-        bind(&mut taken, "", "reset work_mem");
-        assert!(taken.done().is_none() && taken.take().is_none());
-        taken.run(b"");
-        assert!(taken.done().is_some_and(|resets| resets.covers("work_mem")));
-        bind(&mut taken, "a", "set work_mem = 5");
-        bind(&mut taken, "b", "reset datestyle");
-        taken.run(b"a");
-        assert!(taken.done().is_some_and(|resets| !resets.covers("work_mem")));
-        bind(&mut taken, "b", "select 1");
-        taken.run(b"b");
-        assert!(taken.take_done().is_some_and(|resets| !resets.covers("datestyle")), "it is another portal");
-        assert!(taken.take_done().is_none());
+        let mut batch = BatchResets::default();
+        bind(&mut batch, "", "reset work_mem");
+        assert!(batch.done().is_none() && batch.take().is_none());
+        batch.run(b"");
+        assert!(batch.done().is_some_and(|resets| resets.covers("work_mem")));
+        bind(&mut batch, "a", "set work_mem = 5");
+        bind(&mut batch, "b", "reset datestyle");
+        batch.run(b"a");
+        assert!(batch.done().is_some_and(|resets| !resets.covers("work_mem")));
+        bind(&mut batch, "b", "select 1");
+        batch.run(b"b");
+        assert!(batch.take_done().is_some_and(|resets| !resets.covers("datestyle")), "it is another portal");
+        assert!(batch.take_done().is_none());
     }
 
     #[test]
     fn portals_are_followed_up_to_a_limit() {
-        let mut taken = TakenBack::default();
+        let mut batch = BatchResets::default();
         for number in 0..=PORTALS_MAX {
-            bind(&mut taken, &number.to_string(), "reset work_mem");
+            bind(&mut batch, &number.to_string(), "reset work_mem");
         }
-        assert!(taken.portals.len() == PORTALS_MAX && taken.resets.is_some());
+        assert!(batch.portals.len() == PORTALS_MAX && batch.resets.is_some());
     }
 }
