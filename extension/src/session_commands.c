@@ -61,14 +61,36 @@ session_before_executor(const PlannedStmt *statement)
 		session_notes.has_sequence = session_notes.used_sequence = session_notes.may_have_changed = true;
 }
 
+/* A custom setting is made where it is looked for, also to be kept with a function, a role or a database. */
+static void
+note_custom(const VariableSetStmt *command)
+{
+	if (command->name && strchr(command->name, GUC_QUALIFIER_SEPARATOR))
+		session_note_custom(command->name);
+}
+
+/* The options of a function. */
+static void
+note_options(const List *options)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		const DefElem *option = lfirst_node(DefElem, cell);
+
+		if (strcmp(option->defname, "set") == 0)
+			note_custom(castNode(VariableSetStmt, option->arg));
+	}
+}
+
 static void
 note_set(const VariableSetStmt *command)
 {
 	/* It sows when it is set, and what was sown stays when it is not any more. */
 	if (command->name && pg_strcasecmp(command->name, "seed") == 0)
 		session_notes.has_seed = session_notes.may_have_changed = true;
-	if (command->name && strchr(command->name, GUC_QUALIFIER_SEPARATOR))
-		session_note_custom(command->name);
+	note_custom(command);
 	/* A setting that goes with the transaction is not held by the session. */
 	if (command->is_local ||
 		(command->kind == VAR_SET_MULTI && strcmp(command->name, "SESSION CHARACTERISTICS") != 0))
@@ -154,6 +176,18 @@ session_before_utility(const Node *command, UtilityNote *note)
 	{
 		case T_VariableSetStmt:
 			note_set((const VariableSetStmt *) command);
+			break;
+		case T_CreateFunctionStmt:
+			note_options(((const CreateFunctionStmt *) command)->options);
+			break;
+		case T_AlterFunctionStmt:
+			note_options(((const AlterFunctionStmt *) command)->actions);
+			break;
+		case T_AlterRoleSetStmt:
+			note_custom(((const AlterRoleSetStmt *) command)->setstmt);
+			break;
+		case T_AlterDatabaseSetStmt:
+			note_custom(((const AlterDatabaseSetStmt *) command)->setstmt);
 			break;
 		case T_PrepareStmt:
 			session_note_prepared(((const PrepareStmt *) command)->name);

@@ -36,7 +36,11 @@ session_note_custom(const char *name)
 	foreach(cell, custom_names)
 	{
 		if (pg_strcasecmp(lfirst(cell), name) == 0)
+		{
+			/* What was to make it before may have failed. */
+			session_notes.may_have_changed |= sluice_find_setting(name) == NULL;
 			return;
+		}
 	}
 	before = MemoryContextSwitchTo(TopMemoryContext);
 	custom_names = lappend(custom_names, pstrdup(name));

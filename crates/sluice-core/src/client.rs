@@ -231,6 +231,8 @@ pub enum OwnPortal {
     Begin(Begin),
     /// The name that it forgets; `None` for `ALL`.
     Deallocate(Option<Box<[u8]>>),
+    /// Nothing more: it has run.
+    Done,
 }
 
 impl Client {

@@ -52,8 +52,8 @@ pub enum Expected {
     Switch,
     /// Nothing comes from the server: when its turn comes, the client gets this.
     Local(Local),
-    /// Nothing comes: here the client ended a COPY.
-    CopyEnd,
+    /// Nothing comes: here the client ended so many COPYs, which the server may not have begun.
+    CopyEnd(u32),
     /// An error that Sluice provoked, to be replaced by this one.
     Refused(Box<ErrorResponse>),
     /// To a Query of Sluice's own: the client sees nothing of it.
@@ -426,9 +426,10 @@ impl Replies {
         }
     }
 
-    /// One more, behind the others. A COPY has one end: what else is sent to end it means nothing.
+    /// One more, behind the others.
     pub fn push(&mut self, expected: Expected) {
-        if matches!((self.queue.back(), &expected), (Some(Expected::CopyEnd), Expected::CopyEnd)) {
+        if let (Some(Expected::CopyEnd(ends)), Expected::CopyEnd(more)) = (self.queue.back_mut(), &expected) {
+            *ends = ends.saturating_add(*more);
             return;
         }
         self.count(&expected);
@@ -475,7 +476,7 @@ impl Replies {
     /// The next one, if nothing more will come from the server for it.
     pub fn pop_settled(&mut self) -> Option<Expected> {
         match self.queue.front() {
-            Some(Expected::Local(_) | Expected::CopyEnd) => self.pop(),
+            Some(Expected::Local(_) | Expected::CopyEnd(_)) => self.pop(),
             _ => None,
         }
     }
@@ -488,11 +489,9 @@ impl Replies {
         }
     }
 
-    /// The server has begun to read a COPY that an Execute started: it ignores each Sync up to the COPY's end
-    /// (PostgreSQL documentation, 55.2.6). Returns whether the client has already sent that end, and what each Sync
-    /// that it ignores was to reset.
-    pub fn begin_copy_in(&mut self) -> (bool, Vec<Option<Reset>>) {
-        let end = self.queue.iter().position(|e| matches!(e, Expected::CopyEnd));
+    /// The server has begun to read a COPY: it ignores each Sync up to the COPY's end (PostgreSQL documentation, 55.2.6).
+    pub fn begin_copy_in(&mut self) -> CopyBegun {
+        let end = self.queue.iter().position(|e| matches!(e, Expected::CopyEnd(_)));
         let upto = end.unwrap_or(self.queue.len());
         let (mut place, mut ignored) = (0, Vec::new());
         self.queue.retain_mut(|expected| {
@@ -502,12 +501,29 @@ impl Replies {
                     ignored.push(resets.take());
                     false
                 }
+                // This one has had its end.
+                Expected::CopyEnd(ends) if Some(place - 1) == end => {
+                    *ends -= 1;
+                    *ends > 0
+                }
                 _ => true,
             }
         });
         self.resetting = self.queue.iter().filter(|expected| expected.is_resetting()).count();
-        (end.is_some(), ignored)
+        let is_behind = |e: &Expected| matches!(e, Expected::Sync(_));
+        CopyBegun { has_ended: end.is_some(), ignored, has_sync: self.queue.iter().any(is_behind) }
     }
+}
+
+/// The beginning of a COPY, by what the client had sent already.
+#[derive(Debug)]
+pub struct CopyBegun {
+    /// Whether its end was among it.
+    pub has_ended: bool,
+    /// The settings that each Sync was to reset which the server ignores.
+    pub ignored: Vec<Option<Reset>>,
+    /// Whether there is a Sync that it does not ignore.
+    pub has_sync: bool,
 }
 
 #[cfg(test)]
@@ -515,12 +531,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_has_one_end() {
+    fn ends_of_copies_are_counted() {
         let mut replies = Replies::default();
-        (0..1000).for_each(|_| replies.push(Expected::CopyEnd));
-        assert_eq!(replies.len(), 1);
         replies.push(Expected::Execute);
-        replies.push(Expected::CopyEnd);
+        (0..1000).for_each(|_| replies.push(Expected::CopyEnd(1)));
+        replies.push(Expected::Sync(None));
         assert_eq!(replies.len(), 3);
+        for _ in 0..1000 {
+            let CopyBegun { has_ended, ignored, has_sync } = replies.begin_copy_in();
+            assert_eq!((has_ended, ignored.len(), has_sync), (true, 0, true));
+        }
+        let CopyBegun { has_ended, ignored, has_sync } = replies.begin_copy_in();
+        assert_eq!((has_ended, ignored.len(), has_sync, replies.len()), (false, 1, false, 1));
     }
 }

@@ -34,6 +34,8 @@ pub mod sqlstate {
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     /// A message is larger than the limit.
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
+    /// The object is in no state for that.
+    pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
     /// An operation was canceled, or has taken too long.
     pub const QUERY_CANCELED: &str = "57014";
     /// The service is stopping.

@@ -158,6 +158,9 @@ fn custom_settings_leave_their_names(version: Version) {
         ("BEGIN; SET app.a = '1'; SELECT 1 / 0; ROLLBACK", "app.a"),
         ("SELECT inside()", "app.d"),
         ("RESET app.a; SET app.a = '1'", ""),
+        ("CREATE FUNCTION keeps() RETURNS int LANGUAGE sql SET app.a = '1' AS 'SELECT 1'", "app.a"),
+        ("ALTER FUNCTION catches() RESET app.b", "app.b"),
+        ("ALTER ROLE app SET app.a = '1'", "app.a"),
         ("RESET work_mem", ""),
     ] {
         let mut session = Session::new(&gate);

@@ -2,8 +2,9 @@
 //! that no server has to see before there is something to do (docs/decisions/0008).
 
 use sluice_wire::{
-    BackendKind,
+    BackendKind, ErrorResponse,
     message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus},
+    sqlstate,
 };
 
 use crate::{
@@ -300,7 +301,17 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                     return false;
                 }
             },
+            OwnPortal::Done if self.server.is_some() => {
+                self.drop_message(seen);
+                self.refuse(has_run());
+                return true;
+            }
+            OwnPortal::Done => {
+                self.session.portal = Some(OwnPortal::Done);
+                return false;
+            }
         };
+        self.session.portal = Some(OwnPortal::Done);
         let mut complete = Vec::with_capacity(32);
         message::put_command_complete(&mut complete, tag);
         self.drop_message(seen);
@@ -334,6 +345,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             _ => self.io.send(self.client, bytes),
         }
     }
+}
+
+/// PostgreSQL's error for the unnamed portal where that has run.
+fn has_run() -> ErrorResponse {
+    ErrorResponse::error(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, "portal \"\" cannot be run")
+        .routine("MarkPortalActive")
 }
 
 /// `currval` and `lastval`, by their numbers in `pg_proc.dat`.

@@ -11,6 +11,7 @@ use sluice_wire::{
 
 use crate::{
     client::{Challenge, Client, LoginRequest, Phase, Session},
+    customs::Customs,
     hub::{NoPool, Welcome},
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
@@ -349,10 +350,13 @@ impl Engine {
             Some(own) => profile.without(own, |name| asked.get(name).is_some()),
             None => profile.clone(),
         };
+        // Others may have made more on that server. One that is empty is no part of the profile.
+        let mut made = Customs::default();
+        made.add(asked.customs().chain(profile.customs()));
         let welcome = Welcome {
             profile,
             start: start_profile,
-            made: server.session.made().clone(),
+            made,
             parameters: server.parameters.to_messages().into(),
             generation: server.opened.generation,
         };

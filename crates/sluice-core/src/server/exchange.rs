@@ -8,7 +8,7 @@
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 use crate::{
-    replies::{Expected, LearnFor, Own, Replies},
+    replies::{CopyBegun, Expected, LearnFor, Own, Replies},
     sql::{self, Reset},
     statement::{Unnamed, known_name},
     time::Time,
@@ -267,7 +267,7 @@ impl Exchange {
                 self.hold_for(Hold::OwnSync { follows: false });
             }
             Expected::Own(Own::Prepare | Own::Settings | Own::Sequences) => self.close_batch(),
-            Expected::Own(_) | Expected::Local(_) | Expected::CopyEnd | Expected::Failure => {}
+            Expected::Own(_) | Expected::Local(_) | Expected::CopyEnd(_) | Expected::Failure => {}
         }
         self.replies.push(expected);
     }
@@ -293,11 +293,12 @@ impl Exchange {
         follows
     }
 
-    /// The client has sent the end of a COPY.
+    /// The client has sent the end of a COPY: of one that the server reads, or of one that it may be about to.
     pub fn end_copy(&mut self) {
-        self.stop_copying();
-        if self.owes() {
-            self.replies.push(Expected::CopyEnd);
+        if self.is_copying() {
+            self.stop_copying();
+        } else if self.owes() {
+            self.replies.push(Expected::CopyEnd(1));
         }
     }
 
@@ -323,7 +324,7 @@ impl Exchange {
         let sync = copy_fail || failure || skips;
         self.state = State::Ready(Batch::Closed);
         if owes {
-            self.replies.push(Expected::CopyEnd);
+            self.replies.push(Expected::CopyEnd(1));
         }
         if failure {
             self.replies.push(Expected::Describe(None, None));
@@ -447,17 +448,16 @@ impl Exchange {
     /// The server has begun to read a COPY. Returns whether it ignores a Sync that it has been sent.
     pub fn begin_copy(&mut self) -> bool {
         let by_execute = matches!(self.replies.front(), Some(Expected::Execute));
-        let (has_ended, ignored) = self.replies.begin_copy_in();
+        let CopyBegun { has_ended, ignored, has_sync } = self.replies.begin_copy_in();
         let ignores_sync = !ignored.is_empty();
         for resets in ignored.into_iter().flatten() {
             self.batch_resets.add(resets);
         }
-        if has_ended {
-            self.stop_copying();
-        } else {
-            // Its Sync does not count any more.
-            self.state = State::Copying(if by_execute { Batch::Runs } else { self.batch() });
-        }
+        // Its Sync does not count any more.
+        let batch = if by_execute && !has_sync { Batch::Runs } else { self.batch() };
+        self.state = if has_ended { State::Ready(batch) } else { State::Copying(batch) };
+        // Who waits for the answer to that has to ask for the others.
+        self.awaited &= !ignores_sync;
         ignores_sync
     }
 

@@ -14,6 +14,7 @@ matrix!(brief:
     a_set_local_makes_what_it_sets,
     what_did_not_run_makes_nothing,
     a_setting_may_begin_empty,
+    what_is_kept_elsewhere_is_made_here,
     values_cost_no_servers,
 );
 
@@ -93,6 +94,29 @@ fn a_setting_may_begin_empty(case: Case) {
         b.query(1, IS_THERE);
         b.query(1, "BEGIN; SELECT 1");
         b.query(0, IS_THERE);
+    });
+}
+
+fn what_is_kept_elsewhere_is_made_here(case: Case) {
+    beside(case, &[], |b| {
+        for text in [
+            "CREATE FUNCTION f() RETURNS int LANGUAGE sql SET app.tenant = '5' AS 'SELECT 1'",
+            "CREATE PROCEDURE p() LANGUAGE sql SET app.tenant = '5' AS 'SELECT 1'",
+            "ALTER FUNCTION f() SET app.tenant = '6'",
+            "ALTER FUNCTION f() RESET a.b",
+            "ALTER ROLE app SET app.tenant = '5'",
+            "ALTER ROLE app RESET a.b",
+            "ALTER ROLE nobody SET app.tenant = '5'",
+            "DO 'BEGIN EXECUTE ''ALTER ROLE app SET app.tenant = 5''; EXCEPTION WHEN OTHERS THEN NULL; END'",
+        ] {
+            b.clients(&[&[], &[], &[]]);
+            b.query(0, text);
+            b.query(2, "BEGIN; SELECT 1");
+            b.query(1, IS_THERE);
+            b.query(2, "COMMIT");
+            b.query(0, IS_THERE);
+            b.query(2, IS_THERE);
+        }
     });
 }
 

@@ -11,6 +11,9 @@ matrix!(brief:
     what_was_asked_for_is_answered_before_the_end,
     a_copy_goes_on_behind_a_reset,
     a_copy_by_a_batch_goes_on_behind_its_reset,
+    a_sync_within_a_copy_is_none,
+    a_deallocate_in_a_failed_block,
+    portals_of_the_pools_own_are_there_when_they_have_run,
     portals_end_with_their_transaction,
     portals_have_short_names,
     messages_with_more_than_they_hold,
@@ -93,6 +96,64 @@ fn a_copy_by_a_batch_goes_on_behind_its_reset(case: Case) {
             b.says(0, &batch.sync().copy_data(b"1\n").copy_done().sync());
             b.query(0, "SHOW TimeZone");
             b.query(1, "SHOW TimeZone");
+        }
+    });
+}
+
+fn a_sync_within_a_copy_is_none(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.query(0, "CREATE TABLE t (a int)");
+        let copy = || s().unnamed("COPY t FROM STDIN", &[]);
+        for (script, times) in [
+            (copy().sync().copy_done().execute_some("p", 0).copy_done().sync(), 1),
+            (copy().sync().copy_done().unnamed("SELECT 1", &[]).sync(), 1),
+            (copy().sync().sync().copy_data(b"1\n").copy_done().sync(), 1),
+            (copy().copy_done().sync().then(&copy()).copy_done().sync(), 2),
+            (s().query("COPY t FROM STDIN").sync().copy_done().parse("", "SELECT 2").sync(), 2),
+        ] {
+            b.until(0, &script, times);
+        }
+        let both = || s().query("COPY t FROM STDIN; COPY t FROM STDIN");
+        for script in [
+            both().copy_done().sync().copy_done().parse("", "CLOSE q").sync(),
+            both().copy_done().copy_done().sync(),
+            both().copy_done().copy_data(b"1\n").copy_done().copy_done().parse("", "SELECT 3").sync(),
+        ] {
+            b.until(0, &script, 2);
+        }
+        b.query(0, "SELECT count(*) FROM t");
+    });
+}
+
+fn a_deallocate_in_a_failed_block(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.says(0, &s().parse("a", "SELECT 1").sync());
+        b.query(0, "BEGIN");
+        b.query(0, "SELECT 1/0");
+        for text in ["DEALLOCATE a", "DEALLOCATE none", "deallocate all", "DEALLOCATE a"] {
+            b.says(0, &s().parse("", text).sync());
+            b.says(0, &s().parse("", text).bind("", &[]).execute().sync());
+            b.says(0, &s().parse("b", text).describe("b").sync());
+        }
+        b.query(0, "ROLLBACK");
+        b.says(0, &s().bind("a", &[]).execute().sync());
+    });
+}
+
+fn portals_of_the_pools_own_are_there_when_they_have_run(case: Case) {
+    beside(case, &[&[]], |b| {
+        for before in [s(), s().unnamed("SELECT 2", &[])] {
+            for behind in [s().describe_portal(""), s().execute(), s().bind("", &[]).execute(), s().close_portal("")] {
+                b.says(0, &s().parse("a", "SELECT 1").sync());
+                let run = s().then(&before).unnamed("DEALLOCATE a", &[]);
+                b.says(0, &run.then(&behind).unnamed("SELECT 3", &[]).sync());
+            }
+        }
+        for behind in [s().describe_portal(""), s().execute(), s().close_portal("").describe_portal("")] {
+            let begin = s().unnamed("BEGIN", &[]);
+            b.says(0, &begin.then(&behind).sync());
+            b.says(0, &s().then(&behind).sync());
+            b.query(0, "ROLLBACK");
         }
     });
 }
