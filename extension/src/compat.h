@@ -129,6 +129,31 @@ sluice_changed_settings(void)
 	return changed;
 }
 
+/* All custom settings that no library has defined, with a value or without, as a list. */
+static inline List *
+sluice_placeholders(void)
+{
+	List	   *placeholders = NIL;
+	int			count;
+#if PG_VERSION_NUM >= 160000
+	struct config_generic **all = get_guc_variables(&count);
+#else
+	struct config_generic **all = get_guc_variables();
+
+	count = GetNumConfigOptions();
+#endif
+
+	for (int i = 0; i < count; i++)
+	{
+		if (all[i]->flags & GUC_CUSTOM_PLACEHOLDER)
+			placeholders = lappend(placeholders, all[i]);
+	}
+#if PG_VERSION_NUM >= 160000
+	pfree(all);
+#endif
+	return placeholders;
+}
+
 /* A setting by its name, or NULL. */
 static inline struct config_generic *
 sluice_find_setting(const char *name)

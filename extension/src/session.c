@@ -102,10 +102,7 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransacti
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	if (session_notes.called_set_config)
-	{
 		look_for_seed();
-		session_note_customs();
-	}
 }
 
 void

@@ -48,21 +48,19 @@ session_note_custom(const char *name)
 	session_notes.may_have_changed = true;
 }
 
-/* Notes the custom settings that have a value now, which the transaction's end may take away. */
+/*
+ * Notes all custom settings that there are. set_config() makes one also where it
+ * sets it to NULL, and is not seen to do so.
+ */
 void
 session_note_customs(void)
 {
-	List	   *changed = sluice_changed_settings();
+	List	   *placeholders = sluice_placeholders();
 	ListCell   *cell;
 
-	foreach(cell, changed)
-	{
-		struct config_generic *setting = lfirst(cell);
-
-		if (setting->flags & GUC_CUSTOM_PLACEHOLDER)
-			session_note_custom(setting->name);
-	}
-	list_free(changed);
+	foreach(cell, placeholders)
+		session_note_custom(((struct config_generic *) lfirst(cell))->name);
+	list_free(placeholders);
 }
 
 static void

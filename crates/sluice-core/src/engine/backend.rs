@@ -403,12 +403,14 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.complete_begin();
                 return Verdict::Swallow;
             }
-            _ => self.executed(),
+            _ => {}
         }
         let tag = body.strip_suffix(b"\0").unwrap_or(body);
         if !self.server.exchange.complete(tag) {
             return Verdict::Swallow;
         }
+        let is_amended = self.server.exchange.replies().amended().is_some();
+        self.executed();
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
             return Verdict::Pass;
@@ -417,7 +419,7 @@ impl<I: Io> ServerRelay<'_, I> {
             // Where the text did not show which: that of a long Query, and those of the extended protocol in session
             // mode.
             match tag {
-                b"RESET" if self.server.exchange.replies().amended().is_some() => {}
+                b"RESET" if is_amended => {}
                 b"RESET" => self.server.exchange.note_reset_of_all(),
                 _ => self.server.exchange.discards_all(),
             }

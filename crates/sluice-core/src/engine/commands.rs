@@ -2,8 +2,8 @@
 //! that no server has to see before there is something to do (docs/decisions/0008).
 
 use sluice_wire::{
-    BackendKind, ErrorResponse,
-    message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus},
+    BackendKind, ErrorResponse, FrontendKind,
+    message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -55,6 +55,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() {
             return self.wait_for_answers();
         }
+        if seen.is_whole() && seen.body.iter().position(|byte| *byte == 0).is_none_or(|end| end + 1 < seen.body.len()) {
+            // PostgreSQL refuses it before it takes anything away.
+            return self.pass_query(seen, false, None);
+        }
         let command = self.command_in(seen);
         let server = self.server();
         let is_quiet = server.is_settled() && server.exchange.reported_status() != TransactionStatus::Failed;
@@ -98,6 +102,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let Some((oid, arguments)) = seen.body.split_first_chunk() else {
             return if seen.is_whole() { self.pass_query(seen, false, None) } else { Step::Incomplete(5 + 4) };
         };
+        if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() {
+            return self.wait_for_answers();
+        }
         let effects = function_effects(u32::from_be_bytes(*oid));
         if self.may_name_custom(effects, seen) {
             return Step::Incomplete(seen.total);
@@ -112,6 +119,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Lets a Query or FunctionCall through, which brings its own ReadyForQuery: the batch before it needs no Sync.
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
+        let server = self.server();
+        if server.exchange.runs() && server.exchange.reported_status() == TransactionStatus::Idle {
+            // PostgreSQL 18 refuses the next statement behind such a batch, whoever sends it.
+            server.session.add_effects(Effects::SPENDS_SERVER);
+        }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None })
     }
@@ -143,7 +155,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// the client has no server that could be concerned too.
     fn query_of_own(&mut self, seen: Seen<'a>, command: Option<&Command>, alone: bool) -> bool {
         let tag = match command {
-            Some(Command::Deallocate(name)) if self.session.forget(name).is_some() => "DEALLOCATE",
+            Some(Command::Deallocate(name)) if self.session.forget(name).is_some() => {
+                self.drop_servers_portal();
+                "DEALLOCATE"
+            }
             Some(Command::DeallocateAll) if alone => {
                 self.session.names = None;
                 "DEALLOCATE ALL"
@@ -162,6 +177,21 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         };
         self.answer_query(seen, tag);
         true
+    }
+
+    /// Takes the unnamed portal away that the client may have on its server, as each Query does.
+    fn drop_servers_portal(&mut self) {
+        self.flush();
+        let Some(server) = &mut self.server else { return };
+        if server.exchange.reported_status() != TransactionStatus::InTransaction {
+            return;
+        }
+        self.scratch.clear();
+        message::put_portal_message(self.scratch, FrontendKind::Close, b"");
+        self.scratch.extend_from_slice(&SYNC);
+        server.exchange.expect(Expected::OwnClose);
+        server.exchange.expect(Expected::OwnSync);
+        self.send_scratch();
     }
 
     /// Keeps a Query from the server, and tells the client that it is done.

@@ -210,14 +210,15 @@ impl<I: Io> ServerRelay<'_, I> {
         if !is_end {
             self.describe_parameters(failed.as_ref(), body);
         }
+        let bound = matches!(failed, Some(Expected::Bind(Some(_)))).then_some(&b""[..]);
         let is_unread = failed.as_ref().is_some_and(|failed| is_unread(body, failed));
         self.undo_batch(failed, is_unread);
         let verdict = match hears {
-            Hears::TheServers => self.in_clients_words(body, name.as_deref()),
+            Hears::TheServers => self.in_clients_words(body, name.as_deref(), bound),
             Hears::Stale(statement) => {
                 // Only now: a message that was skipped may have been the one to prepare it again.
                 self.drop_stale(&statement, body);
-                self.in_clients_words(body, None)
+                self.in_clients_words(body, None, bound)
             }
             Hears::Instead(error) => {
                 self.flush();
@@ -264,14 +265,14 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     /// An error names a statement as the server knows it: the client gets it with its own name for it, which is `known`
-    /// where a stand-in was used.
-    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>) -> Verdict {
+    /// where a stand-in was used, and `otherwise` where it has none for it any more.
+    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>, otherwise: Option<&[u8]>) -> Verdict {
         let on_server = if known.is_some() { STAND_IN } else { &*self.server.pool.name_prefix };
         let quoted = [b"\"", on_server].concat();
         let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
         let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
         let Some((conn, session)) = &self.client else { return Verdict::Pass };
-        let Some(own) = known.or_else(|| session.name_of(name)) else { return Verdict::Pass };
+        let Some(own) = known.or_else(|| session.name_of(name)).or(otherwise) else { return Verdict::Pass };
         let words = [&body[..start + 1], own, &body[start + 1 + name.len()..]].concat();
         let conn = *conn;
         let mut message = Vec::with_capacity(words.len() + 5);

@@ -503,7 +503,8 @@ impl Exchange {
         let names_known = self.names_open && !self.replies.has_named();
         let all_answered = self.awaited && (!self.owes() || self.is_copying());
         self.names_open &= !names_known;
-        self.awaited &= !all_answered;
+        // What waits on asks again for what is still to come.
+        self.awaited &= !(names_known || all_answered);
         names_known || all_answered
     }
 

@@ -181,8 +181,8 @@ impl<'a> Reader<'a, '_> {
                 self.anything();
             }
             "execute" => {
-                self.found.insert(Effects::SESSION | Effects::NAMES);
-                self.anything();
+                self.found.insert(Effects::SESSION | Effects::NAMES | Effects::ANYTHING);
+                self.arguments();
             }
             "call" | "refresh" => self.anything(),
             "do" => {
@@ -268,6 +268,45 @@ impl<'a> Reader<'a, '_> {
         self.skip();
     }
 
+    /// An argument of an EXECUTE may be the name of a setting: then it stands there as it is, or nobody can read it.
+    fn arguments(&mut self) {
+        let (mut is_inside, mut is_text) = (false, false);
+        while let Some(token) = self.next_token() {
+            match token {
+                Token::Semicolon => return,
+                Token::Open if !is_inside => is_inside = true,
+                Token::Comma => is_text = false,
+                Token::Literal(_) | Token::Parameter(_) => {
+                    is_text = true;
+                    self.skip_cast();
+                }
+                // The type of a literal, or no text at all.
+                Token::Word(word) if is_inside => {
+                    let is_typed = matches!(self.lexer.clone().next(), Some(Token::Literal(_)));
+                    if !is_typed && !is_one_of(word, &["null", "true", "false", "array"]) {
+                        self.found.insert(Effects::UNPROBEABLE);
+                    }
+                }
+                Token::Other if !is_text => {}
+                Token::Close | Token::Dot => {}
+                _ if is_inside => self.found.insert(Effects::UNPROBEABLE),
+                _ => {}
+            }
+            if matches!(token, Token::Literal(_)) {
+                self.found.insert(Effects::LITERAL);
+            }
+        }
+    }
+
+    /// Passes over `::` and a type, if they follow.
+    fn skip_cast(&mut self) {
+        if self.lexer.rest().trim_ascii_start().starts_with(b"::") {
+            for _ in 0..3 {
+                self.next_token();
+            }
+        }
+    }
+
     /// Goes to the statement's end.
     fn skip(&mut self) {
         while let Some(token) = self.next_token() {
@@ -320,6 +359,7 @@ impl<'a> Reader<'a, '_> {
                 Token::Literal(_) => self.found.insert(Effects::LITERAL),
                 Token::Word(word) if is_behind_as && word.eq_ignore_ascii_case(b"execute") => {
                     self.found.insert(Effects::SESSION | Effects::NAMES);
+                    return self.arguments();
                 }
                 _ => {}
             }

@@ -332,6 +332,24 @@ fn what_waits_for_a_server_is_cancelled_without_one() {
 }
 
 #[test]
+fn a_malformed_query_takes_nothing_away() {
+    let (mut table, client, server) = seated(one());
+    let malformed = [&b"Q\0\0\0\x0cSELECT 1"[..], b"Q\0\0\0\x04", b"Q\0\0\0\x06\0\0"];
+    for (number, malformed) in malformed.into_iter().enumerate() {
+        // One that comes again would be a shared statement.
+        table.says(client, &[parse("", &format!("SELECT {number}")), sync()].concat());
+        table.says(server, &answers("1 Z(I)"));
+        table.says(client, malformed);
+        table.says(server, &answers("E(08P01) Z(I)"));
+        table.hears(server);
+        table.says(client, &run(""));
+        assert_eq!(table.hears(server), "B() E S");
+        table.says(server, &answers("2 C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(client), "1 Z(I) E(08P01) Z(I) 2 C(SELECT 1) Z(I)");
+    }
+}
+
+#[test]
 fn what_was_asked_for_before_a_goodbye_is_done() {
     let (mut table, client, server) = seated(one());
     let other = table.client();

@@ -107,6 +107,9 @@ fn what_is_kept_elsewhere_is_made_here(case: Case) {
             "ALTER ROLE app SET app.tenant = '5'",
             "ALTER ROLE app RESET a.b",
             "ALTER ROLE nobody SET app.tenant = '5'",
+            "SELECT set_config('app.tenant', NULL, false)",
+            "SELECT set_config('app.tenant', NULL, true)",
+            "BEGIN; SAVEPOINT s; SELECT set_config('a.b', NULL, true); ROLLBACK TO s; COMMIT",
             "DO 'BEGIN EXECUTE ''ALTER ROLE app SET app.tenant = 5''; EXCEPTION WHEN OTHERS THEN NULL; END'",
         ] {
             b.clients(&[&[], &[], &[]]);
@@ -117,6 +120,10 @@ fn what_is_kept_elsewhere_is_made_here(case: Case) {
             b.query(0, IS_THERE);
             b.query(2, IS_THERE);
         }
+        b.clients(&[&[], &[]]);
+        b.query(0, "PREPARE p (text) AS SELECT set_config($1, 'x', true); EXECUTE p('app.' || 'tenant'); DEALLOCATE p");
+        b.query(1, IS_THERE);
+        b.query(0, IS_THERE);
     });
 }
 

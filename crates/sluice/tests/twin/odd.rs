@@ -14,6 +14,9 @@ matrix!(brief:
     a_sync_within_a_copy_is_none,
     a_deallocate_in_a_failed_block,
     portals_of_the_pools_own_are_there_when_they_have_run,
+    a_query_behind_an_execute_without_a_sync,
+    a_query_takes_the_unnamed_portal_away,
+    a_query_that_is_malformed_takes_nothing_away,
     portals_end_with_their_transaction,
     portals_have_short_names,
     messages_with_more_than_they_hold,
@@ -155,6 +158,52 @@ fn portals_of_the_pools_own_are_there_when_they_have_run(case: Case) {
             b.says(0, &s().then(&behind).sync());
             b.query(0, "ROLLBACK");
         }
+    });
+}
+
+fn a_query_behind_an_execute_without_a_sync(case: Case) {
+    beside(case, &[ZONE, &[]], |b| {
+        let set = || s().unnamed("SET work_mem = '7MB'", &[]);
+        b.until(0, &set().query("RESET TimeZone; SHOW TimeZone; SELECT 2").sync(), 2);
+        // PostgreSQL 18 refuses the next statement behind that; it is the client's own.
+        b.query(1, "SELECT 1");
+        b.query(0, "SHOW TimeZone");
+        b.query(1, "SHOW TimeZone");
+        b.query(0, "SHOW work_mem");
+        b.until(0, &set().query("SET work_mem = '8MB'").unnamed("SHOW work_mem", &[]).sync(), 2);
+        b.query(1, "SHOW work_mem");
+        b.query(0, "SHOW work_mem");
+    });
+}
+
+fn a_query_takes_the_unnamed_portal_away(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.says(0, &s().parse("a", "SELECT 1").sync());
+        b.query(0, "BEGIN; SELECT 2");
+        b.says(0, &s().bind("a", &[]).sync());
+        b.query(0, "DEALLOCATE a");
+        b.says(0, &s().describe_portal("").sync());
+        b.query(0, "ROLLBACK");
+        b.says(0, &s().parse("a", "SELECT 1").sync());
+        b.query(0, "BEGIN; SELECT 2");
+        b.query(0, "DEALLOCATE a");
+        b.query(0, "COMMIT");
+    });
+}
+
+fn a_query_that_is_malformed_takes_nothing_away(case: Case) {
+    beside(case, &[&[]], |b| {
+        for body in [&b"SELECT 1"[..], b"", b"SELECT 1\0SELECT 2\0", b"SET work_mem = '9MB'\0\0"] {
+            let malformed = [b"Q", &(body.len() as u32 + 4).to_be_bytes()[..], body].concat();
+            b.says(0, &s().parse("", "SELECT 3").sync());
+            b.says(0, &s().bytes(&malformed));
+            b.says(0, &s().bind("", &[]).execute().sync());
+        }
+        b.query(0, "SHOW work_mem");
+        // Nor does what is skipped with it.
+        b.says(0, &s().parse("", "SELECT 1").sync());
+        b.says(0, &s().describe("none").call(15_999, &[]).query("SELECT 2").sync());
+        b.says(0, &s().bind("", &[]).execute().sync());
     });
 }
 

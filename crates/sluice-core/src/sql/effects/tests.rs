@@ -266,6 +266,26 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
 }
 
 #[test]
+fn what_an_execute_is_given_is_read() {
+    for text in [
+        "execute p",
+        "EXECUTE \"P\"('app.x', 1, -1.5, null, $1, 'a'::text, $2 :: int, date '2024-01-01', array[1, 2], 1 + 2)",
+        "execute p('a'); select 1 || 'x'",
+        "create table t as execute p('x')",
+    ] {
+        assert!(!effects(text.as_bytes()).intersects(Effects::UNPROBEABLE), "{text}");
+    }
+    for text in [
+        "create table t as execute p('app.' || 'x')",
+        "execute p(f('x'))",
+        "execute p(1, $1 || 'x')",
+        "execute p(current_user)",
+    ] {
+        assert!(effects(text.as_bytes()).intersects(Effects::UNPROBEABLE), "{text}");
+    }
+}
+
+#[test]
 fn what_is_in_parentheses_may_take_a_value_of_a_sequence() {
     for text in ["(with x as (insert into t default values returning 1) select 1)", "explain analyze (table t)"] {
         assert!(effects(text.as_bytes()).intersects(Effects::USES_SEQUENCE), "{text}");
