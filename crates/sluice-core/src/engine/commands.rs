@@ -272,14 +272,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// A Bind; `false` if it is not of such a command.
-    pub(super) fn bind_own(&mut self, seen: Seen<'a>, names: &BindNames<'_>) -> bool {
+    pub(super) fn bind_own(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> bool {
         if !names.portal.is_empty() {
             return false;
         }
         let Some(portal) = self.own_portal_of(names.statement) else { return false };
-        // A BEGIN with parameters is an error, which is the server's to raise.
-        if matches!(portal, OwnPortal::Begin(_)) && !seen.body[names.bytes..].starts_with(&[0; 4]) {
-            return false;
+        let rest = &seen.body[names.bytes..];
+        // With parameters it is an error, which is the server's to raise.
+        match portal {
+            OwnPortal::Deallocate(_) if self.server.is_some() && gives_parameters(rest) => {
+                self.bind_stand_in(seen, names, &[0, 0]);
+                return true;
+            }
+            OwnPortal::Begin(_) if !rest.starts_with(&[0; 4]) => return false,
+            _ => {}
         }
         self.session.bound = None;
         self.session.portal = Some(portal);
@@ -375,6 +381,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             _ => self.io.send(self.client, bytes),
         }
     }
+}
+
+/// Whether what stands behind the names of a Bind gives parameters, or formats of several.
+fn gives_parameters(rest: &[u8]) -> bool {
+    let Some((formats, values)) = rest.split_first_chunk() else { return false };
+    let formats = usize::from(u16::from_be_bytes(*formats));
+    formats > 1 || values.get(2 * formats..2 * formats + 2).is_some_and(|count| count != [0, 0])
 }
 
 /// PostgreSQL's error for the unnamed portal where that has run.

@@ -414,12 +414,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
-    /// The message waits until all that is owed has come. To a batch without an end, the server may keep its answers
-    /// until it is asked for them.
+    /// The message waits until all that is owed has come.
     pub(super) fn wait_for_answers(&mut self) -> Step {
         self.flush();
         let server = self.server();
-        if server.exchange.await_answers() && server.exchange.has_open_batch() {
+        if server.exchange.await_answers() {
             let conn = server.conn;
             self.io.send(conn, &FLUSH);
         }

@@ -13,6 +13,7 @@ use super::{
 impl<I: Io> ServerRelay<'_, I> {
     /// A Query or a batch has come to its end that resets these settings.
     pub(super) fn after_reset(&mut self, resets: &Reset, status: TransactionStatus) {
+        self.report_deferred(status);
         if status == TransactionStatus::Idle {
             let resets = resets.clone().beyond_transaction();
             self.report_start(&resets);
@@ -40,9 +41,20 @@ impl<I: Io> ServerRelay<'_, I> {
     /// A parameter is reported. Where the client goes back to what it began with, that is not the server's own default.
     pub(super) fn start_instead(&mut self, name: &str, before: Option<&str>) -> Verdict {
         let key = name.to_ascii_lowercase();
-        if !self.server.exchange.replies().resets().is_some_and(|resets| resets.covers(&key)) {
+        let Some(resets) = self.server.exchange.replies().resets().filter(|resets| resets.covers(&key)) else {
             return Verdict::Pass;
+        };
+        if resets.is_local(&key) {
+            // The transaction's end decides, which is told next.
+            self.server.parameters.defer(name, before);
+            return Verdict::Swallow;
         }
+        self.report_instead(name, before)
+    }
+
+    /// Reports what the client began with in place of what the server has reported.
+    fn report_instead(&mut self, name: &str, before: Option<&str>) -> Verdict {
+        let key = name.to_ascii_lowercase();
         let Some((conn, session)) = &self.client else { return Verdict::Pass };
         let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
         let Some(start) = start else { return Verdict::Pass };
@@ -55,6 +67,23 @@ impl<I: Io> ServerRelay<'_, I> {
             self.io.send(conn, &message);
         }
         Verdict::Swallow
+    }
+
+    /// The transaction's status is known, by which a report goes of what was reset up to the transaction's end: behind
+    /// that it is what it says.
+    fn report_deferred(&mut self, status: TransactionStatus) {
+        for (name, before) in self.server.parameters.take_deferred() {
+            let is_told = status != TransactionStatus::Idle
+                && matches!(self.report_instead(&name, before.as_deref()), Verdict::Swallow);
+            if let (false, Some((conn, _))) = (is_told, &self.client) {
+                let conn = *conn;
+                let mut message = Vec::new();
+                let value = self.server.parameters.get(&name).unwrap_or_default();
+                message::put_parameter_status(&mut message, &name, value);
+                self.flush();
+                self.io.send(conn, &message);
+            }
+        }
     }
 
     /// Tells the client of what it began with where it has reset a parameter to that, and the server has nothing

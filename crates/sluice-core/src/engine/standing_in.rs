@@ -86,9 +86,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
-    /// A Bind that PostgreSQL refuses, in the failed transaction, or because of its parameters.
-    pub(super) fn bind_stand_in(&mut self, seen: Seen<'a>, names: BindNames<'a>, statement: &Statement) -> Step {
-        self.put_stand_in(&types_of(statement));
+    /// A Bind that PostgreSQL refuses, in the failed transaction, or because of its parameters, of which the statement
+    /// has those types.
+    pub(super) fn bind_stand_in(&mut self, seen: Seen<'a>, names: &BindNames<'a>, types: &[u8]) -> Step {
+        self.put_stand_in(types);
         let rest = seen.total - 5 - names.bytes;
         self.scratch.clear();
         BindNames::write(self.scratch, names.portal, STAND_IN, rest);
@@ -152,7 +153,7 @@ pub(super) fn has_other_count(rest: &[u8], statement: &Statement) -> bool {
 
 /// The parameter types of a statement, as they stand in Parse: those that clients were told, or else as many as its
 /// text has.
-fn types_of(statement: &Statement) -> Vec<u8> {
+pub(super) fn types_of(statement: &Statement) -> Vec<u8> {
     let definition = statement.to_parse();
     let types = definition.get(statement.query().len() + 1..).unwrap_or_default();
     let given = types.first_chunk().map_or(0, |count| u16::from_be_bytes(*count));

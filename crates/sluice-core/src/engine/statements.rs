@@ -22,7 +22,7 @@ use super::{
     BACKLOG_HIGH_BYTES,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with, too_many_names},
-    standing_in::{Absence, has_other_count},
+    standing_in::{Absence, has_other_count, types_of},
 };
 
 /// The parameters' types of a named statement that is known to return no rows. An EXECUTE or FETCH returns what that
@@ -404,7 +404,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Absence::None if names.statement.is_empty() => {}
             Absence::None if !has_other_count(&seen.body[names.bytes..], &statement) => {}
             Absence::Open => return self.wait_for_answers(),
-            Absence::None | Absence::Final => return self.bind_stand_in(seen, names, &statement),
+            Absence::None | Absence::Final => return self.bind_stand_in(seen, &names, &types_of(&statement)),
         }
         if let Some(step) = self.check_shape(seen, &statement, described) {
             return step;

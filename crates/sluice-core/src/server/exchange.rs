@@ -35,6 +35,8 @@ pub struct Exchange {
     names_open: bool,
     /// Whether a client's message waits until nothing is owed any more.
     awaited: bool,
+    /// Whether the server has been asked for the answers to what was sent of the open batch.
+    asked: bool,
     begin: EarlyBegin,
     replay: Replay,
     /// The settings that the batch which is open resets to what its client began with.
@@ -117,6 +119,7 @@ impl Exchange {
             hold: Hold::None,
             names_open: false,
             awaited: false,
+            asked: false,
             begin: EarlyBegin::none(now),
             replay: Replay::default(),
             batch_resets: BatchResets::default(),
@@ -234,6 +237,7 @@ impl Exchange {
 
     /// A message is sent that will be answered like that, or not at all.
     pub fn expect(&mut self, expected: Expected) {
+        self.asked = false;
         match &expected {
             Expected::Parse(_)
             | Expected::Describe(..)
@@ -302,9 +306,11 @@ impl Exchange {
         }
     }
 
-    /// A client's message waits until nothing is owed any more; `false` if that is known already.
+    /// A client's message waits until nothing is owed any more. Returns whether the server has to be asked for that: to a
+    /// batch without an end, it may keep its answers to itself.
     pub fn await_answers(&mut self) -> bool {
-        !std::mem::replace(&mut self.awaited, true)
+        self.awaited = true;
+        self.has_open_batch() && !std::mem::replace(&mut self.asked, true)
     }
 
     /// The client has gone, and nobody waits for its answers. Returns what is to be sent, which is expected from now
@@ -456,8 +462,7 @@ impl Exchange {
         // Its Sync does not count any more.
         let batch = if by_execute && !has_sync { Batch::Runs } else { self.batch() };
         self.state = if has_ended { State::Ready(batch) } else { State::Copying(batch) };
-        // Who waits for the answer to that has to ask for the others.
-        self.awaited &= !ignores_sync;
+        self.asked &= !ignores_sync;
         ignores_sync
     }
 
@@ -503,8 +508,7 @@ impl Exchange {
         let names_known = self.names_open && !self.replies.has_named();
         let all_answered = self.awaited && (!self.owes() || self.is_copying());
         self.names_open &= !names_known;
-        // What waits on asks again for what is still to come.
-        self.awaited &= !(names_known || all_answered);
+        self.awaited &= !all_answered;
         names_known || all_answered
     }
 

@@ -13,8 +13,10 @@ const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
 #[derive(Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<String, String>,
-    /// Those that were reported while its client took them back to what it began with, by their lower-case names.
+    /// Those that were reported while its client reset them to what it began with, by their lower-case names.
     resets: BTreeSet<String>,
+    /// Those that were reported while it reset them up to its transaction's end only, with what they were before.
+    deferred: Vec<(String, Option<String>)>,
     /// Those that have changed in this transaction though no statement shows why, with what they were before.
     unexplained: BTreeMap<String, String>,
 }
@@ -65,6 +67,16 @@ impl Parameters {
     /// Those that have been, since the last call.
     pub fn take_resets(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.resets)
+    }
+
+    /// It has been reported where a client resets it up to its transaction's end, and was that before.
+    pub fn defer(&mut self, name: &str, before: Option<&str>) {
+        self.deferred.push((name.to_owned(), before.map(str::to_owned)));
+    }
+
+    /// Those whose report waits for the transaction's status.
+    pub fn take_deferred(&mut self) -> Vec<(String, Option<String>)> {
+        std::mem::take(&mut self.deferred)
     }
 
     /// Notes that it is no longer what it was before; `None` if a statement accounts for that.

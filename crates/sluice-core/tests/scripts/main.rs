@@ -19,7 +19,7 @@ use std::time::Duration;
 use sluice_core::settings::PoolSettings;
 use sluice_wire::message;
 
-use table::{Side, Table, answers, bind, execute, flush, parse, parse_typed, query, sync, terminate};
+use table::{Side, Table, answers, bind, describe, execute, flush, parse, parse_typed, query, sync, terminate};
 
 /// A pool of one server.
 fn one() -> PoolSettings {
@@ -347,6 +347,25 @@ fn a_malformed_query_takes_nothing_away() {
         table.says(server, &answers("2 C(SELECT 1) Z(I)"));
         assert_eq!(table.hears(client), "1 Z(I) E(08P01) Z(I) 2 C(SELECT 1) Z(I)");
     }
+}
+
+#[test]
+fn a_wait_behind_a_copy_ends() {
+    let (mut table, client, server) = seated(one());
+    let copy = [parse("", "COPY t FROM STDIN"), bind("", 0), execute(), b"f\0\0\0\x07no\0".to_vec(), sync()].concat();
+    table.says(client, &[copy, describe(""), query("SELECT 1"), sync()].concat());
+    assert_eq!(table.hears(server), "P(: COPY t FROM STDIN) B() E f(no) S");
+    table.says(server, &answers("1 2 G"));
+    assert_eq!(
+        table.hears(server),
+        "D() H",
+        "what stands behind the Describe waits, and the server is asked for its answer"
+    );
+    table.says(server, &answers("E(57014) Z(I) t n"));
+    assert_eq!(
+        (table.hears(server).as_str(), table.hears(client).as_str()),
+        ("Q(SELECT 1) S", "1 2 G E(57014) Z(I) t n")
+    );
 }
 
 #[test]

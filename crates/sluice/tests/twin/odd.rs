@@ -21,6 +21,7 @@ matrix!(brief:
     portals_have_short_names,
     messages_with_more_than_they_hold,
     a_deallocate_has_no_parameters,
+    a_wait_behind_a_copy_ends,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -265,5 +266,37 @@ fn a_deallocate_has_no_parameters(case: Case) {
         let typed = s().parse_typed("", "DEALLOCATE a", &[23, 23]);
         b.says(0, &typed.bind("", &[]).execute().sync());
         b.says(0, &s().bind("a", &[]).execute().sync());
+        b.says(0, &s().parse("", "DEALLOCATE a").bind("", &[Some("1")]).execute().sync());
+        b.says(0, &s().bind("a", &[]).execute().sync());
+    });
+}
+
+fn a_wait_behind_a_copy_ends(case: Case) {
+    beside(case, &[&[]], |b| {
+        b.query(0, "CREATE TABLE t (a text)");
+        b.says(0, &s().parse("a", "SELECT 1").sync());
+        let copy = || s().parse("", "COPY t FROM STDIN").bind("", &[]).execute();
+        b.until(0, &copy().copy_fail("no").sync().describe("").query("SELECT 1").sync(), 3);
+        let data = copy().copy_data(b"one\n").copy_data(b"thr").sync().copy_done();
+        let behind = s().close("a").parse("a", "ROLLBACK TO s").describe("a").bind("a", &[]).copy_fail("no").sync();
+        b.says(0, &data.then(&behind));
+        b.says(0, &copy().copy_data(b"thr").flush().copy_fail("no").sync());
+        b.until(
+            0,
+            &copy()
+                .copy_data(b"thr")
+                .copy_fail("no")
+                .sync()
+                .bind("", &[])
+                .query("DECLARE q CURSOR FOR SELECT 1")
+                .sync(),
+            3,
+        );
+        b.until(
+            0,
+            &copy().copy_fail("no").sync().call(15_999, &[]).describe("").query("BEGIN").describe("a").sync(),
+            4,
+        );
+        b.query(0, "ROLLBACK");
     });
 }

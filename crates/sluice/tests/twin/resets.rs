@@ -12,6 +12,7 @@ matrix!(brief:
     errors_behind_a_reset_name_places_in_the_clients_text,
     what_a_session_began_with_is_there_in_session_mode,
     roles_behind_a_reset,
+    what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it,
     commands_that_stand_alone,
 );
 
@@ -143,6 +144,26 @@ fn roles_behind_a_reset(case: Case) {
 }
 
 /// A command that can't run in a pipeline, in a batch whose statements have to be prepared again under other settings.
+fn what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it(case: Case) {
+    beside(case, &[&[("TimeZone", "Europe/Berlin"), ("DateStyle", "German")]], |b| {
+        let set = || s().unnamed("SET TimeZone = 'America/New_York'", &[]);
+        for script in [
+            set().unnamed("SET LOCAL TimeZone TO DEFAULT", &[]).sync(),
+            s().unnamed("SET LOCAL TimeZone TO DEFAULT", &[]).then(&set()).sync(),
+            set().unnamed("SET LOCAL TimeZone TO DEFAULT", &[]).unnamed("RESET TimeZone", &[]).sync(),
+            s().unnamed("SET DateStyle = 'SQL'", &[]).unnamed("SET LOCAL DateStyle TO DEFAULT", &[]).sync(),
+        ] {
+            b.says(0, &script);
+            b.query(0, "SHOW TimeZone");
+            b.query(0, "SET TimeZone = 'UTC'");
+            b.says(0, &script);
+            b.query(0, "BEGIN");
+            b.says(0, &script);
+            b.query(0, "COMMIT");
+        }
+    });
+}
+
 fn commands_that_stand_alone(case: Case) {
     let started: Startup<'_> = &[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German, DMY")];
     // As many as a server keeps, and more.
