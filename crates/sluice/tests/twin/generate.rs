@@ -113,7 +113,8 @@ impl Maker {
             self.known.iter_mut().for_each(|known| known.has_moved = true);
         }
         let (category, pins) = (self.category.name, self.category.pins || spends);
-        let step = Step { bytes: script.0, category, pins, spends, unpins: false, meanwhile: Meanwhile::Nothing };
+        let (bytes, cuts, meanwhile) = (script.0, Vec::new(), Meanwhile::Nothing);
+        let step = Step { bytes, cuts, category, pins, spends, unpins: false, meanwhile };
         let may_be_unread = !self.reads_any_bytes && step.has_query_beyond_ascii();
         self.event(What::Say(step));
         if may_be_unread {
@@ -121,6 +122,12 @@ impl Maker {
             // remains").
             self.say(Script::new().query("SELECT 1"));
         }
+    }
+
+    /// A step of whatever messages, in packets that end at these places.
+    pub(crate) fn burst(&mut self, script: Script, cuts: Vec<usize>, pins: bool) {
+        let (bytes, category, meanwhile) = (script.0, self.category.name, Meanwhile::Nothing);
+        self.event(What::Say(Step { bytes, cuts, category, pins, spends: false, unpins: false, meanwhile }));
     }
 
     /// Has something happen while what it said last is carried out.

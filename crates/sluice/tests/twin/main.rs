@@ -58,8 +58,12 @@ const SESSIONS: u64 = 250;
 /// The part of them that is cancelled: that takes longer.
 const CANCELLED: u64 = 6;
 
+/// The part of them that sends messages in any order.
+const MESSAGES: u64 = 4;
+
 matrix!(transaction: without_the_extension, with_the_extension);
 matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
+matrix!(brief: messages_without_the_extension, messages_with_the_extension);
 
 fn without_the_extension(case: Case) {
     twins(case, false, &acts::chosen(), 1);
@@ -75,6 +79,14 @@ fn cancelled_without_the_extension(case: Case) {
 
 fn cancelled_with_the_extension(case: Case) {
     twins(case, true, &acts::chosen_and("cancels"), CANCELLED);
+}
+
+fn messages_without_the_extension(case: Case) {
+    twins(case, false, &acts::named(&["messages"]), MESSAGES);
+}
+
+fn messages_with_the_extension(case: Case) {
+    twins(case, true, &acts::named(&["messages"]), MESSAGES);
 }
 
 pub(crate) fn number(variable: &str) -> Option<u64> {

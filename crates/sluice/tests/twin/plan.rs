@@ -65,6 +65,8 @@ pub(crate) enum Meanwhile {
 pub(crate) struct Step {
     /// Whole messages.
     pub(crate) bytes: Vec<u8>,
+    /// Places in them at which a packet ends.
+    pub(crate) cuts: Vec<usize>,
     /// The category of acts that made it.
     pub(crate) category: &'static str,
     /// Whether state may stay behind in the session for which a pool may have to keep its server for the client.
@@ -83,11 +85,21 @@ pub(crate) enum Wait {
     Ready(usize),
     /// Without a Sync behind: so many closing answers, one for each message, or an error.
     Replies(usize),
+    /// The answer to [`wire::ended`].
+    Mark,
+    /// The end of the connection, which the last message asks for.
+    Closing,
 }
 
 impl Step {
     pub(crate) fn wait(&self) -> Wait {
         let messages = wire::messages(&self.bytes);
+        if wire::before_end(&messages).is_some() {
+            return Wait::Mark;
+        }
+        if messages.last().is_some_and(|(tag, _)| *tag == frontend::TERMINATE) {
+            return Wait::Closing;
+        }
         let count = |tags: &[u8]| messages.iter().filter(|(tag, _)| tags.contains(tag)).count();
         match count(&[frontend::SYNC, frontend::QUERY, frontend::FUNCTION_CALL]) {
             0 => Wait::Replies(count(&[
@@ -146,7 +158,14 @@ impl fmt::Display for Event {
             What::Say(step) => {
                 let messages = wire::messages(&step.bytes);
                 let shown: Vec<_> = messages.iter().map(|(tag, body)| wire::show(*tag, body)).collect();
-                write!(f, "client {} [{}]: {}", self.client, step.category, shown.join(" | "))?;
+                let shown = match wire::before_end(&messages) {
+                    Some(end) => format!("{} | the end {}", shown[..end].join(" | "), shown[end + 1]),
+                    None => shown.join(" | "),
+                };
+                write!(f, "client {} [{}]: {shown}", self.client, step.category)?;
+                if !step.cuts.is_empty() {
+                    write!(f, " -- in packets up to {:?}", step.cuts)?;
+                }
                 match step.meanwhile {
                     Meanwhile::Nothing => Ok(()),
                     meanwhile => write!(f, " -- meanwhile {meanwhile:?}"),

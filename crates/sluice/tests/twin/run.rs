@@ -11,6 +11,7 @@ use sluice_wire::{message::backend, startup::ProtocolVersion};
 use crate::{
     disturb::Others,
     plan::{Event, Key, Meanwhile, Step, Wait, What},
+    wire,
 };
 
 /// The end of an answer.
@@ -110,7 +111,7 @@ impl Client {
     ) -> Answer {
         let Some(raw) = &mut self.raw else { return Answer::nothing() };
         let (first, rest) = step.parts();
-        if raw.try_send(first).is_err() {
+        if send(raw, first, &step.cuts).is_err() {
             self.raw = None;
             return Answer { messages: Vec::new(), end: End::Closed };
         }
@@ -180,6 +181,26 @@ impl Client {
     }
 }
 
+/// Sends bytes as packets that end at these places; what comes behind the first may find the connection closed.
+fn send(raw: &mut Raw, bytes: &[u8], cuts: &[usize]) -> std::io::Result<()> {
+    let ends = cuts.iter().copied().filter(|cut| *cut < bytes.len()).chain([bytes.len()]);
+    let mut begin = 0;
+    for end in ends {
+        let sent = raw.try_send(&bytes[begin..end]);
+        if begin == 0 {
+            sent?;
+        }
+        if end < bytes.len() {
+            std::thread::sleep(BETWEEN_PACKETS);
+        }
+        begin = end;
+    }
+    Ok(())
+}
+
+/// Between two packets of a step: the first has been read by then, as a rule.
+const BETWEEN_PACKETS: Duration = Duration::from_millis(1);
+
 /// Between two looks at what happens.
 const PAUSE: Duration = Duration::from_millis(3);
 
@@ -214,6 +235,8 @@ impl Reception {
         while self.end.is_none() {
             let done = match self.wait {
                 Wait::Ready(wanted) | Wait::Replies(wanted) => self.closing >= wanted,
+                Wait::Mark => self.closing > wire::MARKS,
+                Wait::Closing => false,
             };
             if done {
                 self.end = Some(End::Whole);
@@ -227,10 +250,13 @@ impl Reception {
                 self.end = Some(End::Closed);
                 break;
             };
-            self.closing += match (self.wait, message.tag) {
-                (Wait::Ready(_), tag) => usize::from(tag == backend::READY_FOR_QUERY),
+            self.closing = match (self.wait, message.tag) {
+                (Wait::Ready(_), tag) => self.closing + usize::from(tag == backend::READY_FOR_QUERY),
                 (Wait::Replies(all), backend::ERROR_RESPONSE) => all,
-                (Wait::Replies(_), tag) => usize::from(CLOSING.contains(&tag)),
+                (Wait::Replies(_), tag) => self.closing + usize::from(CLOSING.contains(&tag)),
+                (Wait::Mark, backend::CLOSE_COMPLETE) => self.closing + 1,
+                (Wait::Mark, backend::READY_FOR_QUERY) if self.closing >= wire::MARKS => wire::MARKS + 1,
+                (Wait::Mark, _) | (Wait::Closing, _) => 0,
             };
             self.messages.push(message);
         }

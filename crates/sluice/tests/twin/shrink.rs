@@ -35,6 +35,7 @@ pub(crate) fn shrink(place: &Place, case: Case, events: &[Event], difference: &D
         shrinking.without_runs_of(size);
         size /= 2;
     }
+    shrinking.without_cuts();
     shrinking.without_messages();
     shrinking.without_runs_of(1);
     (shrinking.events, shrinking.difference)
@@ -86,6 +87,18 @@ impl Shrinking<'_> {
         }
     }
 
+    fn without_cuts(&mut self) {
+        for at in (0..self.events.len()).rev() {
+            let mut events = self.events.clone();
+            if let Some(What::Say(step)) = events.get_mut(at).map(|event| &mut event.what)
+                && !step.cuts.is_empty()
+            {
+                step.cuts.clear();
+                self.take(events);
+            }
+        }
+    }
+
     fn without_messages(&mut self) {
         let mut at = self.events.len();
         while at > 0 {
@@ -110,11 +123,16 @@ impl Shrinking<'_> {
 /// A step's bytes without one message; `None` where nothing would answer any more, or where it is part of a COPY.
 fn without(step: &Step, message: usize) -> Option<Vec<u8>> {
     let mut messages = wire::messages(&step.bytes);
-    if message >= messages.len() || messages.len() == 1 {
+    let end = wire::before_end(&messages);
+    if message >= end.unwrap_or(messages.len()) || messages.len() == 1 {
         return None;
     }
     let (tag, _) = messages.remove(message);
-    let fixed = [frontend::SYNC, frontend::COPY_DATA, frontend::COPY_DONE, frontend::COPY_FAIL];
+    // The end of a burst is known without these, but a COPY in it has to come to its own.
+    let fixed: &[u8] = match end {
+        Some(_) => &[frontend::COPY_DONE, frontend::COPY_FAIL],
+        None => &[frontend::SYNC, frontend::COPY_DATA, frontend::COPY_DONE, frontend::COPY_FAIL, frontend::TERMINATE],
+    };
     if fixed.contains(&tag) {
         return None;
     }

@@ -31,18 +31,46 @@ pub(crate) fn parse(name: &str, sql: &[u8], types: &[u32]) -> Script {
 
 /// A Bind with one format for all parameters and one for all results.
 pub(crate) fn bind(portal: &str, statement: &str, values: &[Value], parameters: Format, results: Format) -> Script {
+    bind_as(portal, statement, values, &[parameters as u16], &[results as u16])
+}
+
+/// A Bind with any number of formats.
+pub(crate) fn bind_as(portal: &str, statement: &str, values: &[Value], parameters: &[u16], results: &[u16]) -> Script {
+    let put_formats = |out: &mut Vec<u8>, formats: &[u16]| {
+        out.extend_from_slice(&(formats.len() as u16).to_be_bytes());
+        formats.iter().for_each(|format| out.extend_from_slice(&format.to_be_bytes()));
+    };
     message(frontend::BIND, |out| {
         put_cstr(out, portal.as_bytes());
         put_cstr(out, statement.as_bytes());
-        out.extend_from_slice(&[0, 1, 0, parameters as u8]);
+        put_formats(out, parameters);
         out.extend_from_slice(&(values.len() as u16).to_be_bytes());
         for value in values {
             let length = value.as_ref().map_or(-1, |value| value.len() as i32);
             out.extend_from_slice(&length.to_be_bytes());
             out.extend_from_slice(value.as_deref().unwrap_or_default());
         }
-        out.extend_from_slice(&[0, 1, 0, results as u8]);
+        put_formats(out, results);
     })
+}
+
+/// The number of Closes in a row that mark the end of a burst.
+pub(crate) const MARKS: usize = 13;
+
+/// A burst of messages with an end that its reader knows: a Sync, Closes of a statement and a portal of that name, more
+/// of them than a burst has in a row, and another Sync. The first Sync ends whatever is skipped, and no Close ever fails,
+/// not even in a transaction that has. A burst that may have begun a COPY has ended it before.
+pub(crate) fn ended(burst: Script, name: &str) -> Script {
+    let close = |script: Script, at| if at % 2 == 0 { script.close(name) } else { script.close_portal(name) };
+    (0..MARKS).fold(burst.sync(), close).sync()
+}
+
+/// The number of messages before that end, if there is one.
+pub(crate) fn before_end(messages: &[(u8, &[u8])]) -> Option<usize> {
+    let (sync, closes) = messages.split_last()?;
+    let at = closes.len().checked_sub(MARKS + 1)?;
+    let is_end = sync.0 == frontend::SYNC && closes[at].0 == frontend::SYNC;
+    (is_end && closes[at + 1..].iter().all(|(tag, _)| *tag == frontend::CLOSE)).then_some(at)
 }
 
 /// A message with any body.

@@ -7,7 +7,7 @@ use crate::{generate::Maker, wire};
 
 /// Each before a Sync.
 #[rustfmt::skip]
-const BODIES: &[(u8, &[u8])] = &[
+pub(super) const BODIES: &[(u8, &[u8])] = &[
     (frontend::CLOSE, b""), (frontend::CLOSE, b"Sname"), (frontend::CLOSE, b"Xname\0"), (frontend::DESCRIBE, b"S"), (frontend::DESCRIBE, b"Zname\0"), (frontend::DESCRIBE, b"Pq\0more"),
     (frontend::BIND, b""), (frontend::BIND, b"\0"), (frontend::BIND, b"\0\0\0"), (frontend::BIND, b"\0\0\0\0\0\x01\0\0\0\x05ab"), (frontend::BIND, b"\0\0\0\0\0\0\0\x01\0\x07"),
     (frontend::PARSE, b""), (frontend::PARSE, b"a\0SELECT 1"), (frontend::PARSE, b"a\0SELECT 1\0\0\x01"), (frontend::PARSE, b"a\0SELECT 1\0\0\0more"), (frontend::EXECUTE, b"\0\0"), (frontend::EXECUTE, b""),

@@ -14,6 +14,7 @@ mod functions;
 mod literals;
 mod locks;
 mod malformed;
+pub(crate) mod messages;
 mod notify;
 mod prepared;
 mod roles;
@@ -66,6 +67,7 @@ pub(crate) static CATEGORIES: &[Category] = &[
     category("copy",         4, false, ON,        copy::act),
     category("ddl",          6, false, ON, ddl::act),
     category("malformed",    1, false, ON, malformed::act),
+    category("messages",    10, false, APART, messages::act),
     category("cancels",     16, false, APART, cancels::act),
     category("views",        2, false, ON, views::act),
     category("catalogue",    1, false, SHOWN,     catalogue::act),
@@ -101,7 +103,7 @@ pub(crate) fn chosen_and(name: &str) -> Vec<&'static Category> {
 }
 
 /// Those of these names.
-fn named(names: &[&str]) -> Vec<&'static Category> {
+pub(crate) fn named(names: &[&str]) -> Vec<&'static Category> {
     let find = |name: &&str| {
         let known = || CATEGORIES.iter().map(|category| category.name).collect::<Vec<_>>().join(", ");
         let found = CATEGORIES.iter().find(|category| category.name == *name);

@@ -28,6 +28,9 @@ const OFTEN: usize = 15;
 
 pub(crate) fn parameters(maker: &mut Maker, categories: &[&'static Category]) -> Vec<(String, String)> {
     let mut parameters = Vec::new();
+    if categories.iter().all(|category| category.name == "messages") {
+        return super::messages::parameters(maker);
+    }
     if !categories.iter().any(|category| category.name == "startup") {
         // Without that the client finds its own tables by their short names.
         return vec![("search_path".to_owned(), maker.fill("c{k}, tenant_{x}, public"))];
