@@ -127,7 +127,16 @@ fn without(step: &Step, message: usize) -> Option<Vec<u8>> {
     if message >= end.unwrap_or(messages.len()) || messages.len() == 1 {
         return None;
     }
-    let (tag, _) = messages.remove(message);
+    let (tag, body) = messages.remove(message);
+    // Without a Bind or a Close before it, an Execute of the unnamed portal may crash PostgreSQL (`acts/messages`).
+    let is_of_unnamed = |tag: u8, body: &[u8]| match tag {
+        frontend::BIND | frontend::EXECUTE => body.starts_with(b"\0"),
+        _ => tag == frontend::CLOSE && body == b"P\0",
+    };
+    let executes = |(tag, body): &(u8, &[u8])| *tag == frontend::EXECUTE && is_of_unnamed(*tag, body);
+    if tag != frontend::EXECUTE && is_of_unnamed(tag, body) && messages[message..].iter().any(executes) {
+        return None;
+    }
     // The end of a burst is known without these, but a COPY in it has to come to its own.
     let fixed: &[u8] = match end {
         Some(_) => &[frontend::COPY_DONE, frontend::COPY_FAIL],

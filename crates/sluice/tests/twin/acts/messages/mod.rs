@@ -22,6 +22,9 @@ const TEXT: u32 = 25;
 const STATEMENTS: [&str; 4] = ["", "", "a", "b"];
 const PORTALS: [&str; 4] = ["", "", "p", "q"];
 
+/// The statement that SQL executes.
+const EXECUTED: &str = "a";
+
 /// The statement and the portal of a COPY from the client: data follow wherever it is executed.
 const COPY: &str = "k";
 
@@ -64,7 +67,12 @@ fn burst(maker: &mut Maker, values: &mut Values, pins: bool) {
     let count = 1 + maker.random.below(LONGEST);
     let weights: Vec<_> = PARTS.iter().map(|part| part.0).collect();
     let last = maker.random.percent(1);
-    let mut burst = Burst { maker, values, script: Script::new(), pins, copies: false, forgets: false };
+    let mut burst =
+        Burst { maker, values, script: Script::new(), pins, copies: false, portal: Unnamed::Dangerous, forgets: false };
+    if burst.maker.random.percent(30) {
+        burst.add(|script| script.close_portal(""));
+        burst.portal = Unnamed::Harmless;
+    }
     for _ in 0..count {
         let part = PARTS[burst.maker.random.weighted(&weights)].1;
         part(&mut burst);
@@ -93,6 +101,18 @@ fn cuts(maker: &mut Maker, script: &Script) -> Vec<usize> {
     cuts
 }
 
+/// The unnamed portal. Where a Query of a transaction block has failed its portal stays, without what it was made of:
+/// an Execute of it crashes PostgreSQL.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unnamed {
+    /// There may be one of a Query.
+    Dangerous,
+    /// An Execute is skipped, or it is of a Bind of the same batch.
+    Bound,
+    /// It was closed, and there was no Query since.
+    Harmless,
+}
+
 /// A burst that is being made.
 struct Burst<'a> {
     maker: &'a mut Maker,
@@ -102,6 +122,7 @@ struct Burst<'a> {
     pins: bool,
     /// Whether any portal may be a COPY from the client.
     copies: bool,
+    portal: Unnamed,
     /// Whether the unnamed statement and portal are closed behind it, and no other portal may be of that statement.
     forgets: bool,
 }
@@ -118,13 +139,13 @@ const PARTS: &[Part] = &[
 
 // What decision 0014 lists under "What remains" is left out as follows; what else of it is left out is so by the texts.
 impl Burst<'_> {
-    /// A text for a statement of that name. Two of a client's names have no text in common: the error of a Bind with a
+    /// A text for a statement of that name. What SQL executes ends no transaction: PostgreSQL is out of step then. Two of a client's names have no text in common: the error of a Bind with a
     /// wrong number of parameters may name the other.
     fn text(&mut self, name: &str) -> (String, &'static [&'static str]) {
         let texts = match self.maker.random.below(10) {
             0..4 => ANY,
             4..7 => SETTINGS,
-            7..9 => BLOCKS,
+            7..9 if name != EXECUTED => BLOCKS,
             _ => CURSORS,
         };
         let (text, values): Text = *self.maker.random.of(texts);
@@ -180,7 +201,20 @@ impl Burst<'_> {
 
 impl Burst<'_> {
     fn add(&mut self, more: impl FnOnce(Script) -> Script) {
-        self.script = more(std::mem::take(&mut self.script));
+        let added = more(Script::new());
+        for (tag, body) in wire::messages(&added.0) {
+            match tag {
+                frontend::QUERY => self.portal = Unnamed::Dangerous,
+                frontend::SYNC | frontend::FUNCTION_CALL if self.portal == Unnamed::Bound => {
+                    self.portal = Unnamed::Dangerous;
+                }
+                frontend::BIND if self.portal == Unnamed::Dangerous && body.starts_with(b"\0") => {
+                    self.portal = Unnamed::Bound;
+                }
+                _ => (),
+            }
+        }
+        self.script = std::mem::take(&mut self.script).then(&added);
     }
 
     fn statement(&mut self) -> &'static str {
@@ -248,7 +282,10 @@ impl Burst<'_> {
     }
 
     fn execute(&mut self) {
-        let portal = self.maker.random.of::<&str>(&PORTALS);
+        let portal = match self.maker.random.of::<&str>(&PORTALS) {
+            &"" if self.portal == Unnamed::Dangerous => "p",
+            portal => portal,
+        };
         self.execute_of(portal);
     }
 

@@ -46,8 +46,7 @@ pub(super) const FETCHES: &[&str] =
     &["FETCH p", "FETCH 2 FROM p", "FETCH ALL FROM q", "FETCH q; SELECT 1", "SELECT 1; FETCH p"];
 
 /// Prepared statements, by SQL.
-pub(super) const NAMES: &[&str] =
-    &["EXECUTE a", "EXECUTE b", "EXECUTE a(4)", "DEALLOCATE a", "DEALLOCATE b", "DEALLOCATE ALL"];
+pub(super) const NAMES: &[&str] = &["EXECUTE a", "EXECUTE a(4)", "DEALLOCATE a", "DEALLOCATE b", "DEALLOCATE ALL"];
 
 /// Those that leave something for which a server may be kept.
 #[rustfmt::skip]
