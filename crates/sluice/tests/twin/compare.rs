@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
 
 /// Carries out the plan that a seed makes of these categories, on both sides.
 pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'static Category]) -> Outcome {
-    let tracks = generate::tracks(seed, categories);
+    let tracks = generate::tracks(case.version, seed, categories);
     let twin = place.copy(&(0..CLIENTS).collect());
     let (connect, superuser) = (|| place.alone(), || place.superuser());
     let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sluice_testkit::{Random, Script};
+use sluice_testkit::{Random, Script, Version};
 
 use crate::{
     CLIENTS, SERVERS,
@@ -16,14 +16,15 @@ use crate::{
 const ACTS: u64 = 14;
 
 /// The tracks of all clients.
-pub(crate) fn tracks(seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
+pub(crate) fn tracks(version: Version, seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
     let acts = number("SLUICE_TWIN_ACTS").unwrap_or(ACTS);
-    (0..CLIENTS).map(|client| track(seed, client, categories, acts)).collect()
+    (0..CLIENTS).map(|client| track(version, seed, client, categories, acts)).collect()
 }
 
-fn track(seed: u64, client: usize, categories: &[&'static Category], acts: u64) -> VecDeque<Event> {
+fn track(version: Version, seed: u64, client: usize, categories: &[&'static Category], acts: u64) -> VecDeque<Event> {
     let mut maker = Maker {
         random: Random::new(seed.wrapping_mul(CLIENTS as u64 + 1).wrapping_add(client as u64)),
+        version,
         client,
         category: categories[0],
         known: Vec::new(),
@@ -64,6 +65,7 @@ pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Makes one client's events.
 pub(crate) struct Maker {
     pub(crate) random: Random,
+    pub(crate) version: Version,
     pub(crate) client: usize,
     category: &'static Category,
     known: Vec<Known>,

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The number of times that the plan may be carried out again.
-const RUNS: usize = 300;
+const RUNS: usize = 600;
 
 struct Shrinking<'a> {
     place: &'a Place,

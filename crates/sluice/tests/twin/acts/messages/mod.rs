@@ -5,7 +5,7 @@
 
 mod texts;
 
-use sluice_testkit::Script;
+use sluice_testkit::{Script, Version};
 use sluice_wire::message::frontend;
 
 use self::texts::{ANY, BEGINNINGS, BLOCKS, COPIES, CURSORS, FETCHES, LOOKS, NAMES, PINNING, SETTINGS, SEVERAL, Text};
@@ -67,8 +67,16 @@ fn burst(maker: &mut Maker, values: &mut Values, pins: bool) {
     let count = 1 + maker.random.below(LONGEST);
     let weights: Vec<_> = PARTS.iter().map(|part| part.0).collect();
     let last = maker.random.percent(1);
-    let mut burst =
-        Burst { maker, values, script: Script::new(), pins, copies: false, portal: Unnamed::Dangerous, forgets: false };
+    let mut burst = Burst {
+        maker,
+        values,
+        script: Script::new(),
+        pins,
+        copies: false,
+        portal: Unnamed::Dangerous,
+        has_run: false,
+        forgets: false,
+    };
     if burst.maker.random.percent(30) {
         burst.add(|script| script.close_portal(""));
         burst.portal = Unnamed::Harmless;
@@ -123,6 +131,8 @@ struct Burst<'a> {
     /// Whether any portal may be a COPY from the client.
     copies: bool,
     portal: Unnamed,
+    /// Whether the batch has run something.
+    has_run: bool,
     /// Whether the unnamed statement and portal are closed behind it, and no other portal may be of that statement.
     forgets: bool,
 }
@@ -173,9 +183,21 @@ impl Burst<'_> {
         self.add(|script| script.sync().query(sql));
     }
 
+    /// Whether a FunctionCall, or a Query of a single statement, would put PostgreSQL out of step: behind an Execute of
+    /// the same batch PostgreSQL 18 begins a block there that it does not end, and refuses what comes next.
+    fn is_out_of_step(&self) -> bool {
+        self.has_run && self.maker.version == Version::V18
+    }
+
+    fn query_of(&mut self, text: &str) {
+        let more = if self.is_out_of_step() { "\n; SELECT 0; SELECT 0" } else { "" };
+        self.add(|script| script.query(&format!("{text}{more}")));
+    }
+
     /// The data of a COPY, wherever there may be one: behind it nothing but COPY's own messages can be sent. Data that
     /// PostgreSQL refuses are at the end of it.
     fn data(&mut self) {
+        let has_run = self.has_run;
         for _ in 0..self.maker.random.below(4) {
             let kind = self.maker.random.below(6);
             self.add(|script| match kind {
@@ -196,6 +218,8 @@ impl Burst<'_> {
             10 => script.copy_done().copy_data(b"late\n").copy_fail("late"),
             _ => script.then(&wire::message(frontend::COPY_FAIL, |out| out.extend_from_slice(b"no end"))),
         });
+        // A Sync amid the data is none.
+        self.has_run = has_run;
     }
 }
 
@@ -205,8 +229,12 @@ impl Burst<'_> {
         for (tag, body) in wire::messages(&added.0) {
             match tag {
                 frontend::QUERY => self.portal = Unnamed::Dangerous,
-                frontend::SYNC | frontend::FUNCTION_CALL if self.portal == Unnamed::Bound => {
-                    self.portal = Unnamed::Dangerous;
+                frontend::EXECUTE => self.has_run = true,
+                frontend::SYNC | frontend::FUNCTION_CALL => {
+                    self.has_run &= tag != frontend::SYNC;
+                    if self.portal == Unnamed::Bound {
+                        self.portal = Unnamed::Dangerous;
+                    }
                 }
                 frontend::BIND if self.portal == Unnamed::Dangerous && body.starts_with(b"\0") => {
                     self.portal = Unnamed::Bound;
@@ -310,12 +338,12 @@ impl Burst<'_> {
     fn query(&mut self) {
         let (text, _) = self.text("");
         let text = if self.maker.random.percent(4) { self.take_back().to_owned() } else { text };
-        self.add(|script| script.query(&text));
+        self.query_of(&text);
     }
 
     fn several(&mut self) {
         let text = *self.maker.random.of(SEVERAL);
-        self.add(|script| script.query(text));
+        self.query_of(text);
     }
 
     /// What an ordinary client sends.
@@ -343,7 +371,7 @@ impl Burst<'_> {
 
     fn copy(&mut self) {
         let (text, times) = *self.maker.random.of(COPIES);
-        self.add(|script| script.query(text));
+        self.query_of(text);
         (0..times).for_each(|_| self.data());
     }
 
@@ -373,6 +401,9 @@ impl Burst<'_> {
         const INT4_PLUS: u32 = 177;
         const INT4_DIVIDE: u32 = 154;
         let [two, none] = [[0, 0, 0, 2], [0; 4]];
+        if self.is_out_of_step() {
+            self.sync();
+        }
         let kind = self.maker.random.below(7);
         self.add(|script| match kind {
             0 => script.call(SET_CONFIG, &[b"work_mem", b"6MB", b"\0"]),
@@ -437,7 +468,7 @@ impl Burst<'_> {
     /// FETCH by a Query: where a statement of it is described and its cursor is gone, PostgreSQL has crashed.
     fn fetch(&mut self) {
         let text = *self.maker.random.of(FETCHES);
-        self.add(|script| script.query(text));
+        self.query_of(text);
     }
 
     fn discard(&mut self) {
