@@ -95,7 +95,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
 pub(crate) fn show(tag: u8, body: &[u8]) -> String {
     let part = |at: usize| readable(body.split(|b| *b == 0).nth(at).unwrap_or_default());
     match tag {
-        frontend::QUERY => format!("Query {}", part(0)),
+        frontend::QUERY if body.last() == Some(&0) => format!("Query {}", part(0)),
         frontend::PARSE => {
             let types = body.len().saturating_sub(part_end(body, 2) + 2) / 4;
             format!("Parse {:?} {} ({types} types)", part(0), part(1))

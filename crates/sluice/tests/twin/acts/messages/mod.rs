@@ -8,7 +8,9 @@ mod texts;
 use sluice_testkit::{Script, Version};
 use sluice_wire::message::frontend;
 
-use self::texts::{ANY, BEGINNINGS, BLOCKS, COPIES, CURSORS, FETCHES, LOOKS, NAMES, PINNING, SETTINGS, SEVERAL, Text};
+use self::texts::{
+    ANY, BEGINNINGS, BLOCKS, COPIES, CURSORS, FETCHES, LOOKS, NAMES, PINNING, SETTINGS, SEVERAL, TABLES, Text,
+};
 use super::malformed;
 use crate::{
     generate::Maker,
@@ -144,22 +146,25 @@ type Part = (usize, fn(&mut Burst<'_>));
 const PARTS: &[Part] = &[
     (14, |b| b.parse()), (14, |b| b.bind()), (5, |b| b.describe()), (5, |b| b.describe_portal()), (14, |b| b.execute()), (6, |b| b.close()), (4, |b| b.close_portal()),
     (4, |b| b.flush()), (10, |b| b.sync()), (12, |b| b.query()), (6, |b| b.several()), (16, |b| b.batch()), (5, |b| b.copy()), (3, |b| b.copy_by_batch()), (3, |b| b.copy_by_name()),
-    (3, |b| b.call()), (3, |b| b.stray()), (3, |b| b.malformed()), (5, |b| b.names()), (3, |b| b.fetch()), (1, |b| b.discard()),
+    (3, |b| b.call()), (3, |b| b.stray()), (3, |b| b.malformed()), (5, |b| b.names()), (3, |b| b.fetch()), (1, |b| b.discard()), (1, |b| b.large()),
 ];
 
 // What decision 0014 lists under "What remains" is left out as follows; what else of it is left out is so by the texts.
 impl Burst<'_> {
-    /// A text for a statement of that name. What SQL executes ends no transaction: PostgreSQL is out of step then. Two of a client's names have no text in common: the error of a Bind with a
+    /// A text for a statement of that name. What SQL executes ends no transaction, behind which PostgreSQL is
+    /// out of step, and speaks of no table that changes. Two of a client's names have no text in common: the error of a Bind with a
     /// wrong number of parameters may name the other.
     fn text(&mut self, name: &str) -> (String, &'static [&'static str]) {
-        let texts = match self.maker.random.below(10) {
-            0..4 => ANY,
-            4..7 => SETTINGS,
-            7..9 if name != EXECUTED => BLOCKS,
+        let texts = match self.maker.random.below(20) {
+            0..7 => ANY,
+            7..12 => SETTINGS,
+            12..16 if name != EXECUTED => BLOCKS,
+            16..18 if name != EXECUTED => TABLES,
             _ => CURSORS,
         };
         let (text, values): Text = *self.maker.random.of(texts);
-        (if name == "b" { format!("{text} ") } else { text.to_owned() }, values)
+        let text = self.maker.fill(text);
+        (if name == "b" { text + " " } else { text }, values)
     }
 
     /// Takes back all settings: with a client's other acts either this or `SET LOCAL … TO DEFAULT`, not both.
@@ -469,6 +474,21 @@ impl Burst<'_> {
     fn fetch(&mut self) {
         let text = *self.maker.random.of(FETCHES);
         self.query_of(text);
+    }
+
+    /// Messages that come in several pieces, whatever the packets.
+    fn large(&mut self) {
+        let length = *self.maker.random.of(&[8_000, 20_000, 70_000]);
+        let text = "x".repeat(length);
+        match self.maker.random.below(4) {
+            0 => self.query_of(&format!("SELECT length('{text}')")),
+            1 => self.query_of(&format!("SELECT repeat('x', {length})")),
+            2 => {
+                self.query_of("COPY lines FROM STDIN");
+                self.add(|script| script.copy_data(text.as_bytes()).copy_done());
+            }
+            _ => self.add(|script| script.unnamed("SELECT length($1)", &[Some(&text)])),
+        }
     }
 
     fn discard(&mut self) {

@@ -25,7 +25,15 @@ pub(super) const SETTINGS: &[Text] = &[
     ("SET app.x = 'one'", &[]), ("SET LOCAL app.x = 'two'", &[]), ("RESET app.x", &[]), ("SELECT set_config('app.x', 'three', false)", &[]), ("SELECT current_setting('app.x', true)", &[]),
     ("SET app.y = 'four'", &[]), ("SELECT current_setting('app.y', true) IS NULL AS none", &[]), ("SELECT set_config('work_mem', $1, false)", &["8MB", "many"]), ("SELECT set_config($1, '9MB', true)", &["work_mem", "no_such", "app.y"]),
     ("SET application_name = 'renamed'", &[]), ("RESET application_name", &[]), ("SET no_such = 1", &[]), ("SET work_mem = 'many'", &[]), ("SET ROLE twin_a", &[]), ("RESET ROLE", &[]), ("SELECT current_user", &[]),
-    ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ", &[]), ("RESET default_transaction_isolation", &[]), ("SET TRANSACTION READ ONLY", &[]), ("SHOW transaction_isolation", &[]),
+    ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ", &[]), ("RESET default_transaction_isolation", &[]), ("SET client_encoding = 'LATIN1'", &[]), ("RESET client_encoding", &[]),
+    ("SET search_path = tenant_a, public", &[]), ("RESET search_path", &[]), ("SET standard_conforming_strings = off", &[]), ("RESET standard_conforming_strings", &[]), ("SET TRANSACTION READ ONLY", &[]), ("SHOW transaction_isolation", &[]),
+];
+
+/// Tables that come, change and go, each client's own.
+#[rustfmt::skip]
+pub(super) const TABLES: &[Text] = &[
+    ("CREATE TABLE c{k}.d (n int)", &[]), ("CREATE TABLE c{k}.d (n int)", &[]), ("INSERT INTO c{k}.d VALUES (7)", &[]), ("SELECT * FROM c{k}.d", &[]), ("SELECT * FROM c{k}.d", &[]), ("SELECT n FROM c{k}.d WHERE n > $1", NUMBERS),
+    ("ALTER TABLE c{k}.d ADD m text", &[]), ("ALTER TABLE c{k}.d ALTER n TYPE bigint", &[]), ("DROP TABLE c{k}.d", &[]), ("DROP TABLE IF EXISTS c{k}.d", &[]),
 ];
 
 /// The beginnings and ends of transactions.
@@ -52,6 +60,7 @@ pub(super) const NAMES: &[&str] = &["EXECUTE a", "EXECUTE a(4)", "DEALLOCATE a",
 #[rustfmt::skip]
 pub(super) const PINNING: &[&str] = &[
     "PREPARE a AS SELECT 3 AS three", "PREPARE b (int) AS SELECT $1 + 1 AS next", "PREPARE a AS SELEC", "DECLARE p CURSOR WITH HOLD FOR SELECT generate_series(1, 5) AS i", "PREPARE b AS INSERT INTO lines VALUES ('prepared')",
+    "CREATE TEMP TABLE tt AS SELECT 1 AS n", "SELECT n FROM tt", "DROP TABLE tt", "DISCARD TEMP",
 ];
 
 /// Several statements for a Query.
@@ -75,7 +84,7 @@ pub(super) const COPIES: &[(&str, usize)] = &[
 #[rustfmt::skip]
 pub(super) const LOOKS: &[&str] = &[
     "SELECT current_setting('work_mem'), current_setting('TimeZone'), current_setting('app.x', true), current_setting('app.y', true), current_setting('application_name'), \
-     current_setting('default_transaction_isolation'), current_setting('transaction_read_only'), current_user",
+     current_setting('default_transaction_isolation'), current_setting('transaction_read_only'), current_setting('search_path'), current_user",
     "SELECT name, is_holdable FROM pg_cursors WHERE name IN ('p', 'q') ORDER BY name",
     "SELECT count(*), min(line), max(line) FROM lines",
 ];
@@ -83,5 +92,5 @@ pub(super) const LOOKS: &[&str] = &[
 /// Startup parameters, each with its values.
 #[rustfmt::skip]
 pub(super) const BEGINNINGS: &[(&str, &[&str])] = &[
-    ("work_mem", &["3MB", "7MB"]), ("TimeZone", &["Europe/Berlin", "UTC"]), ("application_name", &["messages"]), ("app.x", &["zero"]), ("search_path", &["tenant_a, public"]), ("default_transaction_isolation", &["repeatable read"]),
+    ("work_mem", &["3MB", "7MB"]), ("TimeZone", &["Europe/Berlin", "UTC"]), ("application_name", &["messages"]), ("app.x", &["zero"]), ("search_path", &["tenant_a, public"]), ("client_encoding", &["LATIN1"]), ("default_transaction_isolation", &["repeatable read"]),
 ];
