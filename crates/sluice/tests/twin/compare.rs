@@ -173,8 +173,13 @@ fn without_names(text: &str) -> String {
     let mut inside = true;
     let mut parts = text.split('"').map(|part| {
         inside = !inside;
-        let is_name = inside && (NAMES.contains(&part) || part.starts_with("sluice_"));
-        if is_name { part.trim_end_matches(|c: char| c.is_ascii_hexdigit()) } else { part }
+        match part {
+            _ if !inside => part,
+            // The rest of it is another one in each run.
+            _ if part.starts_with("sluice_") => "sluice_",
+            _ if NAMES.contains(&part) => "",
+            _ => part,
+        }
     });
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + "\"" + part)

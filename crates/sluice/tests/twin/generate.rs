@@ -127,8 +127,8 @@ impl Maker {
     }
 
     /// A step of whatever messages, in packets that end at these places.
-    pub(crate) fn burst(&mut self, script: Script, cuts: Vec<usize>, pins: bool) {
-        let (bytes, category, meanwhile) = (script.0, self.category.name, Meanwhile::Nothing);
+    pub(crate) fn burst(&mut self, script: Script, cuts: Vec<usize>, pins: bool, meanwhile: Meanwhile) {
+        let (bytes, category) = (script.0, self.category.name);
         self.event(What::Say(Step { bytes, cuts, category, pins, spends: false, unpins: false, meanwhile }));
     }
 

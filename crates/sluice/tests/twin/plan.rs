@@ -50,6 +50,8 @@ pub(crate) enum Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meanwhile {
     Nothing,
+    /// It does not wait: others go on, and the answer comes with that to its next step.
+    Others,
     /// Its statement is cancelled once it is asleep, or has waited for a server.
     Cancel,
     /// All other clients are cancelled once it is asleep, and it itself by a wrong key.
@@ -89,10 +91,15 @@ pub(crate) enum Wait {
     Mark,
     /// The end of the connection, which the last message asks for.
     Closing,
+    /// None.
+    Nothing,
 }
 
 impl Step {
     pub(crate) fn wait(&self) -> Wait {
+        if self.meanwhile == Meanwhile::Others {
+            return Wait::Nothing;
+        }
         let messages = wire::messages(&self.bytes);
         if wire::before_end(&messages).is_some() {
             return Wait::Mark;
@@ -143,7 +150,7 @@ impl Step {
 
     /// Whether its last message leaves the exchange open: more belongs to it.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.wait(), Wait::Replies(_))
+        matches!(self.wait(), Wait::Replies(_) | Wait::Nothing)
     }
 }
 

@@ -120,7 +120,7 @@ impl Client {
         }
         let mut reception = Reception::new(step.wait());
         match step.meanwhile {
-            Meanwhile::Nothing => (),
+            Meanwhile::Nothing | Meanwhile::Others => (),
             Meanwhile::Cancel => {
                 while reception.goes_on(raw, PAUSE) && !others.is_asleep() && reception.time() < WAITED {}
                 // It may have come too early.
@@ -237,6 +237,7 @@ impl Reception {
                 Wait::Ready(wanted) | Wait::Replies(wanted) => self.closing >= wanted,
                 Wait::Mark => self.closing > wire::MARKS,
                 Wait::Closing => false,
+                Wait::Nothing => true,
             };
             if done {
                 self.end = Some(End::Whole);
@@ -256,7 +257,7 @@ impl Reception {
                 (Wait::Replies(_), tag) => self.closing + usize::from(CLOSING.contains(&tag)),
                 (Wait::Mark, backend::CLOSE_COMPLETE) => self.closing + 1,
                 (Wait::Mark, backend::READY_FOR_QUERY) if self.closing >= wire::MARKS => wire::MARKS + 1,
-                (Wait::Mark, _) | (Wait::Closing, _) => 0,
+                (Wait::Mark | Wait::Closing | Wait::Nothing, _) => 0,
             };
             self.messages.push(message);
         }

@@ -14,6 +14,7 @@ use self::texts::{
 use super::malformed;
 use crate::{
     generate::Maker,
+    plan::Meanwhile,
     wire::{self, Value},
 };
 
@@ -93,8 +94,26 @@ fn burst(maker: &mut Maker, values: &mut Values, pins: bool) {
         true => script.sync().terminate(),
         false => wire::ended(script, if forgets { "" } else { "never" }),
     };
-    let cuts = cuts(maker, &script);
-    maker.burst(script, cuts, pins);
+    let (first, rest) = halves(maker, script);
+    if !first.0.is_empty() {
+        maker.burst(first, Vec::new(), pins, Meanwhile::Others);
+    }
+    let cuts = cuts(maker, &rest);
+    maker.burst(rest, cuts, pins, Meanwhile::Nothing);
+}
+
+/// Cuts a burst in two now and then, between which others go on: the first half runs nothing, so it does not matter when
+/// it is read.
+fn halves(maker: &mut Maker, script: Script) -> (Script, Script) {
+    const QUIET: [u8; 5] = [frontend::PARSE, frontend::BIND, frontend::DESCRIBE, frontend::CLOSE, frontend::FLUSH];
+    let messages = wire::messages(&script.0);
+    let quiet: Vec<_> = messages.iter().take_while(|(tag, _)| QUIET.contains(tag)).collect();
+    if quiet.is_empty() || !maker.random.percent(25) {
+        return (Script::new(), script);
+    }
+    let count = 1 + maker.random.below(quiet.len());
+    let (first, rest) = script.0.split_at(quiet[..count].iter().map(|(_, body)| body.len() + 5).sum());
+    (Script(first.to_vec()), Script(rest.to_vec()))
 }
 
 /// Places at which the bytes are cut into packets, between messages or within.
