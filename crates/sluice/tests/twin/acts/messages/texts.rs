@@ -17,13 +17,13 @@ pub(super) const ANY: &[Text] = &[
     ("EXPLAIN (COSTS OFF) SELECT 1", &[]), ("SELECT fails('so')", &[]), ("SELECT id, name FROM shared WHERE id < $1 ORDER BY id", NUMBERS),
 ];
 
-/// Settings, changed and shown.
+/// Settings, changed and shown. No function takes one back: that is followed at the end of the transaction only.
 #[rustfmt::skip]
 pub(super) const SETTINGS: &[Text] = &[
     ("SET work_mem = '5MB'", &[]), ("SET work_mem = '6MB'", &[]), ("SET LOCAL work_mem = '7MB'", &[]), ("RESET work_mem", &[]), ("SET work_mem TO DEFAULT", &[]), ("SHOW work_mem", &[]),
     ("SET TimeZone = 'Asia/Tokyo'", &[]), ("SET LOCAL TimeZone = 'UTC'", &[]), ("RESET TimeZone", &[]), ("SHOW TimeZone", &[]),
     ("SET app.x = 'one'", &[]), ("SET LOCAL app.x = 'two'", &[]), ("RESET app.x", &[]), ("SELECT set_config('app.x', 'three', false)", &[]), ("SELECT current_setting('app.x', true)", &[]),
-    ("SET app.y = 'four'", &[]), ("SELECT current_setting('app.y', true) IS NULL AS none", &[]), ("SELECT set_config('work_mem', $1, false)", &["8MB", "many"]), ("SELECT set_config($1, '9MB', true)", &["work_mem", "no_such", "app.y"]),
+    ("SET app.y = 'four'", &[]), ("SELECT current_setting('app.y', true) IS NULL AS none", &[]), ("SELECT set_config('work_mem', coalesce($1, '8MB'), false)", &["9MB", "many"]), ("SELECT set_config($1, '9MB', true)", &["work_mem", "no_such", "app.y"]),
     ("SET application_name = 'renamed'", &[]), ("RESET application_name", &[]), ("SET no_such = 1", &[]), ("SET work_mem = 'many'", &[]), ("SET ROLE twin_a", &[]), ("RESET ROLE", &[]), ("SELECT current_user", &[]),
     ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ", &[]), ("RESET default_transaction_isolation", &[]), ("SET client_encoding = 'LATIN1'", &[]), ("RESET client_encoding", &[]),
     ("SET search_path = tenant_a, public", &[]), ("RESET search_path", &[]), ("SET standard_conforming_strings = off", &[]), ("RESET standard_conforming_strings", &[]), ("SET TRANSACTION READ ONLY", &[]), ("SHOW transaction_isolation", &[]),
