@@ -21,6 +21,7 @@ mod beside;
 mod compare;
 mod customs;
 mod disturb;
+mod ends;
 mod found;
 mod generate;
 mod ignored;
@@ -59,7 +60,7 @@ const SESSIONS: u64 = 250;
 const CANCELLED: u64 = 6;
 
 /// The part of them that sends messages in any order.
-const MESSAGES: u64 = 4;
+const MESSAGES: u64 = 6;
 
 matrix!(transaction: without_the_extension, with_the_extension);
 matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
