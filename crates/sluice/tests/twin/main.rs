@@ -109,11 +109,12 @@ fn twins(case: Case, extension: bool, categories: &[&'static Category], part: u6
     let place = Place::shared(case.version, extension);
     let survey = env::var("SLUICE_TWIN_SURVEY").unwrap_or_default();
     let mut kinds = BTreeMap::<String, (usize, u64)>::new();
-    let (mut sessions, mut steps, mut statements) = (0, 0, 0);
+    let (mut sessions, mut steps, mut messages, mut statements) = (0, 0, 0, 0);
     for seed in seeds(case, extension, part) {
         let outcome = compare::try_seed(place, case, seed, categories);
         sessions += CLIENTS;
         steps += outcome.events.len();
+        messages += outcome.events.iter().map(plan::Event::messages).sum::<usize>();
         statements += outcome.events.iter().map(plan::Event::statements).sum::<usize>();
         if !survey.is_empty() {
             for difference in &outcome.differences {
@@ -133,5 +134,7 @@ fn twins(case: Case, extension: bool, categories: &[&'static Category], part: u6
     for (kind, (times, seed)) in &kinds {
         println!("{times:5} {kind} (seed {seed})");
     }
-    println!("{case:?}: {statements} statements compared, in {steps} steps of {sessions} sessions");
+    println!(
+        "{case:?}: {statements} statements compared, in {messages} messages, {steps} steps and {sessions} sessions"
+    );
 }

@@ -15,6 +15,12 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// The number of messages that are sent.
+    pub(crate) fn messages(&self) -> usize {
+        let What::Say(step) = &self.what else { return 0 };
+        wire::messages(&step.bytes).len()
+    }
+
     /// The number of statements that are sent, a Query with several of them counted once.
     pub(crate) fn statements(&self) -> usize {
         let What::Say(step) = &self.what else { return 0 };

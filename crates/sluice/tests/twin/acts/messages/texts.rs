@@ -36,11 +36,12 @@ pub(super) const TABLES: &[Text] = &[
     ("ALTER TABLE c{k}.d ADD m text", &[]), ("ALTER TABLE c{k}.d ALTER n TYPE bigint", &[]), ("DROP TABLE c{k}.d", &[]), ("DROP TABLE IF EXISTS c{k}.d", &[]),
 ];
 
-/// The beginnings and ends of transactions.
+/// The beginnings and ends of transactions. None chooses its isolation level, which is too late behind a Parse, unless a
+/// Flush has ended its transaction.
 #[rustfmt::skip]
 pub(super) const BLOCKS: &[Text] = &[
     ("BEGIN", &[]), ("BEGIN", &[]), ("BEGIN", &[]), ("COMMIT", &[]), ("COMMIT", &[]), ("ROLLBACK", &[]), ("ROLLBACK", &[]), ("END", &[]), ("SAVEPOINT s", &[]), ("ROLLBACK TO s", &[]), ("RELEASE s", &[]),
-    ("COMMIT AND CHAIN", &[]), ("ROLLBACK AND CHAIN", &[]), ("START TRANSACTION READ ONLY", &[]), ("BEGIN ISOLATION LEVEL REPEATABLE READ", &[]), ("PREPARE TRANSACTION 'x'", &[]),
+    ("COMMIT AND CHAIN", &[]), ("ROLLBACK AND CHAIN", &[]), ("START TRANSACTION READ ONLY", &[]), ("BEGIN READ WRITE", &[]), ("PREPARE TRANSACTION 'x'", &[]),
 ];
 
 /// Cursors, which share their names with portals.
