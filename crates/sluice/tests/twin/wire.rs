@@ -55,7 +55,7 @@ pub(crate) fn bind_as(portal: &str, statement: &str, values: &[Value], parameter
 }
 
 /// The number of Closes in a row that mark the end of a burst.
-pub(crate) const MARKS: usize = 13;
+pub(crate) const MARKS: usize = 14;
 
 /// A burst of messages with an end that its reader knows: a Sync, Closes of a statement and a portal of that name, more
 /// of them than a burst has in a row, and another Sync. The first Sync ends whatever is skipped, and no Close ever fails,

@@ -1,7 +1,8 @@
 //! Messages in any order: bursts of them, of which each may be skipped, refused, malformed, or in the midst of a COPY.
 //! Few names and few texts, so that they meet each other.
 //!
-//! Behind a burst the answer has an end that is known by itself, whatever it has led to ([`wire::ended`]).
+//! Behind a burst the answer has an end that is known by itself, whatever it has led to ([`wire::ended`]). A burst is cut
+//! into packets anywhere, and into two halves between which others go on.
 
 mod texts;
 
@@ -34,7 +35,8 @@ const COPY: &str = "k";
 /// The number of messages, or of a few that belong together, in a burst.
 const LONGEST: usize = 12;
 
-const _: () = assert!(LONGEST < wire::MARKS, "the end of a burst is known by more Closes in a row than it has");
+// Each may be a Close, and so may one before them.
+const _: () = assert!(LONGEST + 1 < wire::MARKS, "the end of a burst is known by more Closes in a row than it has");
 
 pub(crate) fn act(maker: &mut Maker) {
     let pins = maker.random.percent(12);
@@ -161,6 +163,7 @@ struct Burst<'a> {
 /// A part of a burst, with its weight.
 type Part = (usize, fn(&mut Burst<'_>));
 
+/// All of them.
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
     (14, |b| b.parse()), (14, |b| b.bind()), (5, |b| b.describe()), (5, |b| b.describe_portal()), (14, |b| b.execute()), (6, |b| b.close()), (4, |b| b.close_portal()),
@@ -170,9 +173,9 @@ const PARTS: &[Part] = &[
 
 // What decision 0014 lists under "What remains" is left out as follows; what else of it is left out is so by the texts.
 impl Burst<'_> {
-    /// A text for a statement of that name. What SQL executes ends no transaction, behind which PostgreSQL is
-    /// out of step, and speaks of no table that changes. Two of a client's names have no text in common: the error of a Bind with a
-    /// wrong number of parameters may name the other.
+    /// A text for a statement of that name. What SQL executes speaks of no table that changes, and ends no transaction:
+    /// PostgreSQL is out of step behind that. Two of a client's names have no text in common: the error of a Bind with
+    /// a wrong number of parameters may name the other.
     fn text(&mut self, name: &str) -> (String, &'static [&'static str]) {
         let texts = match self.maker.random.below(20) {
             0..7 => ANY,
