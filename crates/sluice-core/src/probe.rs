@@ -21,7 +21,7 @@ use std::{
 
 use crate::{
     customs::Customs,
-    holding::{Holding, unhex},
+    holding::{Holding, Pins, unhex},
     profile::{Profile, Settings},
     sql::{Reset, settings_named, spelled_out},
     time::Time,
@@ -266,7 +266,10 @@ impl Probe {
             }
             Stage::Full(timeout) => self.take_full(answer, timeout),
         };
-        self.customs.clear();
+        if !holding.pins.intersects(Pins::PREPARE) {
+            // What SQL has prepared may make those that it names whenever it is executed.
+            self.customs.clear();
+        }
         self.named.clear();
         self.may_set_timeout = false;
         Seen::Holding(std::mem::take(&mut self.given_up).complete(holding, asked, start))

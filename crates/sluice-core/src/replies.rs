@@ -209,6 +209,8 @@ pub struct Replies {
     unnamed: usize,
     /// The bytes of Sluice's own messages among them.
     own_bytes: usize,
+    /// The number of those that decide the transaction's status.
+    deciding: usize,
 }
 
 impl Expected {
@@ -232,6 +234,11 @@ impl Expected {
             Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),
             _ => None,
         }
+    }
+
+    /// Whether it is to something that has run, or ends a batch that may have.
+    fn decides_status(&self) -> bool {
+        matches!(self, Self::Query { .. } | Self::Execute | Self::Sync(_))
     }
 
     fn is_resetting(&self) -> bool {
@@ -368,8 +375,7 @@ impl Replies {
     /// Whether answers that are still to come decide if a transaction is open, or has failed: they have run something,
     /// or end a batch that has.
     pub fn decide_status(&self) -> bool {
-        let decides = |e: &Expected| matches!(e, Expected::Query { .. } | Expected::Execute | Expected::Sync(_));
-        self.queue.iter().any(decides)
+        self.deciding > 0
     }
 
     /// Their number.
@@ -447,6 +453,7 @@ impl Replies {
         self.resetting += usize::from(expected.is_resetting());
         self.unnamed += usize::from(expected.unnamed_turn().is_some());
         self.own_bytes += expected.own_bytes();
+        self.deciding += usize::from(expected.decides_status());
     }
 
     /// The next one.
@@ -469,6 +476,9 @@ impl Replies {
         }
         if self.own_bytes > 0 {
             self.own_bytes -= expected.own_bytes();
+        }
+        if self.deciding > 0 {
+            self.deciding -= usize::from(expected.decides_status());
         }
         self.queue.pop_front()
     }
@@ -510,6 +520,7 @@ impl Replies {
             }
         });
         self.resetting = self.queue.iter().filter(|expected| expected.is_resetting()).count();
+        self.deciding = self.queue.iter().filter(|expected| expected.decides_status()).count();
         let is_behind = |e: &Expected| matches!(e, Expected::Sync(_));
         CopyBegun { has_ended: end.is_some(), ignored, has_sync: self.queue.iter().any(is_behind) }
     }

@@ -69,6 +69,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.wait_for_answers();
         }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
+        if self.server().exchange.reported_status() == TransactionStatus::Failed {
+            self.server().exchange.lead_to(sql::leads_to(text));
+        }
         let effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
         let meant = self.meant_by(effects, text);
         if let Some(step) = self.lend(&meant, Bearer::Query) {
@@ -280,9 +283,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let rest = &seen.body[names.bytes..];
         // With parameters it is an error, which is the server's to raise.
         match portal {
-            OwnPortal::Deallocate(_) if self.server.is_some() && gives_parameters(rest) => {
-                self.bind_stand_in(seen, names, &[0, 0]);
-                return true;
+            OwnPortal::Deallocate(_) if gives_parameters(rest) => {
+                let has_server = self.server.is_some();
+                if has_server {
+                    self.bind_stand_in(seen, names, &[0, 0]);
+                }
+                return has_server;
             }
             OwnPortal::Begin(_) if !rest.starts_with(&[0; 4]) => return false,
             _ => {}

@@ -21,6 +21,9 @@ use crate::{
 
 use super::{BACKLOG_HIGH_BYTES, Engine};
 
+/// The messages that are looked at ahead for the end of a batch.
+const BATCH_LOOKED_AT_MAX: usize = 1024;
+
 /// The reason why the handling of a client's bytes stopped.
 pub(super) enum Stop {
     /// All is handled, or what is left is part of a message.
@@ -522,7 +525,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Whether all has come up to the next Sync.
     pub(super) fn has_whole_batch(&self) -> bool {
         let ends = |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
-        self.coming().find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
+        // Those who send more are not to have others wait.
+        self.coming().take(BATCH_LOOKED_AT_MAX).find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
     }
 
     /// The messages from this one on, as far as they have come whole.

@@ -20,7 +20,7 @@ use crate::{
     io::Io,
     replies::{By, Expected, Own, ParseSent, SentFor},
     server::{Preparation, Server, may_be_lent},
-    sql::{self, Effects, Reset},
+    sql::{self, CustomNames, Effects, Reset},
     statement::{Statement, known_name},
 };
 
@@ -129,6 +129,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Lends the server the names that a text speaks of, which is about to be sent. Returns a step where that has to be
     /// waited for.
     pub(super) fn lend(&mut self, meant: &Meant, bearer: Bearer) -> Option<Step> {
+        for (_, statement) in meant.iter().filter(|(_, statement)| statement.effects.intersects(Effects::STATE)) {
+            self.server.as_deref_mut()?.expect_customs(CustomNames::of_text(statement.query()));
+        }
         let server = self.server.as_deref()?;
         let missing: Vec<_> = meant.iter().filter(|(name, _)| !server.lent.has(name)).collect();
         if missing.is_empty() || server.exchange.is_copying() {

@@ -115,6 +115,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 Ok(parse) => {
                     self.restore_within(parse.query);
                     match self.deallocate_of(&parse) {
+                        // What is under way may fail, and the transaction with it.
+                        Some(_) if self.server().exchange.replies().decide_status() => self.wait_for_answers(),
                         Some(deallocated) => self.parse_deallocate(seen, deallocated),
                         None => self.parse(seen, parse, None),
                     }

@@ -41,7 +41,7 @@ pub struct Exchange {
     replay: Replay,
     /// The settings that the batch which is open resets to what its client began with.
     batch_resets: BatchResets,
-    /// The turns that the batch which is open gives to the transaction.
+    /// The turns that what was sent gives to the transaction.
     turns: Turns,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
@@ -261,7 +261,6 @@ impl Exchange {
             }
             Expected::Sync(_) => {
                 self.state = State::Ready(Batch::Closed);
-                self.turns.end();
                 self.begin.follow();
                 self.names_open |= self.replies.has_named();
             }
@@ -374,6 +373,11 @@ impl Exchange {
         }
     }
 
+    /// A Query is sent that leads to that status, if to any.
+    pub fn lead_to(&mut self, status: Option<TransactionStatus>) {
+        self.turns.lead_to(status);
+    }
+
     /// The settings that the open batch has reset already, and that are about to be put in place again for what
     /// follows in it: that text, if one is known. Behind what discards all, which is a transaction of its own, others may
     /// have to stand alone.
@@ -402,6 +406,7 @@ impl Exchange {
 
     /// The request that is being answered has failed, and resets nothing but what it has discarded.
     pub fn note_failed_reset(&mut self) {
+        self.turns.forget();
         if !self.replies.set_resets(None) {
             self.batch_resets.clear();
         }
@@ -442,6 +447,9 @@ impl Exchange {
             }
             Some(Expected::OwnSync) => self.hold = Hold::None,
             _ => {}
+        }
+        if !self.replies.decide_status() && self.is_closed() {
+            self.turns.forget();
         }
         // The transaction has ended, and all portals with it.
         if status == TransactionStatus::Idle && !self.owes() && self.is_closed() {
@@ -526,7 +534,6 @@ impl Exchange {
     }
 
     fn close_batch(&mut self) {
-        self.turns.end();
         debug_assert_ne!(self.state, State::Skipping, "nothing but a Sync goes to a server that skips");
         if let State::Ready(batch) | State::Copying(batch) = &mut self.state {
             *batch = Batch::Closed;

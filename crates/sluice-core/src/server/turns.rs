@@ -1,4 +1,4 @@
-//! The status of the transaction as the open batch makes it, of which a server tells at the batch's end alone. Behind an
+//! The status of the transaction as what was sent makes it, of which a server tells at the end of a batch alone. Behind an
 //! error nothing of a batch is run: whatever is run at all is run behind what was sent before it.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use sluice_wire::message::TransactionStatus;
 /// Portals that are followed at once.
 const PORTALS_MAX: usize = 64;
 
-/// The turns that the open batch gives to the transaction.
+/// The turns that what was sent gives to the transaction.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// The status behind the last portal that was run of those that begin or end a block.
@@ -33,7 +33,7 @@ impl Turns {
         self.last = self.portals.get(portal).copied().or(self.last);
     }
 
-    /// The status that the batch has led to, if that is another one than it began with.
+    /// The status that it has led to, unless the server has told it since.
     pub(super) fn last(&self) -> Option<TransactionStatus> {
         self.last
     }
@@ -48,8 +48,13 @@ impl Turns {
         self.portals.clear();
     }
 
-    /// The batch ends.
-    pub(super) fn end(&mut self) {
+    /// What is sent leads to that status, if to any.
+    pub(super) fn lead_to(&mut self, status: Option<TransactionStatus>) {
+        self.last = status.or(self.last);
+    }
+
+    /// The server has told the status, or something has failed that may have led to it.
+    pub(super) fn forget(&mut self) {
         self.last = None;
     }
 }
@@ -70,7 +75,7 @@ mod tests {
         turns.bind(b"a", Some(TransactionStatus::InTransaction));
         turns.run(b"a");
         assert_eq!(turns.last(), Some(TransactionStatus::InTransaction));
-        turns.end();
+        turns.forget();
         assert_eq!(turns.last(), None);
     }
 }

@@ -259,15 +259,15 @@ impl Words<'_> {
 
 /// A quoted name, with each doubled quote in it once.
 fn without_doubles(name: &[u8]) -> Vec<u8> {
-    let mut name = name.to_vec();
-    let mut at = 0;
-    while at < name.len() {
-        if name[at] == b'"' {
-            name.remove(at);
+    let mut found = Vec::with_capacity(name.len());
+    let mut bytes = name.iter();
+    while let Some(byte) = bytes.next() {
+        found.push(*byte);
+        if *byte == b'"' {
+            bytes.next();
         }
-        at += 1;
     }
-    name
+    found
 }
 
 #[cfg(test)]

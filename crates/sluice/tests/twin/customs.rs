@@ -124,6 +124,18 @@ fn what_is_kept_elsewhere_is_made_here(case: Case) {
         b.query(0, "PREPARE p (text) AS SELECT set_config($1, 'x', true); EXECUTE p('app.' || 'tenant'); DEALLOCATE p");
         b.query(1, IS_THERE);
         b.query(0, IS_THERE);
+        let sets = "SELECT set_config('app.tenant', 'three', false)";
+        for by_sql in [true, false] {
+            b.clients(&[&[], &[]]);
+            match by_sql {
+                true => b.query(0, &format!("PREPARE a AS {sets}")),
+                false => b.says(0, &s().parse("a", sets).sync()),
+            };
+            b.query(0, "EXECUTE a");
+            b.query(0, "DEALLOCATE a");
+            b.query(1, "SELECT current_setting('app.tenant', true)");
+            b.query(0, "SELECT current_setting('app.tenant', true)");
+        }
     });
 }
 

@@ -22,6 +22,8 @@ matrix!(brief:
     messages_with_more_than_they_hold,
     a_deallocate_has_no_parameters,
     a_wait_behind_a_copy_ends,
+    a_block_that_failed_in_a_pipeline,
+    a_literal_that_goes_on_is_read_whole,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -298,5 +300,47 @@ fn a_wait_behind_a_copy_ends(case: Case) {
             4,
         );
         b.query(0, "ROLLBACK");
+    });
+}
+
+fn a_block_that_failed_in_a_pipeline(case: Case) {
+    beside(case, &[&[("TimeZone", "Europe/Berlin"), ("search_path", "tenant")]], |b| {
+        b.says(0, &s().parse("a", "SELECT 1").sync());
+        let shows = "SELECT timestamptz '2024-06-01 12:00+00', current_setting('search_path')";
+        let reset = |text: &str| s().unnamed(text, &[]).unnamed(shows, &[]).sync();
+        for (end, back) in [
+            (s().unnamed("ROLLBACK", &[]).sync(), reset("RESET TimeZone")),
+            (s().query("ROLLBACK"), reset("RESET ALL")),
+            (s().unnamed("COMMIT", &[]).sync(), reset("RESET search_path")),
+            (s().query("ROLLBACK AND CHAIN").query("COMMIT"), reset("RESET search_path")),
+        ] {
+            b.query(0, "SET TimeZone = 'UTC'; SET search_path = public");
+            b.query(0, "BEGIN; SELECT 1/0");
+            let times = if end.0.starts_with(b"Q") && end.0.windows(5).any(|word| word == b"CHAIN") { 3 } else { 2 };
+            b.until(0, &end.then(&back), times);
+            b.query(0, shows);
+        }
+        b.query(0, "BEGIN; SELECT 1/0");
+        let deallocate = || s().unnamed("DEALLOCATE a", &[]).sync();
+        b.until(0, &s().unnamed("SET work_mem = 100", &[]).sync().then(&deallocate()), 2);
+        b.query(0, "ROLLBACK");
+        b.says(0, &s().bind("a", &[]).execute().sync());
+        b.query(0, "BEGIN");
+        b.until(0, &s().unnamed("SELECT 1/0", &[]).sync().then(&deallocate()), 2);
+        b.query(0, "ROLLBACK");
+        b.says(0, &s().bind("a", &[]).execute().sync());
+    });
+}
+
+fn a_literal_that_goes_on_is_read_whole(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        for _ in 0..4 {
+            for client in 0..2 {
+                b.says(
+                    client,
+                    &s().unnamed("SELECT timestamptz 'n'\n'ow' = now(), date 'tod'\n  'ay' = current_date", &[]).sync(),
+                );
+            }
+        }
     });
 }

@@ -291,7 +291,10 @@ impl<'a> Reader<'a, '_> {
     /// Whether a call that makes a replication slot says that it is temporary, or not: as its third argument, or by name.
     fn names_temporary(&self) -> bool {
         let (mut depth, mut arguments) = (1, 1);
-        for token in self.lexer.clone() {
+        for (place, token) in self.lexer.clone().enumerate() {
+            if place == AHEAD_MAX {
+                return true;
+            }
             match token {
                 Token::Open => depth += 1,
                 Token::Close => depth -= 1,
@@ -308,24 +311,37 @@ impl<'a> Reader<'a, '_> {
 
     fn literal(&mut self, text: &[u8]) {
         self.found.insert(Effects::LITERAL);
+        if self.lexer.clone().goes_on() {
+            // What it says is known only with its next line.
+            self.found.insert(Effects::CLOCK);
+        }
         if reads_clock(text) || (text.contains(&b'\\') && reads_clock(&unescaped(text))) {
             self.found.insert(Effects::CLOCK);
         }
     }
 }
 
+/// The tokens that are looked at ahead in a call: a text of nothing but calls is not to be read over and over.
+const AHEAD_MAX: usize = 64;
+
 /// Whether the column `name`, from the rest of the call on, equals a literal in all rows that are read:
 /// `set_config(name, 'view', false) FROM pg_settings WHERE name = 'restrict_nonsystem_relation_kind'`, by which
 /// `pg_dump` asks for a setting that older servers do not have.
 fn equals_literal(mut ahead: Lexer<'_>) -> bool {
     let mut depth = 1;
-    while depth > 0 {
+    for _ in 0..AHEAD_MAX {
         match ahead.next() {
             Some(Token::Open) => depth += 1,
             Some(Token::Close) => depth -= 1,
             None | Some(Token::Semicolon) => return false,
             _ => {}
         }
+        if depth == 0 {
+            break;
+        }
+    }
+    if depth > 0 {
+        return false;
     }
     let mut reads = |words: &[&str]| {
         words.iter().all(|word| matches!(ahead.next(), Some(Token::Word(found)) if is_one_of(found, &[word])))

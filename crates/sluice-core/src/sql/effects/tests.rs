@@ -266,6 +266,19 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
 }
 
 #[test]
+fn a_long_text_is_read_once() {
+    // Each of these would take minutes if calls read on to the end, or hours.
+    for text in [
+        format!("select {}", "set_config(name,'x',false,".repeat(200_000)),
+        format!("select {}", "pg_create_logical_replication_slot('x',".repeat(100_000)),
+        format!("deallocate {}", "\"".repeat(4_000_000)),
+    ] {
+        assert!(effects(text.as_bytes()).intersects(Effects::STATE));
+        crate::sql::command(text.as_bytes());
+    }
+}
+
+#[test]
 fn what_an_execute_is_given_is_read() {
     for text in [
         "execute p",
