@@ -69,9 +69,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.wait_for_answers();
         }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
-        if self.server().exchange.reported_status() == TransactionStatus::Failed {
-            self.server().exchange.lead_to(sql::leads_to(text));
-        }
         let effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
         let meant = self.meant_by(effects, text);
         if let Some(step) = self.lend(&meant, Bearer::Query) {
@@ -94,7 +91,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return step;
         }
         let resets = resets_with(resets, &meant);
-        self.pass_query(seen, clears, resets)
+        let leads_to = match self.server().exchange.reported_status() {
+            TransactionStatus::Failed => sql::leads_to(text),
+            _ => None,
+        };
+        let step = self.pass_query(seen, clears, resets);
+        self.server().exchange.lead_to(leads_to);
+        step
     }
 
     /// Calls a function by its number.
@@ -124,8 +127,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
         let server = self.server();
         if server.exchange.runs() && server.exchange.reported_status() == TransactionStatus::Idle {
-            // PostgreSQL 18 refuses the next statement behind such a batch, whoever sends it.
-            server.session.add_effects(Effects::SPENDS_SERVER);
+            // From PostgreSQL 18 on, it may refuse the next statement behind such a batch, whoever sends it.
+            server.is_worn |= server.parameters.version().is_none_or(|version| version >= 16);
         }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None })
@@ -313,7 +316,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// An Execute; `false` if it is not of such a command.
     pub(super) fn execute_own(&mut self, seen: Seen<'a>) -> bool {
-        if seen.body.first() != Some(&0) || self.is_in_failed_transaction() {
+        // The unnamed one, and a number of rows.
+        let is_its = seen.body.first() == Some(&0) && seen.body.len() == 5;
+        if !is_its || self.is_in_failed_transaction() {
             return false;
         }
         let Some(portal) = self.session.portal.take() else { return false };

@@ -333,7 +333,7 @@ impl Engine {
         if put_in_order(server, &mut self.scratch, io) {
             return;
         }
-        if server.session.is_spent() {
+        if server.session.is_spent() || server.is_worn {
             self.close_server(id, io);
             return;
         }

@@ -66,6 +66,8 @@ pub struct Server {
     pub pool: Arc<Pool>,
     /// Its role.
     pub role: Role,
+    /// Whether it is closed when its client lets it go.
+    pub is_worn: bool,
     /// The time at which it was opened, and what its log-in may have seen.
     pub opened: Opened,
     /// The stream of its messages.
@@ -176,6 +178,7 @@ impl Server {
             serial,
             role: Role::Opening { deadline: now + pool.settings.connect_timeout, login: ServerLogin::Connecting },
             pool,
+            is_worn: false,
             opened,
             stream: Stream::default(),
             pending: Vec::new(),

@@ -27,6 +27,11 @@ impl Parameters {
         self.values.get(name).map(String::as_str)
     }
 
+    /// PostgreSQL's major version.
+    pub fn version(&self) -> Option<u32> {
+        self.get("server_version")?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    }
+
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
