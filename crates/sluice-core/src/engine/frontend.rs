@@ -386,6 +386,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn attached(&mut self, seen: Seen<'a>) -> Step {
+        self.server().is_in_use = true;
         match seen.kind {
             FrontendKind::Parse
             | FrontendKind::Bind

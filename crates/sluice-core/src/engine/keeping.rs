@@ -175,7 +175,9 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
         None => server.session.hold((server.session.pins() - Pins::SOFT) | own),
         Some(pins) => {
             server.session.hold(pins | own);
-            session.made.add(server.session.made().names());
+            if server.is_in_use {
+                session.made.add(server.session.made().names());
+            }
             session.profile = with_start(server.session.profile(), &session.start);
         }
     }

@@ -117,6 +117,7 @@ impl Engine {
         debug_assert!(server.kept.is_none(), "a client that has gone keeps no server");
         session.link = Link::Server(id);
         server.role = Role::Serving(client.id);
+        server.is_in_use = false;
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         if is_foreign || server.opened.generation < session.generation {
             self.replace_server(now, client.id, io);

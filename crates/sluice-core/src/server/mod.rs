@@ -66,6 +66,8 @@ pub struct Server {
     pub pool: Arc<Pool>,
     /// Its role.
     pub role: Role,
+    /// Whether its client has sent it anything since it got it: before that, nothing there is the client's doing.
+    pub is_in_use: bool,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
     /// The time at which it was opened, and what its log-in may have seen.
@@ -178,6 +180,7 @@ impl Server {
             serial,
             role: Role::Opening { deadline: now + pool.settings.connect_timeout, login: ServerLogin::Connecting },
             pool,
+            is_in_use: false,
             is_worn: false,
             opened,
             stream: Stream::default(),
