@@ -617,6 +617,20 @@ fn a_report_that_is_not_understood_stays_with_the_client_and_ends_with_it() {
 }
 
 #[test]
+fn what_others_made_is_not_taken_on_with_settings() {
+    let mut table = Table::reporting(one());
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    table.says(client, &query("SET app.a = 'b'"));
+    table.says(server, &answers("C(SET) S(sluice.session=set=6170702e61:62) Z(I)"));
+    table.says(other, &query("SELECT 1"));
+    // Its settings are put in place there before it is seen that it is not to have that server.
+    assert_eq!(table.hears(server), "Q(SET app.a = 'b') Q(RESET \"app\".\"a\";)");
+    table.says(server, &answers("C(RESET) S(sluice.session=made=6170702e61) Z(I)"));
+    assert!(table.is_closed(server), "nobody else is to find that name there");
+}
+
+#[test]
 fn settings_whose_names_are_hidden_end_with_their_server() {
     for hides in [query("SELECT set_config('app.' || 'a', 'b', false)"), query("SET app.\u{f6} = 'a'")] {
         let (mut table, client, server) = seated(one());
