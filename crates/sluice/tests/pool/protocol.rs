@@ -4,7 +4,7 @@ mod scripts;
 
 use std::time::Duration;
 
-use sluice_testkit::{Case, Raw, Script, becomes, matrix, raw::transcript};
+use sluice_testkit::{Case, Raw, Script, Version, becomes, matrix, raw::transcript};
 
 use crate::{config, database};
 
@@ -48,7 +48,10 @@ fn scripts_in_pieces(case: Case, pieces: &[usize]) {
             assert_eq!(got, expected, "{name}, in pieces of {piece} bytes");
         }
     }
-    assert_eq!(pool.raw_app(&database).backend(), pid, "one server connection served them all");
+    // One of the scripts has a Query behind an Execute, with which PostgreSQL 18 may lose step: that server is closed.
+    if case.version != Version::V18 {
+        assert_eq!(pool.raw_app(&database).backend(), pid, "one server connection served them all");
+    }
 }
 
 fn scripts_answer_as_postgresql_does(case: Case) {
