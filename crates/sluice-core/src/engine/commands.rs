@@ -19,6 +19,7 @@ use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with},
+    standing_in::counts_of_bind,
 };
 
 /// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
@@ -52,10 +53,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.drop_failed(seen) {
             return Step::Next;
         }
-        if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() {
+        if self.may_keep_unnamed() {
             return self.wait_for_answers();
         }
-        if seen.is_whole() && seen.body.iter().position(|byte| *byte == 0).is_none_or(|end| end + 1 < seen.body.len()) {
+        if seen.is_whole() && !matches!(message::split_cstr(seen.body), Some((_, []))) {
             // PostgreSQL refuses it before it takes anything away.
             return self.pass_query(seen, false, None);
         }
@@ -108,7 +109,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let Some((oid, arguments)) = seen.body.split_first_chunk() else {
             return if seen.is_whole() { self.pass_query(seen, false, None) } else { Step::Incomplete(5 + 4) };
         };
-        if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() {
+        if self.may_keep_unnamed() {
             return self.wait_for_answers();
         }
         let effects = function_effects(u32::from_be_bytes(*oid));
@@ -127,7 +128,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn pass_query(&mut self, seen: Seen<'a>, clears: bool, resets: Option<Reset>) -> Step {
         let server = self.server();
         if server.exchange.runs() && server.exchange.reported_status() == TransactionStatus::Idle {
-            // From PostgreSQL 18 on, it may refuse the next statement behind such a batch, whoever sends it.
+            // PostgreSQL 18 may refuse the next statement behind such a batch, whoever sends it; 15 does not.
             server.is_worn |= server.parameters.version().is_none_or(|version| version >= 16);
         }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
@@ -396,9 +397,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
 /// Whether what stands behind the names of a Bind gives parameters, or formats of several.
 fn gives_parameters(rest: &[u8]) -> bool {
-    let Some((formats, values)) = rest.split_first_chunk() else { return false };
-    let formats = usize::from(u16::from_be_bytes(*formats));
-    formats > 1 || values.get(2 * formats..2 * formats + 2).is_some_and(|count| count != [0, 0])
+    let (formats, parameters) = counts_of_bind(rest);
+    formats.is_some_and(|count| count > 1) || parameters.is_some_and(|count| count > 0)
 }
 
 /// PostgreSQL's error for the unnamed portal where that has run.

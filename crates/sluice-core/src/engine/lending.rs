@@ -129,8 +129,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Lends the server the names that a text speaks of, which is about to be sent. Returns a step where that has to be
     /// waited for.
     pub(super) fn lend(&mut self, meant: &Meant, bearer: Bearer) -> Option<Step> {
+        let is_probed = self.is_probed();
         for (_, statement) in meant.iter().filter(|(_, statement)| statement.effects.intersects(Effects::STATE)) {
-            self.server.as_deref_mut()?.expect_customs(CustomNames::of_text(statement.query()));
+            if is_probed {
+                self.server().expect_customs(CustomNames::of_text(statement.query()));
+            }
         }
         let server = self.server.as_deref()?;
         let missing: Vec<_> = meant.iter().filter(|(name, _)| !server.lent.has(name)).collect();

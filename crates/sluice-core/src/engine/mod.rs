@@ -6,6 +6,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
+//! | `input` | a client's bytes: handled as far as that can be done now, and kept |
 //! | `frontend` | a client's messages on their way to a server |
 //! | `statements` | prepared statements among a client's messages |
 //! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
@@ -44,6 +45,7 @@ mod failing;
 mod frontend;
 mod healing;
 mod idling;
+mod input;
 mod keeping;
 mod lease;
 mod lending;

@@ -55,18 +55,24 @@ impl<I: Io> ServerRelay<'_, I> {
     /// Reports what the client began with in place of what the server has reported.
     fn report_instead(&mut self, name: &str, before: Option<&str>) -> Verdict {
         let key = name.to_ascii_lowercase();
-        let Some((conn, session)) = &self.client else { return Verdict::Pass };
+        let Some((_, session)) = &self.client else { return Verdict::Pass };
         let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
         let Some(start) = start else { return Verdict::Pass };
         self.server.parameters.note_reset(key);
         if before != Some(start) {
-            let conn = *conn;
             let mut message = Vec::new();
             message::put_parameter_status(&mut message, name, start);
-            self.flush();
-            self.io.send(conn, &message);
+            self.send_own_report(&message);
         }
         Verdict::Swallow
+    }
+
+    /// Sends the client ParameterStatus messages in their place among the server's.
+    fn send_own_report(&mut self, messages: &[u8]) {
+        self.flush();
+        if let Some((conn, _)) = &self.client {
+            self.io.send(*conn, messages);
+        }
     }
 
     /// The transaction's status is known, by which a report goes of what was reset up to the transaction's end: behind
@@ -75,13 +81,11 @@ impl<I: Io> ServerRelay<'_, I> {
         for (name, before) in self.server.parameters.take_deferred() {
             let is_told = status != TransactionStatus::Idle
                 && matches!(self.report_instead(&name, before.as_deref()), Verdict::Swallow);
-            if let (false, Some((conn, _))) = (is_told, &self.client) {
-                let conn = *conn;
+            if !is_told {
                 let mut message = Vec::new();
                 let value = self.server.parameters.get(&name).unwrap_or_default();
                 message::put_parameter_status(&mut message, &name, value);
-                self.flush();
-                self.io.send(conn, &message);
+                self.send_own_report(&message);
             }
         }
     }
@@ -90,7 +94,7 @@ impl<I: Io> ServerRelay<'_, I> {
     /// to report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {
         let reported = self.server.parameters.take_resets();
-        let Some((conn, session)) = &self.client else { return };
+        let Some((_, session)) = &self.client else { return };
         let mut messages = Vec::new();
         for (name, value) in self.server.parameters.iter() {
             let key = name.to_ascii_lowercase();
@@ -101,10 +105,8 @@ impl<I: Io> ServerRelay<'_, I> {
                 message::put_parameter_status(&mut messages, name, start);
             }
         }
-        let conn = *conn;
         if !messages.is_empty() {
-            self.flush();
-            self.io.send(conn, &messages);
+            self.send_own_report(&messages);
         }
     }
 }

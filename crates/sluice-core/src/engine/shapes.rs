@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sluice_wire::{
-    FrontendKind,
-    message::{self, FLUSH, TransactionStatus},
+    BackendKind, FrontendKind,
+    message::{self, FLUSH, NO_DATA, TransactionStatus},
 };
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
 };
 
 use super::{
+    BACKLOG_HIGH_BYTES,
     frontend::{ClientRelay, Seen, Step, Stop},
     statements::changed_result,
 };
@@ -90,4 +91,30 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.send_scratch();
         None
     }
+
+    /// Answers a Describe of a named statement that returns no rows: PostgreSQL tells what it knows since the Parse,
+    /// whatever has become of the tables that it names. `None` where it may return some.
+    pub(super) fn describe_without_result(&mut self, seen: Seen<'a>, name: &[u8], prepared: &Prepared) -> Option<Step> {
+        let types = parameters_without_result(prepared, name)?;
+        let own_bytes = self.server.as_ref().map_or(0, |server| server.exchange.replies().own_bytes());
+        if own_bytes > BACKLOG_HIGH_BYTES {
+            return Some(self.wait_for_answers());
+        }
+        self.drop_message(seen);
+        self.session.note_shape(name, prepared.statement.id, Some(Shape::none()));
+        let mut parameters = Vec::new();
+        message::framed(&mut parameters, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));
+        self.answer(Local::Message(parameters.into(), None));
+        self.answer(Local::Message(NO_DATA.into(), None));
+        Some(Step::Next)
+    }
+}
+
+/// The parameters' types of a named statement that is known to return no rows. An EXECUTE or FETCH returns what that
+/// returns which has the name now.
+fn parameters_without_result(prepared: &Prepared, name: &[u8]) -> Option<Box<[u8]>> {
+    let Prepared { statement, described } = prepared;
+    let returns_nothing = described.or(statement.shape()) == Some(Shape::none());
+    let is_fixed = !name.is_empty() && !statement.effects.intersects(Effects::SESSION);
+    statement.known_types().filter(|_| returns_nothing && is_fixed)
 }

@@ -144,11 +144,17 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 /// Whether a Bind brings another number of parameters than its statement has, for certain: PostgreSQL refuses it before
 /// it looks at anything else. `rest` is its body behind the names, as far as it has come.
 pub(super) fn has_other_count(rest: &[u8], statement: &Statement) -> bool {
-    let count_at = |at: usize| rest.get(at..).and_then(<[u8]>::first_chunk).map(|count| u16::from_be_bytes(*count));
-    let Some(bound) = count_at(0).and_then(|formats| count_at(2 + 2 * usize::from(formats))) else { return false };
+    let (_, Some(bound)) = counts_of_bind(rest) else { return false };
     let is_certain = sql::parameters_of_query(statement.query()).is_some();
     let Some(has) = types_of(statement).first_chunk().map(|count| u16::from_be_bytes(*count)) else { return false };
     is_certain && bound != has
+}
+
+/// The numbers of formats and of parameters in a Bind, behind its names, as far as they have come.
+pub(super) fn counts_of_bind(rest: &[u8]) -> (Option<u16>, Option<u16>) {
+    let count_at = |at: usize| rest.get(at..).and_then(<[u8]>::first_chunk).map(|count| u16::from_be_bytes(*count));
+    let formats = count_at(0);
+    (formats, formats.and_then(|formats| count_at(2 + 2 * usize::from(formats))))
 }
 
 /// The parameter types of a statement, as they stand in Parse: those that clients were told, or else as many as its

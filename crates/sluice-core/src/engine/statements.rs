@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sluice_wire::{
-    BackendKind, ErrorResponse, FrontendKind,
-    message::{self, BindNames, NO_DATA, Named, Parse, TransactionStatus},
+    ErrorResponse, FrontendKind,
+    message::{self, BindNames, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -13,26 +13,15 @@ use crate::{
     client::NAMES_MAX,
     io::Io,
     replies::{DescribedAs, Expected, Given, LearnFor, Local, ParseSent, SentFor},
-    shape::Shape,
     sql::{self, Effects},
     statement::{Prepared, Statement, StatementId, Unnamed, known_name},
 };
 
 use super::{
-    BACKLOG_HIGH_BYTES,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with, too_many_names},
     standing_in::{Absence, has_other_count, types_of},
 };
-
-/// The parameters' types of a named statement that is known to return no rows. An EXECUTE or FETCH returns what that
-/// returns which has the name now.
-fn parameters_without_result(prepared: &Prepared, name: &[u8]) -> Option<Box<[u8]>> {
-    let Prepared { statement, described } = prepared;
-    let returns_nothing = described.or(statement.shape()) == Some(Shape::none());
-    let is_fixed = !name.is_empty() && !statement.effects.intersects(Effects::SESSION);
-    statement.known_types().filter(|_| returns_nothing && is_fixed)
-}
 
 /// The meaning of a client's statement name.
 enum Meaning {
@@ -465,8 +454,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         match self.meaning(name) {
             Meaning::Shared(prepared) => {
                 let described = self.shape_as_parsed(&prepared, name);
-                if let Some(types) = parameters_without_result(&prepared, name) {
-                    return self.describe_without_result(seen, name, prepared.statement.id, &types);
+                if let Some(step) = self.describe_without_result(seen, name, &prepared) {
+                    return step;
                 }
                 let Prepared { statement, .. } = prepared;
                 self.flush();
@@ -498,22 +487,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Meaning::Raw | Meaning::Servers => self.pass_expecting(seen, Expected::Describe(None, None)),
             Meaning::Missing => self.pass_missing(seen, name),
         }
-    }
-
-    /// A Describe of a named statement that returns no rows: PostgreSQL tells what it knows since the Parse, whatever
-    /// has become of the tables that it names.
-    fn describe_without_result(&mut self, seen: Seen<'a>, name: &[u8], id: StatementId, types: &[u8]) -> Step {
-        let own_bytes = self.server.as_ref().map_or(0, |server| server.exchange.replies().own_bytes());
-        if own_bytes > BACKLOG_HIGH_BYTES {
-            return self.wait_for_answers();
-        }
-        self.drop_message(seen);
-        self.session.note_shape(name, id, Some(Shape::none()));
-        let mut parameters = Vec::new();
-        message::framed(&mut parameters, BackendKind::ParameterDescription, |out| out.extend_from_slice(types));
-        self.answer(Local::Message(parameters.into(), None));
-        self.answer(Local::Message(NO_DATA.into(), None));
-        Step::Next
     }
 
     fn describe_portal(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
@@ -552,9 +525,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return step;
         }
         let taken = match name {
-            b"" if self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped() => {
-                return self.wait_for_answers();
-            }
+            b"" if self.may_keep_unnamed() => return self.wait_for_answers(),
             b"" => {
                 self.session.drop_unnamed_statement();
                 None
@@ -575,11 +546,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// Whether answers that are still to come decide if the server handles what the client has sent next.
-    pub(super) fn is_open_whether_it_is_skipped(&self) -> bool {
+    fn is_open_whether_it_is_skipped(&self) -> bool {
         let exchange = self.server.as_ref().map(|server| &server.exchange);
         exchange.is_some_and(|exchange| {
             exchange.has_open_batch() && !exchange.is_copying() && exchange.replies().have_more_than_begin()
         })
+    }
+
+    /// Whether those answers decide if the client's unnamed statement is still there behind what it has sent next.
+    pub(super) fn may_keep_unnamed(&self) -> bool {
+        self.session.unnamed_turn().is_some() && self.is_open_whether_it_is_skipped()
     }
 
     /// A Close of what the pool does not know: it may be what ties the client to its server.

@@ -302,23 +302,29 @@ impl<I: Io> ClientRelay<'_, I> {
     /// a SET LOCAL makes again need not be asked for.
     fn customs_made(&self, effects: Effects, text: &[u8]) -> Option<CustomNames> {
         if effects.intersects(Effects::STATE) {
-            return Some(CustomNames::of_text(text));
+            return self.is_probed().then(|| CustomNames::of_text(text));
         }
         let names = effects.intersects(Effects::CUSTOM).then(|| CustomNames::of_sets(text))?;
         let is_new = names.has_others || !names.known.iter().all(|name| self.session.made.has(name));
         is_new.then_some(names)
     }
 
+    /// Whether the server has to be asked what its session holds.
+    pub(super) fn is_probed(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| !server.session.reports())
+    }
+
     /// Whether more of a Bind should come first: its parameters may name a custom setting that is about to be made.
     pub(super) fn may_name_custom(&self, effects: Effects, seen: Seen<'_>) -> bool {
-        let probes = self.server.as_ref().is_some_and(|server| !server.session.reports());
-        probes && effects.intersects(Effects::STATE) && !seen.is_whole() && seen.total <= self.message_bytes_max
+        self.is_probed()
+            && effects.intersects(Effects::STATE)
+            && !seen.is_whole()
+            && seen.total <= self.message_bytes_max
     }
 
     /// A parameter may name a custom setting that is about to be made. So many bytes stand in front of the parameters.
     pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
-        let probes = self.server.as_ref().is_some_and(|server| !server.session.reports());
-        if probes && effects.intersects(Effects::STATE) {
+        if self.is_probed() && effects.intersects(Effects::STATE) {
             let names = CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole());
             self.server().expect_customs(names);
         }

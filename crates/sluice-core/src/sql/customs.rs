@@ -54,8 +54,7 @@ impl CustomNames {
         let mut names = Self::default();
         let mut chain: Vec<u8> = Vec::new();
         while let Some(Token::Word(word) | Token::Quoted(word)) = tokens.next() {
-            names.has_others |= word.len() > NAME_BYTES_MAX && !word.is_ascii();
-            chain.extend_from_slice(&word[..word.len().min(NAME_BYTES_MAX)]);
+            names.add_part(&mut chain, word);
             if tokens.next_if_eq(&Token::Dot).is_some() {
                 chain.push(b'.');
             } else if chain.eq_ignore_ascii_case(b"local") || chain.eq_ignore_ascii_case(b"session") {
@@ -79,8 +78,7 @@ impl CustomNames {
                         names.keep(&chain);
                         chain.clear();
                     }
-                    names.has_others |= word.len() > NAME_BYTES_MAX && !word.is_ascii();
-                    chain.extend_from_slice(&word[..word.len().min(NAME_BYTES_MAX)]);
+                    names.add_part(&mut chain, word);
                 }
                 Token::Dot => chain.push(b'.'),
                 // It may be a name, and it may be a text that has one.
@@ -93,6 +91,12 @@ impl CustomNames {
         names.keep(&chain);
         names.has_others |= is_unclear && !lexer.is_refused();
         names
+    }
+
+    /// Adds a part to a name, cut as PostgreSQL does it.
+    fn add_part(&mut self, name: &mut Vec<u8>, part: &[u8]) {
+        self.has_others |= part.len() > NAME_BYTES_MAX && !part.is_ascii();
+        name.extend_from_slice(&part[..part.len().min(NAME_BYTES_MAX)]);
     }
 
     /// Those that the parameters of a Bind may name, or the arguments of a FunctionCall; `rest` is its body behind the

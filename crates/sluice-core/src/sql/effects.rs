@@ -277,6 +277,9 @@ impl<'a> Reader<'a, '_> {
                 Token::Open if !is_inside => is_inside = true,
                 Token::Comma => is_text = false,
                 Token::Literal(_) | Token::Parameter(_) => {
+                    if matches!(token, Token::Literal(_)) {
+                        self.found.insert(Effects::LITERAL);
+                    }
                     is_text = true;
                     self.skip_cast();
                 }
@@ -291,9 +294,6 @@ impl<'a> Reader<'a, '_> {
                 Token::Close | Token::Dot => {}
                 _ if is_inside => self.found.insert(Effects::UNPROBEABLE),
                 _ => {}
-            }
-            if matches!(token, Token::Literal(_)) {
-                self.found.insert(Effects::LITERAL);
             }
         }
     }
