@@ -142,8 +142,6 @@ pub struct Session {
     pub skipping: bool,
     /// Whether the shape that a Bind was held for has come.
     pub learnt: bool,
-    /// A DEALLOCATE in the extended protocol, which Sluice carries out by itself.
-    pub deallocate: Option<Box<Deallocate>>,
     /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
     /// The Query that it has sent, where that waits for names to be lent.
@@ -214,23 +212,14 @@ pub struct Begun {
     pub failed: bool,
 }
 
-/// A `DEALLOCATE` of a name that only Sluice knows, sent by Parse.
-#[derive(Debug)]
-pub struct Deallocate {
-    /// The name to forget; `None` for `ALL`.
-    pub name: Option<Box<[u8]>>,
-    /// See [`Unnamed::turn`].
-    pub turn: u32,
-}
-
 /// A command that Sluice carries out by itself, bound to the unnamed portal; it stays what it is whatever becomes of
 /// the statement.
 #[derive(Debug)]
 pub enum OwnPortal {
     /// The transaction that it begins.
     Begin(Begin),
-    /// The name that it forgets; `None` for `ALL`.
-    Deallocate(Option<Box<[u8]>>),
+    /// The name that it forgets.
+    Deallocate(Box<[u8]>),
     /// Nothing more: it has run.
     Done,
 }
@@ -316,7 +305,6 @@ impl Session {
             bound: None,
             skipping: false,
             learnt: false,
-            deallocate: None,
             portal: None,
             query: Waiting::None,
             made: Customs::default(),
@@ -442,41 +430,20 @@ impl Session {
 
     /// Gives the client an unnamed statement in place of the one it had.
     pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> Given {
-        let before = self.unnamed.take();
-        let turn = self.next_turn();
-        self.unnamed = Some(Unnamed { prepared: Prepared { statement, described: None }, raw, turn });
-        Given::Unnamed(turn, before)
-    }
-
-    /// Gives the client a DEALLOCATE as its unnamed statement.
-    pub fn set_deallocate(&mut self, name: Option<Box<[u8]>>) -> Given {
-        let before = self.unnamed.take();
-        let turn = self.next_turn();
-        self.deallocate = Some(Box::new(Deallocate { name, turn }));
-        Given::Unnamed(turn, before)
-    }
-
-    fn next_turn(&mut self) -> u32 {
-        self.drop_unnamed_statement();
         self.unnamed_turn = self.unnamed_turn.wrapping_add(1);
-        self.unnamed_turn
+        let turn = self.unnamed_turn;
+        let prepared = Prepared { statement, described: None };
+        Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn }))
     }
 
     /// Tells its unnamed statement from those before and behind it.
     pub fn unnamed_turn(&self) -> Option<u32> {
-        let deallocate = self.deallocate.as_ref().map(|deallocate| deallocate.turn);
-        self.unnamed.as_ref().map(|unnamed| unnamed.turn).or(deallocate)
-    }
-
-    /// The client has no unnamed statement any more; a portal that was made of it stays.
-    pub fn drop_unnamed_statement(&mut self) {
-        self.unnamed = None;
-        self.deallocate = None;
+        self.unnamed.as_ref().map(|unnamed| unnamed.turn)
     }
 
     /// A simple Query takes the unnamed statement away, and the unnamed portal (PostgreSQL documentation, 55.2.3).
     pub fn drop_unnamed(&mut self) {
-        self.drop_unnamed_statement();
+        self.unnamed = None;
         self.portal = None;
     }
 
@@ -494,7 +461,6 @@ impl Session {
                 if self.unnamed_turn() != Some(turn) {
                     return Some((turn, before));
                 }
-                self.drop_unnamed_statement();
                 self.unnamed = before;
                 None
             }

@@ -45,6 +45,9 @@ const LOOKS_MAX: usize = 16;
 /// The pseudo-type `unknown`, by its number in `pg_type.dat`: 705.
 const UNKNOWN: &[u8] = &[0, 0, 2, 0xc1];
 
+/// No parameter types, as they stand in Parse.
+const NO_TYPES: &[u8] = &[0, 0];
+
 /// A shared statement's number within its pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StatementId(pub u64);
@@ -97,13 +100,13 @@ pub struct Statement {
     pub is_tied: bool,
     /// The pool's knowledge of the settings under which it was parsed.
     knowledge: Knowledge,
-    /// Whether it is a BEGIN that may be answered without a server.
+    /// The BEGIN that it is, if it may be answered without a server.
     pub begins: Option<Begin>,
     /// The status of the transaction behind it, if it begins or ends a block.
     pub leads_to: Option<TransactionStatus>,
     /// The settings that it resets.
     pub resets: Option<Reset>,
-    /// The name that it forgets, if it is a DEALLOCATE.
+    /// The name that it forgets, if it is a DEALLOCATE of one.
     pub deallocates: Option<Box<[u8]>>,
     /// The parameter types that clients were told, as they stand in Parse: it has these wherever it is prepared again.
     types: OnceLock<Box<[u8]>>,
@@ -149,9 +152,11 @@ pub fn known_name(name: &[u8]) -> &[u8] {
 
 impl Statement {
     fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
-        let text = split_cstr(definition).map_or(definition, |(text, _)| text);
+        let (text, types) = split_cstr(definition).unwrap_or((definition, &[]));
         let begins = begin_of(definition);
+        let deallocates = sql::deallocated(text).filter(|_| types == NO_TYPES);
         let effects = effects(text);
+        let is_always_accepted = begins.is_some() || deallocates.is_some();
         Self {
             id,
             name,
@@ -165,10 +170,10 @@ impl Statement {
             is_tied: false,
             knowledge: Knowledge::Exact,
             begins,
-            deallocates: sql::deallocated(text),
+            deallocates,
             types: OnceLock::new(),
             shape: OnceLock::new(),
-            accepted: AtomicBool::new(begins.is_some()),
+            accepted: AtomicBool::new(is_always_accepted),
             remarked: AtomicBool::new(false),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
@@ -243,6 +248,11 @@ impl Statement {
         self.effects.intersects(Effects::LITERAL) && is_known && in_place != Some(self.profile.context())
     }
 
+    /// Whether PostgreSQL accepts it whatever the catalogs and settings, outside of a failed transaction.
+    pub fn is_always_accepted(&self) -> bool {
+        self.begins.is_some() || self.deallocates.is_some()
+    }
+
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
     pub fn is_accepted(&self) -> bool {
         self.accepted.load(Ordering::Relaxed)
@@ -268,7 +278,7 @@ impl Statement {
 
     /// A server has refused it: the next one who wants it shall hear that from a server.
     pub fn refuse(&self) {
-        self.accepted.store(self.begins.is_some(), Ordering::Relaxed);
+        self.accepted.store(self.is_always_accepted(), Ordering::Relaxed);
     }
 
     /// Whether it has come before the time that is being handled.
@@ -290,7 +300,7 @@ impl Statement {
 /// The BEGIN that a definition is, if it has no parameters and may be answered without a server.
 pub(crate) fn begin_of(definition: &[u8]) -> Option<Begin> {
     let (text, types) = split_cstr(definition)?;
-    sql::begin(text).filter(|_| types == [0, 0])
+    sql::begin(text).filter(|_| types == NO_TYPES)
 }
 
 /// The statements of a pool. Bounded: beyond [`KEPT_MAX`], those that no client holds and nobody has asked for lately

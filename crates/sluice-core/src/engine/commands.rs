@@ -19,7 +19,8 @@ use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with},
-    standing_in::counts_of_bind,
+    own_queries::put_statement,
+    standing_in::{STAND_IN, counts_of_bind},
 };
 
 /// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
@@ -246,31 +247,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         may && !session.profile.limits().in_transactions
     }
 
-    /// The names that a DEALLOCATE by Parse forgets, of those that only Sluice knows: one, or all of them.
-    pub(super) fn deallocate_of(&self, parse: &Parse<'_>) -> Option<Option<Box<[u8]>>> {
-        // With parameters it is an error, which is the server's to raise.
-        if !parse.name.is_empty() || self.is_in_failed_transaction() || !parse.definition.ends_with(&[0, 0, 0]) {
-            return None;
-        }
-        match sql::command(parse.query)? {
-            Command::Deallocate(name) if !self.is_lent(&name) => {
-                self.session.named(&name)?;
-                Some(Some(name))
-            }
-            _ => None,
-        }
-    }
-
     /// The portal of one of the client's statements, if Sluice carries that out.
     fn own_portal_of(&self, statement: &[u8]) -> Option<OwnPortal> {
-        if let (b"", Some(deallocate)) = (statement, &self.session.deallocate) {
-            return Some(OwnPortal::Deallocate(deallocate.name.clone()));
-        }
         let statement = self.statement_named(statement);
         if let Some(name) = statement.and_then(|statement| statement.deallocates.as_deref()) {
             let is_known = self.session.named(name).is_some() && !self.is_lent(name);
             let is_known = is_known && !self.is_in_failed_transaction();
-            return is_known.then(|| OwnPortal::Deallocate(Some(name.into())));
+            return is_known.then(|| OwnPortal::Deallocate(name.into()));
         }
         if !self.may_begin() {
             return None;
@@ -278,29 +261,27 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Some(OwnPortal::Begin(statement?.begins?))
     }
 
-    /// A Bind; `false` if it is not of such a command.
-    pub(super) fn bind_own(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> bool {
-        if !names.portal.is_empty() {
-            return false;
+    /// A Bind; `None` if it is not of such a command.
+    pub(super) fn bind_own(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> Option<Step> {
+        let portal = self.own_portal_of(names.statement).filter(|_| names.portal.is_empty())?;
+        if self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status()) {
+            // What is under way may fail, and the transaction with it.
+            return Some(self.wait_for_answers());
         }
-        let Some(portal) = self.own_portal_of(names.statement) else { return false };
         let rest = &seen.body[names.bytes..];
         // With parameters it is an error, which is the server's to raise.
         match portal {
             OwnPortal::Deallocate(_) if gives_parameters(rest) => {
-                let has_server = self.server.is_some();
-                if has_server {
-                    self.bind_stand_in(seen, names, &[0, 0]);
-                }
-                return has_server;
+                self.server.as_ref()?;
+                return Some(self.bind_stand_in(seen, names, &[0, 0]));
             }
-            OwnPortal::Begin(_) if !rest.starts_with(&[0; 4]) => return false,
+            OwnPortal::Begin(_) if !rest.starts_with(&[0; 4]) => return None,
             _ => {}
         }
         self.session.bound = None;
         self.session.portal = Some(portal);
         self.answer_own(seen, &[&BIND_COMPLETE]);
-        true
+        Some(Step::Next)
     }
 
     /// A Describe; `false` if it is not of such a command.
@@ -328,24 +309,23 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.begin(Begun { begin, by_query: false, failed: false });
                 (begin.tag, None)
             }
-            OwnPortal::Deallocate(None) => {
-                self.session.names = None;
-                ("DEALLOCATE ALL", None)
-            }
-            OwnPortal::Deallocate(Some(name)) if self.is_lent(&name) => {
+            OwnPortal::Deallocate(name) if self.is_lent(&name) => {
                 // Since it was bound.
                 self.server().expect_text(Effects::STATE | Effects::NAMES, b"");
                 self.put_deallocate(&name);
                 return false;
             }
-            OwnPortal::Deallocate(Some(name)) => match self.session.forget(&name) {
-                Some(prepared) => ("DEALLOCATE", Some((name, prepared))),
+            OwnPortal::Deallocate(name) => match self.session.forget(&name) {
+                Some(prepared) => {
+                    self.note_as_run();
+                    ("DEALLOCATE", Some((name, prepared)))
+                }
                 None if self.server.is_some() => {
                     self.put_deallocate(&name);
                     return false;
                 }
                 None => {
-                    self.session.portal = Some(OwnPortal::Deallocate(Some(name)));
+                    self.session.portal = Some(OwnPortal::Deallocate(name));
                     return false;
                 }
             },
@@ -365,6 +345,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.drop_message(seen);
         self.answer_bytes(&complete, taken);
         true
+    }
+
+    /// Has the server run something in place of a command that it does not see: what stands behind that in its batch
+    /// does not stand alone, as `SET TRANSACTION` would find.
+    fn note_as_run(&mut self) {
+        self.flush();
+        self.scratch.clear();
+        let Some(server) = &mut self.server else { return };
+        put_statement(self.scratch, &mut server.exchange, STAND_IN, "SHOW TimeZone");
+        self.send_scratch();
     }
 
     /// The client's transaction begins: on its server, or on the one that it will get.

@@ -48,9 +48,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         match seen.kind {
             FrontendKind::Parse => {
                 let Ok(parse) = Parse::read(seen.body) else { return need_server };
-                if let Some(deallocated) = self.deallocate_of(&parse) {
-                    return self.parse_deallocate(seen, deallocated);
-                }
                 // Held until it is used, so that no other worker makes room in its place.
                 let terms = self.terms(parse.name.is_empty());
                 let find = |terms| self.session.pool.statements().find(parse.definition, terms).cloned();
@@ -69,10 +66,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 Ok(Named::Statement(_)) => self.close(seen),
                 _ => need_server,
             },
-            FrontendKind::Bind => match BindNames::read(seen.body) {
-                Some(names) if self.bind_own(seen, &names) => Step::Next,
-                _ => need_server,
-            },
+            FrontendKind::Bind => {
+                let names = BindNames::read(seen.body);
+                names.and_then(|names| self.bind_own(seen, &names)).unwrap_or(need_server)
+            }
             FrontendKind::Describe => match Named::read(seen.body, "Describe") {
                 Ok(named) if self.describe_own(seen, &named) => Step::Next,
                 _ => need_server,
@@ -103,12 +100,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             FrontendKind::Parse => match Parse::read(seen.body) {
                 Ok(parse) => {
                     self.restore_within(parse.query);
-                    match self.deallocate_of(&parse) {
-                        // What is under way may fail, and the transaction with it.
-                        Some(_) if self.server().exchange.replies().decide_status() => self.wait_for_answers(),
-                        Some(deallocated) => self.parse_deallocate(seen, deallocated),
-                        None => self.parse(seen, parse, None),
-                    }
+                    self.parse(seen, parse, None)
                 }
                 Err(_) => self.pass_malformed(seen),
             },
@@ -117,15 +109,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
-    /// A Parse of a DEALLOCATE that forgets these names.
-    fn parse_deallocate(&mut self, seen: Seen<'a>, deallocated: Option<Box<[u8]>>) -> Step {
-        let given = self.session.set_deallocate(deallocated);
-        self.drop_message(seen);
-        self.answer(Local::ParseComplete(given));
-        Step::Next
-    }
-
-    /// Any other Parse; `known` is the shared statement, where it has been looked up.
+    /// A Parse; `known` is the shared statement, where it has been looked up.
     fn parse(&mut self, seen: Seen<'a>, parse: Parse<'a>, known: Option<Arc<Statement>>) -> Step {
         match parse.name {
             b"" => self.parse_unnamed(seen, parse, known),
@@ -170,7 +154,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// What has to be sent, or awaited, before a statement's Parse.
     fn before_parse(&mut self, statement: &Statement) -> Option<Step> {
-        let meant = self.meant_by_one(statement.effects, statement.query());
+        // What a DEALLOCATE names is looked up when it is run.
+        let effects = if statement.deallocates.is_some() { Effects::empty() } else { statement.effects };
+        let meant = self.meant_by_one(effects, statement.query());
         self.lend(&meant, Bearer::Batch).or_else(|| self.forget_before_batch(statement.effects))
     }
 
@@ -183,8 +169,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>, known: Option<Arc<Statement>>) -> Step {
         let is_refused = self.is_in_failed_transaction() && !sql::ends_transaction(parse.query);
         let statement = self.statement_of(parse.definition, true, known);
-        let is_worth_it =
-            statement.begins.is_some() || (statement.came_again() && statement.is_accepted() && self.can_be_healed());
+        let is_worth_it = statement.is_always_accepted()
+            || (statement.came_again() && statement.is_accepted() && self.can_be_healed());
         let may_be_shared = self.session.pool.settings.auto_prepare && statement.terms.is_some();
         let raw = is_refused || !may_be_shared || !is_worth_it;
         if raw && self.server.is_none() {
@@ -211,7 +197,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.drop_old(&statement);
         // Where there is a server, an error comes at the Parse, as it should.
         let known = match &mut self.server {
-            Some(server) => server.statements.touch(statement.id) || statement.begins.is_some(),
+            Some(server) => server.statements.touch(statement.id) || statement.is_always_accepted(),
             None => statement.is_accepted(),
         };
         let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
@@ -313,8 +299,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return step;
         }
         self.server().exchange.bind_portal(names.portal, None, None, None);
-        if self.bind_own(seen, &names) {
-            return Step::Next;
+        if let Some(step) = self.bind_own(seen, &names) {
+            return step;
         }
         self.session.bound = None;
         if names.portal.is_empty() {
@@ -527,7 +513,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let taken = match name {
             b"" if self.may_keep_unnamed() => return self.wait_for_answers(),
             b"" => {
-                self.session.drop_unnamed_statement();
+                self.session.unnamed = None;
                 None
             }
             name if self.is_lent(name) => {

@@ -71,7 +71,7 @@ fn a_deallocate_that_was_skipped_is_bound_to_nothing() {
     table.says(client, &[execute(), sync()].concat());
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(client), "E(42P05: prepared statement \"a\" already exists) Z(I)");
-    let sent = "C(sluice_stand_in) P(sluice_stand_in: ) P(sluice_stand_in: SELECT 2) S";
+    let sent = "C(sluice_stand_in) P(sluice_stand_in: ) P(sluice_stand_in: SELECT 2) P(: DEALLOCATE a) S";
     assert_eq!(table.hears(server), sent);
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(sluice_0) E S");
@@ -561,8 +561,12 @@ fn a_transaction_that_is_left_open_is_rolled_back_before_anybody_gets_the_server
 #[test]
 fn a_deallocate_that_is_bound_outlives_its_statement() {
     let (mut table, client, server) = prepared("SELECT 1");
-    table.says(client, &[parse("", "DEALLOCATE a"), bind("", 0), parse("", "BEGIN"), execute(), sync()].concat());
-    assert_eq!((table.hears(client).as_str(), table.hears(server).as_str()), ("1 2 1 C(DEALLOCATE) Z(I)", ""));
+    table.says(client, &[parse("", "DEALLOCATE a"), bind("", 0), parse("", "SELECT 2"), execute(), sync()].concat());
+    let shows = "C(sluice_stand_in) P(sluice_stand_in: SHOW TimeZone) B(sluice_stand_in) E \
+                 C[sluice_stand_in] C(sluice_stand_in)";
+    assert_eq!(table.hears(server), format!("P(: DEALLOCATE a) P(: SELECT 2) {shows} S"));
+    table.says(server, &answers("1 1 3 1 2 D() C(SHOW) 3 3 Z(I)"));
+    assert_eq!(table.hears(client), "1 2 1 C(DEALLOCATE) Z(I)");
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "B(a) E S", "it is gone");
 }
@@ -571,10 +575,11 @@ fn a_deallocate_that_is_bound_outlives_its_statement() {
 fn a_deallocate_that_is_bound_goes_with_its_transaction() {
     let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[query("BEGIN"), parse("", "DEALLOCATE a"), bind("", 0), run("nowhere")].concat());
+    table.says(server, &answers("1 2 C(BEGIN) 3 1"));
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) 1 2");
-    table.says(server, &answers("1 2 C(BEGIN) 3 E(26000) Z(E)"));
+    table.says(server, &answers("E(26000) Z(E)"));
     table.says(client, &[execute(), sync(), query("ROLLBACK")].concat());
-    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] B(nowhere) E S E S Q(ROLLBACK)");
+    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] P(: DEALLOCATE a) B(nowhere) E S E S Q(ROLLBACK)");
     table.says(server, &answers("E(34000) Z(E) C(ROLLBACK) Z(I)"));
     assert_eq!(table.hears(server), "Q(probe)", "nobody knows what that statement would have done");
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));

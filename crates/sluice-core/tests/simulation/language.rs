@@ -25,7 +25,7 @@ pub(crate) fn selected(sql: &str) -> Option<(&str, bool)> {
 
 /// Whether a statement gives rows.
 pub(crate) fn has_rows(sql: &str) -> bool {
-    ["select ", "SELECT ", "show "].iter().any(|verb| sql.starts_with(verb))
+    ["select ", "SELECT ", "show ", "SHOW "].iter().any(|verb| sql.starts_with(verb))
 }
 
 /// The least time that a statement takes, in milliseconds.

@@ -21,6 +21,7 @@ matrix!(brief:
     portals_have_short_names,
     messages_with_more_than_they_hold,
     a_deallocate_has_no_parameters,
+    a_deallocate_is_a_statement_like_others,
     a_wait_behind_a_copy_ends,
     a_block_that_failed_in_a_pipeline,
     a_literal_that_goes_on_is_read_whole,
@@ -270,6 +271,66 @@ fn a_deallocate_has_no_parameters(case: Case) {
         b.says(0, &s().bind("a", &[]).execute().sync());
         b.says(0, &s().parse("", "DEALLOCATE a").bind("", &[Some("1")]).execute().sync());
         b.says(0, &s().bind("a", &[]).execute().sync());
+    });
+}
+
+fn a_deallocate_is_a_statement_like_others(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        let used = || s().bind("a", &[]).execute().sync();
+        let made = || s().parse("a", "SELECT 1").sync();
+        let deallocate = || s().parse("", "DEALLOCATE a");
+        b.query(0, "CREATE TABLE t (x int)");
+        // By a portal with a name, which runs later or never.
+        for run in [s().execute_some("p", 0), s().describe_portal("p"), s().close_portal("p").execute_some("p", 0)] {
+            b.says(0, &made());
+            b.says(0, &deallocate().bind_to("p", "", &[]).then(&run).sync());
+            b.says(0, &used());
+            b.says(0, &s().close("a").sync());
+        }
+        // A Parse that is skipped leaves it as it is.
+        b.says(0, &made());
+        b.says(0, &deallocate().sync());
+        b.says(0, &s().describe("none").parse("", "SELECT 2").sync());
+        b.says(0, &s().describe("").bind("", &[]).execute().sync());
+        b.says(0, &used());
+        // One that fails does not.
+        b.says(0, &deallocate().sync());
+        b.says(0, &s().parse("", "SELEC").sync());
+        b.says(0, &s().bind("", &[]).execute().sync());
+        // It outlasts its own use, and what it names may be made once more, gone, or SQL's.
+        b.says(0, &made());
+        b.says(0, &deallocate().bind("", &[]).execute().bind("", &[]).execute().sync());
+        b.says(0, &made());
+        b.says(1, &s().parse("a", "SELECT 2").sync());
+        b.says(0, &s().bind("", &[]).execute().sync());
+        b.says(1, &used());
+        b.query(0, "PREPARE a AS SELECT 3");
+        b.says(0, &deallocate().bind("", &[]).execute().bind("", &[]).execute().sync());
+        // What stands behind it does not stand alone.
+        for command in ["SET TRANSACTION READ ONLY", "SAVEPOINT a", "VACUUM t", "SET LOCAL work_mem = '7MB'"] {
+            b.says(0, &s().close("a").parse("a", "SELECT 1").sync());
+            b.says(0, &deallocate().bind("", &[]).execute().parse("", command).bind("", &[]).execute().sync());
+        }
+        // In a pipeline behind what fails.
+        b.says(0, &made());
+        b.says(0, &s().parse("d", "DEALLOCATE a").sync());
+        for name in ["", "d"] {
+            b.says(0, &deallocate().sync());
+            b.query(0, "BEGIN");
+            b.until(
+                0,
+                &s().parse("e", "SELECT 1/0").bind("e", &[]).execute().sync().bind(name, &[]).execute().sync(),
+                2,
+            );
+            b.query(0, "ROLLBACK");
+            b.says(0, &s().close("e").sync());
+            b.says(0, &used());
+        }
+        // What it names can't be parsed any more.
+        b.says(0, &s().parse("t", "SELECT x FROM t").sync());
+        b.query(1, "DROP TABLE t");
+        b.says(0, &s().parse("", "DEALLOCATE t").bind("", &[]).execute().sync());
+        b.says(0, &s().bind("t", &[]).execute().sync());
     });
 }
 

@@ -194,12 +194,10 @@ impl Burst<'_> {
         if self.maker.client.is_multiple_of(2) { "RESET ALL" } else { "SET LOCAL work_mem TO DEFAULT" }
     }
 
-    /// A portal for a statement: a DEALLOCATE that is the unnamed statement has no portal with a name, and what is
-    /// asked for data by a portal is known.
+    /// A portal for a statement: what is asked for data by a portal is known.
     fn portal(&mut self, statement: &str) -> &'static str {
         match statement {
             COPY => COPY,
-            "" if self.forgets => "",
             _ => self.maker.random.of::<&str>(&PORTALS),
         }
     }
@@ -489,11 +487,8 @@ impl Burst<'_> {
         if self.maker.random.percent(60) {
             return self.apart(text);
         }
-        self.forgets = true;
         let run = Script::new().parse("", text).bind("", &[]).describe_portal("").execute();
-        // What Sluice carries out by itself stands alone in its batch.
-        let is_own = text.starts_with("DEALLOCATE") && text != "DEALLOCATE ALL";
-        self.add(|script| if is_own { script.sync().then(&run).sync() } else { script.then(&run) });
+        self.add(|script| script.then(&run));
     }
 
     /// FETCH by a Query: where a statement of it is described and its cursor is gone, PostgreSQL has crashed.
