@@ -23,10 +23,11 @@ use crate::{
     logins::{Generation, LogIns},
     pool::PoolState,
     profile::Profile,
+    registry::Registry,
     secrets::{Credentials, Secrets},
     settings::{Limits, PoolSettings},
     start::Start,
-    statement::{Registry, name_prefix},
+    statement::name_prefix,
     time::Time,
 };
 
@@ -68,8 +69,9 @@ pub struct Pool {
     pub reads_sequences: AtomicBool,
     /// The beginning of its shared statements' names on the servers.
     pub name_prefix: Box<[u8]>,
+    /// Its prepared statements.
+    pub statements: Registry,
     state: Mutex<PoolState>,
-    statements: Mutex<Registry>,
     login: Mutex<Login>,
     /// The time at which it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
@@ -169,7 +171,7 @@ impl Pool {
             catalog,
             log_ins,
             reads_sequences: AtomicBool::new(false),
-            statements: Mutex::new(Registry::new(&prefix)),
+            statements: Registry::new(&prefix),
             name_prefix: prefix,
             login: Mutex::default(),
             unused_since: AtomicU64::new(IN_USE),
@@ -218,11 +220,6 @@ impl Pool {
     /// Its servers and waiters.
     pub fn state(&self) -> MutexGuard<'_, PoolState> {
         lock(&self.state)
-    }
-
-    /// Its prepared statements.
-    pub fn statements(&self) -> MutexGuard<'_, Registry> {
-        lock(&self.statements)
     }
 
     /// The credentials that it logs in with.

@@ -23,6 +23,7 @@ pub mod privileged;
 pub mod probe;
 pub mod profile;
 pub mod queue;
+pub mod registry;
 pub mod replies;
 mod restoring;
 pub mod secrets;

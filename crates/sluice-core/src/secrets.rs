@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_up_that_fails_is_not_believed() {
+    fn a_look_up_that_fails_is_not_kept() {
         let secrets = secrets();
         assert!(is_asked_for(&secrets, NOW, "a"));
         let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"));

@@ -2,16 +2,11 @@
 //! for both: the same text and parameter types, parsed and run under the same settings, by the same catalogs
 //! (docs/decisions/0014). A pool knows it by a number, a server by a name made of that.
 
-use std::{
-    collections::VecDeque,
-    hash::BuildHasher,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-use hashbrown::HashTable;
 use sluice_wire::{
     BackendKind,
     message::{TransactionStatus, framed, split_cstr},
@@ -19,7 +14,7 @@ use sluice_wire::{
 
 use crate::{
     logins::Generation,
-    profile::{Context, Profile},
+    profile::{Context, NAME_BYTES_MAX, Profile},
     shape::Shape,
     sql::{self, Begin, Effects, Reset, effects},
 };
@@ -32,15 +27,6 @@ pub fn name_prefix(nonce: u32) -> Box<[u8]> {
         nonce => format!("sluice_{nonce:08x}_").into_bytes().into(),
     }
 }
-
-/// Definitions larger than this are not kept once no client has them, in bytes.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// Statements a pool keeps beyond those that clients hold.
-const KEPT_MAX: usize = 8192;
-
-/// The statements that are looked at to find one that may go for a new one, at most: the pool is locked meanwhile.
-const LOOKS_MAX: usize = 16;
 
 /// The pseudo-type `unknown`, by its number in `pg_type.dat`: 705.
 const UNKNOWN: &[u8] = &[0, 0, 2, 0xc1];
@@ -118,7 +104,7 @@ pub struct Statement {
     remarked: AtomicBool,
     /// The number of times that it came, until it does not matter any more.
     seen: AtomicU32,
-    /// Whether it came since the registry's hand last passed.
+    /// Whether it came since the registry last asked.
     recent: AtomicBool,
 }
 
@@ -142,16 +128,14 @@ pub struct Unnamed {
     pub turn: u32,
 }
 
-/// No name of a statement or portal is longer, in bytes: PostgreSQL cuts what is (`NAMEDATALEN`).
-const NAME_BYTES_MAX: usize = 63;
-
 /// The part of a statement's or portal's name by which it is known.
 pub fn known_name(name: &[u8]) -> &[u8] {
     &name[..name.len().min(NAME_BYTES_MAX)]
 }
 
 impl Statement {
-    fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
+    /// A statement of that definition, whose text is read. `profile` is what `terms.parsed` is the fingerprint of.
+    pub fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
         let (text, types) = split_cstr(definition).unwrap_or((definition, &[]));
         let begins = begin_of(definition);
         let deallocates = sql::deallocated(text).filter(|_| types == NO_TYPES);
@@ -177,6 +161,22 @@ impl Statement {
             remarked: AtomicBool::new(false),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
+        }
+    }
+
+    /// The same, of one client's own, which was parsed under settings of which so much is known.
+    pub fn private(self, knowledge: Knowledge) -> Self {
+        let is_unsure = knowledge != Knowledge::Exact && self.effects.intersects(Effects::LITERAL);
+        Self { terms: None, is_tied: self.effects.intersects(Effects::CLOCK) || is_unsure, knowledge, ..self }
+    }
+
+    /// Takes over what clients were told of another, which differs in its terms only.
+    pub fn take_over(&self, other: &Self) {
+        if let Some(types) = other.types.get() {
+            self.set_types(types);
+        }
+        if let Some(shape) = other.shape() {
+            self.set_shape(shape);
         }
     }
 
@@ -286,6 +286,11 @@ impl Statement {
         self.seen.load(Ordering::Relaxed) > 1
     }
 
+    /// Whether it has come since this was last asked.
+    pub fn take_recent(&self) -> bool {
+        self.recent.swap(false, Ordering::Relaxed)
+    }
+
     /// It has come once more.
     pub fn see(&self) {
         if self.seen.load(Ordering::Relaxed) < 2 {
@@ -303,102 +308,6 @@ pub(crate) fn begin_of(definition: &[u8]) -> Option<Begin> {
     sql::begin(text).filter(|_| types == NO_TYPES)
 }
 
-/// The statements of a pool. Bounded: beyond [`KEPT_MAX`], those that no client holds and nobody has asked for lately
-/// go first (the clock algorithm).
-#[derive(Debug, Default)]
-pub struct Registry {
-    table: HashTable<Arc<Statement>>,
-    clock: VecDeque<Arc<Statement>>,
-    hasher: foldhash::quality::RandomState,
-    next: u64,
-    /// The beginning of every name.
-    prefix: Box<[u8]>,
-}
-
-impl Registry {
-    /// An empty one; the statements' names on the servers begin with `prefix`.
-    pub fn new(prefix: &[u8]) -> Self {
-        Self { prefix: prefix.into(), ..Self::default() }
-    }
-
-    /// The statement of that definition under those terms, counted as seen once more. `profile` is what
-    /// `terms.parsed` is the fingerprint of.
-    pub fn intern(&mut self, definition: &[u8], terms: Terms, profile: &Profile) -> Arc<Statement> {
-        let hash = self.hasher.hash_one((definition, terms));
-        if let Some(known) = self.table.find(hash, |s| s.terms == Some(terms) && *s.definition == *definition) {
-            known.see();
-            return known.clone();
-        }
-        let statement = Arc::new(self.make(definition, Some(terms), profile));
-        statement.see();
-        if definition.len() <= KEPT_BYTES_MAX && self.make_room() {
-            let hasher = &self.hasher;
-            self.table.insert_unique(hash, statement.clone(), |s| hash_of(hasher, s));
-            self.clock.push_back(statement.clone());
-        }
-        statement
-    }
-
-    /// A statement that nobody shares.
-    pub fn private(&mut self, definition: &[u8], profile: &Profile, knowledge: Knowledge) -> Arc<Statement> {
-        let statement = self.make(definition, None, profile);
-        let effects = statement.effects;
-        let is_unsure = knowledge != Knowledge::Exact && effects.intersects(Effects::LITERAL);
-        Arc::new(Statement { is_tied: effects.intersects(Effects::CLOCK) || is_unsure, knowledge, ..statement })
-    }
-
-    /// The same statement, to be run under other settings than before.
-    pub fn under(&mut self, statement: &Arc<Statement>, run: Context) -> Arc<Statement> {
-        let Some(terms) = statement.terms else { return statement.clone() };
-        let other = self.intern(&statement.definition, Terms { run, ..terms }, &statement.profile);
-        if let Some(types) = statement.types.get() {
-            other.set_types(types);
-        }
-        if let Some(shape) = statement.shape() {
-            other.set_shape(shape);
-        }
-        other
-    }
-
-    /// The statement of that definition, if it is known; not counted as seen.
-    pub fn find(&self, definition: &[u8], terms: Terms) -> Option<&Arc<Statement>> {
-        let hash = self.hasher.hash_one((definition, terms));
-        self.table.find(hash, |s| s.terms == Some(terms) && *s.definition == *definition)
-    }
-
-    fn make(&mut self, definition: &[u8], terms: Option<Terms>, profile: &Profile) -> Statement {
-        let id = StatementId(self.next);
-        self.next += 1;
-        let name = [&*self.prefix, format!("{:x}", id.0).as_bytes()].concat();
-        Statement::new(id, name.into(), definition, terms, profile.clone())
-    }
-
-    /// Whether there is room for one more. Where clients hold them all, there are twice as many at most.
-    fn make_room(&mut self) -> bool {
-        for _ in 0..LOOKS_MAX {
-            if self.clock.len() < KEPT_MAX {
-                return true;
-            }
-            let Some(oldest) = self.clock.pop_front() else { return true };
-            let held = Arc::strong_count(&oldest) > 2;
-            if held || oldest.recent.swap(false, Ordering::Relaxed) {
-                self.clock.push_back(oldest);
-                continue;
-            }
-            let hash = hash_of(&self.hasher, &oldest);
-            if let Ok(entry) = self.table.find_entry(hash, |s| s.id == oldest.id) {
-                entry.remove();
-            }
-        }
-        self.clock.len() < 2 * KEPT_MAX
-    }
-}
-
-fn hash_of(hasher: &foldhash::quality::RandomState, statement: &Statement) -> u64 {
-    // Only those that are shared are in the table.
-    statement.terms.map_or(0, |terms| hasher.hash_one((&*statement.definition, terms)))
-}
-
 /// A statement that a server has under that name, whatever the pool still knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnServer {
@@ -412,34 +321,12 @@ pub struct OnServer {
 mod tests {
     use super::*;
 
-    const TERMS: Terms = Terms {
-        parsed: Context::NONE,
-        run: Context::NONE,
-        catalog: 0,
-        generation: Generation::FIRST,
-        is_unnamed: false,
-    };
-
-    fn intern(registry: &mut Registry, definition: &[u8]) -> Arc<Statement> {
-        registry.intern(definition, TERMS, &Profile::default())
-    }
-
-    #[test]
-    fn the_same_definition_under_the_same_terms_is_the_same_statement() {
-        let mut registry = Registry::new(b"sluice_");
-        let a = intern(&mut registry, b"select 1\0\0\0");
-        assert!(!a.came_again());
-        let b = intern(&mut registry, b"select 1\0\0\0");
-        assert!(Arc::ptr_eq(&a, &b) && a.came_again());
-        assert_ne!(intern(&mut registry, b"select 2\0\0\0").id, a.id);
-        let later = Terms { catalog: 1, ..TERMS };
-        assert_ne!(registry.intern(b"select 1\0\0\0", later, &Profile::default()).id, a.id);
-        assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), Knowledge::Exact).id, a.id);
+    fn statement(definition: &[u8]) -> Statement {
+        Statement::new(StatementId(0), Box::default(), definition, None, Profile::default())
     }
 
     #[test]
     fn types_are_known_where_a_definition_gives_them_all() {
-        let mut registry = Registry::new(b"sluice_");
         for (definition, known) in [
             (&b"select 1\0\0\0"[..], Some(&[0, 0][..])),
             (b"select $1\0\0\x01\0\0\0\x17", Some(&[0, 1, 0, 0, 0, 0x17])),
@@ -448,37 +335,16 @@ mod tests {
             (b"select $1\0\0\x01\0\0\0\0", None),
             (b"select $1\0\0\x01\0\0\x02\xc1", None),
         ] {
-            assert_eq!(
-                intern(&mut registry, definition).known_types().as_deref(),
-                known,
-                "{}",
-                definition.escape_ascii()
-            );
+            assert_eq!(statement(definition).known_types().as_deref(), known, "{}", definition.escape_ascii());
         }
     }
 
     #[test]
     fn types_that_were_told_stay() {
-        let mut registry = Registry::new(b"sluice_");
-        let statement = intern(&mut registry, b"select $1\0\0\0");
+        let statement = statement(b"select $1\0\0\0");
         assert_eq!(statement.to_parse(), b"select $1\0\0\0");
         statement.set_types(&[0, 1, 0, 0, 0, 20]);
         statement.set_types(&[0, 1, 0, 0, 0, 21]);
         assert_eq!(statement.to_parse(), b"select $1\0\0\x01\0\0\0\x14");
-    }
-
-    #[test]
-    fn a_registry_stays_bounded_and_keeps_what_clients_hold() {
-        let mut registry = Registry::new(b"sluice_");
-        let held = intern(&mut registry, b"held");
-        for i in 0..3 * KEPT_MAX {
-            intern(&mut registry, format!("statement {i}").as_bytes());
-        }
-        // A new one looks at a few only, so the first round through all marks takes a few hundred of them.
-        assert!(registry.table.len() <= KEPT_MAX + KEPT_MAX / LOOKS_MAX + 1);
-        assert_eq!(registry.table.len(), registry.clock.len());
-        assert_eq!(intern(&mut registry, b"held").id, held.id);
-        let all: Vec<_> = (0..5 * KEPT_MAX).map(|i| intern(&mut registry, format!("{i}").as_bytes())).collect();
-        assert!(registry.table.len() <= 2 * KEPT_MAX && all.len() == 5 * KEPT_MAX);
     }
 }

@@ -50,7 +50,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let Ok(parse) = Parse::read(seen.body) else { return need_server };
                 // Held until it is used, so that no other worker makes room in its place.
                 let terms = self.terms(parse.name.is_empty());
-                let find = |terms| self.session.pool.statements().find(parse.definition, terms).cloned();
+                let find = |terms| self.session.pool.statements.find(parse.definition, terms);
                 let known = terms.and_then(find).filter(|statement| statement.is_accepted());
                 let servable = (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {

@@ -56,13 +56,13 @@ impl<I: Io> ClientRelay<'_, I> {
             known.see();
             known
         } else if let Some(terms) = self.terms(is_unnamed) {
-            self.session.pool.statements().intern(definition, terms, profile)
+            self.session.pool.statements.intern(definition, terms, profile)
         } else {
             let (profile, knowledge) = self.settings_of_parse();
-            return self.session.pool.statements().private(definition, &profile, knowledge);
+            return self.session.pool.statements.private(definition, &profile, knowledge);
         };
         if statement.effects.intersects(Effects::CLOCK | Effects::SESSION) {
-            return self.session.pool.statements().private(definition, profile, Knowledge::Exact);
+            return self.session.pool.statements.private(definition, profile, Knowledge::Exact);
         }
         statement
     }
@@ -95,7 +95,7 @@ impl<I: Io> ClientRelay<'_, I> {
         let context = self.session.profile.context();
         let prepared = self.session.names.as_mut()?.get_mut(known_name(name))?;
         if prepared.statement.terms.is_some_and(|terms| terms.run != context) {
-            prepared.statement = self.session.pool.statements().under(&prepared.statement, context);
+            prepared.statement = self.session.pool.statements.under(&prepared.statement, context);
         }
         Some(prepared)
     }

@@ -194,7 +194,8 @@ mod tests {
     use crate::{
         logins::Generation,
         profile::{Context, Profile},
-        statement::{Registry, Terms},
+        registry::Registry,
+        statement::Terms,
     };
 
     const TERMS: Terms = Terms {
@@ -206,7 +207,7 @@ mod tests {
     };
 
     fn statements() -> [Arc<Statement>; 3] {
-        let mut registry = Registry::new(b"sluice_");
+        let registry = Registry::new(b"sluice_");
         [1, 2, 3].map(|i| registry.intern(format!("{i}").as_bytes(), TERMS, &Profile::default()))
     }
 

@@ -2,13 +2,12 @@
 
 use std::iter::Peekable;
 
+use crate::profile::NAME_BYTES_MAX;
+
 use super::{
     lexer::{Lexer, Token},
     ways::read_each_way,
 };
-
-/// PostgreSQL cuts longer names in a text, in bytes (`NAMEDATALEN`).
-const NAME_BYTES_MAX: usize = 63;
 
 /// Names of custom settings that may be made.
 #[derive(Debug, Default, PartialEq, Eq)]
