@@ -442,6 +442,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
         let answered = self.server.exchange.ready(self.now, status);
+        self.server.sequences.end_batch(false);
         if status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
             self.server.session.end_transaction();

@@ -55,9 +55,12 @@ impl<I: Io> ServerRelay<'_, I> {
     /// statement that has failed, and with it the transaction. The server skips all up to a Sync; what remains to be
     /// done is what any error takes, unless there is a verdict.
     pub(super) fn begin_refused(&mut self, begin: Begin) -> Option<Verdict> {
-        while matches!(self.server.exchange.replies().front(), Some(Expected::Begin(_) | Expected::OwnClose)) {
+        // Of what the server skips, the pool's own comes first.
+        let is_own = |front: &Expected| matches!(front, Expected::Begin(_) | Expected::OwnClose | Expected::Switch);
+        while self.server.exchange.replies().front().is_some_and(is_own) {
             self.server.exchange.answered();
         }
+        self.server.sequences.end_batch(true);
         self.cancels |= self.server.cancels.release();
         if !self.server.exchange.begin().refuse(begin) {
             // The client has not been told yet: it is this that it hears in place of CommandComplete.

@@ -23,10 +23,6 @@ use super::{
     standing_in::{STAND_IN, counts_of_bind},
 };
 
-/// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
-/// can tell what it does.
-pub(super) const WHOLE_QUERY_BYTES_MAX: usize = 32 << 10;
-
 /// ParameterDescription of a statement without parameters.
 const NO_PARAMETERS: [u8; 7] = [BackendKind::ParameterDescription.byte(), 0, 0, 0, 6, 0, 0];
 
@@ -35,11 +31,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// A Query with a server.
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
-            if may_become_own(seen) && !self.session.start.settings().is_empty() {
-                // It may reset some of them.
+            if seen.is_to_come_whole() {
+                // It may reset settings that the client began with, and leave what DISCARD ALL does not take away.
                 return Step::Incomplete(seen.total);
             }
             let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
+            self.server().session.expect_for_session(seen.is_whole().then_some(text));
             let resets = seen.is_whole().then(|| sql::reset(text)).flatten();
             if let Some(step) = resets.as_ref().and_then(|_| self.query_amended(seen, false)) {
                 return step;
@@ -47,7 +44,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.pass_query(seen, false, resets);
         }
         let can_be_read = !seen.is_whole() && seen.total <= self.message_bytes_max;
-        if may_become_own(seen) || (can_be_read && !self.server().session.reports()) {
+        if seen.is_to_come_whole() || (can_be_read && !self.server().session.reports()) {
             // A server that does not say what its session holds is asked for what a text may do.
             return Step::Incomplete(seen.total);
         }
@@ -105,6 +102,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Calls a function by its number.
     pub(super) fn function_call(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
+            self.server().session.expect_for_session(None);
             return self.pass_query(seen, false, None);
         }
         let Some((oid, arguments)) = seen.body.split_first_chunk() else {
@@ -138,7 +136,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Query without a server.
     pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
-        if may_become_own(seen) {
+        if seen.is_to_come_whole() {
             return Step::Incomplete(seen.total);
         }
         if self.drop_failed(seen) || self.end_without_server(seen) {
@@ -418,10 +416,4 @@ fn text_of(seen: Seen<'_>) -> Option<&[u8]> {
         Some((text, [])) => Some(text),
         _ => None,
     }
-}
-
-/// Whether more of this Query should come first: it may become a command about prepared statements, and its effects are
-/// only known when all of it is.
-fn may_become_own(seen: Seen<'_>) -> bool {
-    !seen.is_whole() && seen.total <= WHOLE_QUERY_BYTES_MAX
 }

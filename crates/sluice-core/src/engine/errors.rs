@@ -199,6 +199,7 @@ impl<I: Io> ServerRelay<'_, I> {
             return Verdict::Swallow;
         }
         self.server.exchange.replay().stop();
+        self.server.sequences.end_batch(true);
         let failed = self.server.exchange.answered();
         let hears = Hears::of(failed.as_ref(), body, is_end);
         // Where it is not the statement's name that tells: a client may know one by several.

@@ -2,7 +2,7 @@
 
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
-    message::{FLUSH, SYNC, TransactionStatus},
+    message::{FLUSH, Parse, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -21,6 +21,10 @@ use super::BACKLOG_HIGH_BYTES;
 
 /// The messages that are looked at ahead for the end of a batch.
 const BATCH_LOOKED_AT_MAX: usize = 1024;
+
+/// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
+/// can tell what it does.
+const WHOLE_QUERY_BYTES_MAX: usize = 32 << 10;
 
 /// The reason why the handling of a client's bytes stopped.
 pub(super) enum Stop {
@@ -95,6 +99,12 @@ pub(super) struct Seen<'a> {
 impl Seen<'_> {
     pub(super) fn is_whole(&self) -> bool {
         self.body.len() + 5 == self.total
+    }
+
+    /// Whether the rest of this Query or Parse should come first: it may become a command about prepared statements, and
+    /// its effects are only known when all of it is.
+    pub(super) fn is_to_come_whole(&self) -> bool {
+        !self.is_whole() && self.total <= WHOLE_QUERY_BYTES_MAX
     }
 }
 
@@ -343,6 +353,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Session mode: the names are the server's own, only the answers are counted.
     fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
+        if seen.kind == FrontendKind::Parse {
+            if seen.is_to_come_whole() {
+                return Step::Incomplete(seen.total);
+            }
+            let parse = seen.is_whole().then(|| Parse::read(seen.body).ok()).flatten();
+            self.server().session.expect_for_session(parse.map(|parse| parse.query));
+        }
         let expected = match seen.kind {
             FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse)),
             FrontendKind::Bind => Expected::Bind(None),

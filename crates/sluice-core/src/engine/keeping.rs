@@ -241,7 +241,10 @@ pub(super) fn send_probe(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
 /// Takes away what a client has left in the session that nobody else is to find; `false` if there is nothing.
 pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
     server.statements.retire_tainted();
-    if server.session.reports() && server.follows_statements() {
+    if !server.follows_statements() {
+        let reported = server.take_report();
+        server.session.hold_behind_session(reported.unwrap_or_default());
+    } else if server.session.reports() {
         let reported = server.take_report();
         server.session.hold(reported.unwrap_or(server.session.pins()));
     } else {

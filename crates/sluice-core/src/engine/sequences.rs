@@ -41,7 +41,7 @@ impl<I: Io> ClientRelay<'_, I> {
             // Behind it the batch is one of several statements, in which some can't run; a query can, and in a block
             // none could that can't then.
             if asks || server.exchange.begins_in_block() {
-                server.sequences.forget();
+                server.sequences.forget_within();
                 self.put_own(Some(FORGET));
             }
             return None;

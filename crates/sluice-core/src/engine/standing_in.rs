@@ -43,7 +43,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if server.statements.touch(statement.id) {
             return Absence::None;
         }
-        if server.exchange.replies().decide_status() && !server.exchange.has_open_batch() {
+        if server.exchange.replies().end_requests() {
             return Absence::Open;
         }
         let exchange = &server.exchange;

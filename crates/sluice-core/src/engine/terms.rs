@@ -189,6 +189,11 @@ impl<I: Io> ClientRelay<'_, I> {
             return false;
         }
         let is_within = server.exchange.has_open_batch();
+        if is_within && is_apart && server.exchange.replies().end_requests() {
+            // Whether this stands in a block is open.
+            self.wait_for_answers();
+            return true;
+        }
         if !is_within && (server.exchange.owes() || server.cancels.are_under_way()) {
             // A cancel of what stands before this could hit it.
             if server.exchange.owes() {

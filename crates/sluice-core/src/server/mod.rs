@@ -329,7 +329,7 @@ impl Server {
     pub fn has_login_triggers(&self) -> bool {
         let version = self.parameters.get("server_version").unwrap_or_default();
         let major = version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u32>().ok());
-        self.follows_statements() && major.is_some_and(|major| major >= LOGIN_TRIGGERS)
+        major.is_some_and(|major| major >= LOGIN_TRIGGERS)
     }
 
     /// Its client keeps it between transactions because of its pins, if it may; others that wait get it at `recall_at`.

@@ -8,6 +8,8 @@ pub struct Sequences {
     users: Users,
     /// Whether the session remembers a use, if the server says so.
     reported: Option<bool>,
+    /// Whether a batch that has not ended is to have it forget what it remembers.
+    forgets: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,20 @@ impl Sequences {
         self.are_used_by_others(client) && self.users != Users::Several(client)
     }
 
+    /// The session is to remember none any more, by a part of the batch that is open: nobody knows what it remembers if
+    /// that fails.
+    pub fn forget_within(&mut self) {
+        self.forget();
+        self.forgets = true;
+    }
+
+    /// A batch has ended, and failed or not.
+    pub fn end_batch(&mut self, has_failed: bool) {
+        if std::mem::take(&mut self.forgets) && has_failed {
+            self.users = Users::Unknown;
+        }
+    }
+
     /// The session remembers none any more.
     pub fn forget(&mut self) {
         self.users = Users::Nobody;
@@ -88,5 +104,10 @@ mod tests {
         sequences.forget();
         sequences.use_by(a);
         assert!(sequences.are_used() && !sequences.are_used_by_others(a));
+        for has_failed in [false, true] {
+            sequences.forget_within();
+            sequences.end_batch(has_failed);
+            assert_eq!(sequences.are_last_used_by_another(a), has_failed);
+        }
     }
 }

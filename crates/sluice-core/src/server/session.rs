@@ -13,7 +13,7 @@ use crate::{
     hub::Pool,
     probe::{Circumstances, Probe, Seen, is_of_library},
     profile::{self, Profile, Way},
-    sql::{CustomNames, Effects, Reset},
+    sql::{self, CustomNames, Effects, Reset},
     start::Start,
     time::Time,
 };
@@ -165,6 +165,15 @@ impl ServerSession {
         }
     }
 
+    /// A client that has the server for all of its session is about to send this, of which nothing is known where it is
+    /// `None`. What DISCARD ALL may not take away ends with the server.
+    pub fn expect_for_session(&mut self, text: Option<&[u8]>) {
+        let is_spent = self.effects.intersects(Effects::SPENDS_SERVER);
+        if !is_spent && text.is_none_or(sql::may_outlast_discard) {
+            self.effects.insert(Effects::SPENDS_SERVER);
+        }
+    }
+
     /// Custom settings may be about to be made. Those that a probe can't ask for stay with the client, and end with the
     /// server; `is_utf8` says whether it can ask for names that are not ASCII.
     pub fn expect_customs(&mut self, names: CustomNames, is_utf8: bool) {
@@ -304,6 +313,18 @@ impl ServerSession {
     /// Nobody will know what it holds. What DISCARD ALL does not take away ties it to its client.
     pub fn hold_unknown(&mut self) {
         self.pins.insert(self.until_its_end());
+    }
+
+    /// The session of a client has ended, if it has had one, which had it for all of that; it has told of these pins.
+    /// What DISCARD ALL does not take away ties it to that client, and so do custom settings that it had by itself, which
+    /// that takes away.
+    pub fn hold_behind_session(&mut self, reported: Pins) {
+        self.hold_unknown();
+        self.pins.insert(reported & Pins::SPENT);
+        let has_own_customs = matches!(&self.beginning, Beginning::Known(_, own) if !own.is_empty());
+        if self.may_have_left_something() && (!self.made.is_empty() || has_own_customs) {
+            self.pins.insert(Pins::LIBRARY);
+        }
     }
 
     /// The pins that last until its process ends.

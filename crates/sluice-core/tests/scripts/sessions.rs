@@ -494,6 +494,28 @@ fn a_begin_that_is_refused_behind_settings_is_the_statements_failure() {
 }
 
 #[test]
+fn a_begin_that_is_refused_before_sequences_are_forgotten_is_the_statements_failure() {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    table.says(client, &query("SELECT nextval('s')"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.hears(server);
+    table.says(other, &[query("BEGIN"), query("SELECT lastval()")].concat());
+    let forgets =
+        "C(sluice_switch) P(sluice_switch: DISCARD SEQUENCES) B(sluice_switch) E C[sluice_switch] C(sluice_switch)";
+    assert_eq!(table.hears(server), format!("P(: BEGIN) B() E C[] {forgets} Q(SELECT lastval())"));
+    table.says(server, &answers("1 E(53S01)"));
+    assert_eq!(table.hears(server), "S");
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
+    table.says(other, &query("ROLLBACK"));
+    assert_eq!(table.hears(other), "C(ROLLBACK) Z(I)");
+    // Nothing was forgotten.
+    table.says(other, &query("SELECT lastval()"));
+    assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)");
+}
+
+#[test]
 fn a_pool_without_clients_is_not_in_the_way_of_its_databases_end() {
     let mut table = Table::reporting(one());
     let client = table.client();

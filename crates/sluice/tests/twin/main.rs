@@ -34,6 +34,7 @@ mod prepared;
 mod resets;
 mod rights;
 mod run;
+mod sessions;
 mod shrink;
 mod start;
 mod texts;

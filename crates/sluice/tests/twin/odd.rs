@@ -2,7 +2,7 @@
 
 use sluice_testkit::{Case, matrix};
 
-use crate::beside::{Startup, beside, s};
+use crate::beside::{Beside, Startup, beside, s};
 
 matrix!(brief:
     a_close_that_is_skipped_closes_nothing,
@@ -25,6 +25,8 @@ matrix!(brief:
     a_wait_behind_a_copy_ends,
     a_block_that_failed_in_a_pipeline,
     a_literal_that_goes_on_is_read_whole,
+    a_statement_that_its_server_lacks_behind_what_fails,
+    sequences_of_others_behind_what_fails,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -403,4 +405,40 @@ fn a_literal_that_goes_on_is_read_whole(case: Case) {
             }
         }
     });
+}
+
+fn a_statement_that_its_server_lacks_behind_what_fails(case: Case) {
+    beside(case, &[&[("TimeZone", "Asia/Tokyo")], &[]], |b| {
+        let lacked = |b: &mut Beside| {
+            for number in 0..8 {
+                b.says(1, &s().close("x").parse("x", &format!("SELECT {number}")).describe("x").sync());
+            }
+        };
+        b.says(0, &s().parse("a", "CLOSE p").parse("c", "SELECT timestamptz '2024-06-01 12:00'::text").sync());
+        lacked(b);
+        b.query(0, "BEGIN");
+        b.until(0, &s().bind("", &[]).execute().sync().close_portal("").bind("a", &[]).execute().sync(), 2);
+        b.query(0, "ROLLBACK");
+        for fails in ["ROLLBACK TO s", "SELECT 1/0", "COMMIT AND CHAIN"] {
+            lacked(b);
+            let set = s().parse("", "SET TimeZone = 'UTC'").bind("", &[]).bind("c", &[]).sync();
+            b.until(0, &s().unnamed(fails, &[]).sync().then(&set), 2);
+        }
+        lacked(b);
+        b.says(0, &s().bind("c", &[]).execute().sync());
+    });
+}
+
+fn sequences_of_others_behind_what_fails(case: Case) {
+    let asks = || s().parse("", "SELECT lastval()").bind("", &[]).execute().sync();
+    for fails in [s().parse("", "SELEC"), s().unnamed("SELECT 1/0", &[]), s().describe("none")] {
+        beside(case, &[&[], &[]], |b| {
+            b.query(1, "CREATE SEQUENCE s");
+            b.query(1, "SELECT nextval('s')");
+            b.says(0, &s().then(&fails).then(&asks()));
+            b.query(0, "SELECT lastval()");
+            b.query(1, "SELECT nextval('s')");
+            b.query(1, "SELECT lastval()");
+        });
+    }
 }

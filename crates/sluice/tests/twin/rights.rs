@@ -116,7 +116,7 @@ fn roles_that_a_client_began_with_are_left(case: Case) {
 }
 
 /// Each log-in does this.
-fn at_log_ins(b: &Beside, sql: &str) {
+pub(crate) fn at_log_ins(b: &Beside, sql: &str) {
     let function = format!("CREATE FUNCTION at_log_in() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN {sql} END$$");
     let trigger = "CREATE EVENT TRIGGER at_log_in ON login EXECUTE FUNCTION at_log_in()";
     by_a_superuser(b, &format!("{function}; {trigger}; ALTER EVENT TRIGGER at_log_in ENABLE ALWAYS"));
