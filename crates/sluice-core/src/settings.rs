@@ -7,7 +7,7 @@ use std::time::Duration;
 pub enum PoolMode {
     /// Until its transaction ends. Prepared statements and startup settings follow the client.
     Transaction,
-    /// Until it disconnects. The server is then reset (`DISCARD ALL`) and used again.
+    /// Until it disconnects. The server is then reset (`DISCARD ALL`) and used again, if that shows to leave nothing.
     Session,
 }
 
