@@ -48,8 +48,9 @@ fn scripts_in_pieces(case: Case, pieces: &[usize]) {
             assert_eq!(got, expected, "{name}, in pieces of {piece} bytes");
         }
     }
-    // One of the scripts has a Query behind an Execute, with which PostgreSQL 18 may lose step: that server is closed.
-    if case.version != Version::V18 {
+    // One of the scripts has a Query behind an Execute, with which PostgreSQL 18 may lose step: that server is closed. In
+    // session mode most of them leave what ends the server.
+    if case.version != Version::V18 && case.is_transaction() {
         assert_eq!(pool.raw_app(&database).backend(), pid, "one server connection served them all");
     }
 }
