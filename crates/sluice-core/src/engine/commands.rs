@@ -36,7 +36,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 return Step::Incomplete(seen.total);
             }
             let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
-            self.server().session.expect_for_session(seen.is_whole().then_some(text));
+            self.server().expect_for_session(text, seen.is_whole());
             let resets = seen.is_whole().then(|| sql::reset(text)).flatten();
             if let Some(step) = resets.as_ref().and_then(|_| self.query_amended(seen, false)) {
                 return step;
@@ -102,7 +102,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Calls a function by its number.
     pub(super) fn function_call(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
-            self.server().session.expect_for_session(None);
+            // Whatever it leaves.
+            self.server().session.add_effects(Effects::SPENDS_SERVER);
             return self.pass_query(seen, false, None);
         }
         let Some((oid, arguments)) = seen.body.split_first_chunk() else {

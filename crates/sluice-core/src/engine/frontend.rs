@@ -2,7 +2,7 @@
 
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
-    message::{FLUSH, Parse, SYNC, TransactionStatus},
+    message::{FLUSH, Parse, SYNC, TransactionStatus, split_cstr},
     sqlstate,
 };
 
@@ -357,8 +357,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             if seen.is_to_come_whole() {
                 return Step::Incomplete(seen.total);
             }
-            let parse = seen.is_whole().then(|| Parse::read(seen.body).ok()).flatten();
-            self.server().session.expect_for_session(parse.map(|parse| parse.query));
+            let beginning = split_cstr(seen.body).map_or(&[][..], |(_, text)| text);
+            let text = Parse::read(seen.body).map_or(beginning, |parse| parse.query);
+            self.server().expect_for_session(text, seen.is_whole());
         }
         let expected = match seen.kind {
             FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse)),

@@ -27,7 +27,7 @@ use crate::{
     profile::Profile,
     replies::Own,
     settings::{PinPolicy, PoolMode},
-    sql::{CustomNames, Effects},
+    sql::{CustomNames, Effects, effects, effects_of_beginning},
     statement::StatementId,
     stream::Stream,
     time::Time,
@@ -257,6 +257,12 @@ impl Server {
             self.lent.doubt();
         }
         self.session.expect_text(effects, text, &self.pool);
+    }
+
+    /// The same of a client that has it for all of its session; a text that has not come whole may do anything.
+    pub fn expect_for_session(&mut self, text: &[u8], is_whole: bool) {
+        let effects = if is_whole { effects(text) } else { effects_of_beginning(text) };
+        self.session.expect_for_session(effects, text, &self.pool);
     }
 
     /// Custom settings may be about to be made.

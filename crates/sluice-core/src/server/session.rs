@@ -147,12 +147,7 @@ impl ServerSession {
 
     /// A text is about to be sent that may have these effects.
     pub fn expect_text(&mut self, effects: Effects, text: &[u8], pool: &Pool) {
-        if effects.intersects(Effects::CATALOG) {
-            let change = self.change.get_or_insert_with(|| pool.catalog.begin_change());
-            if effects.intersects(Effects::LOG_INS) {
-                change.concerns(&pool.log_ins);
-            }
-        }
+        self.note_change(effects, pool);
         self.effects.insert(effects);
         if self.reports {
             return;
@@ -165,12 +160,22 @@ impl ServerSession {
         }
     }
 
-    /// A client that has the server for all of its session is about to send this, of which nothing is known where it is
-    /// `None`. What DISCARD ALL may not take away ends with the server.
-    pub fn expect_for_session(&mut self, text: Option<&[u8]>) {
-        let is_spent = self.effects.intersects(Effects::SPENDS_SERVER);
-        if !is_spent && text.is_none_or(sql::may_outlast_discard) {
+    /// A client that has the server for all of its session is about to send a text that may have these effects. What
+    /// DISCARD ALL may not take away ends with the server.
+    pub fn expect_for_session(&mut self, effects: Effects, text: &[u8], pool: &Pool) {
+        self.note_change(effects, pool);
+        if !self.effects.intersects(Effects::SPENDS_SERVER) && sql::may_outlast_discard(effects, text) {
             self.effects.insert(Effects::SPENDS_SERVER);
+        }
+    }
+
+    /// What may have these effects is about to be sent: those on the catalogs concern others.
+    fn note_change(&mut self, effects: Effects, pool: &Pool) {
+        if effects.intersects(Effects::CATALOG) {
+            let change = self.change.get_or_insert_with(|| pool.catalog.begin_change());
+            if effects.intersects(Effects::LOG_INS) {
+                change.concerns(&pool.log_ins);
+            }
         }
     }
 

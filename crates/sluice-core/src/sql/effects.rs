@@ -191,7 +191,7 @@ impl<'a> Reader<'a, '_> {
             }
             "alter" | "drop" => {
                 self.found.insert(Effects::CATALOG);
-                let concerned = ["role", "user", "group", "database", "system", "owned"];
+                let concerned = ["role", "user", "group", "database", "system", "owned", "event"];
                 if matches!(self.next_token(), Some(Token::Word(word)) if is_one_of(word, &concerned)) {
                     self.found.insert(Effects::LOG_INS);
                 }
@@ -334,7 +334,8 @@ impl<'a> Reader<'a, '_> {
                     match lower(word, &mut buffer) {
                         "temp" | "temporary" => is_temporary = true,
                         "or" | "replace" | "local" | "global" | "unique" => continue,
-                        "role" | "user" | "group" => self.found.insert(Effects::LOG_INS),
+                        // A trigger may run at each log-in.
+                        "role" | "user" | "group" | "event" => self.found.insert(Effects::LOG_INS),
                         // It changes how things are found, not what they are.
                         "index" => return self.skip(),
                         _ => {}

@@ -23,11 +23,10 @@ pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
 pub(crate) use statements::statements_named;
 pub(crate) use unicode::spelled_out;
 
-/// Whether running a text may leave something that DISCARD ALL does not take away, as far as it shows: the name of a
+/// Whether running a text of these effects may leave something that DISCARD ALL does not take away, as far as it shows: the name of a
 /// custom setting, a seed, a temporary schema, or whatever a function does.
-pub(crate) fn may_outlast_discard(text: &[u8]) -> bool {
+pub(crate) fn may_outlast_discard(effects: Effects, text: &[u8]) -> bool {
     let lasting = Effects::SEED | Effects::CUSTOM | Effects::SPENDS_SERVER | Effects::UNPROBEABLE;
-    let effects = effects(text);
     let names_customs = || CustomNames::of_text(text) != CustomNames::default();
     effects.contains(Effects::ANYTHING)
         || effects.intersects(lasting)

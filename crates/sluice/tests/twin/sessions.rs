@@ -9,7 +9,7 @@ use crate::{
     rights::at_log_ins,
 };
 
-matrix!(session: a_session_leaves_nothing, a_plain_session_leaves_its_server, a_login_trigger_is_every_sessions);
+matrix!(session: log_ins_go_by_changes, a_session_leaves_nothing, a_plain_session_leaves_its_server, a_login_trigger_is_every_sessions);
 
 /// Time in which the server of a client that has gone is ready for the next one.
 const MOMENT: Duration = Duration::from_millis(60);
@@ -112,4 +112,22 @@ fn a_login_trigger_is_every_sessions(case: Case) {
             }
         });
     }
+}
+
+fn log_ins_go_by_changes(case: Case) {
+    beside(case, &[], |b| {
+        for act in ["SET work_mem = ''3MB''", "SET app.x = ''1''", "RESET work_mem"] {
+            b.clients(&[&[], &[]]);
+            b.query(0, "SELECT 1");
+            let text = format!("ALTER DATABASE %I {act}");
+            b.query(1, &format!("DO $$ BEGIN EXECUTE format('{text}', current_database()); END $$"));
+            for client in [0, 1] {
+                b.pooled[client].send(&s().terminate());
+            }
+            thread::sleep(MOMENT);
+            b.clients(&[&[], &[]]);
+            b.query(0, FINDS);
+            b.query(1, FINDS);
+        }
+    });
 }

@@ -266,6 +266,55 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
 }
 
 #[test]
+fn log_ins_go_by_roles_databases_and_triggers() {
+    for text in [
+        "create role r",
+        "alter user r set work_mem = '1MB'",
+        "alter database d reset all",
+        "grant a to b",
+        "revoke connect on database d from r",
+        "create event trigger t on login execute function f()",
+        "drop event trigger t",
+    ] {
+        assert!(effects(text.as_bytes()).intersects(Effects::LOG_INS), "{text}");
+    }
+    for text in ["create table t (a int)", "alter table t add b int", "grant select on t to r", "create trigger t"] {
+        assert!(!effects(text.as_bytes()).intersects(Effects::LOG_INS), "{text}");
+    }
+}
+
+#[test]
+fn what_discard_all_leaves() {
+    let lasts = |text: &str| crate::sql::may_outlast_discard(effects(text.as_bytes()), text.as_bytes());
+    for text in [
+        "select lower(a), count(*) from t group by 1",
+        "insert into t values ('a.b', nextval('s'))",
+        "set work_mem = '1MB'; set local timezone = 'UTC'",
+        "set search_path to a, b",
+        "listen a",
+        "begin; update t set a = 1; commit",
+        "reset all",
+    ] {
+        assert!(!lasts(text), "{text}");
+    }
+    for text in [
+        "set app.x = '1'",
+        "begin; set local app.x = '1'; commit",
+        "select set_config('app.' || 'x', '1', true)",
+        "select f()",
+        "do $$ begin null; end $$",
+        "call p()",
+        "create temp table t (a int)",
+        "select setseed(0.5)",
+        "set seed = 0.5",
+        "load 'x'",
+        "frobnicate",
+    ] {
+        assert!(lasts(text), "{text}");
+    }
+}
+
+#[test]
 fn a_long_text_is_read_once() {
     // Each of these would take minutes if calls read on to the end, or hours.
     for text in [
