@@ -470,7 +470,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.send_scratch();
                 Step::Next
             }
-            Meaning::Raw | Meaning::Servers => self.pass_expecting(seen, Expected::Describe(None, None)),
+            Meaning::Raw => {
+                // Another server may have to give the same, later.
+                let statement = self.statement_named(name).cloned();
+                let described_as = Some(DescribedAs(name.into()));
+                self.pass_expecting(seen, Expected::Describe(statement, described_as))
+            }
+            Meaning::Servers => self.pass_expecting(seen, Expected::Describe(None, None)),
             Meaning::Missing => self.pass_missing(seen, name),
         }
     }

@@ -27,6 +27,7 @@ matrix!(brief:
     a_literal_that_goes_on_is_read_whole,
     a_statement_that_its_server_lacks_behind_what_fails,
     sequences_of_others_behind_what_fails,
+    an_unnamed_result_is_as_described,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -441,4 +442,42 @@ fn sequences_of_others_behind_what_fails(case: Case) {
             b.query(1, "SELECT lastval()");
         });
     }
+}
+
+fn an_unnamed_result_is_as_described(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE TABLE t (a int8); INSERT INTO t VALUES (1)");
+        let described = |sql: &str| s().parse("", sql).describe("").sync();
+        let used = || s().bind("", &[]).execute().sync();
+        for (number, change) in [
+            "ALTER TABLE t ALTER a TYPE float8",
+            "ALTER TABLE t ADD b int",
+            "ALTER TABLE t DROP b",
+            "ALTER TABLE t ALTER a TYPE text",
+            "ALTER TABLE t ADD c int, DROP a",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            // One that came before, or one that did not.
+            let sql = ["SELECT * FROM t".to_owned(), format!("SELECT *, {number} FROM t")];
+            for sql in &sql {
+                b.says(0, &described(sql));
+                b.says(0, &used());
+            }
+            for sql in [&sql[number % 2], &format!("SELECT *, -{number} FROM t")] {
+                b.says(0, &described(sql));
+                b.on_each_server(1, 2, &s().query("SELECT 1"));
+                b.says(0, &used());
+                b.says(0, &s().describe("").sync());
+            }
+            b.says(0, &described(&format!("SELECT *, 1{number} FROM t")));
+            b.on_each_server(1, 2, &s().query("SELECT 1"));
+            b.query(1, change);
+            b.says(0, &used());
+            b.says(0, &s().describe("").sync());
+            b.says(0, &described("SELECT * FROM t"));
+            b.says(0, &used());
+        }
+    });
 }
