@@ -333,6 +333,14 @@ impl Replies {
         self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Sync(_)))
     }
 
+    /// The number of those to a ReadyForQuery.
+    pub fn requests(&self) -> usize {
+        let ends = |expected: &&Expected| {
+            matches!(expected, Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync | Expected::Own(_))
+        };
+        self.queue.iter().filter(ends).count()
+    }
+
     /// Whether settings are being reset: they are not in place before that is answered.
     pub fn are_resetting(&self) -> bool {
         self.resetting > 0

@@ -361,7 +361,7 @@ impl Exchange {
             self.batch_resets.run(portal);
         }
         if matches!(self.state, State::Ready(_)) {
-            self.turns.run(portal);
+            self.turns.run(portal, || self.replies.requests());
         }
     }
 
@@ -375,7 +375,8 @@ impl Exchange {
 
     /// A Query is sent that leads to that status, if to any.
     pub fn lead_to(&mut self, status: Option<TransactionStatus>) {
-        self.turns.lead_to(status);
+        // It stands among them itself.
+        self.turns.lead_to(status, || self.replies.requests().saturating_sub(1));
     }
 
     /// The settings that the open batch has reset already, and that are about to be put in place again for what
@@ -406,7 +407,7 @@ impl Exchange {
 
     /// The request that is being answered has failed, and resets nothing but what it has discarded.
     pub fn note_failed_reset(&mut self) {
-        self.turns.forget();
+        self.turns.fail();
         if !self.replies.set_resets(None) {
             self.batch_resets.clear();
         }
@@ -440,6 +441,7 @@ impl Exchange {
         self.status = status;
         self.ready_at = now;
         let answered = self.replies.pop();
+        self.turns.answered();
         match answered {
             Some(Expected::Query { .. } | Expected::Sync(_)) => {
                 self.stop_copying();

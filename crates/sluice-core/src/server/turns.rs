@@ -13,6 +13,8 @@ const PORTALS_MAX: usize = 64;
 pub(super) struct Turns {
     /// The status behind the last portal that was run of those that begin or end a block.
     last: Option<TransactionStatus>,
+    /// The number of requests whose end was still to come when that was sent, and is now.
+    behind: usize,
     /// The status to which running a portal leads.
     portals: BTreeMap<Box<[u8]>, TransactionStatus>,
 }
@@ -28,9 +30,10 @@ impl Turns {
         }
     }
 
-    /// That portal is about to be run.
-    pub(super) fn run(&mut self, portal: &[u8]) {
-        self.last = self.portals.get(portal).copied().or(self.last);
+    /// That portal is about to be run, behind so many requests that are not answered.
+    pub(super) fn run(&mut self, portal: &[u8], behind: impl FnOnce() -> usize) {
+        let status = self.portals.get(portal).copied();
+        self.lead_to(status, behind);
     }
 
     /// The status that it has led to, unless the server has told it since.
@@ -49,11 +52,25 @@ impl Turns {
     }
 
     /// What is sent leads to that status, if to any.
-    pub(super) fn lead_to(&mut self, status: Option<TransactionStatus>) {
-        self.last = status.or(self.last);
+    pub(super) fn lead_to(&mut self, status: Option<TransactionStatus>, behind: impl FnOnce() -> usize) {
+        if status.is_some() {
+            (self.last, self.behind) = (status, behind());
+        }
     }
 
-    /// The server has told the status, or something has failed that may have led to it.
+    /// A request has been answered.
+    pub(super) fn answered(&mut self) {
+        self.behind = self.behind.saturating_sub(1);
+    }
+
+    /// The request that is being answered has failed: it has led to nothing.
+    pub(super) fn fail(&mut self) {
+        if self.behind == 0 {
+            self.forget();
+        }
+    }
+
+    /// The server has told the status.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
@@ -68,14 +85,17 @@ mod tests {
         let mut turns = Turns::default();
         turns.bind(b"", Some(TransactionStatus::Idle));
         assert_eq!(turns.last(), None, "it has not been run");
-        turns.run(b"");
+        turns.run(b"", || 0);
         turns.bind(b"", None);
-        turns.run(b"");
+        turns.run(b"", || 0);
         assert_eq!(turns.last(), Some(TransactionStatus::Idle));
         turns.bind(b"a", Some(TransactionStatus::InTransaction));
-        turns.run(b"a");
+        turns.run(b"a", || 1);
         assert_eq!(turns.last(), Some(TransactionStatus::InTransaction));
-        turns.forget();
+        turns.fail();
+        assert_eq!(turns.last(), Some(TransactionStatus::InTransaction), "it was another request");
+        turns.answered();
+        turns.fail();
         assert_eq!(turns.last(), None);
     }
 }

@@ -28,6 +28,7 @@ matrix!(brief:
     a_statement_that_its_server_lacks_behind_what_fails,
     sequences_of_others_behind_what_fails,
     an_unnamed_result_is_as_described,
+    a_block_that_is_ended_behind_what_it_refuses,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -478,6 +479,23 @@ fn an_unnamed_result_is_as_described(case: Case) {
             b.says(0, &s().describe("").sync());
             b.says(0, &described("SELECT * FROM t"));
             b.says(0, &used());
+        }
+    });
+}
+
+fn a_block_that_is_ended_behind_what_it_refuses(case: Case) {
+    beside(case, &[&[]], |b| {
+        for end in ["END", "ROLLBACK", "ROLLBACK TO s", "COMMIT AND CHAIN"] {
+            b.says(0, &s().close("a").parse("a", "SELECT 1").sync());
+            b.query(0, "BEGIN; SAVEPOINT s; SELECT 1/0");
+            let refused = s().query("SELECT 1; FETCH p").unnamed(end, &[]);
+            b.until(0, &refused.parse("a", "SELECT 2").close("never").sync(), 2);
+            b.query(0, "ROLLBACK");
+            b.query(0, "BEGIN");
+            let fails = s().unnamed("SELECT 1/0", &[]).sync().unnamed(end, &[]).parse("c", "SELECT 3").bind("a", &[]);
+            b.until(0, &fails.execute().sync(), 2);
+            b.query(0, "ROLLBACK");
+            b.until(0, &s().bind("a", &[]).execute().sync().close("c").sync(), 2);
         }
     });
 }
