@@ -143,18 +143,9 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logins::Generation;
-
-    const TERMS: Terms = Terms {
-        parsed: Context::NONE,
-        run: Context::NONE,
-        catalog: 0,
-        generation: Generation::FIRST,
-        is_unnamed: false,
-    };
 
     fn intern(registry: &Registry, definition: &[u8]) -> Arc<Statement> {
-        registry.intern(definition, TERMS, &Profile::default())
+        registry.intern(definition, Terms::PLAIN, &Profile::default())
     }
 
     fn len(registry: &Registry) -> usize {
@@ -171,7 +162,7 @@ mod tests {
         let b = intern(&registry, b"select 1\0\0\0");
         assert!(Arc::ptr_eq(&a, &b) && a.came_again());
         assert_ne!(intern(&registry, b"select 2\0\0\0").id, a.id);
-        let later = Terms { catalog: 1, ..TERMS };
+        let later = Terms { catalog: 1, ..Terms::PLAIN };
         assert_ne!(registry.intern(b"select 1\0\0\0", later, &Profile::default()).id, a.id);
         assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), Knowledge::Exact).id, a.id);
     }

@@ -53,6 +53,18 @@ pub struct Terms {
     pub is_unnamed: bool,
 }
 
+#[cfg(test)]
+impl Terms {
+    /// Those of a statement where nothing has been set or changed.
+    pub(crate) const PLAIN: Self = Self {
+        parsed: Context::NONE,
+        run: Context::NONE,
+        catalog: 0,
+        generation: Generation::FIRST,
+        is_unnamed: false,
+    };
+}
+
 /// The pool's knowledge of the settings that a statement was parsed under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knowledge {
@@ -140,7 +152,6 @@ impl Statement {
         let begins = begin_of(definition);
         let deallocates = sql::deallocated(text).filter(|_| types == NO_TYPES);
         let effects = effects(text);
-        let is_always_accepted = begins.is_some() || deallocates.is_some();
         Self {
             id,
             name,
@@ -157,7 +168,7 @@ impl Statement {
             deallocates,
             types: OnceLock::new(),
             shape: OnceLock::new(),
-            accepted: AtomicBool::new(is_always_accepted),
+            accepted: AtomicBool::new(false),
             remarked: AtomicBool::new(false),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
@@ -255,7 +266,7 @@ impl Statement {
 
     /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
     pub fn is_accepted(&self) -> bool {
-        self.accepted.load(Ordering::Relaxed)
+        self.is_always_accepted() || self.accepted.load(Ordering::Relaxed)
     }
 
     /// A server has accepted it.
@@ -278,7 +289,7 @@ impl Statement {
 
     /// A server has refused it: the next one who wants it shall hear that from a server.
     pub fn refuse(&self) {
-        self.accepted.store(self.is_always_accepted(), Ordering::Relaxed);
+        self.accepted.store(false, Ordering::Relaxed);
     }
 
     /// Whether it has come before the time that is being handled.

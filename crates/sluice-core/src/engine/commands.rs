@@ -19,8 +19,7 @@ use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with},
-    own_queries::put_statement,
-    standing_in::{STAND_IN, counts_of_bind},
+    standing_in::counts_of_bind,
 };
 
 /// ParameterDescription of a statement without parameters.
@@ -316,7 +315,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             }
             OwnPortal::Deallocate(name) => match self.session.forget(&name) {
                 Some(prepared) => {
-                    self.note_as_run();
+                    // What stands behind it in its batch does not stand alone, as `SET TRANSACTION` would find.
+                    self.flush();
+                    self.put_own(Some("SHOW TimeZone"));
                     ("DEALLOCATE", Some((name, prepared)))
                 }
                 None if self.server.is_some() => {
@@ -344,16 +345,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.drop_message(seen);
         self.answer_bytes(&complete, taken);
         true
-    }
-
-    /// Has the server run something in place of a command that it does not see: what stands behind that in its batch
-    /// does not stand alone, as `SET TRANSACTION` would find.
-    fn note_as_run(&mut self) {
-        self.flush();
-        self.scratch.clear();
-        let Some(server) = &mut self.server else { return };
-        put_statement(self.scratch, &mut server.exchange, STAND_IN, "SHOW TimeZone");
-        self.send_scratch();
     }
 
     /// The client's transaction begins: on its server, or on the one that it will get.

@@ -357,8 +357,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             if seen.is_to_come_whole() {
                 return Step::Incomplete(seen.total);
             }
-            let beginning = split_cstr(seen.body).map_or(&[][..], |(_, text)| text);
-            let text = Parse::read(seen.body).map_or(beginning, |parse| parse.query);
+            let text = match Parse::read(seen.body) {
+                Ok(parse) => parse.query,
+                Err(_) => split_cstr(seen.body).map_or(&[][..], |(_, text)| text),
+            };
             self.server().expect_for_session(text, seen.is_whole());
         }
         let expected = match seen.kind {

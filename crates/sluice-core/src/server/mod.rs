@@ -333,9 +333,7 @@ impl Server {
 
     /// Whether PostgreSQL may have run a trigger when it logged in, and nobody has said what that has left.
     pub fn has_login_triggers(&self) -> bool {
-        let version = self.parameters.get("server_version").unwrap_or_default();
-        let major = version.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u32>().ok());
-        major.is_some_and(|major| major >= LOGIN_TRIGGERS)
+        self.parameters.version().is_some_and(|version| version >= LOGIN_TRIGGERS)
     }
 
     /// Its client keeps it between transactions because of its pins, if it may; others that wait get it at `recall_at`.

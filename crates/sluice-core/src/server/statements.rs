@@ -191,24 +191,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
-        logins::Generation,
-        profile::{Context, Profile},
-        registry::Registry,
-        statement::Terms,
-    };
-
-    const TERMS: Terms = Terms {
-        parsed: Context::NONE,
-        run: Context::NONE,
-        catalog: 0,
-        generation: Generation::FIRST,
-        is_unnamed: false,
-    };
+    use crate::{profile::Profile, registry::Registry, statement::Terms};
 
     fn statements() -> [Arc<Statement>; 3] {
         let registry = Registry::new(b"sluice_");
-        [1, 2, 3].map(|i| registry.intern(format!("{i}").as_bytes(), TERMS, &Profile::default()))
+        [1, 2, 3].map(|i| registry.intern(format!("{i}").as_bytes(), Terms::PLAIN, &Profile::default()))
     }
 
     fn insert(server: &mut ServerStatements, statement: &Statement) -> Vec<StatementId> {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use sluice_core::settings::PoolSettings;
 use sluice_wire::message;
 
-use table::{Side, Table, answers, bind, describe, execute, flush, parse, parse_typed, query, sync, terminate};
+use table::{Side, Table, answers, bind, describe, execute, flush, own, parse, parse_typed, query, sync, terminate};
 
 /// A pool of one server.
 fn one() -> PoolSettings {
@@ -562,8 +562,7 @@ fn a_transaction_that_is_left_open_is_rolled_back_before_anybody_gets_the_server
 fn a_deallocate_that_is_bound_outlives_its_statement() {
     let (mut table, client, server) = prepared("SELECT 1");
     table.says(client, &[parse("", "DEALLOCATE a"), bind("", 0), parse("", "SELECT 2"), execute(), sync()].concat());
-    let shows = "C(sluice_stand_in) P(sluice_stand_in: SHOW TimeZone) B(sluice_stand_in) E \
-                 C[sluice_stand_in] C(sluice_stand_in)";
+    let shows = own("SHOW TimeZone");
     assert_eq!(table.hears(server), format!("P(: DEALLOCATE a) P(: SELECT 2) {shows} S"));
     table.says(server, &answers("1 1 3 1 2 D() C(SHOW) 3 3 Z(I)"));
     assert_eq!(table.hears(client), "1 2 1 C(DEALLOCATE) Z(I)");

@@ -8,7 +8,7 @@ use sluice_wire::message;
 
 use crate::{
     one, prepared, run, seated,
-    table::{Side, Table, answers, bind, close, execute, parse, query, sync, terminate},
+    table::{Side, Table, answers, bind, close, execute, own, parse, query, sync, terminate},
 };
 
 /// A setting that a probe finds: `TimeZone` is `X`.
@@ -338,10 +338,6 @@ fn a_statement_that_was_used_under_unknown_settings_is_closed() {
 
 const SWITCHED: &str = "3 1 2 D() C(SELECT 1) 3 3";
 
-fn own(sql: &str) -> String {
-    format!("C(sluice_switch) P(sluice_switch: {sql}) B(sluice_switch) E C[sluice_switch] C(sluice_switch)")
-}
-
 fn switch(value: &str) -> String {
     own(&format!("SELECT pg_catalog.set_config('timezone',{value},false)"))
 }
@@ -501,8 +497,7 @@ fn a_begin_that_is_refused_before_sequences_are_forgotten_is_the_statements_fail
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.hears(server);
     table.says(other, &[query("BEGIN"), query("SELECT lastval()")].concat());
-    let forgets =
-        "C(sluice_switch) P(sluice_switch: DISCARD SEQUENCES) B(sluice_switch) E C[sluice_switch] C(sluice_switch)";
+    let forgets = own("DISCARD SEQUENCES");
     assert_eq!(table.hears(server), format!("P(: BEGIN) B() E C[] {forgets} Q(SELECT lastval())"));
     table.says(server, &answers("1 E(53S01)"));
     assert_eq!(table.hears(server), "S");

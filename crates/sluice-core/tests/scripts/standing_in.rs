@@ -5,7 +5,7 @@ use sluice_wire::{FrontendKind, message};
 
 use crate::{
     one, prepared, run,
-    table::{Side, Table, answers, bind, execute, parse, parse_typed, query, sync},
+    table::{Side, Table, answers, bind, execute, own, parse, parse_typed, query, sync},
 };
 
 fn describe(name: &str) -> Vec<u8> {
@@ -168,8 +168,7 @@ fn a_name_that_is_deallocated_twice_is_missed_when_that_is_run() {
     let (mut table, client, server) = prepared("SELECT 1");
     let again = [bind("", 0), execute()].concat();
     table.says(client, &[parse("", "DEALLOCATE a"), again.clone(), again, sync()].concat());
-    let shows = "C(sluice_stand_in) P(sluice_stand_in: SHOW TimeZone) B(sluice_stand_in) E \
-                 C[sluice_stand_in] C(sluice_stand_in)";
+    let shows = own("SHOW TimeZone");
     assert_eq!(table.hears(server), format!("P(: DEALLOCATE a) {shows} B() E S"));
     table.says(server, &answers("1 3 1 2 D() C(SHOW) 3 3 2 E(26000: prepared statement \"a\" does not exist) Z(I)"));
     assert_eq!(table.hears(client), "1 2 C(DEALLOCATE) 2 E(26000: prepared statement \"a\" does not exist) Z(I)");

@@ -494,3 +494,8 @@ fn split(script: &str) -> Vec<(u8, &str)> {
     }
     parts
 }
+
+/// A statement of the pool's own as part of a client's batch, as its server hears it.
+pub(crate) fn own(sql: &str) -> String {
+    format!("C(sluice_switch) P(sluice_switch: {sql}) B(sluice_switch) E C[sluice_switch] C(sluice_switch)")
+}

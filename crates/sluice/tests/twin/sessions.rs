@@ -9,7 +9,12 @@ use crate::{
     rights::at_log_ins,
 };
 
-matrix!(session: log_ins_go_by_changes, a_session_leaves_nothing, a_plain_session_leaves_its_server, a_login_trigger_is_every_sessions);
+matrix!(session:
+    log_ins_go_by_changes,
+    a_session_leaves_nothing,
+    a_plain_session_leaves_its_server,
+    a_login_trigger_is_every_sessions,
+);
 
 /// Time in which the server of a client that has gone is ready for the next one.
 const MOMENT: Duration = Duration::from_millis(60);
