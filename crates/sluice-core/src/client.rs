@@ -22,7 +22,7 @@ use crate::{
     secrets::Credentials,
     shape::Shape,
     sql::{Begin, Effects},
-    start::Start,
+    start::{Start, StartupParameters},
     statement::{Prepared, Statement, StatementId, Unnamed, known_name},
     stream::Stream,
     time::Time,
@@ -100,6 +100,8 @@ pub struct LoginRequest {
     pub database: String,
     /// The settings it starts with; or the error in them, which it hears of once it has proven who it is.
     pub start: Result<Start, ErrorResponse>,
+    /// The parameters that its server is opened with, in session mode.
+    pub startup: StartupParameters,
     /// The credentials for its pool, once it has proven who it is.
     pub credentials: Credentials,
 }
@@ -126,6 +128,8 @@ pub struct Session {
     pub profile: Profile,
     /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
     pub generation: Generation,
+    /// The parameters that its server is opened with.
+    pub startup: StartupParameters,
     /// The server it has, or waits for.
     pub link: Link,
     /// Its prepared statements, by its names.
@@ -291,11 +295,12 @@ impl Client {
 
 impl Session {
     /// A session without a server.
-    pub fn new(pool: Arc<Pool>, profile: Profile) -> Self {
+    pub fn new(pool: Arc<Pool>, profile: Profile, startup: StartupParameters) -> Self {
         Self {
             start: profile.clone(),
             profile,
             generation: pool.log_ins.generation(),
+            startup,
             pool,
             link: Link::None,
             names: None,

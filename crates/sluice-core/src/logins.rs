@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use crate::time::Time;
+use crate::{start::StartupParameters, time::Time};
 
 /// A number of changes to what log-ins go by. What is of a later generation has seen all that is of an earlier one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,13 +18,15 @@ impl Generation {
     pub const FIRST: Self = Self(0);
 }
 
-/// A server's log-in: its time, and what it may have seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A server's log-in: its time, what it may have seen, and what it asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The time.
     pub at: Time,
     /// All changes of earlier generations were there for its log-in.
     pub generation: Generation,
+    /// The parameters of its StartupMessage, besides user and database.
+    pub startup: StartupParameters,
 }
 
 /// The log-ins to one server's address; all pools of it share this.

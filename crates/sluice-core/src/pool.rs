@@ -13,6 +13,7 @@ use crate::{
     logins::{Generation, Opened},
     queue::{Queue, Ticket},
     settings::PoolSettings,
+    start::StartupParameters,
     time::Time,
 };
 
@@ -25,7 +26,10 @@ pub struct PoolState {
     waiters: Queue<Waiter>,
     /// Servers connected, connecting, or promised.
     open: u32,
-    connecting: u32,
+    /// The parameters of those that are connecting.
+    connecting: Vec<StartupParameters>,
+    /// The parameters that a client asked for last: what is kept ready is opened with these.
+    latest: StartupParameters,
     /// The last failure, while nothing has gone right since.
     trouble: Option<Trouble>,
     used: bool,
@@ -48,6 +52,7 @@ struct Waiter {
     client: ClientRef,
     since: Time,
     generation: Generation,
+    startup: StartupParameters,
     purpose: Purpose,
 }
 
@@ -58,6 +63,8 @@ pub struct Wants<'a> {
     pub made: &'a Customs,
     /// The server's own log-in is not to be of an earlier generation.
     pub generation: Generation,
+    /// The server is to have been opened with these.
+    pub startup: &'a StartupParameters,
     /// The purpose.
     pub purpose: Purpose,
 }
@@ -73,11 +80,25 @@ pub enum Purpose {
 
 impl Wants<'_> {
     fn fit(&self, idle: &Idle) -> bool {
-        idle.opened.generation >= self.generation && self.made.cover(&idle.made)
+        let opened = &idle.opened;
+        opened.generation >= self.generation && opened.startup == *self.startup && self.made.cover(&idle.made)
     }
 
     fn wait(&self, now: Time, client: ClientRef) -> Waiter {
-        Waiter { client, since: now, generation: self.generation, purpose: self.purpose }
+        let (generation, startup) = (self.generation, self.startup.clone());
+        Waiter { client, since: now, generation, startup, purpose: self.purpose }
+    }
+}
+
+impl Waiter {
+    /// Whether a server that was opened in that way is one for it.
+    fn may_take(&self, opened: &Opened) -> bool {
+        opened.generation >= self.generation && opened.startup == self.startup
+    }
+
+    /// Whether one that could not be opened in that way says how its own attempt would end.
+    fn is_concerned(&self, opened: &Opened) -> bool {
+        self.generation <= opened.generation && self.startup == opened.startup
     }
 }
 
@@ -95,7 +116,7 @@ struct Trouble {
 pub enum Acquired {
     /// This one; it is the client's from now on.
     Server(ServerRef),
-    /// It has to wait; [`PoolState::may_connect`] says whether a connection should be opened.
+    /// It has to wait; [`PoolState::reserve`] says whether a connection should be opened.
     Queued(Ticket),
 }
 
@@ -121,7 +142,8 @@ impl PoolState {
             idle: Vec::new(),
             waiters: Queue::default(),
             open: 0,
-            connecting: 0,
+            connecting: Vec::new(),
+            latest: StartupParameters::default(),
             trouble: None,
             used: false,
             pinned: Vec::new(),
@@ -148,6 +170,7 @@ impl PoolState {
 
     fn take_idle(&mut self, client: ClientRef, wants: Wants<'_>) -> Option<ServerRef> {
         self.used = true;
+        self.latest = wants.startup.clone();
         // What failed before log-ins changed says nothing of those since.
         self.trouble.take_if(|trouble| trouble.generation < wants.generation);
         // One on the client's own worker spares a hand-over; the idle ones are few. One of a later generation has other
@@ -157,7 +180,7 @@ impl PoolState {
         let find = |which: &dyn Fn(&Idle) -> bool| self.idle.iter().rposition(|idle| wants.fit(idle) && which(idle));
         let fits = find(&|idle| is_alike(idle) && is_own(idle)).or_else(|| find(&is_alike)).or_else(|| find(&|_| true));
         // One that does not fit is closed for another, if there can be none besides.
-        let other = || self.idle.len().checked_sub(1).filter(|_| self.open >= self.settings.size);
+        let other = || (!self.idle.is_empty() && self.open >= self.settings.size).then_some(0);
         let place = fits.or_else(other)?;
         self.served += 1;
         Some(self.idle.remove(place).server)
@@ -168,54 +191,76 @@ impl PoolState {
         self.waiters.remove(ticket).is_some()
     }
 
-    /// Reserves a connection to open, if there is need and leave for one.
-    pub fn may_connect(&mut self, now: Time) -> bool {
-        let wanted = self.waiters.len() as u32;
-        let short_of_min = self.used && self.open < self.settings.min;
-        let needed = wanted > self.connecting || short_of_min;
-        let allowed = self.open < self.settings.size && self.connecting < self.settings.parallel_connects;
-        let paused = self.trouble.as_ref().is_some_and(|t| now < t.retry_at || self.connecting > 0);
-        if !needed || !allowed || paused {
-            return false;
+    /// Reserves a connection to open, if there is need and leave for one. Gives the parameters to open it with.
+    pub fn reserve(&mut self, now: Time) -> Option<StartupParameters> {
+        let connecting = self.connecting.len() as u32;
+        let allowed = self.open < self.settings.size && connecting < self.settings.parallel_connects;
+        let paused = self.trouble.as_ref().is_some_and(|t| now < t.retry_at || connecting > 0);
+        if !allowed || paused {
+            return None;
         }
+        let short_of_min = || (self.used && self.open < self.settings.min).then_some(&self.latest);
+        let startup = self.first_without().map(|waiter| &waiter.startup).or_else(short_of_min)?.clone();
         self.open += 1;
-        self.connecting += 1;
-        true
+        self.connecting.push(startup.clone());
+        Some(startup)
+    }
+
+    /// The first waiter that none of the connections is for which are being opened.
+    fn first_without(&self) -> Option<&Waiter> {
+        let mut is_taken = vec![false; self.connecting.len()];
+        self.waiters.iter().find(|waiter| {
+            let is_for_it = |(is_taken, startup): &(&mut bool, _)| !**is_taken && *startup == &waiter.startup;
+            let coming = is_taken.iter_mut().zip(&self.connecting).find(is_for_it);
+            coming.map(|(is_taken, _)| *is_taken = true).is_none()
+        })
     }
 
     /// A reserved connection was not opened after all.
-    pub fn unreserve(&mut self) {
+    pub fn unreserve(&mut self, startup: &StartupParameters) {
         self.open -= 1;
-        self.connecting -= 1;
+        self.ends_connecting(startup);
     }
 
     /// A connection is open and logged in. It still has to be released before anyone can use it.
-    pub fn connected(&mut self) {
-        self.connecting -= 1;
+    pub fn connected(&mut self, startup: &StartupParameters) {
+        self.ends_connecting(startup);
         self.trouble = None;
     }
 
-    /// A connection of that generation could not be opened. `lasting` says that trying again won't help those who wait
-    /// now; whoever is logging in would hear the same of PostgreSQL.
+    fn ends_connecting(&mut self, startup: &StartupParameters) {
+        let place = self.connecting.iter().position(|connecting| connecting == startup);
+        debug_assert!(place.is_some(), "what ends has begun");
+        if let Some(place) = place {
+            self.connecting.swap_remove(place);
+        }
+    }
+
+    /// A connection could not be opened. `lasting` says that trying again won't help those who wait now; whoever is
+    /// logging in would hear the same of PostgreSQL.
     pub fn connect_failed(
         &mut self,
         now: Time,
-        generation: Generation,
+        opened: &Opened,
         error: &Arc<ErrorResponse>,
         lasting: bool,
     ) -> Vec<Refusal> {
-        self.unreserve();
-        let pause = match &self.trouble {
-            Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
-            None => self.settings.backoff_min,
-        };
-        self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause, generation });
+        self.unreserve(&opened.startup);
+        let is_clients = lasting && !opened.startup.is_empty();
+        if !is_clients {
+            // Others need not hear of what one client has asked for.
+            let pause = match &self.trouble {
+                Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
+                None => self.settings.backoff_min,
+            };
+            let generation = opened.generation;
+            self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause, generation });
+        }
         if !lasting {
             return self.expire(now);
         }
         let open = self.open;
-        let concerns =
-            |waiter: &Waiter| waiter.generation <= generation && (open == 0 || waiter.purpose == Purpose::LogIn);
+        let concerns = |waiter: &Waiter| waiter.is_concerned(opened) && (open == 0 || waiter.purpose == Purpose::LogIn);
         let concerned = std::iter::from_fn(|| self.waiters.pop_where(concerns));
         let mut refused: Vec<_> = concerned.map(|waiter| (waiter.client, error.clone())).collect();
         refused.extend(self.expire(now));
@@ -271,7 +316,7 @@ impl PoolState {
 
     /// Whether clients wait that no server will come to, unless one is given back or taken from its client.
     pub fn is_short(&self) -> bool {
-        self.waiters.len() as u32 > self.connecting && self.open >= self.settings.size
+        self.open >= self.settings.size && self.first_without().is_some()
     }
 
     /// A server to be taken from the client that keeps it, if it is needed and the client may lose it.
@@ -304,14 +349,13 @@ impl PoolState {
             self.open -= 1;
             return Released::Close;
         }
-        let is_too_early = |waiter: &Waiter| waiter.generation > opened.generation;
-        if self.waiters.front().is_some_and(is_too_early) && self.is_short() {
-            // The first one needs another in its place. Others, that would take it, are not to be served for ever
-            // before that one.
+        let next = if self.open >= self.settings.size { self.first_without() } else { None };
+        if next.is_some_and(|waiter| !waiter.may_take(&opened)) {
+            // It needs another in its place. Others, that would take it, are not to be served for ever before that one.
             self.open -= 1;
             return Released::Close;
         }
-        match self.waiters.pop_where(|waiter| !is_too_early(waiter)) {
+        match self.waiters.pop_where(|waiter| waiter.may_take(&opened)) {
             Some(waiter) => {
                 self.served += 1;
                 self.waited += now.since(waiter.since);
@@ -328,7 +372,7 @@ impl PoolState {
     pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
         let mut refused = Vec::new();
         // With nothing open and connects failing, waiting longer than a connect may take has no point.
-        if let Some(trouble) = self.trouble.as_ref().filter(|_| self.open == self.connecting) {
+        if let Some(trouble) = self.trouble.as_ref().filter(|_| self.open as usize == self.connecting.len()) {
             let error = trouble.error.clone();
             let limit = self.settings.connect_timeout.min(self.settings.wait_timeout);
             refused = self.refuse_while(|waiter| now.since(waiter.since) >= limit, &error);
@@ -407,7 +451,7 @@ impl PoolState {
         Counts {
             open: self.open,
             idle: self.idle.len() as u32,
-            connecting: self.connecting,
+            connecting: self.connecting.len() as u32,
             waiting: self.waiters.len() as u32,
             pinned: self.pinned.len() as u32,
             served: self.served,

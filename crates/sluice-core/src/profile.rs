@@ -175,17 +175,6 @@ impl Profile {
         self.0.context
     }
 
-    /// The same, its settings of these names with these values.
-    pub fn with_reported<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut settings = self.0.settings.clone();
-        for (name, value) in parameters {
-            if let Some(known) = settings.get_mut(&name.to_ascii_lowercase()) {
-                *known = value.as_bytes().into();
-            }
-        }
-        Self::new(settings)
-    }
-
     /// The same, with these values of the settings by which a literal is read, those that are the server's own
     /// included.
     pub fn with_literals_read_by<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {

@@ -1,6 +1,9 @@
-//! The settings that a client asks for in its StartupMessage, in the order in which PostgreSQL puts them in place:
-//! those in `options` first, then the parameters. One may keep a part of what an earlier one has said (`DateStyle`),
-//! and the first that is refused is the one that the client hears of.
+//! The settings that a client asks for in its StartupMessage.
+//!
+//! In transaction mode they follow it from server to server, and are put in place in the order in which PostgreSQL does
+//! that: those in `options` first, then the parameters. One may keep a part of what an earlier one has said
+//! (`DateStyle`), and the first that is refused is the one that the client hears of. In session mode the client's server
+//! is opened with them, as the client has sent them, and PostgreSQL does the rest.
 
 use std::sync::Arc;
 
@@ -16,6 +19,61 @@ pub struct Start(Arc<[Assignment]>);
 type Assignment = (Box<str>, Box<[u8]>);
 
 const SEED: &str = "seed";
+
+/// The settings that DISCARD ALL does not bring back to what a session began with, or that count for a server which has
+/// no client.
+const NOT_DISCARDED: [&str; 6] = [
+    "role",
+    "session_authorization",
+    SEED,
+    "idle_session_timeout",
+    "session_preload_libraries",
+    "local_preload_libraries",
+];
+
+/// The parameters of a StartupMessage, besides user and database, as they were sent. Cheap to clone.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct StartupParameters(Option<Arc<[Parameter]>>);
+
+/// A name and a value.
+type Parameter = (Box<str>, Box<str>);
+
+impl StartupParameters {
+    /// None.
+    pub const NONE: Self = Self(None);
+
+    /// Those of a client.
+    pub fn of(request: &SessionRequest) -> Self {
+        let own = |(name, _): &&(String, String)| {
+            !matches!(name.as_str(), "user" | "database" | "replication") && !name.starts_with("_pq_.")
+        };
+        let own = request.parameters.iter().filter(own).map(|(name, value)| (&**name, &**value));
+        let parameters: Arc<[_]> = own.map(|(name, value)| (name.into(), value.into())).collect();
+        Self((!parameters.is_empty()).then_some(parameters))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Their names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|parameters| parameters.iter()).map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Whether DISCARD ALL brings a session back to how it began with these, so that it can serve another client's.
+    pub fn can_come_again(&self) -> bool {
+        self.iter().all(|(name, value)| match name {
+            "options" => {
+                // Names may be written with hyphens and backslashes there, and anything may stand around them.
+                let options = value.to_ascii_lowercase().replace('-', "_").replace('\\', "");
+                !NOT_DISCARDED.iter().any(|setting| options.contains(setting))
+            }
+            name => !NOT_DISCARDED.iter().any(|setting| name.eq_ignore_ascii_case(setting)),
+        })
+    }
+}
 
 impl Start {
     /// The assignments of a StartupMessage, or what PostgreSQL says of its `options`.
@@ -153,6 +211,21 @@ mod tests {
         assert_eq!(start.sql(), Some(format!("SELECT {}", calls.join(","))));
         assert_eq!(start.profile().get("datestyle"), Some(&b"ISO"[..]));
         assert_eq!(start.profile().get("work_mem"), Some(&b"7MB"[..]));
+    }
+
+    #[test]
+    fn what_a_session_may_begin_with_again_is_what_discard_all_goes_back_to() {
+        for (parameters, again) in [
+            (&[][..], true),
+            (&[("application_name", "role"), ("options", r"-c work_mem=7MB -c app.x=6 --geqo=off")][..], true),
+            (&[("Role", "app")][..], false),
+            (&[("options", "--idle-session-timeout=5s")][..], false),
+            (&[("options", r"-c sE\ed=0.5")][..], false),
+        ] {
+            let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let request = SessionRequest { version: ProtocolVersion::V3_0, parameters };
+            assert_eq!(StartupParameters::of(&request).can_come_again(), again, "{request:?}");
+        }
     }
 
     #[test]

@@ -151,6 +151,9 @@ macro_rules! matrix {
     (brief: $($name:ident),+ $(,)?) => {
         $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Transaction, pg18_epoll V18 Epoll Transaction);)+
     };
+    (brief_session: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Session, pg18_epoll V18 Epoll Session);)+
+    };
     (@ $name:ident: $($case:ident $version:ident $driver:ident $mode:ident),+) => {
         mod $name {
             use $crate::{Case, Driver, Mode, Version};

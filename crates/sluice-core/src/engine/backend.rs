@@ -415,9 +415,8 @@ impl<I: Io> ServerRelay<'_, I> {
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
             return Verdict::Pass;
         }
-        if matches!(tag, b"RESET" | b"DISCARD ALL") {
-            // Where the text did not show which: that of a long Query, and those of the extended protocol in session
-            // mode.
+        if matches!(tag, b"RESET" | b"DISCARD ALL") && self.server.follows_statements() {
+            // Where the text did not show which: that of a long Query.
             match tag {
                 b"RESET" if is_amended => {}
                 b"RESET" => self.server.exchange.note_reset_of_all(),

@@ -31,16 +31,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn query(&mut self, seen: Seen<'a>) -> Step {
         if !self.is_transaction_mode() {
             if seen.is_to_come_whole() {
-                // It may reset settings that the client began with, and leave what DISCARD ALL does not take away.
+                // It may leave what DISCARD ALL does not take away.
                 return Step::Incomplete(seen.total);
             }
             let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
             self.server().expect_for_session(text, seen.is_whole());
-            let resets = seen.is_whole().then(|| sql::reset(text)).flatten();
-            if let Some(step) = resets.as_ref().and_then(|_| self.query_amended(seen, false)) {
-                return step;
-            }
-            return self.pass_query(seen, false, resets);
+            return self.pass_query(seen, false, None);
         }
         let can_be_read = !seen.is_whole() && seen.total <= self.message_bytes_max;
         if seen.is_to_come_whole() || (can_be_read && !self.server().session.reports()) {

@@ -21,7 +21,7 @@ use crate::{
     replies::Own,
     restoring::restoring,
     server::{Lent, Preparation, Role, Server},
-    settings::{PinPolicy, PoolMode},
+    settings::PinPolicy,
     sql::Reset,
     start::Start,
     time::Time,
@@ -38,8 +38,7 @@ impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
     pub(super) fn client_at_rest(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let state = &mut self.servers[server];
-        let needs_own = || self.clients.get(client).is_some_and(|client| needs_own(state, client));
-        if state.cancels.are_under_way() && (state.own_error.is_some() || needs_own()) {
+        if state.cancels.are_under_way() && (state.own_error.is_some() || needs_own(state)) {
             // It could hit that. What the client sends meanwhile waits.
             state.preparation = Preparation::UnderWay;
             return;
@@ -69,7 +68,7 @@ impl Engine {
                 self.detach(now, client, server, io);
                 self.refuse_client(now, client, &shutting_down(), io);
             }
-            Phase::Open(session) if session.pool.settings.mode == PoolMode::Transaction => {
+            Phase::Open(session) if state.follows_statements() => {
                 session.failures = 0;
                 follow_session(now, state, session);
                 self.keep_or_detach(now, client, server, io);
@@ -78,13 +77,7 @@ impl Engine {
                     self.todo.push_back(Todo::Input(client));
                 }
             }
-            Phase::Open(session) => {
-                // It may have discarded all, also what it began with.
-                put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
-                if was_held {
-                    self.todo.push_back(Todo::Input(client));
-                }
-            }
+            Phase::Open(_) if was_held => self.todo.push_back(Todo::Input(client)),
             _ => {}
         }
     }
@@ -152,15 +145,9 @@ pub(super) fn idle_holder(server: &Server) -> Option<ClientId> {
 }
 
 /// Whether a server needs a query of Sluice's own before its client's next transaction.
-fn needs_own(server: &Server, client: &Client) -> bool {
-    let Some(session) = client.session() else { return false };
-    match server.pool.settings.mode {
-        PoolMode::Transaction => {
-            let asks = server.needs_probe() || server.lent.are_in_doubt();
-            asks || server.session.has_report() || !server.session.pins().is_empty()
-        }
-        PoolMode::Session => *server.session.profile() != session.profile,
-    }
+fn needs_own(server: &Server) -> bool {
+    let asks = server.needs_probe() || server.lent.are_in_doubt();
+    server.follows_statements() && (asks || server.session.has_report() || !server.session.pins().is_empty())
 }
 
 /// A client's transaction has ended: what the server has said of its session is the client's from now on.
@@ -240,11 +227,11 @@ pub(super) fn send_probe(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
 
 /// Takes away what a client has left in the session that nobody else is to find; `false` if there is nothing.
 pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
-    server.statements.retire_tainted();
     if !server.follows_statements() {
-        let reported = server.take_report();
-        server.session.hold_behind_session(reported.unwrap_or_default());
-    } else if server.session.reports() {
+        return put_in_order_behind_session(server, scratch, io);
+    }
+    server.statements.retire_tainted();
+    if server.session.reports() {
         let reported = server.take_report();
         server.session.hold(reported.unwrap_or(server.session.pins()));
     } else {
@@ -271,6 +258,33 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
     }
     false
 }
+
+/// The same where the client has had the server for all of its session: DISCARD ALL brings it back to how it began,
+/// unless it may have left what that does not take away.
+fn put_in_order_behind_session(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
+    let reported = server.take_report();
+    server.session.hold_behind_session(reported.unwrap_or_default());
+    if !server.session.is_left_over() {
+        return false;
+    }
+    if !server.opened.startup.can_come_again() {
+        server.session.spend();
+    }
+    if server.session.is_spent() {
+        return false;
+    }
+    server.session.discard();
+    send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
+    if server.has_login_triggers() {
+        send_own(server, scratch, Own::LoginTriggers, HAS_LOGIN_TRIGGERS, io);
+    }
+    true
+}
+
+/// The query that asks whether a log-in to the database runs a trigger: each session is to have that, so that none can
+/// begin where another one has ended.
+const HAS_LOGIN_TRIGGERS: &str = "SELECT dathasloginevt FROM pg_catalog.pg_database \
+    WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
 fn refusal(server: &Server) -> ErrorResponse {
     let held = server.session.pins();

@@ -66,7 +66,8 @@ impl Engine {
             return;
         }
         let pool = session.pool.clone();
-        let wants = Wants { made: &session.made, generation: session.generation, purpose };
+        let (generation, startup) = (session.generation, &session.startup);
+        let wants = Wants { made: &session.made, generation, startup, purpose };
         let acquired = how(&mut pool.state(), now, client, wants);
         match acquired {
             Acquired::Server(server) if server.worker == self.worker => {
@@ -119,11 +120,18 @@ impl Engine {
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
-        if is_foreign || server.opened.generation < session.generation {
+        let opened = &server.opened;
+        if is_foreign || opened.generation < session.generation || opened.startup != session.startup {
             self.replace_server(now, client.id, io);
             return;
         }
-        session.generation = server.opened.generation;
+        session.generation = opened.generation;
+        if !server.follows_statements() {
+            report_address(server, peer, &mut self.scratch, io);
+            self.welcome_to(client.id, id, io);
+            self.todo.push_back(Todo::Input(client.id));
+            return;
+        }
         if let Some(start) = start {
             begin_session(server, &start, &mut self.scratch, io);
         } else {
@@ -354,7 +362,7 @@ impl Engine {
         let server = &mut self.servers[id];
         server.assert_free();
         server.role = Role::Idle;
-        let released = server.pool.state().release(now, reference, server.opened, server.session.made());
+        let released = server.pool.state().release(now, reference, server.opened.clone(), server.session.made());
         match released {
             Released::Idle => {}
             Released::To(client) if client.worker == self.worker => self.attach(now, id, client, io),
@@ -377,7 +385,7 @@ impl Engine {
             Role::Idle => {
                 server.pool.state().lost_idle(reference);
             }
-            Role::Opening { .. } => server.pool.state().unreserve(),
+            Role::Opening { .. } => server.pool.state().unreserve(&server.opened.startup),
             Role::Serving(_) | Role::Settling { .. } => server.pool.state().lost(),
         }
         self.discard_server(id, io);

@@ -17,7 +17,7 @@ use crate::{
     io::Io,
     secrets::{Credentials, Found, Known, Method},
     settings::PoolMode,
-    start::Start,
+    start::{Start, StartupParameters},
     time::Time,
     watch,
 };
@@ -34,6 +34,14 @@ const CANCEL_KEY_BYTES_3_0: usize = 4;
 impl Engine {
     pub(super) fn is_open(&self, id: ClientId) -> bool {
         matches!(self.clients.get(id), Some(Client { phase: Phase::Open(_), .. }))
+    }
+
+    /// Whether a client is who it says, and nothing but a server is missing that it would have for all of its session:
+    /// a pool's limits of time count then.
+    pub(super) fn is_known(&self, id: ClientId) -> bool {
+        let phase = self.clients.get(id).map(|client| &client.phase);
+        let waits = |session: &Session| session.pool.settings.mode == PoolMode::Session;
+        self.is_open(id) || matches!(phase, Some(Phase::Welcome(session, _)) if waits(session))
     }
 
     /// Handles first packets at the beginning of `bytes`; returns how many bytes they took. `None`: the client is
@@ -93,7 +101,12 @@ impl Engine {
             )
             .hint("Connect to the PostgreSQL server itself."));
         }
-        let start = Start::of(&request);
+        let mode = self.hub.route(&database).map(|route| route.pool.mode);
+        let (start, startup) = match mode {
+            // PostgreSQL reads them itself.
+            Some(PoolMode::Session) => (Ok(Start::default()), StartupParameters::of(&request)),
+            _ => (Start::of(&request), StartupParameters::default()),
+        };
         let client = &mut self.clients[id];
         client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
         let (version, unknown) = request.negotiate();
@@ -103,7 +116,7 @@ impl Engine {
             io.send(client.conn, &self.scratch);
         }
         let credentials = Credentials::default();
-        let login = Box::new(LoginRequest { request, user, database, start, credentials });
+        let login = Box::new(LoginRequest { request, user, database, start, startup, credentials });
         match self.hub.secrets.method {
             Method::Trust => self.authenticated(now, id, *login, io)?,
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
@@ -305,7 +318,7 @@ impl Engine {
         login: LoginRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
-        let LoginRequest { request, user, database, start, credentials } = login;
+        let LoginRequest { request, user, database, start, startup, credentials } = login;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
         if pool.upstream.user == user {
@@ -318,8 +331,12 @@ impl Engine {
         let client = &mut self.clients[id];
         client.key = key.into();
         let start = start?;
-        let welcome = pool.login().welcome(&start, pool.log_ins.generation());
-        let session = Box::new(Session::new(pool, start.profile()));
+        let welcome = match pool.settings.mode {
+            PoolMode::Transaction => pool.login().welcome(&start, pool.log_ins.generation()),
+            // Its own server's.
+            PoolMode::Session => None,
+        };
+        let session = Box::new(Session::new(pool, start.profile(), startup));
         match welcome {
             Some(welcome) => {
                 self.admit(id, session, &welcome, io);
@@ -340,11 +357,7 @@ impl Engine {
             return;
         };
         let Phase::Welcome(session, start) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
-        // Where nobody probes, what is reported is known as PostgreSQL states it.
-        let profile = match session.pool.settings.mode {
-            PoolMode::Transaction => server.session.profile().clone(),
-            PoolMode::Session => server.session.profile().with_reported(server.parameters.iter()),
-        };
+        let profile = server.session.profile().clone();
         let asked = start.profile();
         let start_profile = match server.session.own_profile() {
             Some(own) => profile.without(own, |name| asked.get(name).is_some()),
@@ -365,17 +378,35 @@ impl Engine {
         self.todo.push_back(super::Todo::Input(id));
     }
 
+    /// A client in session mode has got its server, which was opened with its own parameters, and is welcomed by that.
+    pub(super) fn welcome_to(&mut self, id: ClientId, server: ServerId, io: &mut impl Io) {
+        let (Some(client), Some(server)) = (self.clients.get_mut(id), self.servers.get(server)) else {
+            return;
+        };
+        if let Phase::Welcome(session, _) = std::mem::replace(&mut client.phase, Phase::Startup) {
+            let ahead = [&server.notices.ahead[..], &server.parameters.to_messages()].concat();
+            let behind = server.notices.behind.clone();
+            self.open_session(id, session, (&ahead, &behind), io);
+        }
+    }
+
     fn admit(&mut self, id: ClientId, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
         session.start = welcome.start.clone();
         session.generation = welcome.generation;
         session.made = welcome.made.clone();
+        self.open_session(id, session, (&welcome.parameters, &[]), io);
+    }
+
+    /// Tells a client that its session has begun, with these messages ahead of its BackendKeyData and behind it.
+    fn open_session(&mut self, id: ClientId, session: Box<Session>, (ahead, behind): (&[u8], &[u8]), io: &mut impl Io) {
         let client = &mut self.clients[id];
         let process_id = cancel::process_id(ClientRef { worker: self.worker, id, serial: client.serial });
         client.phase = Phase::Open(session);
         self.scratch.clear();
-        self.scratch.extend_from_slice(&welcome.parameters);
+        self.scratch.extend_from_slice(ahead);
         message::put_backend_key_data(&mut self.scratch, process_id, &client.key);
+        self.scratch.extend_from_slice(behind);
         self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
         io.send(client.conn, &self.scratch);
     }

@@ -396,7 +396,7 @@ impl Engine {
     /// Forgets the first logins that have ended, well or not.
     fn forget_logins(&mut self) {
         while let Some((_, client)) = self.logins.front() {
-            if self.is_current(*client) && !self.is_open(client.id) {
+            if self.is_current(*client) && !self.is_known(client.id) {
                 return;
             }
             self.logins.pop_front();

@@ -35,17 +35,18 @@ impl Engine {
         if self.stopping.is_some() {
             return;
         }
-        while pool.state().may_connect(now) {
+        loop {
+            let Some(startup) = pool.state().reserve(now) else { return };
             // Only those who wait are worth another pool's server; two pools short of their minimum would take turns.
             let is_needed = pool.state().counts().waiting > 0;
             let has_room = self.hub.admit_server() || (is_needed && self.make_room(io));
             if !has_room {
-                pool.state().unreserve();
+                pool.state().unreserve(&startup);
                 return;
             }
             let serial = self.next_serial();
             let conn = io.connect(Owner::Server(self.servers.next_id()), &pool.upstream.address);
-            let id = self.servers.insert(Server::opening(conn, serial, pool.clone(), now));
+            let id = self.servers.insert(Server::opening(conn, serial, pool.clone(), startup, now));
             self.arm(id);
         }
     }
@@ -69,8 +70,9 @@ impl Engine {
         let Role::Opening { login, .. } = &mut server.role else { return };
         *login = ServerLogin::Started;
         let upstream = &server.pool.upstream;
-        // Nothing else is set: what RESET goes back to is then the server's own default.
-        let parameters = [("user", upstream.user.as_str()), ("database", upstream.dbname.as_str())];
+        let known = [("user", upstream.user.as_str()), ("database", upstream.dbname.as_str())];
+        // Where clients share it, nothing else is set: what RESET goes back to is then the server's own default.
+        let parameters = known.into_iter().chain(server.opened.startup.iter());
         self.scratch.clear();
         startup::put_session(&mut self.scratch, ProtocolVersion::V3_2, parameters);
         io.send(server.conn, &self.scratch);
@@ -142,7 +144,10 @@ impl Engine {
             }
             BackendKind::ErrorResponse => return Some(Ended::Failed(ErrorResponse::from_body(body))),
             BackendKind::ReadyForQuery => return Some(Ended::Ready),
-            // Notices, and the news that the server speaks 3.0 only.
+            BackendKind::NoticeResponse if !server.follows_statements() => {
+                server.notices.add(server.key.is_some(), body);
+            }
+            // The news that the server speaks 3.0 only, and what no client in transaction mode has caused.
             _ => {}
         }
         None
@@ -152,11 +157,12 @@ impl Engine {
         let server = &mut self.servers[id];
         server.role = Role::Settling { deadline: now + super::SETTLE_TIMEOUT };
         server.session.note_superuser(server.parameters.get("is_superuser") == Some("on"));
-        // The extension has told of it, and a server before 17 has nothing there.
-        if server.session.reports() || !server.has_login_triggers() {
+        // The extension has told of it, and a server before 17 has nothing there. In session mode what it holds is its
+        // client's.
+        if server.session.reports() || !server.has_login_triggers() || !server.follows_statements() {
             server.session.begin_as_told();
         }
-        server.pool.state().connected();
+        server.pool.state().connected(&server.opened.startup);
         self.todo.push_back(Todo::Settle(id));
     }
 
@@ -167,17 +173,17 @@ impl Engine {
         self.hub.dismiss_server();
         io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });
         let lasting = is_lasting(&error);
-        let refused = server.pool.state().connect_failed(now, server.opened.generation, &Arc::new(error), lasting);
+        let refused = server.pool.state().connect_failed(now, &server.opened, &Arc::new(error), lasting);
         for (client, error) in refused {
             io.mail(client.worker, Mail::Refuse(client, error));
         }
     }
 }
 
-/// Whether trying again soon would end the same way: a wrong name or password, a database that admits nobody (55000); not
-/// a server that restarts or is full.
+/// Whether trying again soon would end the same way: a wrong name or password, a database that admits nobody (55000), a
+/// setting that can't be (22, 25, 55P02); not a server that restarts or is full.
 fn is_lasting(error: &ErrorResponse) -> bool {
-    ["28", "3D", "42", "0A", "55000"].iter().any(|class| error.code.starts_with(class))
+    ["22", "25", "28", "3D", "42", "0A", "55000", "55P02"].iter().any(|class| error.code.starts_with(class))
 }
 
 fn not_postgresql() -> ErrorResponse {

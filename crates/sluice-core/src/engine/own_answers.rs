@@ -28,6 +28,9 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.lent.hear(name);
                 }
             }
+            Some(Expected::Own(Own::LoginTriggers)) if client_address::read_text(body) != Some("f") => {
+                self.server.session.spend();
+            }
             // True, in one byte.
             Some(Expected::Own(Own::ReportAddress)) if body != [0, 0, 0, 1, 1] => {
                 self.server.address_function = AddressFunction::None;

@@ -10,7 +10,6 @@ use crate::{
     io::Io,
     replies::{Expected, Own},
     server::{Exchange, Server},
-    settings::PoolMode,
 };
 
 /// The name of the statement and of its portal.
@@ -38,7 +37,7 @@ pub(super) fn send_own_within(
     let is_idle = server.exchange.reported_status() == TransactionStatus::Idle && server.exchange.replies().are_own();
     let exchange = &mut server.exchange;
     let is_within = exchange.has_open_batch();
-    if is_idle && !is_within && server.pool.settings.mode == PoolMode::Transaction {
+    if is_idle && !is_within {
         send_own(server, scratch, own, &sql.concat(), io);
         return true;
     }

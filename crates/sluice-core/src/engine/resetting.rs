@@ -22,16 +22,8 @@ impl<I: Io> ServerRelay<'_, I> {
             self.report_start(resets);
         }
         if let Some((_, session)) = &self.client {
-            let is_due = match status {
-                TransactionStatus::InTransaction => true,
-                // Where nobody asks what the session holds. What was discarded is put in place as a whole.
-                TransactionStatus::Idle => {
-                    !self.server.follows_statements() && *self.server.session.profile() == session.profile
-                }
-                TransactionStatus::Failed => false,
-            };
             // In the midst of a client's message nothing can be said.
-            if is_due && !self.is_client_inside {
+            if status == TransactionStatus::InTransaction && !self.is_client_inside {
                 restore(self.server, &session.start, resets, self.io);
             }
         }

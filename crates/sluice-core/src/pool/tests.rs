@@ -1,3 +1,5 @@
+use sluice_wire::startup::{ProtocolVersion, SessionRequest};
+
 use super::*;
 use crate::{
     ids::{ClientId, ServerId},
@@ -15,11 +17,16 @@ fn server(index: u32) -> ServerRef {
 }
 
 fn wants() -> Wants<'static> {
-    Wants { made: &Customs::NONE, generation: Generation::FIRST, purpose: Purpose::Work }
+    Wants {
+        made: &Customs::NONE,
+        generation: Generation::FIRST,
+        startup: &StartupParameters::NONE,
+        purpose: Purpose::Work,
+    }
 }
 
 fn opened(at: Time) -> Opened {
-    Opened { at, generation: Generation::FIRST }
+    Opened { at, generation: Generation::FIRST, startup: StartupParameters::NONE }
 }
 
 fn pool(size: u32) -> PoolState {
@@ -31,9 +38,9 @@ fn a_server_is_recalled_only_where_none_can_be_opened() {
     let mut pool = PoolState::new(PoolSettings { size: 2, pinned_max: Some(2), ..PoolSettings::default() });
     for (number, id) in [(0, 0), (1, 1)] {
         assert!(matches!(pool.acquire(NOW, client(number), wants()), Acquired::Queued(_)));
-        assert!(pool.may_connect(NOW));
+        assert!(pool.reserve(NOW).is_some());
         assert_eq!(pool.recall(), None, "one is coming");
-        pool.connected();
+        pool.connected(&StartupParameters::NONE);
         assert_eq!(pool.release(NOW, server(id), opened(NOW), &Customs::default()), Released::To(client(number)));
         assert!(pool.settings.pinned_max.is_some() && pool.pin(server(id), Pins::SEQUENCE));
     }
@@ -60,8 +67,8 @@ fn servers_that_clients_may_lose_take_no_place_from_others() {
 fn busy(waiting: u32) -> PoolState {
     let mut pool = pool(1);
     assert!(matches!(pool.acquire(NOW, client(0), wants()), Acquired::Queued(_)));
-    assert!(pool.may_connect(NOW));
-    pool.connected();
+    assert!(pool.reserve(NOW).is_some());
+    pool.connected(&StartupParameters::NONE);
     assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(0)));
     for i in 1..=waiting {
         assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
@@ -78,7 +85,7 @@ fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
     assert!(matches!(pool.acquire(NOW, client(1), later), Acquired::Queued(_)));
     assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
     assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Close);
-    assert!(pool.may_connect(NOW), "another one may come in its place");
+    assert!(pool.reserve(NOW).is_some(), "another one may come in its place");
 }
 
 #[test]
@@ -111,11 +118,14 @@ fn no_more_connections_than_the_size_and_than_are_needed() {
     for i in 0..2 {
         pool.acquire(NOW, client(i), wants());
     }
-    assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW), pool.may_connect(NOW)], [true, true, false]);
+    assert_eq!(
+        [pool.reserve(NOW).is_some(), pool.reserve(NOW).is_some(), pool.reserve(NOW).is_some()],
+        [true, true, false]
+    );
     for i in 2..9 {
         pool.acquire(NOW, client(i), wants());
     }
-    assert_eq!([pool.may_connect(NOW), pool.may_connect(NOW)], [true, false]);
+    assert_eq!([pool.reserve(NOW).is_some(), pool.reserve(NOW).is_some()], [true, false]);
 }
 
 #[test]
@@ -134,30 +144,27 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     let mut pool = pool(2);
     let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
     pool.acquire(NOW, client(1), wants());
-    assert!(pool.may_connect(NOW));
-    assert!(pool.connect_failed(NOW, Generation::FIRST, &error, false).is_empty());
-    assert!(!pool.may_connect(NOW));
+    assert!(pool.reserve(NOW).is_some());
+    assert!(pool.connect_failed(NOW, &opened(NOW), &error, false).is_empty());
+    assert!(pool.reserve(NOW).is_none());
     let later = NOW + PoolSettings::default().backoff_min;
-    assert!(pool.may_connect(later));
-    assert_eq!(pool.connect_failed(later, Generation::FIRST, &error, true), [(client(1), error.clone())]);
+    assert!(pool.reserve(later).is_some());
+    assert_eq!(pool.connect_failed(later, &opened(NOW), &error, true), [(client(1), error.clone())]);
     pool.acquire(later, client(2), wants());
     let limit = later + PoolSettings::default().connect_timeout;
     assert_eq!(pool.expire(limit), [(client(2), error.clone())]);
     // Since then the database admits more, perhaps.
     let mut pool = self::pool(2);
     pool.acquire(NOW, client(1), wants());
-    assert!(pool.may_connect(NOW));
-    assert!(pool.connect_failed(NOW, Generation::FIRST, &error, false).is_empty());
+    assert!(pool.reserve(NOW).is_some());
+    assert!(pool.connect_failed(NOW, &opened(NOW), &error, false).is_empty());
     let changed = LogIns::default();
     changed.change();
     pool.acquire(NOW, client(2), wants());
-    assert!(!pool.may_connect(NOW));
+    assert!(pool.reserve(NOW).is_none());
     pool.acquire(NOW, client(3), Wants { generation: changed.generation(), ..wants() });
-    assert!(pool.may_connect(NOW));
-    assert_eq!(
-        pool.connect_failed(NOW, Generation::FIRST, &error, true),
-        [(client(1), error.clone()), (client(2), error)]
-    );
+    assert!(pool.reserve(NOW).is_some());
+    assert_eq!(pool.connect_failed(NOW, &opened(NOW), &error, true), [(client(1), error.clone()), (client(2), error)]);
 }
 
 #[test]
@@ -165,10 +172,10 @@ fn idle_servers_above_the_minimum_go_after_a_while() {
     let mut pool = PoolState::new(PoolSettings { size: 3, min: 1, ..PoolSettings::default() });
     for i in 0..3 {
         pool.acquire(NOW, client(i), wants());
-        assert!(pool.may_connect(NOW));
+        assert!(pool.reserve(NOW).is_some());
     }
     for i in 0..3 {
-        pool.connected();
+        pool.connected(&StartupParameters::NONE);
         pool.release(NOW, server(i), opened(NOW), &Customs::default());
     }
     for i in 0..3 {
@@ -178,4 +185,54 @@ fn idle_servers_above_the_minimum_go_after_a_while() {
     assert_eq!(pool.surplus(later).len(), 2);
     assert_eq!(pool.counts(), Counts { open: 1, idle: 1, connecting: 0, waiting: 0, ..pool.counts() });
     assert_eq!(pool.surplus(NOW + PoolSettings::default().server_lifetime).len(), 1);
+}
+
+/// The parameters of a client that begins with this name.
+fn named(name: &str) -> StartupParameters {
+    let parameters = vec![("application_name".to_owned(), name.to_owned())];
+    StartupParameters::of(&SessionRequest { version: ProtocolVersion::V3_0, parameters })
+}
+
+#[test]
+fn a_server_serves_those_who_begin_as_it_was_opened() {
+    let mut pool = pool(2);
+    let [a, b] = ["a", "b"].map(named);
+    let wants_of = |startup| Wants { startup, ..wants() };
+    let opened_with = |startup: &StartupParameters| Opened { startup: startup.clone(), ..opened(NOW) };
+    for (number, startup) in [(0, &a), (1, &b), (2, &b)] {
+        assert!(matches!(pool.acquire(NOW, client(number), wants_of(startup)), Acquired::Queued(_)));
+    }
+    assert_eq!([pool.reserve(NOW), pool.reserve(NOW), pool.reserve(NOW)], [Some(a.clone()), Some(b.clone()), None]);
+    assert!(pool.is_short(), "nothing comes for the third");
+    // Whichever is there first.
+    pool.connected(&b);
+    assert_eq!(pool.release(NOW, server(1), opened_with(&b), &Customs::NONE), Released::To(client(1)));
+    pool.connected(&a);
+    assert_eq!(pool.release(NOW, server(0), opened_with(&a), &Customs::NONE), Released::To(client(0)));
+    // The one that waits needs another.
+    assert_eq!(pool.release(NOW, server(0), opened_with(&a), &Customs::NONE), Released::Close);
+    assert_eq!(pool.reserve(NOW), Some(b.clone()));
+    pool.connected(&b);
+    assert_eq!(pool.release(NOW, server(2), opened_with(&b), &Customs::NONE), Released::To(client(2)));
+    for id in [1, 2] {
+        assert_eq!(pool.release(NOW, server(id), opened_with(&b), &Customs::NONE), Released::Idle);
+    }
+    // It is closed for one that fits, since there can be none besides.
+    assert_eq!(pool.acquire(NOW, client(3), wants_of(&a)), Acquired::Server(server(1)));
+    assert_eq!(pool.acquire(NOW, client(4), wants_of(&b)), Acquired::Server(server(2)));
+}
+
+#[test]
+fn what_one_client_begins_with_is_no_trouble_of_others() {
+    let mut pool = pool(2);
+    let [a, b] = ["a", "b"].map(named);
+    let error = Arc::new(ErrorResponse::fatal("22023", "invalid value"));
+    for (number, startup) in [(0, &a), (1, &b)] {
+        let wants = Wants { startup, purpose: Purpose::LogIn, ..wants() };
+        assert!(matches!(pool.acquire(NOW, client(number), wants), Acquired::Queued(_)));
+    }
+    assert_eq!(pool.reserve(NOW), Some(a.clone()));
+    let opened = Opened { startup: a, ..opened(NOW) };
+    assert_eq!(pool.connect_failed(NOW, &opened, &error, true), [(client(0), error.clone())]);
+    assert_eq!(pool.reserve(NOW), Some(b), "and at once");
 }

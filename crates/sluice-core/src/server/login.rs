@@ -1,7 +1,7 @@
 //! A login to a server: each request of the server's is answered from what the pool knows of its role.
 
 use sluice_wire::{
-    ErrorResponse, FrontendKind, md5,
+    BackendKind, ErrorResponse, FrontendKind, md5,
     message::{AuthenticationRequest, framed, put_cstr, put_sasl_initial, split_cstr},
     scram::{self, ClientExchange, ClientFinal, ClientSecret},
     secret::Secret,
@@ -25,6 +25,29 @@ pub enum ServerLogin {
     Verified,
     /// AuthenticationOk has come.
     Accepted,
+}
+
+/// The notices that came with a server's log-in: of a trigger, or of a collation's version. Its clients in session mode
+/// hear them, as far as there is room.
+#[derive(Debug, Default)]
+pub struct LoginNotices {
+    /// Those ahead of its parameters.
+    pub ahead: Vec<u8>,
+    /// Those behind its BackendKeyData.
+    pub behind: Vec<u8>,
+}
+
+/// The room for a server's notices, in bytes: far above what anybody says at a log-in.
+const NOTICES_BYTES_MAX: usize = 64 << 10;
+
+impl LoginNotices {
+    /// One more; `has_key` says whether the BackendKeyData has come.
+    pub fn add(&mut self, has_key: bool, body: &[u8]) {
+        if self.ahead.len() + self.behind.len() + body.len() <= NOTICES_BYTES_MAX {
+            let notices = if has_key { &mut self.behind } else { &mut self.ahead };
+            framed(notices, BackendKind::NoticeResponse, |out| out.extend_from_slice(body));
+        }
+    }
 }
 
 impl ServerLogin {

@@ -28,6 +28,7 @@ use crate::{
     replies::Own,
     settings::{PinPolicy, PoolMode},
     sql::{CustomNames, Effects, effects, effects_of_beginning},
+    start::StartupParameters,
     statement::StatementId,
     stream::Stream,
     time::Time,
@@ -37,7 +38,7 @@ pub use begin::EarlyBegin;
 pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell};
 pub use lent::{Lent, may_be_lent};
-pub use login::ServerLogin;
+pub use login::{LoginNotices, ServerLogin};
 pub use parameters::Parameters;
 pub use replay::Replay;
 pub use sequences::Sequences;
@@ -70,7 +71,7 @@ pub struct Server {
     pub is_in_use: bool,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
-    /// The time at which it was opened, and what its log-in may have seen.
+    /// Its log-in.
     pub opened: Opened,
     /// The stream of its messages.
     pub stream: Stream,
@@ -88,6 +89,8 @@ pub struct Server {
     pub session: ServerSession,
     /// The parameters that it has reported.
     pub parameters: Parameters,
+    /// The notices of its log-in.
+    pub notices: LoginNotices,
     /// The clients whose uses of sequences `currval` and `lastval` would show there.
     pub sequences: Sequences,
     /// Its client's leave to keep it between transactions.
@@ -171,9 +174,9 @@ pub enum Reported {
 }
 
 impl Server {
-    /// A connection that is being opened.
-    pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, now: Time) -> Self {
-        let opened = Opened { at: now, generation: pool.log_ins.generation() };
+    /// A connection that is being opened with these parameters.
+    pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, startup: StartupParameters, now: Time) -> Self {
+        let opened = Opened { at: now, generation: pool.log_ins.generation(), startup };
         let statements = ServerStatements::new(pool.settings.prepared_per_server);
         Self {
             conn,
@@ -191,6 +194,7 @@ impl Server {
             lent: Lent::default(),
             session: ServerSession::default(),
             parameters: Parameters::default(),
+            notices: LoginNotices::default(),
             sequences: Sequences::default(),
             kept: None,
             preparation: Preparation::None,

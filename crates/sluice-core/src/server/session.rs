@@ -321,15 +321,18 @@ impl ServerSession {
     }
 
     /// The session of a client has ended, if it has had one, which had it for all of that; it has told of these pins.
-    /// What DISCARD ALL does not take away ties it to that client, and so do custom settings that it had by itself, which
-    /// that takes away.
+    /// What DISCARD ALL does not take away ties it to that client.
     pub fn hold_behind_session(&mut self, reported: Pins) {
         self.hold_unknown();
         self.pins.insert(reported & Pins::SPENT);
-        let has_own_customs = matches!(&self.beginning, Beginning::Known(_, own) if !own.is_empty());
-        if self.may_have_left_something() && (!self.made.is_empty() || has_own_customs) {
-            self.pins.insert(Pins::LIBRARY);
+        if self.may_have_left_something() && !self.made.is_empty() {
+            self.spend();
         }
+    }
+
+    /// Nobody else is to have it.
+    pub fn spend(&mut self) {
+        self.pins.insert(Pins::LIBRARY);
     }
 
     /// The pins that last until its process ends.

@@ -10,6 +10,7 @@ mod lending;
 mod logins;
 mod resets;
 mod rest;
+mod session_mode;
 mod sessions;
 mod standing_in;
 mod table;

@@ -1,10 +1,8 @@
 //! Settings that are reset to what a client began with, which the server does not know.
 
-use sluice_core::settings::{PoolMode, PoolSettings};
-
 use crate::{
     one, seated,
-    table::{Side, Table, answers, bind, execute, parse, query, sync},
+    table::{Side, Table, answers, query},
 };
 
 /// The settings that a probe tells of: `application_name` is `start`, and `timezone` is `Start`.
@@ -14,32 +12,22 @@ const NAME: &str = "SET \"application_name\" = 'start';";
 const ZONE: &str = "SET \"timezone\" = 'Start';";
 
 /// A client that began with these settings, and the pool's server.
-fn started(settings: PoolSettings) -> (Table, Side, Side) {
-    let mode = settings.mode;
+fn started() -> (Table, Side, Side) {
     let reported = "S(application_name=start) S(TimeZone=Start) Z(I)";
-    let mut table = Table::new(settings);
+    let mut table = Table::new(one());
     let client = table.stranger_with("app", &[("TimeZone", "Start"), ("application_name", "start")]);
     let server = table.connects()[0];
     table.hears(server);
     table.says(server, &answers(&format!("C(SET) {reported}")));
-    if mode == PoolMode::Transaction {
-        assert_eq!(table.hears(server), "Q(probe)");
-        table.says(server, &answers(&format!("D({STARTED}) C(SELECT 1) Z(I)")));
-    } else {
-        // It has its server from its first statement on.
-        table.says(server, &answers("C(DISCARD ALL) Z(I)"));
-        table.says(client, &query("SELECT 0"));
-        table.says(server, &answers(&format!("C(SELECT 1) {reported}")));
-        table.says(server, &answers("C(SELECT 1) Z(I)"));
-        table.hears(server);
-    }
+    assert_eq!(table.hears(server), "Q(probe)");
+    table.says(server, &answers(&format!("D({STARTED}) C(SELECT 1) Z(I)")));
     table.hears(client);
     (table, client, server)
 }
 
 /// The same in a block.
 fn started_in_block() -> (Table, Side, Side) {
-    let (mut table, client, server) = started(one());
+    let (mut table, client, server) = started();
     table.says(client, &query("BEGIN READ WRITE"));
     table.says(server, &answers("C(BEGIN) Z(T)"));
     table.hears(server);
@@ -75,7 +63,7 @@ fn what_one_reset_takes_back_is_not_all() {
 
 #[test]
 fn what_follows_a_reset_in_its_query_goes_by_the_clients_start() {
-    for (begun, tail) in [(started(one()), "Z(I)"), (started_in_block(), "Z(T)")] {
+    for (begun, tail) in [(started(), "Z(I)"), (started_in_block(), "Z(T)")] {
         let (mut table, client, server) = begun;
         table.says(client, &[query("SET work_mem = 1; RESET ALL; SELECT f()"), query("SELECT 2")].concat());
         // What comes next need not wait.
@@ -116,41 +104,6 @@ fn a_query_fails_with_what_was_added_to_it() {
     table.hears(server);
     table.says(client, &query("ROLLBACK"));
     assert_eq!(table.hears(server), "Q(ROLLBACK)");
-}
-
-#[test]
-fn in_session_mode_a_reset_is_followed_by_what_the_client_began_with() {
-    let (mut table, client, server) = started(PoolSettings { mode: PoolMode::Session, ..one() });
-    table.says(client, &[query("RESET ALL"), query("SELECT 1")].concat());
-    table.says(server, &answers("C(RESET) S(application_name=) S(TimeZone=UTC) Z(I)"));
-    assert_eq!(table.hears(client), "C(RESET) Z(I)");
-    assert_eq!(table.hears(server), format!("Q(RESET ALL) {} S", put()), "the next one waits for that");
-    table.says(server, &answers("3 1 2 C(SET) 3 3 3 1 2 C(SET) 3 3 S(application_name=start) S(TimeZone=Start) Z(I)"));
-    assert_eq!((table.hears(client), table.hears(server)), (String::new(), "Q(SELECT 1)".into()));
-}
-
-/// The statements that bring both settings back within a batch.
-fn put() -> String {
-    let put = |sql| format!("C(sluice_own) P(sluice_own: {sql}) B(sluice_own) E C[sluice_own] C(sluice_own)");
-    format!("{} {}", put(NAME), put(ZONE))
-}
-
-#[test]
-fn what_is_brought_back_takes_no_unnamed_portal_away() {
-    let (mut table, client, server) = started(PoolSettings { mode: PoolMode::Session, ..one() });
-    // Its texts are not read: the answer tells.
-    let reset = [parse("r", "RESET ALL"), bind("r", 0), execute(), sync()].concat();
-    table.says(client, &[reset, parse("", "SELECT 1"), bind("", 0)].concat());
-    assert_eq!(table.hears(server), "P(r: RESET ALL) B(r) E S P(: SELECT 1) B()");
-    table.says(server, &answers("1 2 C(RESET) S(application_name=) S(TimeZone=UTC) Z(I)"));
-    let fill = table.hears(server);
-    let query = "SELECT pg_catalog.set_config(v.n,v.v,false) FROM pg_catalog.pg_settings s";
-    assert!(fill.starts_with(&format!("C(sluice_own) P(sluice_own: {query}")), "{fill}");
-    assert!(fill.ends_with(" B(sluice_own) E C[sluice_own] C(sluice_own)"), "the batch is the client's: {fill}");
-    table.says(client, &[execute(), sync()].concat());
-    assert_eq!(table.hears(server), "E S");
-    table.says(server, &answers("1 2 3 1 2 D(start) C(SELECT 1) 3 3 D(1) C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(client), "1 2 C(RESET) Z(I) 1 2 D C(SELECT 1) Z(I)");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     ErrorFields, Frame, Framer,
     message::{self, AUTHENTICATION_OK, BindNames, Named, Parse, TransactionStatus, framed, put_cstr},
-    startup::{self, ProtocolVersion},
+    startup::{self, ProtocolVersion, Startup},
 };
 
 /// One side of the engine: a client's connection, or a server's.
@@ -33,10 +33,14 @@ pub(crate) struct Table {
     hub: Arc<Hub>,
     /// The keys that clients were told.
     keys: HashMap<Side, Vec<u8>>,
+    /// The StartupMessages of servers' connections.
+    startups: HashMap<Side, Vec<u8>>,
     /// Connections for CancelRequests so far.
     cancels: Vec<Side>,
     /// Whether servers say by themselves what their sessions hold.
     reports: bool,
+    /// The version that servers report.
+    version: &'static str,
 }
 
 impl Table {
@@ -52,6 +56,11 @@ impl Table {
     /// One whose servers say by themselves what their sessions hold.
     pub(crate) fn reporting(settings: PoolSettings) -> Self {
         Self { reports: true, ..Self::new(settings) }
+    }
+
+    /// One whose servers are of another version than 15.
+    pub(crate) fn of_version(version: &'static str, settings: PoolSettings) -> Self {
+        Self { version, ..Self::new(settings) }
     }
 
     fn with_secret(settings: PoolSettings, client_address_secret: Option<Arc<[u8]>>) -> Self {
@@ -82,7 +91,15 @@ impl Table {
         };
         let hub = Arc::new(Hub::new(limits, secrets, vec![route], 1));
         let net = Lockstep::new(&hub, &[Style::Polls], BUFFERS, ROOM_BYTES).unread();
-        Self { net, hub, keys: HashMap::new(), cancels: Vec::new(), reports: false }
+        Self {
+            net,
+            hub,
+            keys: HashMap::new(),
+            cancels: Vec::new(),
+            startups: HashMap::new(),
+            version: "15.0",
+            reports: false,
+        }
     }
 
     /// The number of pools.
@@ -130,9 +147,10 @@ impl Table {
             if !is_server {
                 continue;
             }
-            self.take(side);
+            let startup = self.take(side);
+            self.startups.insert(side, startup);
             let mut welcome = AUTHENTICATION_OK.to_vec();
-            message::put_parameter_status(&mut welcome, "server_version", "15.0");
+            message::put_parameter_status(&mut welcome, "server_version", self.version);
             if self.reports {
                 message::put_parameter_status(&mut welcome, "sluice.session", "");
                 message::put_parameter_status(&mut welcome, "sluice.catalog", "1");
@@ -146,6 +164,15 @@ impl Table {
             servers.push(side);
         }
         servers
+    }
+
+    /// The settings that a server's connection was opened with.
+    pub(crate) fn opened_with(&self, server: Side) -> String {
+        let Ok(Some((Startup::Session(request), _))) = startup::read(&self.startups[&server]) else {
+            panic!("a server's connection begins with a StartupMessage")
+        };
+        let settings = request.parameters.iter().skip(2).map(|(name, value)| format!("{name}={value}"));
+        settings.collect::<Vec<_>>().join(" ")
     }
 
     /// Makes the connections that were asked for; the servers refuse the log-ins so.

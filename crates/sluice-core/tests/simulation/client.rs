@@ -68,7 +68,7 @@ pub(crate) struct Client {
     pub(crate) database: &'static str,
     user: &'static str,
     version: ProtocolVersion,
-    startup: Vec<(String, String)>,
+    pub(crate) startup: Vec<(String, String)>,
     phase: Phase,
     pub(crate) reference: Session,
     /// The session before `current`, and what of the answer to `current` has come.

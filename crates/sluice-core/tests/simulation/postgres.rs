@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluice_core::{client_address, io::PeerAddress, profile::Profile};
+use sluice_core::{client_address, io::PeerAddress, profile::Profile, settings::PoolMode};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
     scram::{ServerExchange, Verifier},
@@ -46,6 +46,8 @@ pub(crate) struct Backend {
     /// Counts what was to come and does not any more.
     generation: u32,
     scheduled: bool,
+    /// The settings that it was opened with.
+    startup: Vec<(String, String)>,
     /// The length of the message that is being worked on.
     at_work: Option<usize>,
     cancelled: bool,
@@ -86,6 +88,7 @@ impl Postgres {
             key,
             generation: 0,
             scheduled: false,
+            startup: Vec::new(),
             at_work: None,
             cancelled: false,
             holder: None,
@@ -191,8 +194,11 @@ impl Postgres {
                             return;
                         }
                         Ok(Some((Startup::Session(request), used))) => {
-                            assert_eq!(request.parameters.len(), 2, "the pool starts with settings");
-                            self.backends[index].input = input[used..].to_vec();
+                            let is_shared = io.plan.pool.mode == PoolMode::Transaction;
+                            assert!(!is_shared || request.parameters.len() == 2, "the pool starts with settings");
+                            let backend = &mut self.backends[index];
+                            backend.startup = request.parameters.into_iter().skip(2).collect();
+                            backend.input = input[used..].to_vec();
                             self.begin_login(index, io);
                         }
                         other => panic!("the pool began with {other:?}"),
@@ -271,8 +277,11 @@ impl Postgres {
     }
 
     fn accepted(&mut self, index: usize, io: &mut SimIo) {
-        let session = if io.plan.reports { Session::reporting(self.schema) } else { Session::new(&[]) };
         let backend = &mut self.backends[index];
+        let session = match io.plan.reports {
+            true => Session::reporting(self.schema, &backend.startup),
+            false => Session::new(&backend.startup),
+        };
         let mut out = AUTHENTICATION_OK.to_vec();
         out.extend(session.welcome());
         let pid = 1000 + index as u32;

@@ -155,8 +155,8 @@ impl Session {
     }
 
     /// A server's, which says by itself what it holds.
-    pub(crate) fn reporting(schema: u32) -> Self {
-        Self { reports: true, told: (String::new(), schema), schema, ..Self::new(&[]) }
+    pub(crate) fn reporting(schema: u32, startup: &[(String, String)]) -> Self {
+        Self { reports: true, told: (String::new(), schema), schema, ..Self::new(startup) }
     }
 
     /// The value of a setting now.

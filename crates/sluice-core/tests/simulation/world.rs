@@ -11,6 +11,7 @@ use sluice_core::{
     logins::Generation,
     mail::Mail,
     pool::Counts,
+    settings::PoolMode,
     time::Time,
 };
 use sluice_net::Parcel;
@@ -352,8 +353,12 @@ impl World {
             for gone in before[first..].iter().filter(|c| !waiting.contains(c)) {
                 let client = self.names.get(gone).map(|id| &self.clients[*id]);
                 let overtook = client.is_some_and(|c| c.stays() && !c.careful);
-                // One that logged in behind a change waits for a server that has, too.
-                let are_alike = pool.log_ins.generation() == Generation::FIRST;
+                // One that logged in behind a change waits for a server that has, too; and in session mode for one that
+                // was opened as it asked.
+                let startup = |client: &ClientRef| self.names.get(client).map(|id| &self.clients[*id].startup);
+                let is_shared = pool.settings.mode == PoolMode::Transaction;
+                let are_alike = pool.log_ins.generation() == Generation::FIRST
+                    && (is_shared || startup(gone) == startup(&before[first]));
                 assert!(
                     !overtook || self.stopping || !are_alike,
                     "{gone:?} was served before {:?} of {before:?}",

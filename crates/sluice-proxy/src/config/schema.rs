@@ -357,7 +357,9 @@ pub(super) static MODE: Key<Words<PoolMode>> = Key {
     name: "mode",
     kind: Words(&[("transaction", PoolMode::Transaction), ("session", PoolMode::Session)]),
     absent: Absent::Default("\"transaction\""),
-    meaning: "How long a client keeps a server: until its transaction ends, or until it disconnects.",
+    meaning: "How long a client keeps a server: until its transaction ends, or from its log-in until it disconnects. In \
+              session mode a server is opened with the client's own startup parameters, and serves only clients that \
+              begin with the same.",
 };
 
 pub(super) static SIZE: Key<Integer> = Key {
@@ -371,7 +373,8 @@ pub(super) static MIN: Key<Integer> = Key {
     name: "min",
     kind: Integer { min: 0, max: 10_000 },
     absent: Absent::Default("0"),
-    meaning: "Server connections that stay open once the pool has been used.",
+    meaning: "Server connections that stay open once the pool has been used; in session mode opened as the last client \
+              has asked.",
 };
 
 pub(super) static WAIT_TIMEOUT: Key<Time> = Key {

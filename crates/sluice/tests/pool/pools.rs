@@ -375,7 +375,7 @@ fn a_stop_lets_transactions_finish(case: Case) {
     let (mut idle, mut busy, mut asking) = (pool.raw_app(&database), pool.raw_app(&database), pool.raw_app(&database));
     assert_eq!(idle.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     assert_eq!(busy.query("BEGIN; INSERT INTO kept VALUES (1)"), "C(BEGIN) C(INSERT 0 1) Z(T)");
-    asking.send(&s().query("SELECT 'slept' FROM pg_sleep(0.5)"));
+    asking.send(&s().query("SELECT 'slept' FROM pg_sleep(2)"));
     becomes("sleepers", 1, || database.count("wait_event = 'PgSleep'"));
     pool.note_servers(&database);
     pool.signal(proc::Kind::SIGTERM);

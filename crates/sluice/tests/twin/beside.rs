@@ -51,6 +51,20 @@ impl Beside {
         self.alone = clients.iter().map(|startup| log_in(self.place.alone(), startup, alone)).collect();
     }
 
+    /// What a client hears that logs in with these settings, which is the same. It goes at once.
+    pub(crate) fn log_in(&self, startup: Startup<'_>) -> String {
+        let sides = [(self.pool.raw(), &self.databases[0]), (self.place.alone(), &self.databases[1])];
+        let [pooled, alone] = sides.map(|(mut raw, database)| {
+            let user = [("user", "app"), ("database", database.as_str())];
+            let said = raw.login_with(ProtocolVersion::V3_0, &[&user, startup].concat());
+            let is_key = |message: &&Message| BackendKind::from(message.tag) == BackendKind::BackendKeyData;
+            let said = ordered(&said).into_iter().filter(|message| !is_key(message));
+            said.map(shown).collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(pooled, alone, "{startup:?}");
+        pooled
+    }
+
     /// A client sends this, through the pool and beside it, up to so many ReadyForQuery. Gives the answer, which is the
     /// same.
     pub(crate) fn until(&mut self, client: usize, script: &Script, times: usize) -> String {

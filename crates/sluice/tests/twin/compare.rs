@@ -6,13 +6,14 @@ use sluice_testkit::{Case, Message, Random};
 use sluice_wire::message::backend;
 
 use crate::{
-    CLIENTS, SERVERS,
+    CLIENTS,
     acts::Category,
     disturb::Others,
     generate::{self, NAMES},
     ignored::{self, Numbers},
     plan::{Event, What},
     run::{self, Answer, End, Holders, Side},
+    servers,
     twins::{PATIENCE, Place},
     wire::readable,
 };
@@ -35,11 +36,11 @@ pub(crate) struct Outcome {
 
 /// Carries out the plan that a seed makes of these categories, on both sides.
 pub(crate) fn try_seed(place: &Place, case: Case, seed: u64, categories: &[&'static Category]) -> Outcome {
-    let tracks = generate::tracks(case.version, seed, categories);
+    let tracks = generate::tracks(case, seed, categories);
     let twin = place.copy(&(0..CLIENTS).collect());
     let (connect, superuser) = (|| place.alone(), || place.superuser());
     let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE);
-    let done = run::arrange(tracks, &mut side, Holders::new(SERVERS, CLIENTS), &mut Random::new(seed));
+    let done = run::arrange(tracks, &mut side, Holders::new(servers(case.mode), CLIENTS), &mut Random::new(seed));
     drop(side);
     let (events, alone): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let differences = differences(&events, &alone, &pooled(place, case, &events, PATIENCE));
@@ -51,7 +52,7 @@ pub(crate) fn try_events(place: &Place, case: Case, events: &[Event]) -> Option<
     let twin = place.copy(&events.iter().map(|event| event.client).collect());
     let (connect, superuser) = (|| place.alone(), || place.superuser());
     let mut side = Side::new(Others::new(&connect, &superuser, &twin.name), CLIENTS, PATIENCE / 10);
-    let alone = run::repeat(events, &mut side, Holders::new(SERVERS, CLIENTS))?;
+    let alone = run::repeat(events, &mut side, Holders::new(servers(case.mode), CLIENTS))?;
     drop(side);
     Some(differences(events, &alone, &pooled(place, case, events, PATIENCE / 10)))
 }

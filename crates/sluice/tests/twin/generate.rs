@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use sluice_testkit::{Random, Script, Version};
+use sluice_testkit::{Case, Mode, Random, Script, Version};
 
 use crate::{
     CLIENTS, SERVERS,
     acts::{self, Category},
     number,
     plan::{Event, Meanwhile, Step, What},
+    sessions_of_a_client,
     wire::{self, Format, Value},
 };
 
@@ -16,36 +17,26 @@ use crate::{
 const ACTS: u64 = 14;
 
 /// The tracks of all clients.
-pub(crate) fn tracks(version: Version, seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
+pub(crate) fn tracks(case: Case, seed: u64, categories: &[&'static Category]) -> Vec<VecDeque<Event>> {
     let acts = number("SLUICE_TWIN_ACTS").unwrap_or(ACTS);
-    (0..CLIENTS).map(|client| track(version, seed, client, categories, acts)).collect()
-}
-
-fn track(version: Version, seed: u64, client: usize, categories: &[&'static Category], acts: u64) -> VecDeque<Event> {
-    let mut maker = Maker {
-        random: Random::new(seed.wrapping_mul(CLIENTS as u64 + 1).wrapping_add(client as u64)),
-        version,
-        client,
-        category: categories[0],
-        known: Vec::new(),
-        in_block: false,
-        reads_any_bytes: true,
-        events: VecDeque::new(),
-    };
-    let weights: Vec<_> = categories.iter().map(|category| category.weight).collect();
-    let parameters = acts::startup::parameters(&mut maker, categories);
-    maker.reads_any_bytes = !parameters.iter().any(|(name, value)| name == "client_encoding" && value == "SJIS");
-    maker.event(What::Open(parameters));
-    for _ in 0..acts {
-        maker.category = categories[maker.random.weighted(&weights)];
-        (maker.category.act)(&mut maker);
-        maker.in_or_out_of_a_block(categories);
-        if maker.category.pins && maker.random.percent(50) {
-            maker.tidy_up();
+    let sessions = sessions_of_a_client(case.mode);
+    let track = |client| {
+        let mut maker = Maker::new(case.version, seed, client, categories[0]);
+        let mut parameters = Vec::new();
+        for session in 0..sessions {
+            // One that begins like the last one may get its server.
+            if session == 0 || maker.random.percent(40) {
+                parameters = acts::startup::parameters(&mut maker, categories);
+            }
+            maker.session(parameters.clone(), categories, acts / sessions);
         }
-    }
-    maker.event(What::Leave);
-    maker.events
+        if case.mode == Mode::Session {
+            // Each is some client's.
+            maker.events.retain(|event| !matches!(event.what, What::EndIdle));
+        }
+        maker.events
+    };
+    (0..CLIENTS).map(track).collect()
 }
 
 /// A prepared statement that should be there.
@@ -92,6 +83,37 @@ impl From<&str> for Statement {
 }
 
 impl Maker {
+    fn new(version: Version, seed: u64, client: usize, category: &'static Category) -> Self {
+        Self {
+            random: Random::new(seed.wrapping_mul(CLIENTS as u64 + 1).wrapping_add(client as u64)),
+            version,
+            client,
+            category,
+            known: Vec::new(),
+            in_block: false,
+            reads_any_bytes: true,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// A session from its beginning to its end.
+    fn session(&mut self, parameters: Vec<(String, String)>, categories: &[&'static Category], acts: u64) {
+        let weights: Vec<_> = categories.iter().map(|category| category.weight).collect();
+        self.known.clear();
+        self.in_block = false;
+        self.reads_any_bytes = !parameters.iter().any(|(name, value)| name == "client_encoding" && value == "SJIS");
+        self.event(What::Open(parameters));
+        for _ in 0..acts {
+            self.category = categories[self.random.weighted(&weights)];
+            (self.category.act)(self);
+            self.in_or_out_of_a_block(categories);
+            if self.category.pins && self.random.percent(50) {
+                self.tidy_up();
+            }
+        }
+        self.event(What::Leave);
+    }
+
     pub(crate) fn event(&mut self, what: What) {
         self.events.push_back(Event { client: self.client, what });
     }

@@ -43,7 +43,7 @@ mod wire;
 
 use std::{collections::BTreeMap, env, ops::Range};
 
-use sluice_testkit::{Case, matrix};
+use sluice_testkit::{Case, Mode, matrix};
 
 use crate::{acts::Category, twins::Place};
 
@@ -54,17 +54,37 @@ const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const CLIENTS: usize = 8;
 const SERVERS: usize = 2;
 
+/// The number of servers in such a mode: in session mode clients share one only one after another.
+fn servers(mode: Mode) -> usize {
+    match mode {
+        Mode::Transaction => SERVERS,
+        Mode::Session => CLIENTS,
+    }
+}
+
 /// The number of sessions for each case, if nobody says.
 const SESSIONS: u64 = 250;
 
 /// The part of them that is cancelled: that takes longer.
 const CANCELLED: u64 = 6;
 
+/// The part of them in session mode.
+const SESSION_MODE: u64 = 2;
+
+/// The sessions that a client has, one after another: in session mode the next one may get the server of the last.
+fn sessions_of_a_client(mode: Mode) -> u64 {
+    match mode {
+        Mode::Transaction => 1,
+        Mode::Session => 4,
+    }
+}
+
 /// The part of them that sends messages in any order.
 const MESSAGES: u64 = 6;
 
 matrix!(transaction: without_the_extension, with_the_extension);
 matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
+matrix!(brief_session: session_mode_without_the_extension, session_mode_with_the_extension);
 matrix!(brief: messages_without_the_extension, messages_with_the_extension);
 
 fn without_the_extension(case: Case) {
@@ -81,6 +101,14 @@ fn cancelled_without_the_extension(case: Case) {
 
 fn cancelled_with_the_extension(case: Case) {
     twins(case, true, &acts::chosen_and("cancels"), CANCELLED);
+}
+
+fn session_mode_without_the_extension(case: Case) {
+    twins(case, false, &acts::chosen(), SESSION_MODE);
+}
+
+fn session_mode_with_the_extension(case: Case) {
+    twins(case, true, &acts::chosen(), SESSION_MODE);
 }
 
 fn messages_without_the_extension(case: Case) {
@@ -103,7 +131,7 @@ fn seeds(case: Case, extension: bool, part: u64) -> Range<u64> {
     let sessions = number("SLUICE_TWIN_SESSIONS").unwrap_or(SESSIONS) / part;
     let first =
         format!("{case:?}{extension}").bytes().fold(0, |sum, byte| (sum * 31 + u64::from(byte)) % 9973) * 1_000_000;
-    first..first + sessions.div_ceil(CLIENTS as u64)
+    first..first + sessions.div_ceil(CLIENTS as u64 * sessions_of_a_client(case.mode))
 }
 
 fn twins(case: Case, extension: bool, categories: &[&'static Category], part: u64) {
@@ -113,7 +141,7 @@ fn twins(case: Case, extension: bool, categories: &[&'static Category], part: u6
     let (mut sessions, mut steps, mut messages, mut statements) = (0, 0, 0, 0);
     for seed in seeds(case, extension, part) {
         let outcome = compare::try_seed(place, case, seed, categories);
-        sessions += CLIENTS;
+        sessions += CLIENTS as u64 * sessions_of_a_client(case.mode);
         steps += outcome.events.len();
         messages += outcome.events.iter().map(plan::Event::messages).sum::<usize>();
         statements += outcome.events.iter().map(plan::Event::statements).sum::<usize>();

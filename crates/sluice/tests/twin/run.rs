@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -70,6 +71,10 @@ impl<'a> Side<'a> {
         let client = &mut clients[event.client];
         match &event.what {
             What::Open(parameters) => {
+                if client.key.is_some() {
+                    // The end of its session before is to be over: what that had locked is free.
+                    thread::sleep(ENDING);
+                }
                 let mut raw = others.connect();
                 let usual = [("user", "app"), ("database", others.database)];
                 let more = parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -200,6 +205,9 @@ fn send(raw: &mut Raw, bytes: &[u8], cuts: &[usize]) -> std::io::Result<()> {
 
 /// Between two packets of a step: the first has been read by then, as a rule.
 const BETWEEN_PACKETS: Duration = Duration::from_millis(1);
+
+/// Time in which a session that its client has left comes to its end.
+const ENDING: Duration = Duration::from_millis(40);
 
 /// Between two looks at what happens.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -332,6 +340,9 @@ impl Holders {
     /// Keeps up with what has happened, by the answer that a client got alone.
     fn note(&mut self, event: &Event, answer: &Answer) {
         let own = &mut self.clients[event.client];
+        if matches!(event.what, What::Open(_)) {
+            *own = Holder::default();
+        }
         if answer.end != End::Whole || matches!(event.what, What::Leave) {
             *own = Holder { gone: true, ..Holder::default() };
             return;
@@ -374,7 +385,10 @@ pub(crate) fn arrange(
         let answer = side.perform(&event);
         holders.note(&event, &answer);
         if holders.clients[client].gone {
-            tracks[client].clear();
+            // It may come again.
+            let track = &mut tracks[client];
+            let next = track.iter().position(|event| matches!(event.what, What::Open(_)));
+            track.drain(..next.unwrap_or(track.len()));
         }
         done.push((event, answer));
     }

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use sluice_testkit::{Case, Script, Version, matrix, raw::transcript};
+use sluice_testkit::{Case, Script, Version, becomes, matrix, raw::transcript};
 
 use crate::{
     beside::{Beside, Startup, beside, beside_with, s},
@@ -14,6 +14,13 @@ matrix!(session:
     a_session_leaves_nothing,
     a_plain_session_leaves_its_server,
     a_login_trigger_is_every_sessions,
+);
+
+matrix!(brief_session:
+    what_a_client_begins_with_is_what_reset_goes_back_to,
+    what_postgresql_refuses_at_a_log_in,
+    a_session_holds_its_server_from_its_log_in_on,
+    what_a_login_trigger_says_is_heard,
 );
 
 /// Time in which the server of a client that has gone is ready for the next one.
@@ -89,7 +96,7 @@ fn a_session_leaves_nothing(case: Case) {
 }
 
 fn a_plain_session_leaves_its_server(case: Case) {
-    beside(case, &[&[]], |b| {
+    beside(case, &[], |b| {
         let mut numbers = Vec::new();
         for text in ["SELECT 1", "SET work_mem = '7MB'", "LISTEN a", "SELECT lower('A')", "SET DateStyle = 'German'"] {
             b.clients(&[&[]]);
@@ -97,7 +104,14 @@ fn a_plain_session_leaves_its_server(case: Case) {
             b.pooled[0].send(&s().query("SELECT pg_backend_pid()"));
             numbers.push(transcript(&b.pooled[0].until_ready(1)));
             b.pooled[0].send(&s().terminate());
-            thread::sleep(MOMENT);
+            // It has forgotten what its last client listened for, and the like, and is the next one's.
+            let in_order = format!(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND state = 'idle' AND \
+                 (query = 'DISCARD ALL' OR query LIKE '%dathasloginevt%')",
+                b.databases[0]
+            );
+            let mut superuser = b.place.superuser();
+            becomes("servers in order", 1, || superuser.query_one(&in_order, &[]).unwrap().get::<_, i64>(0));
         }
         assert!(numbers.windows(2).all(|two| two[0] == two[1]), "{numbers:?}");
     });
@@ -119,6 +133,19 @@ fn a_login_trigger_is_every_sessions(case: Case) {
     }
 }
 
+fn what_a_login_trigger_says_is_heard(case: Case) {
+    if case.version != Version::V18 {
+        return;
+    }
+    beside(case, &[], |b| {
+        at_log_ins(b, "RAISE NOTICE 'for %', current_setting('application_name');");
+        for startup in [&[][..], &[("application_name", "one")], &[("application_name", "one")]] {
+            let said = b.log_in(startup);
+            assert!(said.contains("N("), "{said}");
+        }
+    });
+}
+
 fn log_ins_go_by_changes(case: Case) {
     beside(case, &[], |b| {
         for act in ["SET work_mem = ''3MB''", "SET app.x = ''1''", "RESET work_mem"] {
@@ -134,5 +161,90 @@ fn log_ins_go_by_changes(case: Case) {
             b.query(0, FINDS);
             b.query(1, FINDS);
         }
+    });
+}
+
+/// Ways to begin, which PostgreSQL reads as it would without a pool.
+const STARTS: &[Startup<'_>] = &[
+    &[],
+    &[("application_name", "one")],
+    &[("options", "-c DateStyle=German -c work_mem=7MB"), ("DateStyle", "DMY")],
+    &[("options", "-c app.tenant=7 -S 6MB"), ("search_path", "a,b")],
+    &[("role", "twin_a"), ("DateStyle", "German")],
+    &[("client_encoding", "LATIN1"), ("TimeZone", "Asia/Tokyo"), ("default_transaction_isolation", "serializable")],
+    &[("session_authorization", "app"), ("temp_buffers", "200")],
+    &[("bytea_output", "escape"), ("options", "-c statement_timeout=10s -c geqo=off")],
+];
+
+fn what_a_client_begins_with_is_what_reset_goes_back_to(case: Case) {
+    const SHOW: &str = "SELECT current_setting('DateStyle'), current_setting('work_mem'), current_user, \
+        current_setting('app.tenant', true), current_setting('search_path'), current_setting('geqo'), \
+        current_setting('client_encoding'), current_setting('TimeZone'), current_setting('temp_buffers'), \
+        current_setting('transaction_isolation'), (SELECT string_agg(name || '=' || reset_val || ' ' || source, ' ') \
+        FROM pg_settings WHERE name IN ('DateStyle', 'work_mem', 'TimeZone', 'application_name'))";
+    beside(case, &[], |b| {
+        for startup in STARTS {
+            // The second one may have the server of the first one, and the third one too.
+            for leaves in ["SELECT 1", "SET DateStyle = 'SQL'; SET work_mem = '1MB'; SET app.tenant = '9'", ""] {
+                b.clients(&[startup]);
+                b.query(0, SHOW);
+                for text in [
+                    "SET DateStyle = 'Postgres'",
+                    "SET work_mem = '3MB'; SET SESSION TimeZone = 'UTC'",
+                    "RESET DateStyle",
+                    "BEGIN; RESET work_mem; RESET TimeZone",
+                    "ROLLBACK",
+                    "RESET ALL",
+                    "SELECT set_config('work_mem', NULL, false)",
+                    "SET LOCAL work_mem = DEFAULT",
+                    "RESET ROLE",
+                    "SET SESSION AUTHORIZATION DEFAULT",
+                    "DISCARD ALL",
+                ] {
+                    b.query(0, text);
+                    b.query(0, SHOW);
+                    b.says(
+                        0,
+                        &s().parse("", text).bind("", &[]).execute().parse("", SHOW).bind("", &[]).execute().sync(),
+                    );
+                }
+                b.query(0, leaves);
+                for raw in [&mut b.pooled[0], &mut b.alone[0]] {
+                    raw.send(&s().terminate());
+                }
+                thread::sleep(MOMENT);
+            }
+        }
+    });
+}
+
+fn what_postgresql_refuses_at_a_log_in(case: Case) {
+    beside(case, &[&[]], |b| {
+        let refused: &[Startup<'_>] = &[
+            &[("no_such_parameter", "1"), ("options", "-c work_mem=no")],
+            &[("work_mem", "no"), ("DateStyle", "none")],
+            &[("options", "-c geqo")],
+            &[("options", "-c ignore_system_indexes=on -z")],
+            &[("options", "geqo=off")],
+            &[("shared_buffers", "1MB")],
+            &[("log_statement", "all")],
+            &[("role", "nobody_at_all")],
+            &[("temp_tablespaces", "nowhere"), ("role", "postgres")],
+            &[("transaction_isolation", "chaos")],
+        ];
+        for startup in refused {
+            let said = b.log_in(startup);
+            assert!(said.contains("FATAL"), "{startup:?}: {said}");
+        }
+        // Others go on.
+        b.clients(&[&[("application_name", "another")]]);
+        b.query(0, "SELECT 1");
+    });
+}
+
+fn a_session_holds_its_server_from_its_log_in_on(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND datname = current_database()";
+        b.query(0, count);
     });
 }

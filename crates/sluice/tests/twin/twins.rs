@@ -11,7 +11,7 @@ use std::{
 
 use sluice_testkit::{Case, PoolConfig, Raw, TestPool, TestServer, Version};
 
-use crate::{SERVERS, SLUICE};
+use crate::{SLUICE, servers};
 
 /// A cluster with the schema in a database to copy.
 pub(crate) struct Place {
@@ -108,11 +108,11 @@ impl Place {
     /// A fresh pool.
     pub(crate) fn pool(&self, case: Case) -> TestPool {
         PoolConfig::new(SLUICE, case, &self.server)
-            .size(SERVERS as u32)
+            .size(servers(case.mode) as u32)
             .workers(1)
             .pool("prepared_per_server = 6")
             .pool("wait_timeout = \"4s\"")
-            .pool(&format!("pinned_max = {SERVERS}"))
+            .pool(&format!("pinned_max = {}", servers(case.mode)))
             .start()
     }
 
