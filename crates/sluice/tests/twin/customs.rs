@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 
 use sluice_testkit::{Case, matrix};
+use sluice_wire::message::frontend;
 
 use crate::{
-    beside::{Beside, Startup, beside, s},
+    beside::{Beside, Startup, beside, query_of, s},
     twins::Place,
+    wire,
 };
 
 matrix!(brief:
     a_value_that_looks_like_a_name_makes_nothing,
+    a_set_that_fails_makes_nothing,
     a_set_local_makes_what_it_sets,
     what_did_not_run_makes_nothing,
     a_setting_may_begin_empty,
@@ -51,6 +54,43 @@ fn a_value_that_looks_like_a_name_makes_nothing(case: Case) {
         b.says(1, &s().parse("", "SET app.tenant = 'x'").unnamed(IS_THERE, &[]).sync());
         on_the_first_ones(b);
         b.says(1, &s().unnamed("SET app.tenant = 'second'", &[]).unnamed("SHOW app.tenant", &[]).sync());
+    });
+}
+
+fn a_set_that_fails_makes_nothing(case: Case) {
+    const SET: &str = "SET app.tenant = 'x'";
+    const INT4: u32 = 23;
+    let described = wire::message(frontend::DESCRIBE, |out| out.extend_from_slice(b"X\0"));
+    let executed = wire::message(frontend::EXECUTE, |out| out.extend_from_slice(&[0, 0, 0]));
+    beside(case, &[], |b| {
+        for script in [
+            s().parse_typed("", SET, &[INT4]).bind("", &[]).execute().sync(),
+            s().parse("", SET).bind("", &[Some("1")]).execute().sync(),
+            s().parse("", SET).then(&wire::bind_as("", "", &[], &[0, 0], &[])).execute().sync(),
+            s().parse("", SET)
+                .then(&wire::message(frontend::BIND, |out| out.extend_from_slice(&[0; 7])))
+                .execute()
+                .sync(),
+            s().parse("", SET).bind("", &[]).then(&described).execute().sync(),
+            s().parse("", SET).bind("", &[]).then(&executed).sync(),
+            s().query("SET app.tenant + '='"),
+            s().query("SET app.tenant = B'1'"),
+            s().query("SET app.tenant TO X'1'"),
+            s().then(&query_of(b"SET app.tenant = '\xff'")),
+            s().then(&query_of(b"SET app.tenant = '\0'")),
+        ] {
+            on_the_first_ones(b);
+            b.until(1, &script.clone().query(IS_THERE), 2);
+            b.query(1, IS_THERE);
+        }
+        // This one succeeds.
+        on_the_first_ones(b);
+        b.until(
+            1,
+            &s().parse("", SET).then(&wire::bind_as("", "", &[], &[1], &[1])).execute().sync().query(IS_THERE),
+            2,
+        );
+        b.query(1, IS_THERE);
     });
 }
 
