@@ -1,6 +1,6 @@
 //! Custom settings (`app.tenant`) leave their names, and only with those who made them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, thread, time::Duration};
 
 use sluice_testkit::{Case, matrix};
 use sluice_wire::message::frontend;
@@ -16,6 +16,7 @@ matrix!(brief:
     a_set_that_fails_makes_nothing,
     a_set_local_makes_what_it_sets,
     what_did_not_run_makes_nothing,
+    what_did_not_run_for_a_client_that_left_is_made_for_others,
     a_setting_may_begin_empty,
     what_is_kept_elsewhere_is_made_here,
     what_others_made_is_not_taken_on_with_their_settings,
@@ -24,6 +25,9 @@ matrix!(brief:
 
 const IS_THERE: &str = "SELECT current_setting('app.tenant', true) IS NULL, current_setting('a.b', true) IS NULL, \
                         current_setting('app.user', true) IS NULL";
+
+/// Time in which the server of a client that has gone is ready for the next one.
+const MOMENT: Duration = Duration::from_millis(60);
 
 /// The second client's next server is the one where the first one has set `app.tenant`; the third one has the other.
 fn on_the_first_ones(b: &mut Beside) {
@@ -123,6 +127,21 @@ fn what_did_not_run_makes_nothing(case: Case) {
         ] {
             b.says(0, &script);
             b.query(0, IS_THERE);
+        }
+    });
+}
+
+fn what_did_not_run_for_a_client_that_left_is_made_for_others(case: Case) {
+    beside(case, &[], |b| {
+        for skipped in ["SET LOCAL app.tenant = 'x'", "SELECT set_config('app.tenant', 'x', false)"] {
+            on_the_first_ones(b);
+            for raw in [&mut b.pooled[1], &mut b.alone[1]] {
+                raw.send(&s().parse("", "SELEC").query(skipped).sync().terminate());
+            }
+            b.ends(1);
+            thread::sleep(MOMENT);
+            b.query(0, IS_THERE);
+            b.query(2, IS_THERE);
         }
     });
 }
