@@ -160,6 +160,11 @@ impl<'a> Parse<'a> {
         Ok(Self { name, definition, query })
     }
 
+    /// Whether it gives types to parameters.
+    pub fn has_types(&self) -> bool {
+        self.definition.get(self.query.len() + 1..) != Some(&[0; 2])
+    }
+
     /// Appends a Parse of `definition` under `name`.
     pub fn write(out: &mut Vec<u8>, name: &[u8], definition: &[u8]) {
         framed(out, FrontendKind::Parse, |out| {

@@ -423,6 +423,12 @@ impl<I: Io> ServerRelay<'_, I> {
                 _ => self.server.exchange.discards_all(),
             }
         }
+        if tag == b"CLOSE CURSOR ALL"
+            && let Some((_, session)) = &mut self.client
+        {
+            // Portals as well.
+            session.portal = None;
+        }
         if !matches!(tag, b"DEALLOCATE ALL" | b"DISCARD ALL") {
             return Verdict::Pass;
         }

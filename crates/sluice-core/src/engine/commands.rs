@@ -104,7 +104,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let Some((oid, arguments)) = seen.body.split_first_chunk() else {
             return if seen.is_whole() { self.pass_query(seen, false, None) } else { Step::Incomplete(5 + 4) };
         };
-        if self.may_keep_unnamed() {
+        if self.may_keep_unnamed() || self.may_end_portal() {
             return self.wait_for_answers();
         }
         let effects = function_effects(u32::from_be_bytes(*oid));
@@ -116,6 +116,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         // They stand there as the parameters do in a Bind.
         self.note_customs(effects, seen, seen.body.len() - arguments.len());
+        self.end_portal();
         self.pass_query(seen, false, None)
     }
 

@@ -312,8 +312,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn sync(&mut self, seen: Seen<'a>) -> Step {
         let follows = self.is_transaction_mode();
+        if self.may_end_portal() {
+            return self.wait_for_answers();
+        }
         self.session.skipping = false;
-        self.end_portal();
+        let is_copying = self.server().exchange.is_copying();
+        if !is_copying {
+            self.end_portal();
+        }
         let server = self.server();
         if follows && server.is_settled() && seen.total == SYNC.len() {
             // All of the batch was answered here.
@@ -322,7 +328,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.io.send(self.client, &status.ready_for_query());
             return Step::Next;
         }
-        if server.exchange.is_copying() {
+        if is_copying {
             // A server that reads a COPY ignores it: the batch is as open as before.
             self.pass(seen);
             return Step::Next;
@@ -335,15 +341,28 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
-    /// A Sync outside of a transaction block ends the unnamed portal (PostgreSQL documentation, 55.2.3).
-    fn end_portal(&mut self) {
+    /// Whether answers that are still to come decide if a portal of Sluice's own is there: what runs may close all.
+    pub(super) fn may_lack_portal(&self) -> bool {
+        self.session.portal.is_some()
+            && self.server.as_ref().is_some_and(|server| {
+                let exchange = &server.exchange;
+                exchange.replies().runs() && !exchange.is_copying()
+            })
+    }
+
+    /// Whether they decide if the end of a request ends it, too.
+    pub(super) fn may_end_portal(&self) -> bool {
+        let is_in_block = |server: &Server| server.exchange.expected_status() != TransactionStatus::Idle;
+        self.may_lack_portal() && !self.server.as_deref().is_some_and(is_in_block)
+    }
+
+    /// What ends a request outside of a transaction block ends the unnamed portal (PostgreSQL documentation, 55.2.3).
+    pub(super) fn end_portal(&mut self) {
         if self.session.portal.is_none() {
             return;
         }
         let inside = match &self.server {
-            Some(server) => {
-                server.exchange.expected_status() != TransactionStatus::Idle || server.exchange.replies().runs()
-            }
+            Some(server) => server.exchange.expected_status() != TransactionStatus::Idle,
             None => self.session.begun.is_some(),
         };
         if !inside {

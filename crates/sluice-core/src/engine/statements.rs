@@ -89,6 +89,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             FrontendKind::Bind => self.bind(seen),
             _ if !seen.is_whole() => self.incomplete(seen),
             FrontendKind::Execute => {
+                if self.may_lack_portal() && seen.body.starts_with(&[0]) {
+                    return self.wait_for_answers();
+                }
                 if self.session.portal.is_some() && self.execute_own(seen) {
                     return Step::Next;
                 }
@@ -429,6 +432,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn describe(&mut self, seen: Seen<'a>) -> Step {
         let name = match Named::read(seen.body, "Describe") {
             Ok(Named::Statement(b"")) if self.is_unnamed_open() => return self.wait_for_answers(),
+            Ok(Named::Portal(b"")) if self.may_lack_portal() => return self.wait_for_answers(),
             Ok(named) if self.describe_own(seen, &named) => return Step::Next,
             Ok(Named::Statement(name)) => name,
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),

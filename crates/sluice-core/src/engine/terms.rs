@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     FrontendKind,
-    message::{Parse, SYNC, TransactionStatus},
+    message::{Named, Parse, SYNC, TransactionStatus},
 };
 
 use crate::{
@@ -132,20 +132,24 @@ impl<I: Io> ClientRelay<'_, I> {
         made.cover(there)
     }
 
-    /// Whether the unnamed statement that is parsed now runs before anything else does.
+    /// Whether the unnamed statement that is parsed now, which takes no parameters, runs before anything else does, and
+    /// nothing in its batch is refused before.
     fn runs_at_once(&self) -> bool {
-        let mut kinds = self.coming().map_while(|Seen { kind, body, .. }| {
-            let is_unnamed = match kind {
-                FrontendKind::Parse | FrontendKind::Execute => body.starts_with(&[0]),
-                FrontendKind::Bind => body.starts_with(&[0; 2]),
-                FrontendKind::Describe => body.ends_with(&[0]) && body.len() == 2,
+        let mut coming = self.coming().map_while(|Seen { kind, body, .. }| {
+            let goes_well = match kind {
+                FrontendKind::Parse => Parse::read(body).is_ok_and(|parse| parse.name.is_empty() && !parse.has_types()),
+                FrontendKind::Bind => is_bind_of_nothing(body),
+                FrontendKind::Describe => {
+                    matches!(Named::read(body, "Describe"), Ok(Named::Statement(b"") | Named::Portal(b"")))
+                }
+                FrontendKind::Execute => body.len() == 5 && body[0] == 0,
                 _ => false,
             };
-            is_unnamed.then_some(kind)
+            goes_well.then_some(kind)
         });
-        kinds.next() == Some(FrontendKind::Parse)
-            && kinds.next() == Some(FrontendKind::Bind)
-            && kinds.find(|kind| *kind != FrontendKind::Describe) == Some(FrontendKind::Execute)
+        coming.next() == Some(FrontendKind::Parse)
+            && coming.next() == Some(FrontendKind::Bind)
+            && coming.find(|kind| *kind != FrontendKind::Describe) == Some(FrontendKind::Execute)
     }
 
     /// The settings in place, as far as they are known.
@@ -334,4 +338,19 @@ impl<I: Io> ClientRelay<'_, I> {
             self.server().expect_customs(names);
         }
     }
+}
+
+/// Whether a Bind is of the unnamed statement and portal, and fits a statement without parameters and result.
+fn is_bind_of_nothing(body: &[u8]) -> bool {
+    let read = || {
+        let (formats, rest) = split_count(body.strip_prefix(&[0; 2])?)?;
+        let (parameters, rest) = split_count(rest.get(2 * formats..)?)?;
+        let (results, rest) = split_count(rest)?;
+        Some(formats <= 1 && parameters == 0 && rest.len() == 2 * results)
+    };
+    read().unwrap_or(false)
+}
+
+fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    bytes.split_first_chunk().map(|(count, rest)| (usize::from(u16::from_be_bytes(*count)), rest))
 }

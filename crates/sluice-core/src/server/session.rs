@@ -27,8 +27,10 @@ pub struct ServerSession {
     former: Profile,
     /// The knowledge by which the next such query is made.
     way: Way,
-    /// The custom settings that there are.
+    /// The custom settings that there are, or may be.
     made: Customs,
+    /// Those of them that there may not be: nobody has asked, or what was to make them has failed.
+    unsure: BTreeSet<String>,
     /// The effects that it may have had since it was last known what the session holds.
     effects: Effects,
     /// The pins that tie its client to it.
@@ -71,7 +73,7 @@ impl ServerSession {
         &self.former
     }
 
-    /// The custom settings that there are, set or not.
+    /// The custom settings that there are, or may be, set or not.
     pub fn made(&self) -> &Customs {
         &self.made
     }
@@ -222,10 +224,26 @@ impl ServerSession {
 
     /// There are these custom settings, besides those that it has by itself.
     fn add_made<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let unsure = &mut self.unsure;
+        let names = names.into_iter().inspect(|name| {
+            unsure.remove(*name);
+        });
         match &self.beginning {
-            Beginning::Known(_, own) => self.made.add(names.into_iter().filter(|name| !own.has(name))),
+            Beginning::Known(_, own) => self.made.add(names.filter(|name| !own.has(name))),
             Beginning::Unknown => self.made.add(names),
         }
+    }
+
+    /// There may be these custom settings, and nobody will ask.
+    fn may_have_made(&mut self, names: BTreeSet<String>) {
+        let made = self.made.clone();
+        self.add_made(names.iter().map(String::as_str));
+        self.unsure.extend(names.into_iter().filter(|name| !made.has(name)));
+    }
+
+    /// Whether there are all of these custom settings, for certain.
+    fn has_made(&self, names: &Customs) -> bool {
+        self.made.cover(names) && (self.unsure.is_empty() || !names.names().any(|name| self.unsure.contains(name)))
     }
 
     /// Its transaction has ended: what that did to the catalogs is done or undone.
@@ -356,17 +374,15 @@ impl ServerSession {
     /// it is there. It counts as there from now on.
     pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
         let change = profile::transition(&self.profile, profile, self.way);
-        if change.is_none() && self.made.cover(made) {
+        if change.is_none() && self.has_made(made) {
             // The same settings, mostly in the very same place from now on: they are compared each time.
             self.profile = profile.clone();
             return None;
         }
         let mut sql = change.unwrap_or_default();
-        // Where that has failed, it may have made them or not: their names stay, whatever is undone.
-        let is_known = self.way != Way::Anew;
-        if !is_known || !self.made.cover(made) {
+        if !self.has_made(made) {
             // What a library brings it brings with a value.
-            let is_there = |name: &str| is_known && self.made.has(name);
+            let is_there = |name: &str| self.made.has(name) && !self.unsure.contains(name);
             let is_bare = |name: &&str| !is_there(name) && profile.get(name).is_none() && !is_of_library(name);
             profile::make(&mut sql, made.names().filter(is_bare));
             self.add_made(made.names());
@@ -389,6 +405,8 @@ impl ServerSession {
     pub fn go_back(&mut self, way: Way) {
         self.profile = std::mem::take(&mut self.former);
         self.way = way;
+        // It may have made custom settings or not: their names stay, whatever is undone.
+        self.unsure.extend(self.made.names().map(str::to_owned));
     }
 
     /// The SQL that brings it to the settings that a client starts with, as the client wrote them: on top of the
@@ -440,7 +458,7 @@ impl ServerSession {
         self.pins = Pins::empty();
         // The names of custom settings stay, whether nobody has asked for them or nobody has acted on the answer.
         let customs = self.probe.abandon();
-        self.add_made(customs.iter().map(String::as_str));
+        self.may_have_made(customs);
         if let Some(Holding { profile, made, .. }) = self.report.take() {
             self.add_made(made.iter().map(String::as_str).chain(profile.customs()));
         }
@@ -535,6 +553,20 @@ mod tests {
         assert_eq!(session.bring_to(&profile, &made), None);
         let sql = session.bring_to(&Profile::default(), &Customs::default());
         assert_eq!(sql.as_deref(), Some("RESET \"geqo\";"), "what has been made stays");
+    }
+
+    #[test]
+    fn what_may_have_been_made_is_made_where_it_is_needed() {
+        let (mut session, mut made) = (ServerSession::default(), Customs::default());
+        made.add(["a.b"]);
+        let makes = |sql: Option<String>| sql.is_some_and(|sql| sql.contains("'a.b',''"));
+        session.expect_customs(CustomNames { known: vec!["a.b".to_owned()], has_others: false }, true);
+        session.discard();
+        assert!(session.made().has("a.b"), "nobody else is to find it");
+        assert!(makes(session.bring_to(&Profile::default(), &made)), "nobody knows");
+        assert_eq!(session.bring_to(&Profile::default(), &made), None);
+        session.go_back(Way::Untimed);
+        assert!(makes(session.bring_to(&Profile::default(), &made)), "what was to make it has failed");
     }
 
     #[test]

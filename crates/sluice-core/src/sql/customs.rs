@@ -145,7 +145,8 @@ impl CustomNames {
 
 /// The custom setting that a text sets, where it is one SET of a value as it is written, and can't but succeed.
 pub fn custom_set_alone(text: &[u8]) -> Option<String> {
-    if text.contains(&b'\\') {
+    // What a client's encoding makes of other bytes, PostgreSQL may refuse.
+    if text.contains(&b'\\') || text.contains(&0) || !text.is_ascii() {
         return None;
     }
     let mut tokens = Lexer::new(text).peekable();
@@ -153,13 +154,19 @@ pub fn custom_set_alone(text: &[u8]) -> Option<String> {
     let CustomNames { mut known, has_others: false } = CustomNames::read_target(&mut tokens) else { return None };
     let name = known.pop()?;
     let is_assignment = match tokens.next()? {
-        Token::Other => text.contains(&b'='),
-        Token::Word(word) => word.eq_ignore_ascii_case(b"to"),
+        Token::Other => begins_plain_literal(text, b"="),
+        Token::Word(word) => word.eq_ignore_ascii_case(b"to") && begins_plain_literal(text, word),
         _ => false,
     };
     let is_value = matches!(tokens.next(), Some(Token::Literal(_)));
     let is_all = tokens.all(|token| token == Token::Semicolon);
     (is_assignment && is_value && is_all).then_some(name)
+}
+
+/// Whether that stands before the first literal, which has no prefix: SET takes no literals of bits.
+fn begins_plain_literal(text: &[u8], before: &[u8]) -> bool {
+    let head = text.split(|b| *b == b'\'').next().unwrap_or_default();
+    head.trim_ascii_end().ends_with(before)
 }
 
 /// Whether a text may call `set_config` with NULL, which resets a setting.
@@ -262,6 +269,12 @@ mod tests {
             ("set session app.x='a'", Some("app.x")),
             ("set app.x = 'a'; select 1", None),
             ("set app.x = ", None),
+            ("set app.x + '='", None),
+            ("set app.x =+ 'a'", None),
+            ("set app.x = b'1'", None),
+            ("set app.x to N'a'", None),
+            ("set app.x = 'a\0'", None),
+            ("set app.x = 'ä'", None),
             ("set app.x = 'a', b", None),
             ("set app.x = a.b", None),
             ("set application_name = 'app.x'", None),

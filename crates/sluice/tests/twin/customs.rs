@@ -1,18 +1,22 @@
 //! Custom settings (`app.tenant`) leave their names, and only with those who made them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, thread, time::Duration};
 
 use sluice_testkit::{Case, matrix};
+use sluice_wire::message::frontend;
 
 use crate::{
-    beside::{Beside, Startup, beside, s},
+    beside::{Beside, Startup, beside, query_of, s},
     twins::Place,
+    wire,
 };
 
 matrix!(brief:
     a_value_that_looks_like_a_name_makes_nothing,
+    a_set_that_fails_makes_nothing,
     a_set_local_makes_what_it_sets,
     what_did_not_run_makes_nothing,
+    what_did_not_run_for_a_client_that_left_is_made_for_others,
     a_setting_may_begin_empty,
     what_is_kept_elsewhere_is_made_here,
     what_others_made_is_not_taken_on_with_their_settings,
@@ -21,6 +25,9 @@ matrix!(brief:
 
 const IS_THERE: &str = "SELECT current_setting('app.tenant', true) IS NULL, current_setting('a.b', true) IS NULL, \
                         current_setting('app.user', true) IS NULL";
+
+/// Time in which the server of a client that has gone is ready for the next one.
+const MOMENT: Duration = Duration::from_millis(60);
 
 /// The second client's next server is the one where the first one has set `app.tenant`; the third one has the other.
 fn on_the_first_ones(b: &mut Beside) {
@@ -54,6 +61,43 @@ fn a_value_that_looks_like_a_name_makes_nothing(case: Case) {
     });
 }
 
+fn a_set_that_fails_makes_nothing(case: Case) {
+    const SET: &str = "SET app.tenant = 'x'";
+    const INT4: u32 = 23;
+    let described = wire::message(frontend::DESCRIBE, |out| out.extend_from_slice(b"X\0"));
+    let executed = wire::message(frontend::EXECUTE, |out| out.extend_from_slice(&[0, 0, 0]));
+    beside(case, &[], |b| {
+        for script in [
+            s().parse_typed("", SET, &[INT4]).bind("", &[]).execute().sync(),
+            s().parse("", SET).bind("", &[Some("1")]).execute().sync(),
+            s().parse("", SET).then(&wire::bind_as("", "", &[], &[0, 0], &[])).execute().sync(),
+            s().parse("", SET)
+                .then(&wire::message(frontend::BIND, |out| out.extend_from_slice(&[0; 7])))
+                .execute()
+                .sync(),
+            s().parse("", SET).bind("", &[]).then(&described).execute().sync(),
+            s().parse("", SET).bind("", &[]).then(&executed).sync(),
+            s().query("SET app.tenant + '='"),
+            s().query("SET app.tenant = B'1'"),
+            s().query("SET app.tenant TO X'1'"),
+            s().then(&query_of(b"SET app.tenant = '\xff'")),
+            s().then(&query_of(b"SET app.tenant = '\0'")),
+        ] {
+            on_the_first_ones(b);
+            b.until(1, &script.clone().query(IS_THERE), 2);
+            b.query(1, IS_THERE);
+        }
+        // This one succeeds.
+        on_the_first_ones(b);
+        b.until(
+            1,
+            &s().parse("", SET).then(&wire::bind_as("", "", &[], &[1], &[1])).execute().sync().query(IS_THERE),
+            2,
+        );
+        b.query(1, IS_THERE);
+    });
+}
+
 fn a_set_local_makes_what_it_sets(case: Case) {
     beside(case, &[&[], &[]], |b| {
         for set in ["SET LOCAL app.user = 'a.b'", "SET LOCAL App.User TO a, \"a.b\"", "SET LOCAL app.user = DEFAULT"] {
@@ -83,6 +127,21 @@ fn what_did_not_run_makes_nothing(case: Case) {
         ] {
             b.says(0, &script);
             b.query(0, IS_THERE);
+        }
+    });
+}
+
+fn what_did_not_run_for_a_client_that_left_is_made_for_others(case: Case) {
+    beside(case, &[], |b| {
+        for skipped in ["SET LOCAL app.tenant = 'x'", "SELECT set_config('app.tenant', 'x', false)"] {
+            on_the_first_ones(b);
+            for raw in [&mut b.pooled[1], &mut b.alone[1]] {
+                raw.send(&s().parse("", "SELEC").query(skipped).sync().terminate());
+            }
+            b.ends(1);
+            thread::sleep(MOMENT);
+            b.query(0, IS_THERE);
+            b.query(2, IS_THERE);
         }
     });
 }

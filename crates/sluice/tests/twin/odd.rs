@@ -1,6 +1,6 @@
 //! Messages in an order that few clients send, each of which PostgreSQL has an answer to.
 
-use sluice_testkit::{Case, matrix};
+use sluice_testkit::{Case, Version, matrix};
 
 use crate::beside::{Beside, Startup, beside, s};
 
@@ -14,6 +14,7 @@ matrix!(brief:
     a_sync_within_a_copy_is_none,
     a_deallocate_in_a_failed_block,
     portals_of_the_pools_own_are_there_when_they_have_run,
+    portals_of_the_pools_own_end_as_others_do,
     a_query_behind_an_execute_without_a_sync,
     a_query_takes_the_unnamed_portal_away,
     a_query_that_is_malformed_takes_nothing_away,
@@ -165,6 +166,39 @@ fn portals_of_the_pools_own_are_there_when_they_have_run(case: Case) {
             b.says(0, &begin.then(&behind).sync());
             b.says(0, &s().then(&behind).sync());
             b.query(0, "ROLLBACK");
+        }
+    });
+}
+
+fn portals_of_the_pools_own_end_as_others_do(case: Case) {
+    const INT4_PLUS: u32 = 177;
+    let call = || s().call(INT4_PLUS, &[&[0, 0, 0, 2], &[0, 0, 0, 2]]);
+    beside(case, &[&[], &[]], |b| {
+        for own in ["START TRANSACTION READ ONLY", "DEALLOCATE a"] {
+            for block in ["SELECT 1", "BEGIN; SELECT 1"] {
+                let begin = |b: &mut Beside| {
+                    b.query(0, "ROLLBACK");
+                    b.says(0, &s().close("a").parse("a", "SELECT 1").sync());
+                    b.query(0, block);
+                    s().parse("", own).bind("", &[])
+                };
+                let script = begin(b).then(&call()).execute().describe_portal("");
+                b.until(0, &script.sync(), 2);
+                if case.version != Version::V18 {
+                    // That loses step there.
+                    let run = begin(b).execute();
+                    b.until(0, &run.then(&call()).describe_portal("").execute().sync(), 2);
+                }
+                let other = |sql| s().parse("b", sql).bind_to("q", "b", &[]).execute_some("q", 0).close("b");
+                for sql in ["CLOSE ALL", "SELECT 2", "SHOW work_mem"] {
+                    let run = begin(b).execute().then(&other(sql));
+                    b.until(0, &run.sync().execute().sync(), 2);
+                    let run = begin(b).execute().then(&other(sql));
+                    b.until(0, &run.describe_portal("").execute().sync(), 1);
+                    let run = begin(b).then(&other(sql));
+                    b.until(0, &run.execute().sync().describe_portal("").sync(), 2);
+                }
+            }
         }
     });
 }

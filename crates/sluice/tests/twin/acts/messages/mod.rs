@@ -427,10 +427,14 @@ impl Burst<'_> {
         const INT4_PLUS: u32 = 177;
         const INT4_DIVIDE: u32 = 154;
         let [two, none] = [[0, 0, 0, 2], [0; 4]];
+        let kind = self.maker.random.below(7);
         if self.is_out_of_step() {
+            if self.copies {
+                // No Sync may stand there, either.
+                return;
+            }
             self.sync();
         }
-        let kind = self.maker.random.below(7);
         self.add(|script| match kind {
             0 => script.call(SET_CONFIG, &[b"work_mem", b"6MB", b"\0"]),
             1 => script.call(SET_CONFIG, &[b"app.x", b"called", b"\0"]),
