@@ -370,7 +370,12 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.advance(id);
             return;
         }
-        if !link.outbox.is_empty() {
+        let is_done = link.outbox.is_empty();
+        if is_done && !link.high && matches!(link.life, Life::Open) {
+            // As it is nearly always.
+            return;
+        }
+        if !is_done {
             self.mark(id);
         }
         self.check_drained(id);

@@ -158,6 +158,10 @@ impl Outbox {
 
     /// Takes out what one send can carry.
     pub(crate) fn take_flight(&mut self) -> Flight {
+        if self.more.is_empty() {
+            let bytes = std::mem::take(&mut self.bytes);
+            return Flight { first: self.first.take(), more: Vec::new(), bytes, sent: 0 };
+        }
         let count = self.more.len().min(PIECES_MAX - 1);
         let mut flight = Flight { first: self.first.take(), more: Vec::new(), bytes: 0, sent: 0 };
         flight.more.extend(self.more.drain(..count));
@@ -231,12 +235,14 @@ impl Flight {
 
     /// Gives the memory back.
     pub(crate) fn land(self, buffers: &mut Buffers, spares: &mut Spares) {
-        for piece in self.first.into_iter().chain(self.more) {
-            match piece {
-                Piece::Shared { buffer, .. } => buffers.release(buffer),
-                Piece::Owned(bytes) => spares.give(bytes),
-            }
+        let mut give = |piece| match piece {
+            Piece::Shared { buffer, .. } => buffers.release(buffer),
+            Piece::Owned(bytes) => spares.give(bytes),
+        };
+        if let Some(first) = self.first {
+            give(first);
         }
+        self.more.into_iter().for_each(give);
     }
 }
 

@@ -332,7 +332,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Next;
         }
         let resets = server.exchange.take_resets();
-        server.exchange.expect(Expected::Sync(resets));
+        server.exchange.expect(Expected::Sync(resets.map(Into::into)));
         self.pass(seen);
         self.flush();
         self.server().exchange.replay().seal();
@@ -368,7 +368,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.server().expect_for_session(text, seen.is_whole());
         }
         let expected = match seen.kind {
-            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse)),
+            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse).into()),
             FrontendKind::Bind => Expected::Bind(None),
             FrontendKind::Describe => Expected::Describe(None, None),
             FrontendKind::Close => Expected::Close(None),
@@ -482,7 +482,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(server) = &mut self.server
             && server.exchange.owes()
         {
-            server.exchange.expect(Expected::Local(local));
+            server.exchange.expect(Expected::Local(local.into()));
         } else if matches!(local, Local::ParseComplete(_)) && self.has_sync_within(SOON_MESSAGES) {
             // PostgreSQL keeps it up to the Sync as well.
             self.io.send_with_next(self.client, &PARSE_COMPLETE);
