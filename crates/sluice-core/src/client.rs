@@ -23,7 +23,7 @@ use crate::{
     shape::Shape,
     sql::{Begin, Effects},
     start::{Start, StartupParameters},
-    statement::{Prepared, Statement, StatementId, Unnamed, known_name},
+    statement::{Prepared, Statement, StatementId, Terms, Unnamed, known_name},
     stream::Stream,
     time::Time,
     watch::{Rest, Watch},
@@ -154,6 +154,8 @@ pub struct Session {
     pub made: Customs,
     /// Whether one of its named statements may be tied to the server where it was parsed.
     may_be_tied: bool,
+    /// Whether one of its named statements may be a command that the pool carries out by itself.
+    may_have_commands: bool,
     /// The settings by which the literals of its named statements were read.
     literals: Literals,
     /// Whether it may have used a sequence since it got its server.
@@ -314,6 +316,7 @@ impl Session {
             query: Waiting::None,
             made: Customs::default(),
             may_be_tied: false,
+            may_have_commands: false,
             literals: Literals::None,
             has_advanced: false,
             asks_until: None,
@@ -379,6 +382,7 @@ impl Session {
     /// Notes that the client has got a statement by name.
     pub fn note_named(&mut self, statement: &Statement) {
         self.may_be_tied |= statement.is_tied;
+        self.may_have_commands |= statement.is_always_accepted();
         if statement.effects.intersects(Effects::LITERAL) {
             let context = statement.profile.context();
             self.literals = match self.literals {
@@ -387,6 +391,16 @@ impl Session {
                 _ => Literals::Several,
             };
         }
+    }
+
+    /// Whether one of its named statements may be a command that the pool carries out by itself.
+    pub fn may_have_commands(&self) -> bool {
+        self.may_have_commands
+    }
+
+    /// Whether there are literals in its named statements.
+    pub fn has_literals(&self) -> bool {
+        self.literals != Literals::None
     }
 
     /// Whether literals of its named statements may have been read by other settings than those in place: `None` if
@@ -439,6 +453,12 @@ impl Session {
         let turn = self.unnamed_turn;
         let prepared = Prepared { statement, described: None };
         Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn }))
+    }
+
+    /// Its unnamed statement, if it is the shared one of that definition under those terms.
+    pub fn unnamed_of(&self, definition: &[u8], terms: Terms) -> Option<&Arc<Statement>> {
+        let statement = &self.unnamed.as_ref()?.prepared.statement;
+        (*statement.definition == *definition && statement.terms == Some(terms)).then_some(statement)
     }
 
     /// Tells its unnamed statement from those before and behind it.

@@ -17,6 +17,10 @@ pub trait Io {
     /// Sends bytes of the core's own.
     fn send(&mut self, to: Conn, bytes: &[u8]);
 
+    /// The same of a few bytes that may wait for what is given for `to` next, which is about to come: they are not worth
+    /// a send of their own.
+    fn send_with_next(&mut self, to: Conn, bytes: &[u8]);
+
     /// Bytes given for `conn` that the kernel has not taken yet.
     fn backlog(&self, conn: Conn) -> usize;
 

@@ -150,6 +150,11 @@ impl Profile {
         }))
     }
 
+    /// Whether both are the very same, and not only equal.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
@@ -229,6 +234,7 @@ impl Default for Profile {
 }
 
 impl PartialEq for Profile {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.settings == other.0.settings
     }
@@ -245,6 +251,11 @@ impl Hash for Profile {
 impl Context {
     /// Of the server's own defaults.
     pub const NONE: Self = Self(0);
+
+    /// A part of it, to tell many of them apart.
+    pub fn folded(self) -> u64 {
+        self.0 as u64
+    }
 
     fn of(settings: &Settings) -> Self {
         let mut hash = None;
@@ -282,10 +293,10 @@ pub(crate) const NAME_BYTES_MAX: usize = 63;
 ///
 /// `set_config` reads a value as the StartupMessage does, lists included, where `SET` would need each setting's syntax.
 pub fn transition(from: &Profile, to: &Profile, way: Way) -> Option<String> {
-    let nothing = Profile::default();
-    let from = if way == Way::Anew { &nothing } else { from };
-    let is_there = way != Way::Anew && from == to;
-    (!is_there).then(|| steps(from, to, way))
+    match way {
+        Way::Anew => Some(steps(&Profile::default(), to, way)),
+        _ => (from != to).then(|| steps(from, to, way)),
+    }
 }
 
 fn steps(from: &Profile, to: &Profile, way: Way) -> String {

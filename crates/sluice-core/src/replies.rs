@@ -11,7 +11,8 @@ use crate::{
     statement::{OnServer, Prepared, Statement, StatementId, Unnamed},
 };
 
-/// An answer that is still to come.
+/// An answer that is still to come. Small, since each is moved into a queue and out of it: what is large and rare stands
+/// elsewhere.
 #[derive(Debug)]
 pub enum Expected {
     /// To a Query or FunctionCall: anything, then ReadyForQuery.
@@ -19,16 +20,16 @@ pub enum Expected {
         /// Whether it takes all names away: what they mean behind it is open until it is answered.
         clears: bool,
         /// The settings that it resets.
-        resets: Option<Reset>,
+        resets: Option<Box<Reset>>,
         /// The commands that were added to its text.
         amended: Option<Box<Amended>>,
     },
     /// To a Sync: ReadyForQuery. With the settings that its batch resets.
-    Sync(Option<Reset>),
+    Sync(Option<Box<Reset>>),
     /// To a Sync of Sluice's own, in place of a client's Flush: the client never sees the answer.
     OwnSync,
     /// To a Parse.
-    Parse(ParseSent),
+    Parse(Box<ParseSent>),
     /// To a Bind, of a shared statement or of one the server alone knows.
     Bind(Option<Arc<Statement>>),
     /// To a Bind of a stand-in for the statement that the client knows by that name.
@@ -51,7 +52,7 @@ pub enum Expected {
     /// it.
     Switch,
     /// Nothing comes from the server: when its turn comes, the client gets this.
-    Local(Local),
+    Local(Box<Local>),
     /// Nothing comes: here the client ended so many COPYs, which the server may not have begun.
     CopyEnd(u32),
     /// An error that Sluice provoked, to be replaced by this one.
@@ -218,9 +219,31 @@ pub struct Replies {
 impl Expected {
     /// The turn of the unnamed statement that it gives.
     fn unnamed_turn(&self) -> Option<u32> {
+        match self.given()? {
+            Given::Unnamed(turn, _) => Some(*turn),
+            Given::Name(_) => None,
+        }
+    }
+
+    /// The name that it gives the client.
+    fn given(&self) -> Option<&Given> {
         match self {
-            Self::Parse(ParseSent { given: Some(Given::Unnamed(turn, _)), .. })
-            | Self::Local(Local::ParseComplete(Given::Unnamed(turn, _))) => Some(*turn),
+            Self::Parse(sent) => sent.given.as_ref(),
+            Self::Local(local) => match &**local {
+                Local::ParseComplete(given) => Some(given),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn given_mut(&mut self) -> Option<&mut Given> {
+        match self {
+            Self::Parse(sent) => sent.given.as_mut(),
+            Self::Local(local) => match &mut **local {
+                Local::ParseComplete(given) => Some(given),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -231,7 +254,7 @@ impl Expected {
     }
 
     /// The settings that a Query or a batch resets, which its ReadyForQuery ends.
-    fn resets_mut(&mut self) -> Option<&mut Option<Reset>> {
+    fn resets_mut(&mut self) -> Option<&mut Option<Box<Reset>>> {
         match self {
             Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),
             _ => None,
@@ -250,21 +273,24 @@ impl Expected {
     /// The bytes of a message of Sluice's own.
     fn own_bytes(&self) -> usize {
         match self {
-            Self::Local(Local::Message(bytes, _)) => bytes.len(),
+            Self::Local(local) => match &**local {
+                Local::Message(bytes, _) => bytes.len(),
+                _ => 0,
+            },
             _ => 0,
         }
     }
 
     fn is_named(&self) -> bool {
-        matches!(
-            self,
-            Self::Parse(ParseSent { given: Some(Given::Name(_)), .. } | ParseSent { by: By::Shared, .. })
-                | Self::Evict(_)
-                | Self::Query { clears: true, .. }
-                | Self::Local(
-                    Local::ParseComplete(Given::Name(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
-                )
-        )
+        match self {
+            Self::Parse(sent) => sent.by == By::Shared || matches!(sent.given, Some(Given::Name(_))),
+            Self::Evict(_) | Self::Query { clears: true, .. } => true,
+            Self::Local(local) => matches!(
+                **local,
+                Local::ParseComplete(Given::Name(_)) | Local::CloseComplete(Some(_)) | Local::Message(_, Some(_))
+            ),
+            _ => false,
+        }
     }
 }
 
@@ -351,7 +377,7 @@ impl Replies {
     /// The settings that the Query or the batch resets that is being answered.
     pub fn resets(&self) -> Option<&Reset> {
         match self.queue.front()? {
-            Expected::Query { resets, .. } | Expected::Sync(resets) => resets.as_ref(),
+            Expected::Query { resets, .. } | Expected::Sync(resets) => resets.as_deref(),
             _ => None,
         }
     }
@@ -377,7 +403,7 @@ impl Replies {
     pub fn set_resets(&mut self, now: Option<Reset>) -> bool {
         let Some(resets) = self.queue.iter_mut().find_map(Expected::resets_mut) else { return false };
         self.resetting -= usize::from(resets.is_some());
-        *resets = now.map(|now| resets.take().unwrap_or(now));
+        *resets = now.map(|now| resets.take().unwrap_or_else(|| now.into()));
         self.resetting += usize::from(resets.is_some());
         true
     }
@@ -420,7 +446,10 @@ impl Replies {
     /// The statement that the last Parse under way gives to a name that is lent.
     pub fn given_to_lent(&self, name: &[u8]) -> Option<&Arc<Statement>> {
         self.queue.iter().rev().find_map(|expected| match expected {
-            Expected::Parse(ParseSent { statement, by: By::Lent(lent), .. }) if **lent == *name => statement.as_ref(),
+            Expected::Parse(sent) => match &sent.by {
+                By::Lent(lent) if **lent == *name => sent.statement.as_ref(),
+                _ => None,
+            },
             _ => None,
         })
     }
@@ -433,8 +462,7 @@ impl Replies {
     /// An unnamed statement was never there: what a later one would bring back is what was there before it.
     pub fn correct_unnamed(&mut self, turn: u32, before: Option<&Unnamed>) {
         for expected in self.queue.iter_mut().filter(|_| self.unnamed > 0) {
-            if let Expected::Parse(ParseSent { given: Some(Given::Unnamed(_, known)), .. })
-            | Expected::Local(Local::ParseComplete(Given::Unnamed(_, known))) = expected
+            if let Some(Given::Unnamed(_, known)) = expected.given_mut()
                 && known.as_ref().is_some_and(|known| known.turn == turn)
             {
                 *known = before.cloned();
@@ -458,7 +486,17 @@ impl Replies {
         self.queue.push_front(expected);
     }
 
+    #[inline]
     fn count(&mut self, expected: &Expected) {
+        match expected {
+            // Nearly all of them are one of these.
+            Expected::Bind(_) | Expected::Describe(..) => {}
+            Expected::Execute | Expected::Sync(None) => self.deciding += 1,
+            _ => self.count_other(expected),
+        }
+    }
+
+    fn count_other(&mut self, expected: &Expected) {
         self.named += usize::from(expected.is_named());
         self.resetting += usize::from(expected.is_resetting());
         self.unnamed += usize::from(expected.unnamed_turn().is_some());
@@ -473,27 +511,26 @@ impl Replies {
 
     /// The next one has come.
     pub fn pop(&mut self) -> Option<Expected> {
-        let expected = self.queue.front()?;
-        // Mostly there are none of these.
-        if self.named > 0 {
-            self.named -= usize::from(expected.is_named());
+        let expected = self.queue.pop_front()?;
+        match &expected {
+            // As in `count`.
+            Expected::Bind(_) | Expected::Describe(..) => {}
+            Expected::Execute | Expected::Sync(None) => self.deciding -= 1,
+            _ => self.count_out(&expected),
         }
-        if self.resetting > 0 {
-            self.resetting -= usize::from(expected.is_resetting());
-        }
-        if self.unnamed > 0 {
-            self.unnamed -= usize::from(expected.unnamed_turn().is_some());
-        }
-        if self.own_bytes > 0 {
-            self.own_bytes -= expected.own_bytes();
-        }
-        if self.deciding > 0 {
-            self.deciding -= usize::from(expected.decides_status());
-        }
-        self.queue.pop_front()
+        Some(expected)
+    }
+
+    fn count_out(&mut self, expected: &Expected) {
+        self.named -= usize::from(expected.is_named());
+        self.resetting -= usize::from(expected.is_resetting());
+        self.unnamed -= usize::from(expected.unnamed_turn().is_some());
+        self.own_bytes -= expected.own_bytes();
+        self.deciding -= usize::from(expected.decides_status());
     }
 
     /// The next one, if nothing more will come from the server for it.
+    #[inline]
     pub fn pop_settled(&mut self) -> Option<Expected> {
         match self.queue.front() {
             Some(Expected::Local(_) | Expected::CopyEnd(_)) => self.pop(),
@@ -518,7 +555,7 @@ impl Replies {
             place += 1;
             match expected {
                 Expected::Sync(resets) if place <= upto => {
-                    ignored.push(resets.take());
+                    ignored.push(resets.take().map(|resets| *resets));
                     false
                 }
                 // This one has had its end.
@@ -550,6 +587,11 @@ pub struct CopyBegun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_expected_answer_is_small() {
+        assert!(size_of::<Expected>() <= 40, "{}", size_of::<Expected>());
+    }
 
     #[test]
     fn ends_of_copies_are_counted() {

@@ -2,9 +2,12 @@
 //! for both: the same text and parameter types, parsed and run under the same settings, by the same catalogs
 //! (docs/decisions/0014). A pool knows it by a number, a server by a name made of that.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+use std::{
+    hash::{Hash, Hasher},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
 };
 
 use sluice_wire::{
@@ -39,7 +42,7 @@ const NO_TYPES: &[u8] = &[0, 0];
 pub struct StatementId(pub u64);
 
 /// The circumstances that, besides its definition, decide what PostgreSQL makes of a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// The settings under which it was parsed.
     pub parsed: Context,
@@ -51,6 +54,14 @@ pub struct Terms {
     pub generation: Generation,
     /// Whether it serves clients' unnamed statements, which mean what they do when they are sent.
     pub is_unnamed: bool,
+}
+
+/// By a few of its bytes: those that are equal have equal ones, and contexts are fingerprints already.
+impl Hash for Terms {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.parsed.folded() ^ self.run.folded().rotate_left(1));
+        state.write_u64(self.catalog << 1 | u64::from(self.is_unnamed));
+    }
 }
 
 #[cfg(test)]

@@ -370,7 +370,12 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.advance(id);
             return;
         }
-        if !link.outbox.is_empty() {
+        let is_done = link.outbox.is_empty();
+        if is_done && !link.high && matches!(link.life, Life::Open) {
+            // As it is nearly always.
+            return;
+        }
+        if !is_done {
             self.mark(id);
         }
         self.check_drained(id);
@@ -468,6 +473,13 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         self.mark(to.0);
     }
 
+    fn send_with_next(&mut self, to: Conn, bytes: &[u8]) {
+        let Some(link) = live(&mut self.links, to) else { return };
+        if !link.outbox.hold(bytes) {
+            self.send(to, bytes);
+        }
+    }
+
     fn backlog(&self, conn: Conn) -> usize {
         self.links.get(conn.0 as usize).map_or(0, Link::backlog)
     }
@@ -496,6 +508,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         link.wants_bytes = true;
         if link.ended {
             link.outbox.clear(&mut self.buffers);
+        } else if link.outbox.push_held(&mut self.spares) {
+            self.mark(conn.0);
         }
         self.await_end(conn.0, deadline);
         self.read(conn.0);

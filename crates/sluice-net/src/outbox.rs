@@ -14,6 +14,9 @@ const OWNED_BYTES: usize = 4096;
 /// Pieces sent in one system call, at most.
 const PIECES_MAX: usize = 32;
 
+/// Bytes that wait for those behind them, at most: three answers without a body.
+const HELD_BYTES_MAX: usize = 15;
+
 /// Part of what is to be sent.
 #[derive(Debug)]
 enum Piece {
@@ -39,6 +42,15 @@ pub(crate) struct Outbox {
     first: Option<Piece>,
     more: VecDeque<Piece>,
     bytes: usize,
+    held: Held,
+}
+
+/// A few bytes that are sent with those that come next, and not alone. They stand here, so that a connection which waits
+/// for these holds no memory for them.
+#[derive(Debug, Default)]
+struct Held {
+    bytes: [u8; HELD_BYTES_MAX],
+    len: u8,
 }
 
 /// Emptied pieces of Sluice's own, to be used again.
@@ -73,10 +85,34 @@ impl Outbox {
         self.bytes == 0
     }
 
+    /// Takes bytes that are to be sent with the next ones; `false` if they can't wait for those.
+    pub(crate) fn hold(&mut self, bytes: &[u8]) -> bool {
+        let start = usize::from(self.held.len);
+        let Some(space) = self.held.bytes.get_mut(start..start + bytes.len()).filter(|_| self.bytes == 0) else {
+            return false;
+        };
+        space.copy_from_slice(bytes);
+        self.held.len += bytes.len() as u8;
+        true
+    }
+
+    /// Adds the bytes that have waited for others; `false` if there are none.
+    pub(crate) fn push_held(&mut self, spares: &mut Spares) -> bool {
+        let Held { bytes, len } = std::mem::take(&mut self.held);
+        // Without any, this would call itself for ever.
+        if len > 0 {
+            self.push_copy(&bytes[..usize::from(len)], spares);
+        }
+        len > 0
+    }
+
     /// Adds bytes by copy.
     pub(crate) fn push_copy(&mut self, bytes: &[u8], spares: &mut Spares) {
         if bytes.is_empty() {
             return;
+        }
+        if self.held.len > 0 {
+            self.push_held(spares);
         }
         self.bytes += bytes.len();
         match self.more.back_mut().or(self.first.as_mut()) {
@@ -99,6 +135,9 @@ impl Outbox {
         buffers: &mut Buffers,
         spares: &mut Spares,
     ) {
+        if self.held.len > 0 {
+            self.push_held(spares);
+        }
         let len = (end - start) as usize;
         let by_reference = len > COPY_BYTES_MAX || (is_next && self.first.is_none());
         if by_reference && !buffers.are_short() {
@@ -119,6 +158,10 @@ impl Outbox {
 
     /// Takes out what one send can carry.
     pub(crate) fn take_flight(&mut self) -> Flight {
+        if self.more.is_empty() {
+            let bytes = std::mem::take(&mut self.bytes);
+            return Flight { first: self.first.take(), more: Vec::new(), bytes, sent: 0 };
+        }
         let count = self.more.len().min(PIECES_MAX - 1);
         let mut flight = Flight { first: self.first.take(), more: Vec::new(), bytes: 0, sent: 0 };
         flight.more.extend(self.more.drain(..count));
@@ -140,6 +183,7 @@ impl Outbox {
             }
         }
         self.bytes = 0;
+        self.held = Held::default();
     }
 }
 
@@ -191,12 +235,14 @@ impl Flight {
 
     /// Gives the memory back.
     pub(crate) fn land(self, buffers: &mut Buffers, spares: &mut Spares) {
-        for piece in self.first.into_iter().chain(self.more) {
-            match piece {
-                Piece::Shared { buffer, .. } => buffers.release(buffer),
-                Piece::Owned(bytes) => spares.give(bytes),
-            }
+        let mut give = |piece| match piece {
+            Piece::Shared { buffer, .. } => buffers.release(buffer),
+            Piece::Owned(bytes) => spares.give(bytes),
+        };
+        if let Some(first) = self.first {
+            give(first);
         }
+        self.more.into_iter().for_each(give);
     }
 }
 
@@ -247,6 +293,22 @@ mod tests {
             flight.land(&mut buffers, &mut spares);
         }
         assert_eq!((sent, outbox.len()), (all, 0));
+    }
+
+    #[test]
+    fn what_is_held_goes_before_what_comes_next() {
+        let (mut buffers, mut spares, mut outbox) =
+            (Buffers::new(BUFFERS, 16 << 10), Spares::default(), Outbox::default());
+        assert!(outbox.hold(&[1; 5]) && outbox.hold(&[2; 5]) && outbox.is_empty());
+        assert!(!outbox.hold(&[3; 6]), "there is no room for it");
+        outbox.push_copy(&[3; 6], &mut spares);
+        assert!(!outbox.hold(&[4]), "what comes before it is sent already");
+        let mut flight = outbox.take_flight();
+        assert_eq!(flight.single(&buffers), Some(&[[1; 5].as_slice(), &[2; 5], &[3; 6]].concat()[..]));
+        flight.advance(16);
+        flight.land(&mut buffers, &mut spares);
+        assert!(outbox.hold(&[5]) && outbox.push_held(&mut spares) && !outbox.push_held(&mut spares));
+        assert_eq!(outbox.len(), 1);
     }
 
     #[test]

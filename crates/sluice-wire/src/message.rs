@@ -4,7 +4,7 @@
 use memchr::memchr;
 use thiserror::Error;
 
-use crate::{BackendKind, FrontendKind};
+use crate::{BackendKind, FrontendKind, frame::HEADER_BYTES};
 
 /// Type bytes of messages from the client, for whoever puts them together byte by byte.
 pub mod frontend {
@@ -193,13 +193,16 @@ impl<'a> BindNames<'a> {
         Some(Self { portal, statement, bytes: body.len() - tail.len() })
     }
 
-    /// Appends the header and the names of a Bind whose remaining body of `rest` bytes follows.
+    /// Appends the header and the names, without zero bytes, of a Bind whose remaining body of `rest` bytes follows.
     pub fn write(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest: usize) {
-        let length = (4 + portal.len() + statement.len() + 2 + rest) as u32;
-        out.push(FrontendKind::Bind.byte());
-        out.extend_from_slice(&length.to_be_bytes());
-        put_cstr(out, portal);
-        put_cstr(out, statement);
+        let names = portal.len() + statement.len() + 2;
+        let [a, b, c, d] = ((4 + names + rest) as u32).to_be_bytes();
+        out.reserve(HEADER_BYTES + names);
+        out.extend_from_slice(&[FrontendKind::Bind.byte(), a, b, c, d]);
+        for name in [portal, statement] {
+            out.extend_from_slice(name);
+            out.push(0);
+        }
     }
 }
 

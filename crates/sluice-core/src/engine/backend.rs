@@ -3,7 +3,7 @@
 
 use sluice_wire::{
     BackendKind, Frame,
-    message::{self, TransactionStatus},
+    message::{self, TransactionStatus, backend},
 };
 
 use crate::{
@@ -142,6 +142,10 @@ impl<I: Io> ServerRelay<'_, I> {
                     // The client may have been held until what came unasked has come whole.
                     self.resumes |= !self.server.exchange.owes() && !self.server.stream.is_inside();
                 }
+                // Rows are most of what comes, and tell nothing.
+                Ok(Frame::Message { tag: backend::DATA_ROW, total, here }) if self.passes_rows() => {
+                    self.dispose(Verdict::Pass, total, here);
+                }
                 Ok(Frame::Message { tag, total, here }) => {
                     let kind = BackendKind::from(tag);
                     if here < total && (is_read_whole(kind) || self.is_read_here(kind)) {
@@ -160,6 +164,11 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         self.flush();
         Ok(())
+    }
+
+    /// Whether a row is for the client, and nothing else has to be done about it.
+    fn passes_rows(&mut self) -> bool {
+        !self.is_own() && !self.server.exchange.replay().is_healing()
     }
 
     fn rest(&mut self, bytes: usize) {
@@ -233,8 +242,10 @@ impl<I: Io> ServerRelay<'_, I> {
             return self.while_healing(kind, body);
         }
         match kind {
-            BackendKind::DataRow | BackendKind::FunctionCallResponse if self.is_own() => Ok(self.own_answer(body)),
-            BackendKind::DataRow | BackendKind::CopyData | BackendKind::CopyDone => Ok(self.unless_own()),
+            BackendKind::DataRow | BackendKind::FunctionCallResponse => {
+                Ok(if self.is_own() { self.own_answer(body) } else { Verdict::Pass })
+            }
+            BackendKind::CopyData | BackendKind::CopyDone => Ok(self.unless_own()),
             BackendKind::CommandComplete => Ok(self.command_complete(body)),
             BackendKind::ReadyForQuery => self.ready_for_query(body),
             BackendKind::ErrorResponse => self.error(body),
@@ -496,7 +507,7 @@ impl<I: Io> ServerRelay<'_, I> {
         match self.server.exchange.answered() {
             Some(Expected::Parse(sent)) => {
                 let asked = sent.is_asked();
-                let ParseSent { statement, by, .. } = sent;
+                let ParseSent { statement, by, .. } = *sent;
                 if let Some(statement) = &statement {
                     statement.accept();
                 }

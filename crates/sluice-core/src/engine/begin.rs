@@ -77,7 +77,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.server.exchange.answered();
                 let answer = TransactionStatus::Failed.ready_for_query();
                 self.server.exchange.expect_own_sync_first(self.is_client_inside);
-                self.server.exchange.expect_first(Expected::Local(Local::Message(answer.into(), None)));
+                self.server.exchange.expect_first(Expected::Local(Local::Message(answer.into(), None).into()));
                 if !self.is_client_inside {
                     self.io.send(self.server.conn, &SYNC);
                 }

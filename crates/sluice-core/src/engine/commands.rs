@@ -128,7 +128,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.is_worn |= server.parameters.version().is_none_or(|version| version >= 16);
         }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
-        self.pass_expecting(seen, Expected::Query { clears, resets, amended: None })
+        self.pass_expecting(seen, Expected::Query { clears, resets: resets.map(Into::into), amended: None })
     }
 
     /// A Query without a server.
@@ -211,7 +211,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// The command that a Query is, if it is one alone, and not of a name that is lent.
     fn command_in(&self, seen: Seen<'_>) -> Option<Command> {
-        let command = text_of(seen).and_then(sql::command)?;
+        // Few texts begin like one: only those are searched for a zero byte.
+        let command = seen.body.strip_suffix(b"\0").and_then(sql::command)?;
+        text_of(seen)?;
         let is_servers = matches!(&command, Command::Deallocate(name) if self.is_lent(name));
         (!is_servers).then_some(command)
     }
@@ -244,8 +246,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// The portal of one of the client's statements, if Sluice carries that out.
     fn own_portal_of(&self, statement: &[u8]) -> Option<OwnPortal> {
-        let statement = self.statement_named(statement);
-        if let Some(name) = statement.and_then(|statement| statement.deallocates.as_deref()) {
+        let has_lent = self.server.as_ref().is_some_and(|server| !server.lent.is_empty());
+        if !statement.is_empty() && !self.session.may_have_commands() && !has_lent {
+            return None;
+        }
+        let statement = self.statement_named(statement)?;
+        if !statement.is_always_accepted() {
+            return None;
+        }
+        if let Some(name) = statement.deallocates.as_deref() {
             let is_known = self.session.named(name).is_some() && !self.is_lent(name);
             let is_known = is_known && !self.is_in_failed_transaction();
             return is_known.then(|| OwnPortal::Deallocate(name.into()));
@@ -253,12 +262,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !self.may_begin() {
             return None;
         }
-        Some(OwnPortal::Begin(statement?.begins?))
+        Some(OwnPortal::Begin(statement.begins?))
     }
 
     /// A Bind; `None` if it is not of such a command.
     pub(super) fn bind_own(&mut self, seen: Seen<'a>, names: &BindNames<'a>) -> Option<Step> {
-        let portal = self.own_portal_of(names.statement).filter(|_| names.portal.is_empty())?;
+        if !names.portal.is_empty() {
+            return None;
+        }
+        let portal = self.own_portal_of(names.statement)?;
         if self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status()) {
             // What is under way may fail, and the transaction with it.
             return Some(self.wait_for_answers());
@@ -365,7 +377,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn answer_bytes(&mut self, bytes: &[u8], taken: Option<Taken>) {
         match &mut self.server {
             Some(server) if server.exchange.owes() => {
-                server.exchange.expect(Expected::Local(Local::Message(bytes.into(), taken)));
+                server.exchange.expect(Expected::Local(Local::Message(bytes.into(), taken).into()));
             }
             _ => self.io.send(self.client, bytes),
         }

@@ -15,7 +15,7 @@ use crate::{
     client::Waiting,
     client_address::AddressFunction,
     io::Io,
-    replies::{By, Expected, LearnFor, Local, Own, ParseSent, SentFor},
+    replies::{By, Expected, Given, LearnFor, Local, Own, ParseSent, SentFor},
     server::OwnError,
     sql::{Begin, Effects},
     statement::{Statement, Unnamed},
@@ -293,8 +293,11 @@ impl<I: Io> ServerRelay<'_, I> {
     /// that would have described them before it found what has failed.
     fn describe_parameters(&mut self, failed: Option<&Expected>, error: &[u8]) {
         let described = match failed {
-            Some(Expected::Parse(ParseSent { statement: Some(described), sent_for: SentFor::Describe, .. }))
-            | Some(Expected::Learn(described, LearnFor::Describe)) => described,
+            Some(Expected::Parse(sent)) if sent.sent_for == SentFor::Describe => match &sent.statement {
+                Some(described) => described,
+                None => return,
+            },
+            Some(Expected::Learn(described, LearnFor::Describe)) => described,
             Some(Expected::Learn(described, _)) if self.is_described_next(described) => described,
             _ => return,
         };
@@ -316,41 +319,48 @@ impl<I: Io> ServerRelay<'_, I> {
 
     /// Undoes what was noted when a message was sent that the server has refused or skipped.
     fn undo(&mut self, expected: Expected, was_skipped: bool) {
-        let session = self.client.as_mut().map(|(_, session)| &mut **session);
         match expected {
-            Expected::Parse(ParseSent { statement: Some(statement), by, sent_for, given, .. }) => {
-                match by {
-                    By::Shared => {
-                        self.server.statements.refused(statement.id);
-                        statement.refuse();
-                    }
-                    // Behind the client's own Parse the server may have another one by that name.
-                    By::Lent(name) if sent_for != SentFor::Parse => self.server.lent.remove(&name),
-                    By::Lent(_) => {}
-                    By::None => self.server.statements.set_unnamed(None),
-                }
-                if let (Some(session), Some(given)) = (session, given) {
-                    let corrected = session.undo_parse(given, was_skipped);
-                    self.correct_unnamed(corrected);
-                }
-            }
+            Expected::Parse(sent) => self.undo_parse(*sent, was_skipped),
             Expected::Evict(gone) => self.server.statements.keep_stale(gone),
-            Expected::Local(Local::ParseComplete(given)) => {
-                if let Some(session) = session {
-                    let corrected = session.undo_parse(given, true);
-                    self.correct_unnamed(corrected);
-                }
+            Expected::Local(local) => self.undo_local(*local),
+            _ => {}
+        }
+    }
+
+    fn undo_parse(&mut self, sent: ParseSent, was_skipped: bool) {
+        let ParseSent { statement: Some(statement), by, sent_for, given, .. } = sent else { return };
+        match by {
+            By::Shared => {
+                self.server.statements.refused(statement.id);
+                statement.refuse();
             }
-            Expected::Local(
-                Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))),
-            ) => {
+            // Behind the client's own Parse the server may have another one by that name.
+            By::Lent(name) if sent_for != SentFor::Parse => self.server.lent.remove(&name),
+            By::Lent(_) => {}
+            By::None => self.server.statements.set_unnamed(None),
+        }
+        self.take_back(given, was_skipped);
+    }
+
+    fn undo_local(&mut self, local: Local) {
+        match local {
+            Local::ParseComplete(given) => self.take_back(Some(given), true),
+            Local::CloseComplete(Some((name, prepared))) | Local::Message(_, Some((name, prepared))) => {
                 // What the pool has closed by itself was not lent, and a Parse behind that has not lent it either.
                 self.server.lent.remove(&name);
-                if let Some(session) = session {
+                if let Some((_, session)) = &mut self.client {
                     session.names.get_or_insert_default().entry(name).or_insert(prepared);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Takes back what a Parse gave the client.
+    fn take_back(&mut self, given: Option<Given>, was_skipped: bool) {
+        if let (Some((_, session)), Some(given)) = (&mut self.client, given) {
+            let corrected = session.undo_parse(given, was_skipped);
+            self.correct_unnamed(corrected);
         }
     }
 }
@@ -363,7 +373,8 @@ fn is_of_failed_transaction(error: &[u8]) -> bool {
 /// Whether a Parse has failed because of its encoding, before PostgreSQL looked at anything else (`pq_getmsgstring`):
 /// what was there before is still there. An escape in the text may bring the same error later.
 fn is_unread(body: &[u8], failed: &Expected) -> bool {
-    let Expected::Parse(ParseSent { statement: Some(statement), .. }) = failed else { return false };
+    let Expected::Parse(sent) = failed else { return false };
+    let Some(statement) = &sent.statement else { return false };
     let is_of_encoding = matches!(ErrorFields(body).get(b'C'), Some(b"22021" | b"22P05"));
     is_of_encoding && !statement.query().contains(&b'\\')
 }

@@ -2,7 +2,7 @@
 
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
-    message::{FLUSH, Parse, SYNC, TransactionStatus, split_cstr},
+    message::{FLUSH, PARSE_COMPLETE, Parse, SYNC, TransactionStatus, split_cstr},
     sqlstate,
 };
 
@@ -21,6 +21,10 @@ use super::BACKLOG_HIGH_BYTES;
 
 /// The messages that are looked at ahead for the end of a batch.
 const BATCH_LOOKED_AT_MAX: usize = 1024;
+
+/// The messages within which a Sync comes soon, as in a statement's Parse, Bind, Describe, Execute and Sync: for each
+/// Parse that is answered here, they are looked at again.
+const SOON_MESSAGES: usize = 8;
 
 /// A larger Query passes as it comes, and is taken for one that may do anything, in bytes; but not where only its text
 /// can tell what it does.
@@ -334,7 +338,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Next;
         }
         let resets = server.exchange.take_resets();
-        server.exchange.expect(Expected::Sync(resets));
+        server.exchange.expect(Expected::Sync(resets.map(Into::into)));
         self.pass(seen);
         self.flush();
         self.server().exchange.replay().seal();
@@ -383,7 +387,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.server().expect_for_session(text, seen.is_whole());
         }
         let expected = match seen.kind {
-            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse)),
+            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse).into()),
             FrontendKind::Bind => Expected::Bind(None),
             FrontendKind::Describe => Expected::Describe(None, None),
             FrontendKind::Close => Expected::Close(None),
@@ -414,9 +418,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether all has come up to the next Sync.
     pub(super) fn has_whole_batch(&self) -> bool {
-        let ends = |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
         // Those who send more are not to have others wait.
-        self.coming().take(BATCH_LOOKED_AT_MAX).find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
+        self.has_sync_within(BATCH_LOOKED_AT_MAX)
+    }
+
+    /// Whether a Sync is among so many messages from this one on, before any Flush.
+    fn has_sync_within(&self, messages: usize) -> bool {
+        let ends = |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
+        self.coming().take(messages).find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
     }
 
     /// The messages from this one on, as far as they have come whole.
@@ -489,9 +498,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Gives the client an answer of Sluice's own, when those before it have come.
     pub(super) fn answer(&mut self, local: Local) {
-        match &mut self.server {
-            Some(server) if server.exchange.owes() => server.exchange.expect(Expected::Local(local)),
-            _ => send_local(self.io, self.client, &local),
+        if let Some(server) = &mut self.server
+            && server.exchange.owes()
+        {
+            server.exchange.expect(Expected::Local(local.into()));
+        } else if matches!(local, Local::ParseComplete(_)) && self.has_sync_within(SOON_MESSAGES) {
+            // PostgreSQL keeps it up to the Sync as well.
+            self.io.send_with_next(self.client, &PARSE_COMPLETE);
+        } else {
+            send_local(self.io, self.client, &local);
         }
     }
 
@@ -514,7 +529,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 /// Sends an answer of Sluice's own.
 pub(super) fn send_local(io: &mut impl Io, client: Conn, local: &Local) {
     match local {
-        Local::ParseComplete(_) => io.send(client, &sluice_wire::message::PARSE_COMPLETE),
+        Local::ParseComplete(_) => io.send(client, &PARSE_COMPLETE),
         Local::CloseComplete(_) => io.send(client, &sluice_wire::message::CLOSE_COMPLETE),
         Local::Message(bytes, _) => io.send(client, bytes),
     }

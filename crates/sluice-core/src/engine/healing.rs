@@ -62,7 +62,7 @@ impl<I: Io> ServerRelay<'_, I> {
             Some(Expected::Describe(..)) => SentFor::Describe,
             _ => SentFor::Use,
         };
-        self.server.exchange.expect_first(Expected::Parse(ParseSent::own(statement.clone(), sent_for)));
+        self.server.exchange.expect_first(Expected::Parse(ParseSent::own(statement.clone(), sent_for).into()));
         let gone = OnServer { id: statement.id, name: statement.name.clone() };
         self.server.exchange.expect_first(Expected::Evict(gone));
         // Whether the server has it behind the batch, and what else, has been noted when the batch was sent.

@@ -129,6 +129,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Lends the server the names that a text speaks of, which is about to be sent. Returns a step where that has to be
     /// waited for.
     pub(super) fn lend(&mut self, meant: &Meant, bearer: Bearer) -> Option<Step> {
+        if meant.is_empty() {
+            return None;
+        }
         let is_probed = self.is_probed();
         for (_, statement) in meant.iter().filter(|(_, statement)| statement.effects.intersects(Effects::STATE)) {
             if is_probed {
@@ -194,7 +197,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         server.lent.lend(name);
         let by = By::Lent(name.into());
         let sent = ParseSent { statement: Some(statement.clone()), by, ..ParseSent::unfollowed(SentFor::Use) };
-        server.exchange.expect(Expected::Parse(sent));
+        server.exchange.expect(Expected::Parse(sent.into()));
         self.send_scratch();
     }
 
@@ -228,7 +231,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         server.lent.lend(name);
         let by = By::Lent(name.into());
         let sent = ParseSent { statement: Some(statement), by, ..ParseSent::unfollowed(SentFor::Parse) };
-        self.pass_expecting(seen, Expected::Parse(sent))
+        self.pass_expecting(seen, Expected::Parse(sent.into()))
     }
 }
 

@@ -37,17 +37,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         described.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
     }
 
-    /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used.
-    /// Returns a step where it has not, or where the server has to be asked.
+    /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used; `there`
+    /// is the one that it has on the server, if that is known. Returns a step where it has not, or where the server has to be asked.
     pub(super) fn check_shape(
         &mut self,
         seen: Seen<'a>,
         statement: &Arc<Statement>,
         described: Option<Shape>,
+        there: Option<Shape>,
     ) -> Option<Step> {
         let is_describe = seen.kind == FrontendKind::Describe;
         let sent_for = if is_describe { SentFor::Describe } else { SentFor::Use };
-        match self.is_as_described(statement, described?, sent_for) {
+        match self.is_as_described(statement, described?, there, sent_for) {
             Some(true) => None,
             Some(false) => {
                 self.drop_message(seen);
@@ -63,10 +64,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether the result still has the shape that the client was told. `None`: the server has been asked, and the
     /// message has to wait for the answer.
-    fn is_as_described(&mut self, statement: &Arc<Statement>, described: Shape, sent_for: SentFor) -> Option<bool> {
+    fn is_as_described(
+        &mut self,
+        statement: &Arc<Statement>,
+        described: Shape,
+        there: Option<Shape>,
+        sent_for: SentFor,
+    ) -> Option<bool> {
         let learnt = std::mem::take(&mut self.session.learnt);
         let server = self.server();
-        match server.statements.shape(statement.id) {
+        match there {
             Some(shape) if shape == described => return Some(true),
             Some(_) if learnt => return Some(false),
             // In a failed transaction the server refuses whatever comes.

@@ -28,7 +28,9 @@ pub(super) const STAND_IN: &[u8] = b"sluice_stand_in";
 
 /// Whether a client's statement is missing on its server, where it can't be prepared.
 pub(super) enum Absence {
-    /// It is there, or can be prepared.
+    /// It is there.
+    Here,
+    /// It can be prepared.
     None,
     /// Answers that are still to come decide whether it can be.
     Open,
@@ -37,12 +39,12 @@ pub(super) enum Absence {
 }
 
 impl<'a, I: Io> ClientRelay<'a, I> {
-    /// Whether a statement is missing on the server and can't be prepared there.
-    pub(super) fn absence(&mut self, statement: &Arc<Statement>) -> Absence {
-        let server = self.server();
-        if server.statements.touch(statement.id) {
-            return Absence::None;
+    /// Whether a statement is missing on the server, unless `is_there`, and can't be prepared there.
+    pub(super) fn absence(&mut self, statement: &Arc<Statement>, is_there: bool) -> Absence {
+        if is_there {
+            return Absence::Here;
         }
+        let server = self.server();
         if server.exchange.replies().end_requests() {
             return Absence::Open;
         }
@@ -81,7 +83,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.scratch.clear();
         Parse::write(self.scratch, STAND_IN, parse.definition);
         let sent = ParseSent { again: Some(parse.name.into()), ..ParseSent::unfollowed(SentFor::Parse) };
-        self.server().exchange.expect(Expected::Parse(sent));
+        self.server().exchange.expect(Expected::Parse(sent.into()));
         self.send_scratch();
         Step::Next
     }
@@ -136,7 +138,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.exchange.expect(Expected::OwnClose);
         let sent = ParseSent::unfollowed(SentFor::Use);
-        server.exchange.expect(Expected::Parse(sent));
+        server.exchange.expect(Expected::Parse(sent.into()));
         self.send_scratch();
     }
 }

@@ -13,8 +13,10 @@ use crate::{
     client::NAMES_MAX,
     io::Io,
     replies::{DescribedAs, Expected, Given, LearnFor, Local, ParseSent, SentFor},
+    server::There,
+    shape::Shape,
     sql::{self, Effects},
-    statement::{Prepared, Statement, StatementId, Unnamed, known_name},
+    statement::{Prepared, Statement, StatementId, Terms, Unnamed, known_name},
 };
 
 use super::{
@@ -50,8 +52,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let Ok(parse) = Parse::read(seen.body) else { return need_server };
                 // Held until it is used, so that no other worker makes room in its place.
                 let terms = self.terms(parse.name.is_empty());
-                let find = |terms| self.session.pool.statements.find(parse.definition, terms);
-                let known = terms.and_then(find).filter(|statement| statement.is_accepted());
+                let known = terms.and_then(|terms| self.known(parse.definition, terms));
+                let known = known.filter(|statement| statement.is_accepted());
                 let servable = (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
                         self.session.pool.settings.auto_prepare
@@ -76,6 +78,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             },
             FrontendKind::Execute if self.execute_own(seen) => Step::Next,
             _ => need_server,
+        }
+    }
+
+    /// The shared statement of a definition, if there is one. Many clients send one and the same over and over: it is the
+    /// one that they have.
+    fn known(&self, definition: &[u8], terms: Terms) -> Option<Arc<Statement>> {
+        match self.session.unnamed_of(definition, terms) {
+            Some(statement) => Some(statement.clone()),
+            None => self.session.pool.statements.find(definition, terms),
         }
     }
 
@@ -166,7 +177,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// A Parse that the server refuses, whatever the pool knows of its text.
     fn pass_parse(&mut self, seen: Seen<'a>) -> Step {
         let sent = ParseSent::unfollowed(SentFor::Parse);
-        self.pass_expecting(seen, Expected::Parse(sent))
+        self.pass_expecting(seen, Expected::Parse(sent.into()))
     }
 
     fn parse_unnamed(&mut self, seen: Seen<'a>, parse: Parse<'a>, known: Option<Arc<Statement>>) -> Step {
@@ -192,15 +203,17 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         server.statements.set_unnamed(Some(statement.id));
         let sent =
             ParseSent { statement: Some(statement), given: Some(given), ..ParseSent::unfollowed(SentFor::Parse) };
-        self.pass_expecting(seen, Expected::Parse(sent))
+        self.pass_expecting(seen, Expected::Parse(sent.into()))
     }
 
     /// Answers a Parse of a shared statement: by the server if none of its kind has accepted it yet.
     fn parse_shared(&mut self, statement: Arc<Statement>, given: Given) {
-        self.drop_old(&statement);
         // Where there is a server, an error comes at the Parse, as it should.
         let known = match &mut self.server {
-            Some(server) => server.statements.touch(statement.id) || statement.is_always_accepted(),
+            Some(server) => {
+                let there = server.statements.find(statement.id);
+                self.usable(&statement, there).is_some() || statement.is_always_accepted()
+            }
             None => statement.is_accepted(),
         };
         let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
@@ -240,7 +253,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Some(Given::Name(name)) if statement.shape().is_none() => Some(DescribedAs(name.clone())),
             _ => None,
         };
-        server.exchange.expect(Expected::Parse(sent));
+        server.exchange.expect(Expected::Parse(sent.into()));
         if let Some(described_as) = described_as {
             // Its parameters and its result are from now on what they are now.
             message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
@@ -250,19 +263,29 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// Sees that the server has a shared statement before it is used, and that the use can be repeated if the
-    /// statement proves stale. `shape_free`: the client does not know the shape of the result.
-    fn ensure(&mut self, statement: &Arc<Statement>, shape_free: bool, sent_for: SentFor) {
-        self.drop_old(statement);
+    /// statement proves stale. `there` is the statement as the server has it; `shape_free`: the client does not know the
+    /// shape of the result. Returns that, if the server has described it.
+    fn ensure(
+        &mut self,
+        statement: &Arc<Statement>,
+        there: Option<There>,
+        shape_free: bool,
+        sent_for: SentFor,
+    ) -> Option<Shape> {
+        let there = self.usable(statement, there);
         let server = self.server();
         if !server.session.is_plain() && statement.terms.is_some() {
             server.statements.taint(statement.id);
         }
-        if !server.statements.touch(statement.id) {
+        let Some(there) = there else {
             self.send_parse(ParseSent::own(statement.clone(), sent_for));
-        } else if server.is_fresh() {
+            return None;
+        };
+        if server.is_fresh() {
             self.flush();
             self.server().exchange.replay().begin(statement.clone(), shape_free);
         }
+        there.shape
     }
 
     /// Whether servers may have a shared statement by that name.
@@ -302,14 +325,19 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return step;
         }
         self.server().exchange.bind_portal(names.portal, None, None, None);
-        if let Some(step) = self.bind_own(seen, &names) {
+        let meaning = self.meaning(names.statement);
+        let is_command = match &meaning {
+            Meaning::Shared(prepared) => prepared.statement.is_always_accepted(),
+            Meaning::Raw | Meaning::Servers | Meaning::Missing => true,
+        };
+        if is_command && let Some(step) = self.bind_own(seen, &names) {
             return step;
         }
         self.session.bound = None;
         if names.portal.is_empty() {
             self.session.portal = None;
         }
-        match self.meaning(names.statement) {
+        match meaning {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
             Meaning::Raw | Meaning::Servers => self.bind_as_it_is(seen, &names),
             Meaning::Missing => self.pass_missing(seen, names.statement),
@@ -378,19 +406,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             let server = self.server();
             server.statements.retire(statement.id);
         }
-        match self.absence(&statement) {
-            Absence::None if self.server().statements.has(statement.id) => {}
+        let there = self.server().statements.find(statement.id);
+        match self.absence(&statement, there.is_some()) {
+            Absence::Here => {}
             // Its text is parsed again, which may fail; that of an unnamed one is new.
             Absence::None if names.statement.is_empty() => {}
             Absence::None if !has_other_count(&seen.body[names.bytes..], &statement) => {}
             Absence::Open => return self.wait_for_answers(),
             Absence::None | Absence::Final => return self.bind_stand_in(seen, &names, &types_of(&statement)),
         }
-        if let Some(step) = self.check_shape(seen, &statement, described) {
+        let shape = there.and_then(|there| there.shape);
+        if let Some(step) = self.check_shape(seen, &statement, described, shape) {
             return step;
         }
-        self.ensure(&statement, described.is_none(), SentFor::Use);
-        let known = self.server().statements.shape(statement.id);
+        let known = self.ensure(&statement, there, described.is_none(), SentFor::Use);
         if names.portal.is_empty() && (described.is_none() || described != known) {
             self.session.bound = Some((statement.clone(), DescribedAs(names.statement.into())));
         }
@@ -407,9 +436,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Does what has to be done before a shared statement is bound, and notes what running it does besides reading and
     /// writing rows. Returns a step where something has to be done or waited for before.
     fn expect_effects(&mut self, seen: Seen<'a>, names: &BindNames<'a>, statement: &Arc<Statement>) -> Option<Step> {
-        if statement.effects.is_empty() && statement.leads_to.is_none() {
-            // One of before by that name may have had some.
-            self.server().exchange.bind_portal(names.portal, None, None, None);
+        let is_plain = (statement.effects - Effects::USES_SEQUENCE).is_empty() && statement.leads_to.is_none();
+        if is_plain {
+            // Nearly all of them. What one of before by that name may have had is forgotten already.
+            self.note_sequences(statement.effects);
+            self.server().session.add_effects(statement.effects);
             return None;
         }
         let meant = self.meant_by(statement.effects, statement.query());
@@ -456,15 +487,17 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if self.prepare_apart(&statement, SentFor::Describe) {
                     return Step::Stop(Stop::Hold);
                 }
-                match self.absence(&statement) {
-                    Absence::None => {}
+                let there = self.server().statements.find(statement.id);
+                match self.absence(&statement, there.is_some()) {
+                    Absence::Here | Absence::None => {}
                     Absence::Open => return self.wait_for_answers(),
                     Absence::Final => return self.describe_stand_in(seen, &statement, described),
                 }
-                if let Some(step) = self.check_shape(seen, &statement, described) {
+                let shape = there.and_then(|there| there.shape);
+                if let Some(step) = self.check_shape(seen, &statement, described, shape) {
                     return step;
                 }
-                self.ensure(&statement, described.is_none(), SentFor::Describe);
+                self.ensure(&statement, there, described.is_none(), SentFor::Describe);
                 self.drop_message(seen);
                 self.scratch.clear();
                 message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);

@@ -12,7 +12,7 @@ use crate::{
     profile::{self, Context, Profile},
     replies::{Expected, Own, ParseSent, SentFor},
     restoring::restoring,
-    server::Preparation,
+    server::{Preparation, There},
     sql::{self, CustomNames, Effects},
     statement::{Knowledge, Prepared, Statement, Terms, known_name},
 };
@@ -100,15 +100,19 @@ impl<I: Io> ClientRelay<'_, I> {
         Some(prepared)
     }
 
-    /// Has a statement closed on the server that must be prepared again before it is used.
-    pub(super) fn drop_old(&mut self, statement: &Statement) {
+    /// A statement as the server has it, if it has it and it may be used like that. One that must be prepared again
+    /// before that is closed there.
+    pub(super) fn usable(&mut self, statement: &Statement, there: Option<There>) -> Option<There> {
         let now = self.now;
-        let Some(server) = &mut self.server else { return };
-        let is_old = statement.is_unnamed() && server.is_too_old(statement.id, now);
-        let is_of_other_types = statement.has_types() && !server.statements.is_typed(statement.id);
+        let server = self.server.as_deref_mut()?;
+        let there = there?;
+        let is_old = statement.is_unnamed() && server.is_too_old(there.since, now);
+        let is_of_other_types = statement.has_types() && !there.is_typed;
         if is_old || is_of_other_types {
             server.statements.retire(statement.id);
+            return None;
         }
+        Some(there)
     }
 
     /// Whether the client may have the server that it was given, for a message that begins with that: others may have
@@ -161,6 +165,9 @@ impl<I: Io> ClientRelay<'_, I> {
     /// Whether a batch that begins now must wait for answers: what is under way decides under which settings, and
     /// whether in a block, and the server lacks a statement of the client's whose literals were read by others.
     pub(super) fn waits_for_settings(&self) -> bool {
+        if !self.session.has_literals() {
+            return false;
+        }
         let in_place = self.context_in_place();
         let Some(server) = self.server.as_deref().filter(|_| self.session.may_be_apart(in_place)) else { return false };
         let exchange = &server.exchange;

@@ -35,7 +35,7 @@ impl BatchResets {
         resets: Option<Reset>,
         sets: impl FnOnce() -> Option<BTreeSet<String>>,
     ) {
-        self.portals.remove(portal);
+        self.close(portal);
         let act = match resets {
             Some(resets) => Some(Act::Resets(resets)),
             None => sets().filter(|names| !names.is_empty()).map(Act::Sets),
@@ -50,7 +50,10 @@ impl BatchResets {
 
     /// Notes that a portal is about to be run.
     pub(super) fn run(&mut self, portal: &[u8]) {
-        if let Some(act) = self.portals.remove(portal) {
+        // Mostly there is none.
+        if !self.portals.is_empty()
+            && let Some(act) = self.portals.remove(portal)
+        {
             self.act(&act);
         }
         self.is_done = self.resets.is_some();
@@ -65,6 +68,7 @@ impl BatchResets {
     }
 
     /// Those that were reset and not put in place again.
+    #[inline]
     pub(super) fn done(&self) -> Option<&Reset> {
         self.resets.as_ref().filter(|_| self.is_done)
     }
@@ -95,12 +99,16 @@ impl BatchResets {
 
     /// A portal is closed.
     pub(super) fn close(&mut self, portal: &[u8]) {
-        self.portals.remove(portal);
+        if !self.portals.is_empty() {
+            self.portals.remove(portal);
+        }
     }
 
     /// All portals are closed.
     pub(super) fn close_all(&mut self) {
-        self.portals.clear();
+        if !self.portals.is_empty() {
+            self.portals.clear();
+        }
     }
 
     /// It has failed.

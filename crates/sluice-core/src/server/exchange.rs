@@ -382,6 +382,7 @@ impl Exchange {
     /// The settings that the open batch has reset already, and that are about to be put in place again for what
     /// follows in it: that text, if one is known. Behind what discards all, which is a transaction of its own, others may
     /// have to stand alone.
+    #[inline]
     pub fn take_done_resets(&mut self, text: &[u8]) -> Option<Reset> {
         let stands_alone = self.batch_resets.done()?.may_discard() && !sql::may_follow(text);
         if stands_alone || !self.prepares() { None } else { self.batch_resets.take_done() }
@@ -514,7 +515,11 @@ impl Exchange {
     }
 
     /// Called when an answer has been handled; returns whether that has ended a client's wait.
+    #[inline]
     pub fn ends_wait(&mut self) -> bool {
+        if !self.names_open && !self.awaited {
+            return false;
+        }
         let names_known = self.names_open && !self.replies.has_named();
         let all_answered = self.awaited && (!self.owes() || self.is_copying());
         self.names_open &= !names_known;

@@ -34,8 +34,9 @@ impl Lent {
     }
 
     /// Whether that name is lent.
+    #[inline]
     pub fn has(&self, name: &[u8]) -> bool {
-        self.names.contains(name)
+        !self.names.is_empty() && self.names.contains(name)
     }
 
     /// A statement is sent under that name.

@@ -29,7 +29,6 @@ use crate::{
     settings::{PinPolicy, PoolMode},
     sql::{CustomNames, Effects, effects, effects_of_beginning},
     start::StartupParameters,
-    statement::StatementId,
     stream::Stream,
     time::Time,
 };
@@ -43,7 +42,7 @@ pub use parameters::Parameters;
 pub use replay::Replay;
 pub use sequences::Sequences;
 pub use session::ServerSession;
-pub use statements::ServerStatements;
+pub use statements::{ServerStatements, There};
 
 /// The version of PostgreSQL from which on triggers run at a log-in.
 const LOGIN_TRIGGERS: u32 = 17;
@@ -249,10 +248,11 @@ impl Server {
         self.session.reports() && now.since(self.exchange.ready_at()) < CATALOG_AGE_MAX
     }
 
-    /// Whether a shared copy is too old to serve unnamed statements: it might have been parsed by other catalogs.
-    pub fn is_too_old(&self, id: StatementId, now: Time) -> bool {
+    /// Whether a shared copy that was prepared then is too old to serve unnamed statements: it might have been parsed by
+    /// other catalogs.
+    pub fn is_too_old(&self, since: Time, now: Time) -> bool {
         let age_max = if self.session.reports() { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
-        !self.knows_catalogs(now) && self.statements.since(id).is_some_and(|since| now.since(since) >= age_max)
+        now.since(since) >= age_max && !self.knows_catalogs(now)
     }
 
     /// A text is about to be sent to it that may have these effects.

@@ -373,6 +373,9 @@ impl ServerSession {
     /// The SQL that brings it to a client's settings, those that it has made without a value among them; `None` where
     /// it is there. It counts as there from now on.
     pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
+        if self.profile.is(profile) && self.way != Way::Anew && self.made.cover(made) {
+            return None;
+        }
         let change = profile::transition(&self.profile, profile, self.way);
         if change.is_none() && self.has_made(made) {
             // The same settings, mostly in the very same place from now on: they are compared each time.

@@ -30,13 +30,20 @@ pub struct ServerStatements {
 #[derive(Debug)]
 struct Known {
     name: Box<[u8]>,
-    shape: Option<Shape>,
     /// Whether it looks as if it returned rows.
     has_rows: bool,
+    there: There,
+}
+
+/// A shared statement as a server has it.
+#[derive(Debug, Clone, Copy)]
+pub struct There {
+    /// The shape of its result, if the server has described it.
+    pub shape: Option<Shape>,
     /// The time at which it was prepared.
-    since: Time,
+    pub since: Time,
     /// Whether its parameter types are those that clients were told.
-    is_typed: bool,
+    pub is_typed: bool,
 }
 
 impl ServerStatements {
@@ -62,46 +69,42 @@ impl ServerStatements {
         self.known.contains(&id)
     }
 
-    /// Since when the server has it.
-    pub fn since(&self, id: StatementId) -> Option<Time> {
-        Some(self.known.peek(&id)?.since)
-    }
-
-    /// Whether the server has it with the parameter types that clients were told.
-    pub fn is_typed(&self, id: StatementId) -> bool {
-        self.known.peek(&id).is_some_and(|known| known.is_typed)
+    /// It, as the server has it; counts as a use.
+    pub fn find(&mut self, id: StatementId) -> Option<There> {
+        Some(self.known.get(&id)?.there)
     }
 
     /// The parameter types that it has on the server are those that clients were told.
     pub fn set_typed(&mut self, id: StatementId) {
         if let Some(known) = self.known.peek_mut(&id) {
-            known.is_typed = true;
+            known.there.is_typed = true;
         }
     }
 
     /// The shape of its result, if the server has it and has described it.
     pub fn shape(&self, id: StatementId) -> Option<Shape> {
-        self.known.peek(&id)?.shape
+        self.known.peek(&id)?.there.shape
     }
 
     /// The name of one that returns rows, if the server has any that is known to.
     pub fn with_rows(&self) -> Option<Box<[u8]>> {
         let known = self.known.iter().map(|(_, known)| known);
-        let mut with_rows = known.filter(|known| known.shape.map_or(known.has_rows, |shape| shape != Shape::none()));
+        let mut with_rows =
+            known.filter(|known| known.there.shape.map_or(known.has_rows, |shape| shape != Shape::none()));
         with_rows.next().map(|known| known.name.clone())
     }
 
     /// The server has described it.
     pub fn set_shape(&mut self, id: StatementId, shape: Shape) {
         if let Some(known) = self.known.peek_mut(&id) {
-            known.shape = Some(shape);
+            known.there.shape = Some(shape);
         }
     }
 
     /// It is prepared anew, and may look different.
     pub fn forget_shape(&mut self, id: StatementId) {
         if let Some(known) = self.known.peek_mut(&id) {
-            known.shape = None;
+            known.there.shape = None;
         }
     }
 
@@ -112,10 +115,8 @@ impl ServerStatements {
         let evicted = if full { self.known.pop_lru() } else { None };
         let known = Known {
             name: statement.name.clone(),
-            shape: None,
             has_rows: sql::returns_rows(statement.query()),
-            since: now,
-            is_typed: statement.has_types(),
+            there: There { shape: None, since: now, is_typed: statement.has_types() },
         };
         self.known.put(statement.id, known);
         evicted.map(|(id, known)| OnServer { id, name: known.name }).into_iter().chain(std::mem::take(&mut self.stale))
@@ -146,8 +147,10 @@ impl ServerStatements {
 
     /// The transaction is over in which some were tainted.
     pub fn retire_tainted(&mut self) {
-        for id in std::mem::take(&mut self.tainted) {
-            self.retire(id);
+        if !self.tainted.is_empty() {
+            for id in std::mem::take(&mut self.tainted) {
+                self.retire(id);
+            }
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Turns {
 impl Turns {
     /// A portal is bound to a statement that leads to this status, if to any.
     pub(super) fn bind(&mut self, portal: &[u8], leads_to: Option<TransactionStatus>) {
-        self.portals.remove(portal);
+        self.close(portal);
         if let Some(status) = leads_to
             && self.portals.len() < PORTALS_MAX
         {
@@ -32,8 +32,10 @@ impl Turns {
 
     /// That portal is about to be run, behind so many requests that are not answered.
     pub(super) fn run(&mut self, portal: &[u8], behind: impl FnOnce() -> usize) {
-        let status = self.portals.get(portal).copied();
-        self.lead_to(status, behind);
+        if !self.portals.is_empty() {
+            let status = self.portals.get(portal).copied();
+            self.lead_to(status, behind);
+        }
     }
 
     /// The status that it has led to, unless the server has told it since.
@@ -43,12 +45,17 @@ impl Turns {
 
     /// A portal is closed.
     pub(super) fn close(&mut self, portal: &[u8]) {
-        self.portals.remove(portal);
+        // Mostly there is none.
+        if !self.portals.is_empty() {
+            self.portals.remove(portal);
+        }
     }
 
     /// All portals are closed.
     pub(super) fn close_all(&mut self) {
-        self.portals.clear();
+        if !self.portals.is_empty() {
+            self.portals.clear();
+        }
     }
 
     /// What is sent leads to that status, if to any.

@@ -2,6 +2,7 @@
 //! can't be shown to do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
 
 mod place;
+mod plain;
 mod query;
 
 use bitflags::bitflags;
@@ -70,6 +71,11 @@ impl Effects {
 
 /// The effects of a text, which may hold several statements.
 pub fn effects(text: &[u8]) -> Effects {
+    plain::effects(text).unwrap_or_else(|| effects_as_read(text))
+}
+
+/// The same, from the words of any text.
+fn effects_as_read(text: &[u8]) -> Effects {
     read_each_way(text, read, Effects::union)
 }
 
