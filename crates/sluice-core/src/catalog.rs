@@ -14,28 +14,36 @@ pub struct Catalog {
     changes: AtomicU64,
     changing: AtomicU32,
     counted: AtomicU64,
+    /// Roles are the same in all databases of a server: row security and rights, which plans may hold, go by them.
+    log_ins: Arc<LogIns>,
 }
 
 impl Catalog {
+    /// Those of a database on the server of these log-ins.
+    pub fn new(log_ins: Arc<LogIns>) -> Self {
+        Self { log_ins, ..Self::default() }
+    }
+
     /// A number that is another one after each change that is known of.
     pub fn version(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.changes.load(Ordering::Acquire).wrapping_add(self.log_ins.changes())
     }
 
     /// Whether transactions are open that change them: nobody can say then what a text means.
     pub fn is_changing(&self) -> bool {
-        self.changing.load(Ordering::Acquire) > 0
+        self.changing.load(Ordering::Acquire) > 0 || self.log_ins.are_changing()
     }
 
     /// A transaction is about to change them.
     pub fn begin_change(self: &Arc<Self>) -> Change {
         self.changing.fetch_add(1, Ordering::AcqRel);
-        Change { catalog: self.clone(), log_ins: None }
+        Change { catalog: self.clone(), concerns_log_ins: false }
     }
 
     /// A statement that was parsed at that version has proven stale: somebody has changed them unseen.
     pub fn move_on_from(&self, version: u64) {
-        let _ = self.changes.compare_exchange(version, version + 1, Ordering::AcqRel, Ordering::Acquire);
+        let own = version.wrapping_sub(self.log_ins.changes());
+        let _ = self.changes.compare_exchange(own, own.wrapping_add(1), Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// A server has said how many changes it has counted, whoever made them.
@@ -50,21 +58,23 @@ impl Catalog {
 #[derive(Debug)]
 pub struct Change {
     catalog: Arc<Catalog>,
-    /// The log-ins that come later see it, too.
-    log_ins: Option<Arc<LogIns>>,
+    /// Whether the log-ins that come later see it, too, and all other databases.
+    concerns_log_ins: bool,
 }
 
 impl Change {
     /// It is also a change to what log-ins go by.
-    pub fn concerns(&mut self, log_ins: &Arc<LogIns>) {
-        self.log_ins = Some(log_ins.clone());
+    pub fn concerns_log_ins(&mut self) {
+        if !std::mem::replace(&mut self.concerns_log_ins, true) {
+            self.catalog.log_ins.begin_change();
+        }
     }
 }
 
 impl Drop for Change {
     fn drop(&mut self) {
-        if let Some(log_ins) = &self.log_ins {
-            log_ins.change();
+        if self.concerns_log_ins {
+            self.catalog.log_ins.end_change();
         }
         self.catalog.changes.fetch_add(1, Ordering::AcqRel);
         self.catalog.changing.fetch_sub(1, Ordering::AcqRel);
@@ -83,6 +93,25 @@ mod tests {
         assert!(catalog.is_changing() && catalog.version() == before);
         drop(change);
         assert!(!catalog.is_changing() && catalog.version() != before);
+    }
+
+    #[test]
+    fn a_change_to_roles_is_one_in_all_databases() {
+        let log_ins = Arc::new(LogIns::default());
+        let [one, other] = [(); 2].map(|()| Arc::new(Catalog::new(log_ins.clone())));
+        let before = other.version();
+        drop(one.begin_change());
+        assert_eq!(other.version(), before);
+        let mut change = one.begin_change();
+        change.concerns_log_ins();
+        assert!(other.is_changing() && other.version() == before);
+        drop(change);
+        assert!(!other.is_changing() && other.version() != before);
+        // What has proven stale has done so before that.
+        other.move_on_from(before);
+        assert_eq!(other.version(), before + 1);
+        other.move_on_from(before + 1);
+        assert_eq!(other.version(), before + 2);
     }
 
     #[test]

@@ -182,7 +182,7 @@ impl Pool {
     /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and
     /// whoever logs in or is parsed from now on begins with something else.
     pub fn reloaded(&self) {
-        self.catalog.begin_change().concerns(&self.log_ins);
+        self.catalog.begin_change().concerns_log_ins();
         self.login().forget_welcomes();
     }
 
@@ -359,19 +359,21 @@ impl Hub {
         if !pools.contains_key(&key) && pools.len() >= self.limits.pools as usize && !give_up_unused(&mut pools) {
             return Err(NoPool::TooMany);
         }
-        let shared = (self.catalog(&upstream), self.log_ins(&upstream.address));
+        let log_ins = self.log_ins(&upstream.address);
+        let shared = (self.catalog(&upstream, &log_ins), log_ins);
         let nonce = self.limits.statement_nonce;
         let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream, shared, nonce));
         Ok(pools.entry(key).or_insert_with(made).clone())
     }
 
     /// The catalogs of a database, which all of its pools share.
-    fn catalog(&self, upstream: &Upstream) -> Arc<Catalog> {
+    fn catalog(&self, upstream: &Upstream, log_ins: &Arc<LogIns>) -> Arc<Catalog> {
         let mut catalogs = lock(&self.catalogs);
         if catalogs.len() > self.limits.pools as usize {
             catalogs.retain(|_, catalog| Arc::strong_count(catalog) > 1);
         }
-        catalogs.entry((upstream.address.clone(), upstream.dbname.clone())).or_default().clone()
+        let key = (upstream.address.clone(), upstream.dbname.clone());
+        catalogs.entry(key).or_insert_with(|| Arc::new(Catalog::new(log_ins.clone()))).clone()
     }
 
     /// The log-ins to a server, which all of its pools share.

@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use crate::{start::StartupParameters, time::Time};
@@ -33,6 +33,8 @@ pub struct Opened {
 #[derive(Debug, Default)]
 pub struct LogIns {
     changes: AtomicU64,
+    /// The transactions that change them.
+    changing: AtomicU32,
     /// The changes at all addresses, for the sake of secrets.
     everywhere: Arc<AtomicU64>,
 }
@@ -40,18 +42,34 @@ pub struct LogIns {
 impl LogIns {
     /// Those to one address; the changes there are counted in `everywhere`, too.
     pub fn new(everywhere: Arc<AtomicU64>) -> Self {
-        Self { changes: AtomicU64::new(0), everywhere }
+        Self { everywhere, ..Self::default() }
     }
 
     /// The generation of whoever logs in now.
     pub fn generation(&self) -> Generation {
-        Generation(self.changes.load(Ordering::Acquire))
+        Generation(self.changes())
     }
 
-    /// Log-ins from now on may see something else.
-    pub fn change(&self) {
+    /// The number of changes.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Whether transactions are open that change them.
+    pub fn are_changing(&self) -> bool {
+        self.changing.load(Ordering::Acquire) > 0
+    }
+
+    /// A transaction is about to change them.
+    pub fn begin_change(&self) {
+        self.changing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It has ended: log-ins from now on may see something else.
+    pub fn end_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.everywhere.fetch_add(1, Ordering::AcqRel);
+        self.changing.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -64,10 +82,12 @@ mod tests {
         let everywhere = Arc::new(AtomicU64::new(0));
         let [one, other] = [(); 2].map(|()| LogIns::new(everywhere.clone()));
         let before = one.generation();
-        one.change();
+        one.begin_change();
+        one.end_change();
         assert!(one.generation() > before);
         assert_eq!(other.generation(), before);
-        other.change();
+        other.begin_change();
+        other.end_change();
         assert_eq!(everywhere.load(Ordering::Acquire), 2);
     }
 }

@@ -80,7 +80,8 @@ fn busy(waiting: u32) -> PoolState {
 fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
     let mut pool = busy(0);
     let changed = LogIns::new(Arc::default());
-    changed.change();
+    changed.begin_change();
+    changed.end_change();
     let later = Wants { generation: changed.generation(), ..wants() };
     assert!(matches!(pool.acquire(NOW, client(1), later), Acquired::Queued(_)));
     assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
@@ -159,7 +160,8 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     assert!(pool.reserve(NOW).is_some());
     assert!(pool.connect_failed(NOW, &opened(NOW), &error, false).is_empty());
     let changed = LogIns::default();
-    changed.change();
+    changed.begin_change();
+    changed.end_change();
     pool.acquire(NOW, client(2), wants());
     assert!(pool.reserve(NOW).is_none());
     pool.acquire(NOW, client(3), Wants { generation: changed.generation(), ..wants() });

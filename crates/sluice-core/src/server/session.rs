@@ -176,7 +176,7 @@ impl ServerSession {
         if effects.intersects(Effects::CATALOG) {
             let change = self.change.get_or_insert_with(|| pool.catalog.begin_change());
             if effects.intersects(Effects::LOG_INS) {
-                change.concerns(&pool.log_ins);
+                change.concerns_log_ins();
             }
         }
     }
@@ -373,7 +373,7 @@ impl ServerSession {
     /// The SQL that brings it to a client's settings, those that it has made without a value among them; `None` where
     /// it is there. It counts as there from now on.
     pub fn bring_to(&mut self, profile: &Profile, made: &Customs) -> Option<String> {
-        if self.profile.is(profile) && self.way != Way::Anew && self.made.cover(made) {
+        if self.profile.is(profile) && self.way != Way::Anew && self.has_made(made) {
             return None;
         }
         let change = profile::transition(&self.profile, profile, self.way);

@@ -188,6 +188,8 @@ impl<'a> Reader<'a, '_> {
             }
             "execute" => {
                 self.found.insert(Effects::SESSION | Effects::NAMES | Effects::ANYTHING);
+                // An argument may be the name of a setting.
+                self.sets_by_name = true;
                 self.arguments();
             }
             "call" | "refresh" => self.anything(),
@@ -227,6 +229,7 @@ impl<'a> Reader<'a, '_> {
                 Token::Semicolon => return,
                 Token::Literal(code) => {
                     self.found.insert(Effects::LITERAL);
+                    self.code(code);
                     for word in code.split(|b| !b.is_ascii_alphabetic()) {
                         if is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"]) {
                             self.found.insert(Effects::LOG_INS);
@@ -283,8 +286,11 @@ impl<'a> Reader<'a, '_> {
                 Token::Open if !is_inside => is_inside = true,
                 Token::Comma => is_text = false,
                 Token::Literal(_) | Token::Parameter(_) => {
-                    if matches!(token, Token::Literal(_)) {
+                    if let Token::Literal(text) = token {
                         self.found.insert(Effects::LITERAL);
+                        if text.contains(&b'\\') || self.lexer.clone().goes_on() {
+                            self.found.insert(Effects::UNPROBEABLE);
+                        }
                     }
                     is_text = true;
                     self.skip_cast();
@@ -319,6 +325,7 @@ impl<'a> Reader<'a, '_> {
             match token {
                 Token::Semicolon => return,
                 Token::Literal(_) => self.found.insert(Effects::LITERAL),
+                Token::Word(name) | Token::Quoted(name) => self.perhaps_call(name),
                 _ => {}
             }
         }
@@ -368,6 +375,7 @@ impl<'a> Reader<'a, '_> {
                     self.found.insert(Effects::SESSION | Effects::NAMES);
                     return self.arguments();
                 }
+                Token::Word(name) | Token::Quoted(name) => self.perhaps_call(name),
                 _ => {}
             }
             is_behind_as = matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(b"as"));

@@ -21,6 +21,7 @@ matrix!(brief:
     what_is_kept_elsewhere_is_made_here,
     what_others_made_is_not_taken_on_with_their_settings,
     values_cost_no_servers,
+    names_that_are_put_together_stay_with_their_client,
 );
 
 const IS_THERE: &str = "SELECT current_setting('app.tenant', true) IS NULL, current_setting('a.b', true) IS NULL, \
@@ -58,6 +59,28 @@ fn a_value_that_looks_like_a_name_makes_nothing(case: Case) {
         b.says(1, &s().parse("", "SET app.tenant = 'x'").unnamed(IS_THERE, &[]).sync());
         on_the_first_ones(b);
         b.says(1, &s().unnamed("SET app.tenant = 'second'", &[]).unnamed("SHOW app.tenant", &[]).sync());
+    });
+}
+
+fn names_that_are_put_together_stay_with_their_client(case: Case) {
+    const SETS: &str = "set_config('app.' || 'tenant', '42', false)";
+    beside(case, &[&[]], |b| {
+        b.query(0, "CREATE TABLE z (a text); CREATE PROCEDURE pr(text) LANGUAGE plpgsql AS 'BEGIN END'");
+        for text in [
+            &format!("PREPARE p AS SELECT {SETS}; EXECUTE p; DEALLOCATE p"),
+            &format!("CREATE TABLE y AS SELECT {SETS}; DROP TABLE y"),
+            &format!("ALTER TABLE z ALTER a TYPE text USING {SETS}; ALTER TABLE z ADD c text DEFAULT {SETS}"),
+            &format!("CALL pr({SETS})"),
+            &format!("DO $$ BEGIN PERFORM {SETS}; END $$"),
+            "PREPARE p(text) AS SELECT set_config($1, '42', false); EXECUTE p(E'app\\x2etenant'); DEALLOCATE p",
+            "PREPARE p(text) AS SELECT set_config($1, '42', false); EXECUTE p('app.'\n'tenant'); DEALLOCATE p",
+        ] {
+            b.clients(&[&[], &[], &[]]);
+            b.query(0, text);
+            for client in [1, 2, 0, 1] {
+                b.query(client, IS_THERE);
+            }
+        }
     });
 }
 

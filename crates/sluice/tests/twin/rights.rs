@@ -2,12 +2,14 @@
 //! PostgreSQL.
 
 use sluice_testkit::{Case, Version, matrix};
+use sluice_wire::startup::ProtocolVersion;
 
 use crate::beside::{Beside, beside, beside_with, s, shown};
 
 matrix!(brief:
     settings_of_superusers_stay_with_their_client,
     roles_that_are_taken_away,
+    roles_that_are_taken_away_in_another_database,
     roles_that_a_client_began_with_are_left,
     settings_of_a_login_trigger,
     custom_settings_of_a_login_trigger,
@@ -66,6 +68,32 @@ fn roles_that_are_taken_away(case: Case) {
         assert!(heard.starts_with("FATAL 42501"), "{heard}");
         b.query(1, "COMMIT");
         b.query(1, "SELECT current_user");
+    });
+}
+
+/// Roles are the same in all databases: what was shared before goes by other rights.
+fn roles_that_are_taken_away_in_another_database(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        let role = format!("elsewhere_{}", b.databases[0]);
+        b.place.execute_as_superuser_in(&b.databases[0], &format!("CREATE ROLE {role}; GRANT {role} TO app"));
+        by_a_superuser(
+            b,
+            &format!(
+                "CREATE SCHEMA s; CREATE TABLE s.t (a int); GRANT SELECT ON s.t TO app; GRANT USAGE ON SCHEMA s TO {role}"
+            ),
+        );
+        let named = s().close("a").parse("a", "SELECT a FROM s.t").bind("a", &[]).execute().sync();
+        let unnamed = s().parse("", "SELECT a FROM s.t").bind("", &[]).execute().sync();
+        for script in [&named, &unnamed] {
+            b.on_each_server(0, 1, script);
+        }
+        let mut elsewhere = b.pool.raw();
+        elsewhere.login_with(ProtocolVersion::V3_0, &[("user", "postgres"), ("database", "postgres")]);
+        assert_eq!(elsewhere.query(&format!("REVOKE {role} FROM app")), "C(REVOKE ROLE) Z(I)");
+        for script in [&named, &unnamed] {
+            let heard = b.says(0, script);
+            assert!(heard.contains("42501"), "{heard}");
+        }
     });
 }
 

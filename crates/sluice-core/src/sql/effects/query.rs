@@ -254,59 +254,26 @@ impl<'a> Reader<'a, '_> {
             "nextval" | "setval" => Effects::USES_SEQUENCE,
             "setseed" => Effects::SEED | Effects::STATE,
             _ if is_harmless(name) => Effects::empty(),
-            "pg_replication_origin_session_setup" => Effects::ANYTHING | Effects::SPENDS_SERVER,
-            _ if name.ends_with("_replication_slot") && self.names_temporary() => {
-                Effects::ANYTHING | Effects::SPENDS_SERVER
-            }
-            _ if name.starts_with("dblink_connect") || name.starts_with("pg_backup") || name == "isn_weak" => {
-                Effects::ANYTHING | Effects::SPENDS_SERVER
-            }
-            "set_config" if self.shows_setting() => Effects::ANYTHING | Effects::SETS_CONTEXT,
-            "set_config" => Effects::ANYTHING | Effects::SETS_CONTEXT | Effects::UNPROBEABLE,
+            "set_config" => Effects::ANYTHING | Effects::SETS_CONTEXT | beyond_probes(name, self.lexer),
             // A user's own, or one that sets something: no text tells.
-            _ => Effects::ANYTHING,
+            _ => Effects::ANYTHING | beyond_probes(name, self.lexer),
         };
         self.found.insert(effect);
     }
 
-    /// Whether the name of the setting that is made here is a whole literal, as it stands, or a parameter.
-    fn shows_setting(&self) -> bool {
-        let mut ahead = self.lexer.clone();
-        let is_whole = match ahead.next() {
-            Some(Token::Word(column)) if is_one_of(column, &["name"]) => return equals_literal(ahead),
-            Some(Token::Literal(name)) => !name.contains(&b'\\'),
-            Some(Token::Parameter(_)) => true,
-            _ => false,
-        };
-        if ahead.rest().trim_ascii_start().starts_with(b"::") {
-            // To a type that leaves it whole: `$1::text`.
-            let is_text = matches!(ahead.nth(2), Some(Token::Word(kind)) if is_one_of(kind, &["text", "varchar"]));
-            if !is_text {
-                return false;
-            }
-        }
-        is_whole && ahead.next() == Some(Token::Comma)
+    /// A word or a quoted name of a statement that is taken to do anything: by some calls it does what no probe shows.
+    pub(super) fn perhaps_call(&mut self, name: &[u8]) {
+        self.found.insert(perhaps_call(name, self.lexer));
     }
 
-    /// Whether a call that makes a replication slot says that it is temporary, or not: as its third argument, or by name.
-    fn names_temporary(&self) -> bool {
-        let (mut depth, mut arguments) = (1, 1);
-        for (place, token) in self.lexer.clone().enumerate() {
-            if place == AHEAD_MAX {
-                return true;
-            }
-            match token {
-                Token::Open => depth += 1,
-                Token::Close => depth -= 1,
-                Token::Comma if depth == 1 => arguments += 1,
-                Token::Word(name) | Token::Quoted(name) if name.eq_ignore_ascii_case(b"temporary") => return true,
-                _ => {}
-            }
-            if depth == 0 {
-                break;
+    /// Code that is run: the calls in it count as those in a statement.
+    pub(super) fn code(&mut self, code: &[u8]) {
+        let mut lexer = Lexer::new(code);
+        while let Some(token) = lexer.next() {
+            if let Token::Word(name) | Token::Quoted(name) = token {
+                self.found.insert(perhaps_call(name, &lexer));
             }
         }
-        arguments > 2
     }
 
     fn literal(&mut self, text: &[u8]) {
@@ -319,6 +286,73 @@ impl<'a> Reader<'a, '_> {
             self.found.insert(Effects::CLOCK);
         }
     }
+}
+
+/// The effects of a call that no probe of a session shows; `ahead` stands behind its parenthesis.
+fn beyond_probes(name: &str, ahead: &Lexer<'_>) -> Effects {
+    let is_lasting = match name {
+        "set_config" if shows_setting(ahead.clone()) => return Effects::empty(),
+        "set_config" => return Effects::UNPROBEABLE,
+        "pg_replication_origin_session_setup" | "isn_weak" | "pg_start_backup" => true,
+        _ if name.ends_with("_replication_slot") => names_temporary(ahead.clone()),
+        _ => name.starts_with("dblink_connect") || name.starts_with("pg_backup"),
+    };
+    if is_lasting { Effects::SPENDS_SERVER } else { Effects::empty() }
+}
+
+/// The same for a name that a parenthesis may follow, and what matters besides of calls in a statement of which all else
+/// is taken to be done.
+fn perhaps_call(name: &[u8], behind: &Lexer<'_>) -> Effects {
+    let mut buffer = [0; WORD_BYTES_MAX];
+    let name = lower(name, &mut buffer);
+    let mut ahead = behind.clone();
+    if ahead.next() != Some(Token::Open) {
+        return Effects::empty();
+    }
+    match name {
+        "currval" | "lastval" => Effects::READS_SEQUENCE,
+        "setseed" => Effects::SEED,
+        _ => beyond_probes(name, &ahead),
+    }
+}
+
+/// Whether the name of the setting that is made here is a whole literal, as it stands, or a parameter.
+fn shows_setting(mut ahead: Lexer<'_>) -> bool {
+    let is_whole = match ahead.next() {
+        Some(Token::Word(column)) if is_one_of(column, &["name"]) => return equals_literal(ahead),
+        Some(Token::Literal(name)) => !name.contains(&b'\\'),
+        Some(Token::Parameter(_)) => true,
+        _ => false,
+    };
+    if ahead.rest().trim_ascii_start().starts_with(b"::") {
+        // To a type that leaves it whole: `$1::text`.
+        let is_text = matches!(ahead.nth(2), Some(Token::Word(kind)) if is_one_of(kind, &["text", "varchar"]));
+        if !is_text {
+            return false;
+        }
+    }
+    is_whole && ahead.next() == Some(Token::Comma)
+}
+
+/// Whether a call that makes a replication slot says that it is temporary, or not: as its third argument, or by name.
+fn names_temporary(ahead: Lexer<'_>) -> bool {
+    let (mut depth, mut arguments) = (1, 1);
+    for (place, token) in ahead.enumerate() {
+        if place == AHEAD_MAX {
+            return true;
+        }
+        match token {
+            Token::Open => depth += 1,
+            Token::Close => depth -= 1,
+            Token::Comma if depth == 1 => arguments += 1,
+            Token::Word(name) | Token::Quoted(name) if name.eq_ignore_ascii_case(b"temporary") => return true,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    arguments > 2
 }
 
 /// The tokens that are looked at ahead in a call: a text of nothing but calls is not to be read over and over.

@@ -266,6 +266,33 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
 }
 
 #[test]
+fn what_no_probe_shows_is_found_in_whatever_runs_it() {
+    let hidden = Effects::UNPROBEABLE | Effects::SPENDS_SERVER | Effects::SEED;
+    for (text, expected) in [
+        ("prepare p(text) as select set_config('app.' || $1, '1', false)", Effects::UNPROBEABLE),
+        ("prepare p(text) as select set_config($1, '1', false)", Effects::empty()),
+        ("create table z as select set_config(format('app.%s', 'x'), '1', false)", Effects::UNPROBEABLE),
+        ("create table z as select set_config('app.x', '1', false)", Effects::empty()),
+        ("alter table z add b text default set_config('app.' || 'x', '1', false)", Effects::UNPROBEABLE),
+        ("call p(set_config('app.' || 'x', '1', false))", Effects::UNPROBEABLE),
+        ("do $$ begin perform set_config('app.' || 'x', '1', false); end $$", Effects::UNPROBEABLE),
+        ("execute p(E'app\\x2ex')", Effects::UNPROBEABLE),
+        ("execute p('app.'\n'x')", Effects::UNPROBEABLE),
+        ("execute p('app.x')", Effects::empty()),
+        ("execute p('seed')", Effects::SEED),
+        ("prepare p as select setseed(0.5)", Effects::SEED),
+        ("alter table z add b text default setseed(0.5)", Effects::SEED),
+        ("create table z as select dblink_connect('c', '')", Effects::SPENDS_SERVER),
+        ("do $$ begin perform pg_backup_start('x'); end $$", Effects::SPENDS_SERVER),
+        ("do $$ begin perform isn_weak(true); end $$", Effects::SPENDS_SERVER),
+        ("create table set_config (a int)", Effects::UNPROBEABLE),
+        ("create table t (dblink_connect int)", Effects::empty()),
+    ] {
+        assert_eq!(effects(text.as_bytes()) & hidden, expected, "{text}");
+    }
+}
+
+#[test]
 fn log_ins_go_by_roles_databases_and_triggers() {
     for text in [
         "create role r",
