@@ -19,7 +19,7 @@ use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, resets_with},
-    standing_in::counts_of_bind,
+    standing_in::{counts_of_bind, in_failed_transaction},
 };
 
 /// ParameterDescription of a statement without parameters.
@@ -307,8 +307,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn execute_own(&mut self, seen: Seen<'a>) -> bool {
         // The unnamed one, and a number of rows.
         let is_its = seen.body.first() == Some(&0) && seen.body.len() == 5;
-        if !is_its || self.is_in_failed_transaction() {
+        if !is_its {
             return false;
+        }
+        if self.session.portal.is_some() && self.is_in_failed_transaction() {
+            // The server has no such portal.
+            self.drop_message(seen);
+            self.refuse(in_failed_transaction("exec_execute_message"));
+            return true;
         }
         let Some(portal) = self.session.portal.take() else { return false };
         let (tag, taken) = match portal {

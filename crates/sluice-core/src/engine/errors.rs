@@ -237,8 +237,8 @@ impl<I: Io> ServerRelay<'_, I> {
         };
         if let Some((_, session)) = &mut self.client {
             session.skipping = !ends;
-            if !ends {
-                // What it had bound went with the transaction.
+            if !ends && self.server.exchange.expected_status() == TransactionStatus::Idle {
+                // What it had bound went with the transaction; in a block it is there up to its end.
                 session.portal = None;
             }
             session.learnt = false;

@@ -115,7 +115,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             .map_or_else(|| sql::returns_rows(statement.query()), |shape| shape != Shape::none());
         let name = if has_rows {
             // One that returns rows, whichever it is.
-            let Some(other) = self.server().statements.with_rows() else { return self.refuse(in_failed_transaction()) };
+            let Some(other) = self.server().statements.with_rows() else {
+                return self.refuse(in_failed_transaction("exec_describe_statement_message"));
+            };
             other
         } else {
             self.put_stand_in(&types_of(statement));
@@ -173,7 +175,8 @@ pub(super) fn types_of(statement: &Statement) -> Vec<u8> {
     out
 }
 
-fn in_failed_transaction() -> ErrorResponse {
+/// The error of a failed transaction, which that routine of PostgreSQL's raises.
+pub(super) fn in_failed_transaction(routine: &'static str) -> ErrorResponse {
     let message = "current transaction is aborted, commands ignored until end of transaction block";
-    ErrorResponse::error(sqlstate::IN_FAILED_TRANSACTION, message).routine("exec_describe_statement_message")
+    ErrorResponse::error(sqlstate::IN_FAILED_TRANSACTION, message).routine(routine)
 }

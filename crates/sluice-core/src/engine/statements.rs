@@ -324,8 +324,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.wait_for_name(names.statement) {
             return step;
         }
-        self.server().exchange.bind_portal(names.portal, None, None, None);
         let meaning = self.meaning(names.statement);
+        if !self.refuses_bind(&meaning) {
+            self.server().exchange.bind_portal(names.portal, None, None, None);
+        }
         let is_command = match &meaning {
             Meaning::Shared(prepared) => prepared.statement.is_always_accepted(),
             Meaning::Raw | Meaning::Servers | Meaning::Missing => true,
@@ -341,6 +343,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
             Meaning::Raw | Meaning::Servers => self.bind_as_it_is(seen, &names),
             Meaning::Missing => self.pass_missing(seen, names.statement),
+        }
+    }
+
+    /// Whether PostgreSQL refuses a Bind for certain, before it takes away what the portal was.
+    fn refuses_bind(&self, meaning: &Meaning) -> bool {
+        match meaning {
+            Meaning::Missing => true,
+            Meaning::Shared(prepared) => prepared.statement.leads_to.is_none() && self.is_in_failed_transaction(),
+            Meaning::Raw | Meaning::Servers => false,
         }
     }
 

@@ -30,6 +30,7 @@ matrix!(brief:
     sequences_of_others_behind_what_fails,
     an_unnamed_result_is_as_described,
     a_block_that_is_ended_behind_what_it_refuses,
+    portals_of_a_failed_block,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -42,6 +43,33 @@ fn a_close_that_is_skipped_closes_nothing(case: Case) {
         }
         b.says(0, &s().parse("", "SELECT 1").close("").sync());
         b.says(0, &s().bind("", &[]).execute().sync());
+    });
+}
+
+fn portals_of_a_failed_block(case: Case) {
+    beside(case, &[&[]], |b| {
+        for refused in ["a", "missing"] {
+            b.query(0, "DISCARD ALL");
+            b.says(0, &s().parse("a", "SELECT 1").parse("r", "ROLLBACK").sync());
+            b.query(0, "BEGIN");
+            b.query(0, "SELECT 1/0");
+            // Such a Bind leaves the portal what it was.
+            b.says(0, &s().bind_to("q", "r", &[]).sync());
+            b.says(0, &s().bind_to("q", refused, &[]).sync());
+            b.says(0, &s().execute_some("q", 0).parse("a", "SELECT 2").sync());
+            b.says(0, &s().parse("", "SELECT 3").bind("", &[]).execute().sync());
+        }
+        for own in ["DEALLOCATE a", "START TRANSACTION READ ONLY"] {
+            b.query(0, "DISCARD ALL");
+            b.says(0, &s().parse("a", "SELECT 1").sync());
+            b.query(0, "BEGIN; SELECT 1");
+            b.says(0, &s().parse("", own).bind("", &[]).sync());
+            b.says(0, &s().parse("b", "SELECT nothing").sync());
+            b.says(0, &s().describe_portal("").sync());
+            b.says(0, &s().execute().sync());
+            b.query(0, "ROLLBACK");
+            b.says(0, &s().describe_portal("").sync());
+        }
     });
 }
 
