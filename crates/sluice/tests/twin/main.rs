@@ -2,7 +2,8 @@
 //! what it gets from PostgreSQL alone.
 //!
 //! A seed makes up a plan: sessions of several clients, in an order. It is carried out through a pool before one
-//! database and on connections of the clients' own to its twin. What may differ stands in `ignored.rs`, and what kinds
+//! database and on connections of the clients' own to its twin. In session mode each client has several sessions, one
+//! after another, and may get a server of before. What may differ stands in `ignored.rs`, and what kinds
 //! of things clients do in `acts/mod.rs`.
 //!
 //! | variable | |
