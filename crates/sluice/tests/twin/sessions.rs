@@ -9,14 +9,11 @@ use crate::{
     rights::at_log_ins,
 };
 
-matrix!(session:
+matrix!(brief_session:
     log_ins_go_by_changes,
     a_session_leaves_nothing,
     a_plain_session_leaves_its_server,
     a_login_trigger_is_every_sessions,
-);
-
-matrix!(brief_session:
     what_a_client_begins_with_is_what_reset_goes_back_to,
     what_postgresql_refuses_at_a_log_in,
     a_session_holds_its_server_from_its_log_in_on,
