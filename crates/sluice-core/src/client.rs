@@ -6,7 +6,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
-use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus, scram, startup::SessionRequest};
+use sluice_wire::{FrontendKind, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
@@ -98,10 +98,6 @@ pub struct LoginRequest {
     pub user: String,
     /// Its database.
     pub database: String,
-    /// The settings it starts with; or the error in them, which it hears of once it has proven who it is.
-    pub start: Result<Start, ErrorResponse>,
-    /// The parameters that its server is opened with, in session mode.
-    pub startup: StartupParameters,
     /// The credentials for its pool, once it has proven who it is.
     pub credentials: Credentials,
 }

@@ -101,12 +101,6 @@ impl Engine {
             )
             .hint("Connect to the PostgreSQL server itself."));
         }
-        let mode = self.hub.route(&database).map(|route| route.pool.mode);
-        let (start, startup) = match mode {
-            // PostgreSQL reads them itself.
-            Some(PoolMode::Session) => (Ok(Start::default()), StartupParameters::of(&request)),
-            _ => (Start::of(&request), StartupParameters::default()),
-        };
         let client = &mut self.clients[id];
         client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
         let (version, unknown) = request.negotiate();
@@ -116,7 +110,7 @@ impl Engine {
             io.send(client.conn, &self.scratch);
         }
         let credentials = Credentials::default();
-        let login = Box::new(LoginRequest { request, user, database, start, startup, credentials });
+        let login = Box::new(LoginRequest { request, user, database, credentials });
         match self.hub.secrets.method {
             Method::Trust => self.authenticated(now, id, *login, io)?,
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
@@ -318,7 +312,7 @@ impl Engine {
         login: LoginRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
-        let LoginRequest { request, user, database, start, startup, credentials } = login;
+        let LoginRequest { request, user, database, credentials } = login;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
         if pool.upstream.user == user {
@@ -330,11 +324,15 @@ impl Engine {
         io.random(&mut key);
         let client = &mut self.clients[id];
         client.key = key.into();
-        let start = start?;
-        let welcome = match pool.settings.mode {
-            PoolMode::Transaction => pool.login().welcome(&start, pool.log_ins.generation()),
-            // Its own server's.
-            PoolMode::Session => None,
+        // Whoever has not proven who it is hears nothing of what is wrong with its settings.
+        let (start, startup, welcome) = match pool.settings.mode {
+            PoolMode::Transaction => {
+                let start = Start::of(&request)?;
+                let welcome = pool.login().welcome(&start, pool.log_ins.generation());
+                (start, StartupParameters::NONE, welcome)
+            }
+            // PostgreSQL reads them itself, and the welcome is its own server's.
+            PoolMode::Session => (Start::default(), StartupParameters::of(&request), None),
         };
         let session = Box::new(Session::new(pool, start.profile(), startup));
         match welcome {

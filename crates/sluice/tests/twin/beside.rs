@@ -65,6 +65,14 @@ impl Beside {
         pooled
     }
 
+    /// PostgreSQL refuses clients that log in with any of these settings, and the pool says so in its words.
+    pub(crate) fn refuses(&self, startups: &[Startup<'_>]) {
+        for startup in startups {
+            let said = self.log_in(startup);
+            assert!(said.contains("FATAL"), "{startup:?}: {said}");
+        }
+    }
+
     /// A client sends this, through the pool and beside it, up to so many ReadyForQuery. Gives the answer, which is the
     /// same.
     pub(crate) fn until(&mut self, client: usize, script: &Script, times: usize) -> String {

@@ -32,14 +32,19 @@ const FINDS: &str = "SELECT current_setting('app.x', true), current_setting('my.
 
 const SETTING: Startup<'_> = &[("options", "-c app.x=6 -c work_mem=7MB")];
 
-/// A client says this and goes, and then another one comes.
-fn left(b: &mut Beside, startup: Startup<'_>, script: &Script, times: usize) {
-    b.clients(&[startup]);
-    b.until(0, script, times);
+/// The client goes.
+fn leave(b: &mut Beside) {
     for raw in [&mut b.pooled[0], &mut b.alone[0]] {
         raw.send(&s().terminate());
     }
     thread::sleep(MOMENT);
+}
+
+/// A client says this and goes, and then another one comes.
+fn left(b: &mut Beside, startup: Startup<'_>, script: &Script, times: usize) {
+    b.clients(&[startup]);
+    b.until(0, script, times);
+    leave(b);
     b.clients(&[&[]]);
     b.query(0, FINDS);
     b.query(0, "SELECT lastval()");
@@ -206,10 +211,7 @@ fn what_a_client_begins_with_is_what_reset_goes_back_to(case: Case) {
                     );
                 }
                 b.query(0, leaves);
-                for raw in [&mut b.pooled[0], &mut b.alone[0]] {
-                    raw.send(&s().terminate());
-                }
-                thread::sleep(MOMENT);
+                leave(b);
             }
         }
     });
@@ -229,10 +231,7 @@ fn what_postgresql_refuses_at_a_log_in(case: Case) {
             &[("temp_tablespaces", "nowhere"), ("role", "postgres")],
             &[("transaction_isolation", "chaos")],
         ];
-        for startup in refused {
-            let said = b.log_in(startup);
-            assert!(said.contains("FATAL"), "{startup:?}: {said}");
-        }
+        b.refuses(refused);
         // Others go on.
         b.clients(&[&[("application_name", "another")]]);
         b.query(0, "SELECT 1");
