@@ -441,6 +441,25 @@ pub fn set_for_literals(profile: &Profile) -> String {
     sql
 }
 
+/// The query for the settings by which literals are read, in one text of ASCII.
+pub fn literals_query() -> String {
+    let mut sql = "SELECT pg_catalog.concat_ws(','".to_owned();
+    for name in READ_BY_LITERALS {
+        sql.push_str(",pg_catalog.encode(pg_catalog.convert_to(pg_catalog.current_setting('");
+        sql.push_str(name);
+        sql.push_str("'),pg_catalog.getdatabaseencoding()),'hex')");
+    }
+    sql.push(')');
+    sql
+}
+
+/// The settings with these values, in the order of that query; `None` if there are more, or fewer.
+pub fn of_literals(values: Vec<Vec<u8>>) -> Option<Profile> {
+    let names = READ_BY_LITERALS.map(str::to_owned).into_iter();
+    let is_each = values.len() == READ_BY_LITERALS.len();
+    is_each.then(|| Profile::new(names.zip(values.into_iter().map(Vec::into_boxed_slice)).collect()))
+}
+
 fn reset(sql: &mut String, name: &str) {
     let before = sql.len();
     sql.push_str("RESET ");

@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use sluice_wire::{
     ErrorResponse, FrontendKind,
-    message::{self, Parse, SYNC},
+    message::{self, Parse, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -159,10 +159,17 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !is_within && server.cancels.are_under_way() {
             return Some(Step::Stop(Stop::Hold));
         }
+        let is_apart = |(_, statement): &&(_, Arc<Statement>)| statement.is_parsed_apart(self.context_in_place());
+        let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
+        let in_doubt = is_within && !in_block && !server.session.knows_settings();
+        if in_doubt && missing.iter().any(is_apart) && self.asks_for_settings() {
+            return Some(Step::Stop(Stop::Hold));
+        }
         self.flush();
         for (name, statement) in missing {
             self.parse_apart(statement, Some(name), SentFor::Use);
         }
+        self.server().session.forget_literals();
         if is_within {
             return None;
         }

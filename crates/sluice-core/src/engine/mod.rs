@@ -10,6 +10,7 @@
 //! | `frontend` | a client's messages on their way to a server |
 //! | `statements` | prepared statements among a client's messages |
 //! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
+//! | `apart` | statements whose literals were read by other settings than those in place, prepared again |
 //! | `lending` | the names of a client's that a server has while SQL may mean them |
 //! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `amending` | Queries to whose texts something was added |
@@ -35,6 +36,7 @@
 //! | `cancel` | CancelRequests, in and out |
 
 mod amending;
+mod apart;
 mod backend;
 mod begin;
 mod cancel;

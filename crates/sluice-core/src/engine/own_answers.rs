@@ -28,6 +28,11 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.lent.hear(name);
                 }
             }
+            Some(Expected::Switch) => {
+                if let Some(row) = client_address::read_text(body) {
+                    self.server.session.hear_literals(row);
+                }
+            }
             Some(Expected::Own(Own::LoginTriggers)) if client_address::read_text(body) != Some("f") => {
                 self.server.session.spend();
             }

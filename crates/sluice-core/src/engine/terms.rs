@@ -4,26 +4,19 @@ use std::sync::Arc;
 
 use sluice_wire::{
     FrontendKind,
-    message::{Named, Parse, SYNC, TransactionStatus},
+    message::{Named, Parse},
 };
 
 use crate::{
     io::Io,
-    profile::{self, Context, Profile},
-    replies::{Expected, Own, ParseSent, SentFor},
+    profile::Profile,
     restoring::restoring,
-    server::{Preparation, There},
+    server::There,
     sql::{self, CustomNames, Effects},
     statement::{Knowledge, Prepared, Statement, Terms, known_name},
 };
 
-use super::{
-    frontend::{ClientRelay, Seen, Step},
-    own_queries::put_statement,
-};
-
-/// The statement and the portal by which settings are switched within a batch.
-const SWITCH: &[u8] = b"sluice_switch";
+use super::frontend::{ClientRelay, Seen, Step};
 
 impl<I: Io> ClientRelay<'_, I> {
     /// The terms of a statement that is parsed now; `None` where nobody can say what PostgreSQL makes of it.
@@ -156,122 +149,6 @@ impl<I: Io> ClientRelay<'_, I> {
             && coming.find(|kind| *kind != FrontendKind::Describe) == Some(FrontendKind::Execute)
     }
 
-    /// The settings in place, as far as they are known.
-    fn context_in_place(&self) -> Option<Context> {
-        let is_known = self.server.as_ref().is_none_or(|server| server.session.knows_settings());
-        is_known.then(|| self.session.profile.context())
-    }
-
-    /// Whether a batch that begins now must wait for answers: what is under way decides under which settings, and
-    /// whether in a block, and the server lacks a statement of the client's whose literals were read by others.
-    pub(super) fn waits_for_settings(&self) -> bool {
-        if !self.session.has_literals() {
-            return false;
-        }
-        let in_place = self.context_in_place();
-        let Some(server) = self.server.as_deref().filter(|_| self.session.may_be_apart(in_place)) else { return false };
-        let exchange = &server.exchange;
-        // What comes in the midst of a COPY is the server's to refuse, before it answers anything else.
-        let is_open = exchange.has_open_batch() || exchange.is_copying();
-        if !exchange.owes() || is_open || !exchange.replies().decide_status() {
-            return false;
-        }
-        // Under other settings it is another statement on the server.
-        let stays = |statement: &Statement| statement.terms.is_none_or(|terms| Some(terms.run) == in_place);
-        let mut prepared = self.session.names.iter().flat_map(|names| names.values());
-        prepared.any(|Prepared { statement, .. }| {
-            let is_there = stays(statement) && server.statements.has(statement.id);
-            !is_there && statement.is_parsed_apart(in_place)
-        })
-    }
-
-    /// Prepares a statement ahead of the message that needs it: under the settings that it was parsed under, if others
-    /// may be in place by which its literals might mean something else; and for a Describe that begins a batch, which may
-    /// go on with what must not find a snapshot taken. Returns whether the message has to wait for that.
-    pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>, sent_for: SentFor) -> bool {
-        let is_apart = statement.is_parsed_apart(self.context_in_place());
-        if !is_apart && sent_for != SentFor::Describe {
-            return false;
-        }
-        self.flush();
-        let Some(server) = self.server.as_deref_mut() else { return false };
-        let begins = !server.exchange.has_open_batch() && server.exchange.reported_status() == TransactionStatus::Idle;
-        if !(is_apart || begins) || !server.exchange.prepares() || server.statements.touch(statement.id) {
-            return false;
-        }
-        let is_within = server.exchange.has_open_batch();
-        if is_within && is_apart && server.exchange.replies().end_requests() {
-            // Whether this stands in a block is open.
-            self.wait_for_answers();
-            return true;
-        }
-        if !is_within && (server.exchange.owes() || server.cancels.are_under_way()) {
-            // A cancel of what stands before this could hit it.
-            if server.exchange.owes() {
-                server.exchange.await_answers();
-            }
-            return true;
-        }
-        let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
-        if !in_block && !server.session.is_plain() {
-            // What this batch has set nobody knows, and it is not to be lost.
-            return false;
-        }
-        if is_within && !in_block && server.exchange.only_prepares() && !server.exchange.replies().begin_block() {
-            // Nothing has run in this batch, and what comes may have to stand alone: what prepares it goes before it.
-            self.scratch.clear();
-            self.scratch.extend_from_slice(&SYNC);
-            server.exchange.expect(Expected::OwnSync);
-            self.send_scratch();
-            return true;
-        }
-        self.parse_apart(statement, None, sent_for);
-        if !is_within {
-            self.end_preparation();
-        }
-        !is_within
-    }
-
-    /// Ends a batch of nothing but the pool's own: the client's message waits until the server has answered.
-    pub(super) fn end_preparation(&mut self) {
-        self.scratch.clear();
-        self.scratch.extend_from_slice(&SYNC);
-        let server = self.server();
-        server.exchange.expect(Expected::Own(Own::Prepare));
-        server.preparation = Preparation::UnderWay;
-        self.send_scratch();
-    }
-
-    /// Prepares a statement as part of the batch, under the settings that its literals were read by where those are
-    /// known and can be put in place: under its shared name, or under that name of the client's.
-    pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>, sent_for: SentFor) {
-        let is_apart = statement.is_parsed_apart(self.context_in_place());
-        let server = self.server();
-        let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
-        let (before, after) = match () {
-            () if is_apart && in_block => {
-                // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.
-                self.put_own(Some("SAVEPOINT sluice_switch"));
-                let set = profile::set_for_literals(&statement.profile);
-                (Some(set), Some("ROLLBACK TO SAVEPOINT sluice_switch".to_owned()))
-            }
-            () if is_apart && server.session.is_plain() => {
-                let here = server.session.profile();
-                (profile::switch(here, &statement.profile), profile::switch(&statement.profile, here))
-            }
-            () => (None, None),
-        };
-        self.put_own(before.as_deref());
-        match lent {
-            Some(name) => self.send_lent(name, statement),
-            None => self.send_parse(ParseSent::own(statement.clone(), sent_for)),
-        }
-        self.put_own(after.as_deref());
-        if is_apart && in_block {
-            self.put_own(Some("RELEASE SAVEPOINT sluice_switch"));
-        }
-    }
-
     /// Puts the client's start settings in place again within a batch that has reset settings, since the rest of
     /// the batch goes by them; `text` comes next, if it is known.
     pub(super) fn restore_within(&mut self, text: &[u8]) {
@@ -281,15 +158,6 @@ impl<I: Io> ClientRelay<'_, I> {
         for sql in restoring(&self.session.start, &resets) {
             self.put_own(Some(&sql));
         }
-    }
-
-    /// Sends a statement of Sluice's own by the extended protocol, as part of the batch.
-    pub(super) fn put_own(&mut self, sql: Option<&str>) {
-        let Some(sql) = sql else { return };
-        self.scratch.clear();
-        let Some(server) = self.server.as_deref_mut() else { return };
-        put_statement(self.scratch, &mut server.exchange, SWITCH, sql);
-        self.send_scratch();
     }
 
     /// Notes what a statement may do that is about to be sent. Returns a step where something has to be done before.

@@ -13,6 +13,7 @@ matrix!(brief:
     what_follows_the_end_of_a_failed_block_in_its_batch,
     a_description_takes_no_snapshot,
     portals_last_as_long_as_the_block_that_their_batch_begins_or_ends,
+    literals_behind_what_their_batch_has_set,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -110,6 +111,63 @@ fn portals_last_as_long_as_the_block_that_their_batch_begins_or_ends(case: Case)
             b.says(0, &s().sync());
             b.says(0, &s().execute().sync());
             b.query(0, "ROLLBACK");
+        }
+    });
+}
+
+fn literals_behind_what_their_batch_has_set(case: Case) {
+    let sets = [
+        "SET datestyle = 'SQL, DMY'",
+        "SET LOCAL datestyle = 'German'",
+        "SET client_encoding = 'LATIN1'",
+        "SET search_path = \"a\u{e9}\", public",
+        "SELECT set_config('timezone', 'Asia/Tokyo', false), set_config('intervalstyle', 'iso_8601', true)",
+        "DO $$BEGIN PERFORM set_config('datestyle', 'ISO, DMY', false); END$$",
+        "RESET datestyle",
+        "COMMENT ON TABLE t IS 'remarked'",
+        "CREATE TABLE IF NOT EXISTS made ()",
+        "LISTEN heard",
+        "INSERT INTO t VALUES (1)",
+    ];
+    let run = s().bind("a", &[Some("x")]).execute();
+    let uses = [
+        run.clone(),
+        s().describe("a").then(&run),
+        s().unnamed("EXECUTE a ('x')", &[]).then(&run),
+        s().unnamed("SET datestyle = 'Postgres, YMD'", &[]).then(&run).unnamed("BEGIN", &[]).then(&run),
+        run.clone().unnamed("SELECT 1/0", &[]),
+    ];
+    let shows = s().unnamed("SELECT current_setting('datestyle'), current_setting('timezone')", &[]);
+    let start: Startup<'_> = &[("datestyle", "SQL, MDY"), ("timezone", "America/New_York")];
+    beside(case, &[&[], &[], &[]], |b| {
+        let mut texts = 0;
+        b.query(1, "CREATE TABLE t (n int)");
+        for set in sets {
+            for (place, then) in uses.iter().enumerate() {
+                texts += 1;
+                let text = format!(
+                    "SELECT {texts}, date '01/02/2024', timestamptz '2024-06-01 00:00', 'a\u{e9}', interval 'P1Y', $1::text"
+                );
+                b.clients(&[start, &[], &[]]);
+                b.query(1, "BEGIN READ WRITE");
+                b.says(0, &s().parse("a", &text).sync());
+                b.query(2, "BEGIN READ WRITE");
+                b.query(1, "COMMIT");
+                // This server lacks it.
+                let before = match place {
+                    0 => s(),
+                    _ => s().unnamed("INSERT INTO t VALUES (0)", &[]),
+                };
+                b.says(0, &before.unnamed(set, &[]).then(then).then(&shows).sync());
+                b.query(0, "ROLLBACK");
+                b.says(0, &shows.clone().sync());
+                // Under other settings it is another statement there.
+                b.query(0, "SET geqo = off");
+                b.says(0, &s().unnamed(set, &[]).then(then).sync());
+                b.query(0, "ROLLBACK");
+                b.query(2, "COMMIT");
+                b.query(0, "DROP TABLE IF EXISTS made");
+            }
         }
     });
 }
