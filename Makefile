@@ -59,7 +59,7 @@ bench-gate:
 soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation
 	scripts/test-deps.sh
-	SLUICE_TWIN_SESSIONS=$(SESSIONS) SLUICE_TWIN_ACTS=$(ACTS) cargo test --release --locked -p sluice --test twin -- --nocapture | \
+	RUST_TEST_THREADS=$$((4 * $$(nproc))) SLUICE_TWIN_SESSIONS=$(SESSIONS) SLUICE_TWIN_ACTS=$(ACTS) cargo test --release --locked -p sluice --test twin -- --nocapture | \
 	    awk '{ print } /statements compared/ { for (i = 1; i < NF; i++) if ($$i == "statements") sum += $$(i - 1) } \
 	         /^test result:/ { ended = 1 } /^test result: FAILED/ { failed = 1 } \
 	         END { print sum " statements compared in all"; exit (failed || !ended || !sum) }'

@@ -50,8 +50,9 @@ impl Place {
 
     /// The schemas of sessions' temporary objects, which PostgreSQL makes with the first one of a process' number: that
     /// has all sessions plan, and read literals, anew (docs/decisions/0014), sooner on one side than on the other.
+    /// PostgreSQL 18 gives a process the number that has been free for longest: all that `max_connections` allows come up.
     fn make_temporary_schemas(server: &TestServer) {
-        let make = "DO $$ BEGIN FOR n IN 0..140 LOOP EXECUTE format(
+        let make = "DO $$ BEGIN FOR n IN 0..400 LOOP EXECUTE format(
             'CREATE SCHEMA IF NOT EXISTS pg_temp_%s; CREATE SCHEMA IF NOT EXISTS pg_toast_temp_%s', n, n);
             END LOOP; END $$";
         let mut superuser = server.superuser("twin");
