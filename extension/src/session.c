@@ -185,6 +185,8 @@ show_session(void)
 	if (session_notes.deallocations > 0)
 		appendStringInfo(&report, "%sdeallocated=%u", report.len > 0 ? " " : "",
 						 session_notes.deallocations);
+	if (session_notes.has_called_function)
+		appendStringInfo(&report, "%sran=functions", report.len > 0 ? " " : "");
 	return report.data;
 }
 

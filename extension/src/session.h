@@ -27,6 +27,7 @@ typedef struct SessionNotes
 	bool		has_sequence;
 	bool		has_seed;
 	bool		has_library;
+	bool		has_called_function;
 
 	/* Whether there may be any, so that it has to be looked up. */
 	bool		may_listen;

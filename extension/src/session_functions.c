@@ -23,6 +23,8 @@
 #include "utils/syscache.h"
 
 static object_access_hook_type previous_object_access = NULL;
+static needs_fmgr_hook_type previous_needs_fmgr = NULL;
+static fmgr_hook_type previous_fmgr = NULL;
 
 /*
  * A function that is not built in, and what it comes down to: a built-in one by
@@ -186,9 +188,42 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int part, void 
 	}
 }
 
+/* Notes that a function is looked up for a call, unless it is PostgreSQL's own. */
+static void
+note_call(Oid function)
+{
+	if (function >= FirstNormalObjectId && !session_notes.has_called_function)
+		session_notes.has_called_function = session_notes.may_have_changed = true;
+}
+
+/*
+ * Each function that is not built in is asked about when it is looked up, be it
+ * a trigger's, of which the hook on access to objects hears nothing.
+ */
+static bool
+at_lookup(Oid function)
+{
+	note_call(function);
+	return previous_needs_fmgr != NULL && previous_needs_fmgr(function);
+}
+
+/* Those with a setting, or the rights of their owner, are not; but their calls are. */
+static void
+at_call(FmgrHookEventType event, FmgrInfo *function, Datum *private)
+{
+	if (event == FHET_START)
+		note_call(function->fn_oid);
+	if (previous_fmgr != NULL)
+		previous_fmgr(event, function, private);
+}
+
 void
 session_watch_functions(void)
 {
+	previous_needs_fmgr = needs_fmgr_hook;
+	needs_fmgr_hook = at_lookup;
+	previous_fmgr = fmgr_hook;
+	fmgr_hook = at_call;
 	previous_object_access = object_access_hook;
 	object_access_hook = at_object_access;
 }

@@ -134,6 +134,8 @@ pub struct Holding {
     pub made: BTreeSet<String>,
     /// The statements that it has prepared by the protocol, where it speaks of them.
     pub statements: Option<Prepared>,
+    /// Whether it has called functions that are not PostgreSQL's own.
+    pub ran_functions: bool,
 }
 
 /// A word on the statements that a session has prepared by the protocol: a function may have deallocated them.
@@ -148,18 +150,20 @@ pub enum Prepared {
 impl Holding {
     /// A report that can't be read: nobody but the client goes on with that session.
     pub fn unknown(profile: Profile) -> Self {
-        Self { pins: Pins::UNKNOWN, profile, made: BTreeSet::new(), statements: None }
+        Self { pins: Pins::UNKNOWN, profile, made: BTreeSet::new(), statements: None, ran_functions: true }
     }
 
     /// Reads what the server says; `None` if that makes no sense.
     pub fn read(text: &str) -> Option<Self> {
         let (mut pins, mut settings, mut made) = (Pins::empty(), Settings::new(), BTreeSet::new());
         let mut statements = Some(Prepared::Deallocated(0));
+        let mut ran_functions = false;
         for field in text.split(' ').filter(|field| !field.is_empty()) {
             match field.split_once('=')? {
                 ("pins", names) => pins |= Pins::read(names)?,
                 ("deallocated", times) => statements = Some(Prepared::Deallocated(times.parse().ok()?)),
                 ("statements", count) => statements = Some(Prepared::Count(count.parse().ok()?)),
+                ("ran", "functions") => ran_functions = true,
                 ("made", names) => {
                     for name in list(names) {
                         made.insert(String::from_utf8(unhex(name)?).ok()?.to_ascii_lowercase());
@@ -175,7 +179,7 @@ impl Holding {
                 _ => return None,
             }
         }
-        let read = Self { pins, profile: Profile::default(), made, statements };
+        let read = Self { pins, profile: Profile::default(), made, statements, ran_functions };
         Some(read.with(settings))
     }
 

@@ -180,8 +180,8 @@ pub enum Own {
     Rollback,
     /// Removes what a client left behind in the session.
     Reset,
-    /// Asks whether a log-in to the database runs a trigger.
-    LoginTriggers,
+    /// Asks whether DISCARD ALL may have left something in the session, or a new one would have more.
+    Remains,
     /// Asks for the function to which clients' addresses are reported.
     FindAddressFunction,
     /// Reports a client's address to it.
@@ -194,7 +194,7 @@ impl Own {
         match self {
             Self::FindAddressFunction | Self::ReportAddress => true,
             Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
-            Self::Prepare | Self::Names | Self::LoginTriggers => false,
+            Self::Prepare | Self::Names | Self::Remains => false,
         }
     }
 }

@@ -275,16 +275,24 @@ fn put_in_order_behind_session(server: &mut Server, scratch: &mut Vec<u8>, io: &
     }
     server.session.discard();
     send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
-    if server.has_login_triggers() {
-        send_own(server, scratch, Own::LoginTriggers, HAS_LOGIN_TRIGGERS, io);
+    let login_triggers = server.has_login_triggers().then_some(HAS_LOGIN_TRIGGERS);
+    let functions = (!server.session.reports()).then_some(HAS_FUNCTIONS);
+    let questions: Vec<_> = login_triggers.into_iter().chain(functions).collect();
+    if !questions.is_empty() {
+        send_own(server, scratch, Own::Remains, &format!("SELECT {}", questions.join(" OR ")), io);
     }
     true
 }
 
-/// The query that asks whether a log-in to the database runs a trigger: each session is to have that, so that none can
-/// begin where another one has ended.
-const HAS_LOGIN_TRIGGERS: &str = "SELECT dathasloginevt FROM pg_catalog.pg_database \
-    WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
+/// Whether a log-in to the database runs a trigger: each session is to have that, so that none can begin where another
+/// one has ended.
+const HAS_LOGIN_TRIGGERS: &str = "(SELECT dathasloginevt FROM pg_catalog.pg_database \
+    WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
+
+/// Whether there are functions in the database that are not PostgreSQL's own. A trigger, a policy, a view, a default or
+/// an operator may have called them, which no text shows, and what they have left nobody knows.
+const HAS_FUNCTIONS: &str = "EXISTS (SELECT FROM pg_catalog.pg_proc \
+    WHERE oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)";
 
 fn refusal(server: &Server) -> ErrorResponse {
     let held = server.session.pins();

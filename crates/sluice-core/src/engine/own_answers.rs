@@ -33,7 +33,7 @@ impl<I: Io> ServerRelay<'_, I> {
                     self.server.session.hear_literals(row);
                 }
             }
-            Some(Expected::Own(Own::LoginTriggers)) if client_address::read_text(body) != Some("f") => {
+            Some(Expected::Own(Own::Remains)) if client_address::read_text(body) != Some("f") => {
                 self.server.session.spend();
             }
             // True, in one byte.

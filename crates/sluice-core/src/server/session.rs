@@ -43,6 +43,8 @@ pub struct ServerSession {
     reports: bool,
     /// The last report of what it holds, until that is acted on.
     report: Option<Holding>,
+    /// Whether it has told of functions that it has called, and that are not PostgreSQL's own.
+    ran_functions: bool,
     /// The probes of it, where the server says nothing by itself.
     probe: Probe,
     /// Whether the protocol may have closed a cursor or a statement since it was last known what it holds.
@@ -302,6 +304,7 @@ impl ServerSession {
     /// of things that the pool does not: they end with the server.
     pub fn hear_report(&mut self, report: Option<Holding>) {
         self.reports = true;
+        self.ran_functions |= report.as_ref().is_some_and(|report| report.ran_functions);
         if report.is_none() {
             self.pins.insert(Pins::UNKNOWN);
         }
@@ -363,7 +366,7 @@ impl ServerSession {
     /// Acts on the report, if there is one: what it says is in place from now on. Gives the pins that it tells of, and
     /// its word on the prepared statements.
     pub fn take_report(&mut self) -> Option<(Pins, Option<Prepared>)> {
-        let Holding { pins, profile, made, statements } = self.report.take()?;
+        let Holding { pins, profile, made, statements, .. } = self.report.take()?;
         self.add_made(made.iter().map(String::as_str));
         self.add_made(profile.customs());
         self.profile = profile;
@@ -390,7 +393,7 @@ impl ServerSession {
     pub fn hold_behind_session(&mut self, reported: Pins) {
         self.hold_unknown();
         self.pins.insert(reported & Pins::SPENT);
-        if self.may_have_left_something() && !self.made.is_empty() {
+        if self.may_have_left_something() && (self.ran_functions || !self.made.is_empty()) {
             self.spend();
         }
     }
@@ -491,7 +494,7 @@ impl ServerSession {
     /// The holding that was last known of it.
     fn held(&self) -> Holding {
         let pins = self.pins - Pins::SOFT;
-        Holding { pins, profile: self.profile.clone(), made: BTreeSet::new(), statements: None }
+        Holding { pins, profile: self.profile.clone(), made: BTreeSet::new(), statements: None, ran_functions: false }
     }
 
     /// Whether a client has left something there that nobody else is to find.

@@ -159,6 +159,9 @@ impl Reset {
         } else if words.take_both("time", "zone") {
             "timezone".to_owned()
         } else if words.take("names") {
+            if words.0.is_empty() {
+                return if is_local { self.note_local("client_encoding") } else { self.note("client_encoding", true) };
+            }
             "client_encoding".to_owned()
         } else if words.take("schema") {
             "search_path".to_owned()
@@ -301,6 +304,7 @@ fn mentions(text: &[u8]) -> bool {
     (0..text.len()).any(|at| match text[at] | 0x20 {
         b'r' => has(at, b"reset"),
         b'd' => has(at, b"discard") || has(at, b"default"),
+        b'n' => has(at, b"names"),
         b'z' => has(at, b"zone"),
         _ => false,
     })
@@ -377,9 +381,18 @@ mod tests {
     #[test]
     fn reads_the_ways_to_reset() {
         // What is asked, of these: the ones that go back.
-        let asked = ["datestyle", "timezone", "work_mem", "app.tenant", "search_path", "session_authorization", "role"];
-        let settings = "datestyle timezone work_mem app.tenant search_path";
-        let all = "datestyle timezone work_mem app.tenant search_path session_authorization role";
+        let asked = [
+            "datestyle",
+            "timezone",
+            "work_mem",
+            "app.tenant",
+            "search_path",
+            "client_encoding",
+            "session_authorization",
+            "role",
+        ];
+        let settings = "datestyle timezone work_mem app.tenant search_path client_encoding";
+        let all = "datestyle timezone work_mem app.tenant search_path client_encoding session_authorization role";
         for (text, expected) in [
             ("RESET ALL;", settings),
             ("discard all", all),
@@ -393,6 +406,8 @@ mod tests {
             ("set session authorization default; set role a", "session_authorization"),
             ("set time zone local", "timezone"),
             ("set local time zone default", "timezone"),
+            ("set names; set names 'latin1'; set local names", "client_encoding"),
+            ("set names 'latin1'", ""),
             ("set local work_mem to default; reset all", settings),
             ("set local work_mem to default; set local work_mem = 5", ""),
             ("set session work_mem = default", "work_mem"),
@@ -405,7 +420,7 @@ mod tests {
             ("select 1; reset work_mem; set datestyle = 'german'; reset role", "work_mem role"),
             ("reset work_mem; set work_mem = 5", ""),
             ("set work_mem = 5; reset work_mem", "work_mem"),
-            ("reset all; set work_mem = 5; set schema 'a'", "datestyle timezone app.tenant"),
+            ("reset all; set work_mem = 5; set schema 'a'", "datestyle timezone app.tenant client_encoding"),
             ("set work_mem = 5; reset all", settings),
             (r"select 'C:\temp'; reset work_mem", "work_mem"),
             // With what undoes them.

@@ -9,6 +9,16 @@ fn of(size: u32) -> PoolSettings {
     PoolSettings { mode: PoolMode::Session, size, ..PoolSettings::default() }
 }
 
+/// What a server is asked behind a client's session.
+const DISCARDS: &str = "Q(DISCARD ALL) Q(SELECT EXISTS (SELECT FROM pg_catalog.pg_proc \
+    WHERE oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid))";
+
+/// Its answer, where there are functions in the database, or none.
+fn discarded(has_functions: bool) -> Vec<u8> {
+    let has = if has_functions { "t" } else { "f" };
+    answers(&format!("C(DISCARD ALL) Z(I) D({has}) C(SELECT 1) Z(I)"))
+}
+
 /// A client that begins with these settings, and its server, which was opened for it.
 fn opened(table: &mut Table, settings: &[(&str, &str)]) -> (Side, Side) {
     let client = table.stranger_with("app", settings);
@@ -37,8 +47,8 @@ fn a_server_serves_the_next_client_that_asks_for_the_same() {
     let mut table = Table::new(of(1));
     let (client, server) = opened(&mut table, &[("application_name", "a")]);
     table.says(client, &terminate());
-    assert_eq!(table.hears(server), "Q(DISCARD ALL)");
-    table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+    assert_eq!(table.hears(server), DISCARDS);
+    table.says(server, &discarded(false));
     let same = table.stranger_with("app", &[("application_name", "a")]);
     assert!(table.hears(same).ends_with("Z(I)"), "at once");
     table.says(same, &query("SELECT 1"));
@@ -49,7 +59,7 @@ fn a_server_serves_the_next_client_that_asks_for_the_same() {
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.says(same, &terminate());
     table.hears(server);
-    table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+    table.says(server, &discarded(false));
     assert!(table.is_closed(server));
     let servers = table.connects();
     assert_eq!(table.opened_with(servers[0]), "application_name=b");
@@ -57,11 +67,35 @@ fn a_server_serves_the_next_client_that_asks_for_the_same() {
 }
 
 #[test]
+fn what_functions_may_have_left_ends_with_the_server() {
+    let mut table = Table::new(of(1));
+    let (client, server) = opened(&mut table, &[]);
+    table.says(client, &query("INSERT INTO t VALUES (1)"));
+    table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+    table.says(client, &terminate());
+    table.says(server, &discarded(true));
+    assert!(table.is_closed(server), "a trigger may have called one");
+    // With the extension it is known whether one was called.
+    for (report, is_closed) in [("ran=functions", true), ("pins=sequence", false)] {
+        let mut table = Table::new(of(1));
+        let (client, server) = opened(&mut table, &[]);
+        table.says(client, &query("INSERT INTO t VALUES (1)"));
+        table.says(server, &answers(&format!("C(INSERT 0 1) S(sluice.session={report}) Z(I)")));
+        table.says(client, &terminate());
+        assert!(!table.hears(server).contains("pg_proc"), "{report}");
+        if !is_closed {
+            table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+        }
+        assert_eq!(table.is_closed(server), is_closed, "{report}");
+    }
+}
+
+#[test]
 fn a_server_that_does_not_fit_gives_way() {
     let mut table = Table::new(of(1));
     let (client, server) = opened(&mut table, &[]);
     table.says(client, &terminate());
-    table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+    table.says(server, &discarded(false));
     let (_, other) = opened(&mut table, &[("application_name", "b")]);
     assert_eq!((table.is_closed(server), table.opened_with(other)), (true, "application_name=b".to_owned()));
 }
@@ -93,7 +127,7 @@ fn where_log_ins_run_triggers_each_session_has_its_own() {
         let (client, server) = opened(&mut table, &[]);
         table.says(client, &terminate());
         let asked = table.hears(server);
-        assert!(asked.starts_with("Q(DISCARD ALL) Q(SELECT dathasloginevt "), "{asked}");
+        assert!(asked.starts_with("Q(DISCARD ALL) Q(SELECT (SELECT dathasloginevt "), "{asked}");
         table.says(server, &answers(&format!("C(DISCARD ALL) Z(I) D({has}) C(SELECT 1) Z(I)")));
         assert_eq!(table.is_closed(server), is_closed, "{has}");
     }

@@ -13,6 +13,7 @@ matrix!(brief_session:
     log_ins_go_by_changes,
     a_session_leaves_nothing,
     a_plain_session_leaves_its_server,
+    what_no_text_shows_is_nobody_elses,
     a_login_trigger_is_every_sessions,
     what_a_client_begins_with_is_what_reset_goes_back_to,
     what_postgresql_refuses_at_a_log_in,
@@ -109,7 +110,7 @@ fn a_plain_session_leaves_its_server(case: Case) {
             // It has forgotten what its last client listened for, and the like, and is the next one's.
             let in_order = format!(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND state = 'idle' AND \
-                 (query = 'DISCARD ALL' OR query LIKE '%dathasloginevt%')",
+                 (query = 'DISCARD ALL' OR query LIKE '%pg_catalog.pg_proc%' OR query LIKE '%dathasloginevt%')",
                 b.databases[0]
             );
             let mut superuser = b.place.superuser();
@@ -117,6 +118,50 @@ fn a_plain_session_leaves_its_server(case: Case) {
         }
         assert!(numbers.windows(2).all(|two| two[0] == two[1]), "{numbers:?}");
     });
+}
+
+fn what_no_text_shows_is_nobody_elses(case: Case) {
+    for extension in [false, true] {
+        beside_with(case, extension, &[&[]], |b| {
+            b.query(
+                0,
+                "CREATE SCHEMA a; CREATE SCHEMA b;
+                 CREATE TABLE a.prices (price int, name text); INSERT INTO a.prices VALUES (1, 'one');
+                 CREATE TABLE b.prices (name text, price int); INSERT INTO b.prices VALUES ('two', 2);
+                 CREATE TABLE custom (v text); CREATE TABLE temporary (v text); CREATE TABLE priced (v text);
+                 CREATE TABLE escaped (v text); CREATE TABLE owners (v text);
+                 CREATE FUNCTION custom() RETURNS trigger LANGUAGE plpgsql AS $$
+                     BEGIN PERFORM set_config('app.' || 'x', '1', false); RETURN new; END $$;
+                 CREATE FUNCTION owners() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+                     BEGIN PERFORM set_config('app.' || 'x', '1', true); RETURN new; END $$;
+                 CREATE FUNCTION temporary() RETURNS trigger LANGUAGE plpgsql AS $$
+                     BEGIN CREATE TEMP TABLE t (a int) ON COMMIT DROP; RETURN new; END $$;
+                 CREATE FUNCTION priced() RETURNS trigger LANGUAGE plpgsql AS $$
+                     DECLARE row b.prices%ROWTYPE;
+                     BEGIN SELECT * INTO row FROM b.prices; new.v := row; SELECT price INTO new.v FROM prices;
+                     RETURN new; END $$;
+                 CREATE FUNCTION escaped() RETURNS trigger LANGUAGE plpgsql AS $$
+                     BEGIN new.v := 'a\\b'; RETURN new; END $$;
+                 CREATE TRIGGER t BEFORE INSERT ON custom FOR EACH ROW EXECUTE FUNCTION custom();
+                 CREATE TRIGGER t BEFORE INSERT ON owners FOR EACH ROW EXECUTE FUNCTION owners();
+                 CREATE TRIGGER t BEFORE INSERT ON temporary FOR EACH ROW EXECUTE FUNCTION temporary();
+                 CREATE TRIGGER t BEFORE INSERT ON priced FOR EACH ROW EXECUTE FUNCTION priced();
+                 CREATE TRIGGER t BEFORE INSERT ON escaped FOR EACH ROW EXECUTE FUNCTION escaped()",
+            );
+            for (first, then) in [
+                ("SELECT 1", "SELECT 1"),
+                ("SET standard_conforming_strings = off", "SELECT 1"),
+                ("SET search_path = a, public", "SET search_path = b, public"),
+            ] {
+                for table in ["custom", "owners", "temporary", "priced", "escaped"] {
+                    let insert = format!("INSERT INTO {table} VALUES ('') RETURNING v");
+                    left(b, &[], &s().query(first).query(&insert), 2);
+                    b.query(0, then);
+                    b.query(0, &insert);
+                }
+            }
+        });
+    }
 }
 
 fn a_login_trigger_is_every_sessions(case: Case) {

@@ -7,7 +7,7 @@ use crate::{
 
 #[rustfmt::skip]
 const CHANGES: &[&str] = &[
-    "SET client_encoding = 'LATIN1'", "SET client_encoding TO SJIS", "SET client_encoding = 'UTF8'", "SET NAMES 'LATIN1'", "SET NAMES 'EUC_JP'", "RESET client_encoding", "SET LOCAL client_encoding = 'LATIN1'",
+    "SET client_encoding = 'LATIN1'", "SET client_encoding TO SJIS", "SET client_encoding = 'UTF8'", "SET NAMES 'LATIN1'", "SET NAMES 'EUC_JP'", "SET NAMES", "SET LOCAL NAMES", "RESET client_encoding", "SET LOCAL client_encoding = 'LATIN1'",
     "SELECT set_config('client_encoding', 'LATIN1', false)", "SET client_encoding = 'no such'",
 ];
 
