@@ -63,8 +63,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.wait_for_answers();
         }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
-        let effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
+        let mut effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
         let meant = self.meant_by(effects, text);
+        if !seen.is_whole() {
+            // What is still to come may take all of them away.
+            effects.insert(Effects::NAMES);
+        }
         if let Some(step) = self.lend(&meant, Bearer::Query) {
             return step;
         }

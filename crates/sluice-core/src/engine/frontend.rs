@@ -345,12 +345,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
-    /// Whether answers that are still to come decide if a portal of Sluice's own is there: what runs may close all.
+    /// Whether answers that are still to come decide if a portal of Sluice's own is there, or may be run: what runs may
+    /// close all, and a block before this batch may have failed.
     pub(super) fn may_lack_portal(&self) -> bool {
         self.session.portal.is_some()
             && self.server.as_ref().is_some_and(|server| {
                 let exchange = &server.exchange;
-                exchange.replies().runs() && !exchange.is_copying()
+                (exchange.replies().runs() || exchange.replies().end_requests()) && !exchange.is_copying()
             })
     }
 

@@ -21,7 +21,7 @@ use crate::{
     replies::{By, Expected, Own, ParseSent, SentFor},
     server::{Preparation, Server, may_be_lent},
     sql::{self, CustomNames, Effects, Reset},
-    statement::{Statement, known_name},
+    statement::{Statement, Unnamed, known_name},
 };
 
 use super::{
@@ -77,15 +77,33 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         has_sqls && may_be_lent(known_name(name))
     }
 
-    /// Has a message wait that speaks of a name which answers that are still to come may take away.
-    pub(super) fn wait_for_name(&mut self, name: &[u8]) -> Option<Step> {
-        let server = self.server.as_deref()?;
+    /// Whether answers that are still to come may take names away: those of the client, and all shared ones with them.
+    #[inline]
+    fn may_lose_names(&self) -> bool {
+        let Some(server) = self.server.as_deref() else { return false };
         let speaks = server.session.effects().intersects(Effects::NAMES);
-        let may_lose = speaks && server.exchange.owes() && !server.exchange.is_copying();
-        if name.is_empty() || !may_lose || self.is_lent(name) {
+        speaks && server.exchange.owes() && !server.exchange.is_copying()
+    }
+
+    /// Whether that unnamed statement of the client's is the server's own.
+    pub(super) fn is_servers_unnamed(&self, Unnamed { prepared, raw, .. }: &Unnamed) -> bool {
+        *raw && self.server.as_ref().is_some_and(|s| s.statements.unnamed() == Some(prepared.statement.id))
+    }
+
+    /// Whether a shared statement serves as the client's unnamed one.
+    fn has_shared_unnamed(&self) -> bool {
+        self.session.unnamed.as_ref().is_some_and(|unnamed| !self.is_servers_unnamed(unnamed))
+    }
+
+    /// Has a message wait that speaks of a name which answers that are still to come may take away. PostgreSQL keeps the
+    /// unnamed statement; but what serves it may be a shared one, which has a name. A new unnamed one need not wait: what
+    /// may take names away may change settings as well, and nothing that is parsed behind it is shared.
+    pub(super) fn wait_for_name(&mut self, name: &[u8]) -> Option<Step> {
+        if !self.may_lose_names() {
             return None;
         }
-        Some(self.wait_for_answers())
+        let is_the_servers = if name.is_empty() { !self.has_shared_unnamed() } else { self.is_lent(name) };
+        (!is_the_servers).then(|| self.wait_for_answers())
     }
 
     /// The client's statements that a text speaks of, directly or by others: each behind those that it speaks of

@@ -38,6 +38,10 @@ impl<I: Io> ClientRelay<'_, I> {
             return None;
         }
         if server.exchange.has_open_batch() {
+            if server.exchange.replies().end_requests() {
+                // Whether this stands in a block, and in one that has failed, is open.
+                return Some(self.wait_for_answers());
+            }
             // Behind it the batch is one of several statements, in which some can't run; a query can, and in a block
             // none could that can't then.
             if asks || server.exchange.begins_in_block() {

@@ -302,11 +302,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 None => Meaning::Servers,
             };
         }
-        let Some(Unnamed { prepared, raw, .. }) = &self.session.unnamed else {
-            return Meaning::Missing;
-        };
-        let here = self.server.as_ref().is_some_and(|s| s.statements.unnamed() == Some(prepared.statement.id));
-        if *raw && here { Meaning::Raw } else { Meaning::Shared(prepared.clone()) }
+        match &self.session.unnamed {
+            None => Meaning::Missing,
+            Some(unnamed) if self.is_servers_unnamed(unnamed) => Meaning::Raw,
+            Some(Unnamed { prepared, .. }) => Meaning::Shared(prepared.clone()),
+        }
     }
 
     fn bind(&mut self, seen: Seen<'a>) -> Step {

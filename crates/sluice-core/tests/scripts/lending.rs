@@ -4,8 +4,8 @@
 use sluice_core::settings::PoolSettings;
 
 use crate::{
-    one, prepared, run,
-    table::{Side, Table, answers, bind, close, execute, parse, query, sync},
+    one, prepared, run, seated,
+    table::{Side, Table, answers, bind, close, describe, execute, parse, query, sync},
 };
 
 /// A client has `a` executed by SQL, and has heard the answer: its server is asked what has become of the name.
@@ -101,6 +101,39 @@ fn a_name_is_lent_within_a_batch_once_it_is_known_what_names_there_are() {
     assert_eq!(table.hears(server), "P(a: SELECT 1) S");
     table.says(server, &answers("1 Z(I)"));
     assert_eq!(table.hears(server), "P(: EXECUTE a) B() E S");
+}
+
+#[test]
+fn what_serves_as_the_unnamed_statement_goes_with_the_names() {
+    for behind in [describe(""), bind("", 0)] {
+        let (mut table, client, server) = seated(one());
+        let other = table.client();
+        for (side, sql) in [(client, "DEALLOCATE ALL"), (other, "SELECT 1")] {
+            table.says(side, &[parse("", sql), sync()].concat());
+            table.says(server, &answers("1 Z(I)"));
+        }
+        table.hears(server);
+        let (batch, end) = ([bind("", 0), execute()].concat(), sync());
+        table.says(client, &[&batch[..], &behind, &end].concat());
+        assert_eq!(table.hears(server), "P(sluice_1: DEALLOCATE ALL) B(sluice_1) E H", "the rest waits for that");
+        table.says(server, &answers("1 2 C(DEALLOCATE ALL)"));
+        let uses = if behind[0] == b'D' { "D(sluice_1)" } else { "B(sluice_1)" };
+        assert_eq!(table.hears(server), format!("P(sluice_1: DEALLOCATE ALL) {uses} S"));
+    }
+}
+
+#[test]
+fn a_query_that_has_not_come_whole_may_take_all_names_away() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    let long = query(&format!("SELECT 2{}; DEALLOCATE ALL", " ".repeat(40_000)));
+    let (begin, rest) = long.split_at(39_000);
+    table.says(client, begin);
+    table.says(client, &[rest, &parse("b", "SELECT 3"), &run("a")].concat());
+    assert!(table.hears(server).ends_with("DEALLOCATE ALL)"), "what a name means is open");
+    table.says(server, &answers("C(SELECT 1) C(DEALLOCATE ALL) Z(I)"));
+    assert_eq!(table.hears(server), "Q(probe)");
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "P(sluice_1: SELECT 3) D(sluice_1) B(a) E S", "the server says that there is none");
 }
 
 #[test]

@@ -9,6 +9,7 @@ matrix!(brief:
     names_under_settings,
     names_of_clients_that_go,
     names_that_are_given_again,
+    a_batch_goes_on_behind_what_takes_all_names,
     functions_that_forget,
     statements_that_no_longer_parse,
 );
@@ -137,6 +138,53 @@ fn names_that_are_given_again(case: Case) {
             b.says(0, &s().close("a").parse("a", sets).then(&used).sync());
             b.on_each_server(1, 0, &q("SHOW work_mem"));
             b.on_each_server(0, 1, &q("SHOW work_mem"));
+        }
+    });
+}
+
+/// A client has an unnamed statement that no server has as the unnamed one any more.
+fn gives_unnamed(b: &mut Beside, sql: &str) {
+    b.says(0, &s().parse("", sql).sync());
+    b.on_each_server(1, 2, &unnamed("SELECT 2 AS two").sync());
+}
+
+/// Names are taken away by what runs in a batch, and what stands behind that speaks of statements.
+fn a_batch_goes_on_behind_what_takes_all_names(case: Case) {
+    let again = || s().parse("", "SELECT 1 AS one");
+    let behind = [
+        run(""),
+        s().describe(""),
+        again().then(&run("")),
+        again().describe("").then(&run("")),
+        unnamed("DEALLOCATE b"),
+        unnamed("BEGIN").then(&again()).then(&run("")).then(&unnamed("ROLLBACK")),
+        s().parse("b", "BEGIN").then(&run("b")).then(&unnamed("COMMIT")),
+        a().then(&run("a")),
+        run("a"),
+        s().close("a").then(&a()).then(&run("a")),
+    ];
+    beside(case, &[], |b| {
+        for all in ["DEALLOCATE ALL", "DISCARD ALL"] {
+            let named = s().parse("all", all).then(&run("all"));
+            for (runs, given, ends) in [
+                (run(""), all, 0),
+                (unnamed(all), all, 0),
+                (named, "SELECT 2 AS two", 0),
+                (q(&format!("SELECT 3; {all}")), all, 1),
+            ] {
+                b.clients(&[&[], &[], &[]]);
+                for behind in &behind {
+                    b.says(0, &s().close("a").close("b").close("all").then(&a()).sync());
+                    gives_unnamed(b, given);
+                    b.until(0, &s().then(&runs).then(behind).sync(), ends + 1);
+                    // Servers have what they are thought to have.
+                    for sql in ["SELECT 1 AS one", "SELECT 2 AS two"] {
+                        b.on_each_server(1, 2, &unnamed(sql).sync());
+                    }
+                }
+                let twice = s().parse("", "SELECT 2 AS two").then(&runs).sync().then(&run("")).sync();
+                b.until(0, &twice, ends + 2);
+            }
         }
     });
 }

@@ -31,6 +31,7 @@ matrix!(brief:
     an_unnamed_result_is_as_described,
     a_block_that_is_ended_behind_what_it_refuses,
     portals_of_a_failed_block,
+    a_portal_of_the_pools_own_in_a_block_that_has_failed_since,
 );
 
 fn a_close_that_is_skipped_closes_nothing(case: Case) {
@@ -505,6 +506,33 @@ fn sequences_of_others_behind_what_fails(case: Case) {
             b.query(1, "SELECT lastval()");
         });
     }
+    // What has failed is a block, in which nothing can be forgotten.
+    for behind in [s().bind("none", &[]), s().bind("calls", &[]).execute()] {
+        beside(case, &[&[], &[]], |b| {
+            b.query(1, "CREATE SEQUENCE s");
+            b.query(1, "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'");
+            b.says(0, &s().parse("calls", "SELECT f()").sync());
+            b.query(1, "SELECT nextval('s')");
+            b.query(0, "BEGIN READ WRITE; SELECT 1");
+            b.until(0, &s().describe("none").sync().close_portal("").then(&behind).sync(), 2);
+        });
+    }
+}
+
+fn a_portal_of_the_pools_own_in_a_block_that_has_failed_since(case: Case) {
+    beside(case, &[&[]], |b| {
+        for own in ["DEALLOCATE a", "START TRANSACTION READ ONLY"] {
+            for fails in [s().describe("none"), s().parse("", "SELEC"), s().bind_to("p", "none", &[])] {
+                b.query(0, "DISCARD ALL");
+                b.says(0, &s().parse("a", "SELECT 1").sync());
+                b.query(0, "BEGIN; SELECT 1");
+                b.says(0, &s().parse("", own).bind("", &[]).sync());
+                b.until(0, &s().then(&fails).sync().execute().sync(), 2);
+                b.query(0, "ROLLBACK");
+                b.says(0, &s().bind("a", &[]).execute().sync());
+            }
+        }
+    });
 }
 
 fn an_unnamed_result_is_as_described(case: Case) {
