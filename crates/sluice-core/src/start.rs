@@ -118,6 +118,10 @@ impl Start {
 fn read_options(options: &str, assignments: &mut Vec<Assignment>) -> Result<(), ErrorResponse> {
     let mut words = split_words(options).into_iter();
     while let Some(word) = words.next() {
+        if word == "--" {
+            // It ends the switches, and nothing else may follow.
+            return words.next().map_or(Ok(()), |word| Err(invalid(&word)));
+        }
         if let Some(assignment) = word.strip_prefix("--") {
             assignments.push(assignment_of(assignment, "--")?);
             continue;
@@ -230,7 +234,9 @@ mod tests {
 
     #[test]
     fn nothing_asked_for_is_nothing_to_do() {
-        assert_eq!(start(&[("user", "app"), ("database", "app")]).expect("it is valid").sql(), None);
+        for asked in [&[("user", "app"), ("database", "app")][..], &[("options", "--")][..]] {
+            assert_eq!(start(asked).expect("it is valid").sql(), None);
+        }
     }
 
     #[test]
@@ -241,6 +247,7 @@ mod tests {
             ("-c", "invalid command-line argument for server process: -c"),
             ("-c geqo", "-c geqo requires a value"),
             ("--geqo", "--geqo requires a value"),
+            ("-c geqo=off -- -c geqo=on", "invalid command-line argument for server process: -c"),
         ] {
             let error = start(&[("options", options)]).expect_err(options);
             assert_eq!((error.message.as_str(), &*error.code), (message, "42601"));

@@ -25,6 +25,9 @@ use super::{
     standing_in::{Absence, has_other_count, types_of},
 };
 
+/// The messages behind a Parse among which a Bind is looked for.
+const LOOKED_AHEAD_MAX: usize = 8;
+
 /// The meaning of a client's statement name.
 enum Meaning {
     /// The shared statement.
@@ -54,7 +57,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let terms = self.terms(parse.name.is_empty());
                 let known = terms.and_then(|terms| self.known(parse.definition, terms));
                 let known = known.filter(|statement| statement.is_accepted());
-                let servable = (known.is_some() || self.begins(&parse))
+                let is_lazy = self.session.begun.is_none() || self.binds_behind(1);
+                let servable = is_lazy
+                    && (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
                         self.session.pool.settings.auto_prepare
                     } else {
@@ -217,9 +222,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             None => statement.is_accepted(),
         };
         let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
-        if known && (is_open || statement.is_remarked()) {
+        let holds = self.is_in_transaction() && !statement.is_always_accepted() && !self.binds_behind(0);
+        if known && (is_open || holds || statement.is_remarked()) {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know
-            // what a server has to remark.
+            // what a server has to remark. And a Parse takes its transaction's snapshot, and locks tables.
             let server = self.server();
             server.statements.retire(statement.id);
             self.send_parse(ParseSent::asked(statement, given));
@@ -228,6 +234,25 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         } else {
             self.send_parse(ParseSent::asked(statement, given));
         }
+    }
+
+    /// Whether the server is in a transaction that holds on to what a Parse takes: a block, or a batch that runs
+    /// something.
+    fn is_in_transaction(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| {
+            let exchange = &server.exchange;
+            let in_block = exchange.expected_status() == TransactionStatus::InTransaction;
+            in_block || exchange.runs() || exchange.replies().begin_block()
+        })
+    }
+
+    /// Whether something is bound behind so many messages, or behind others that only prepare: then nobody can tell
+    /// when what is bound was parsed.
+    fn binds_behind(&self, messages: usize) -> bool {
+        let only_prepares =
+            |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Parse | FrontendKind::Describe | FrontendKind::Close);
+        let mut coming = self.coming().take(LOOKED_AHEAD_MAX).skip(messages).skip_while(only_prepares);
+        coming.next().is_some_and(|seen| seen.kind == FrontendKind::Bind)
     }
 
     /// Whether PostgreSQL would parse nothing but the end of the transaction now. Not where an answer that is still to

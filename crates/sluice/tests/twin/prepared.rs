@@ -14,6 +14,7 @@ matrix!(brief:
     a_description_takes_no_snapshot,
     portals_last_as_long_as_the_block_that_their_batch_begins_or_ends,
     literals_behind_what_their_batch_has_set,
+    a_parse_in_a_block_takes_a_snapshot_and_locks,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -167,6 +168,37 @@ fn literals_behind_what_their_batch_has_set(case: Case) {
                 b.query(0, "ROLLBACK");
                 b.query(2, "COMMIT");
                 b.query(0, "DROP TABLE IF EXISTS made");
+            }
+        }
+    });
+}
+
+fn a_parse_in_a_block_takes_a_snapshot_and_locks(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE TABLE t (n int); SET lock_timeout = '30ms'");
+        for (name, sql) in
+            [("a", "SELECT count(*) FROM t"), ("", "SELECT count(*) AS unnamed FROM t"), ("b", "TABLE t")]
+        {
+            let parsed = s().close("a").close("b").parse(name, sql);
+            let run = s().bind(name, &[]).execute().sync();
+            for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"] {
+                for script in [
+                    parsed.clone().sync(),
+                    parsed.clone().describe(name).sync(),
+                    s().unnamed("SAVEPOINT c", &[]).then(&parsed).sync(),
+                    s().unnamed("SELECT 1", &[]).then(&parsed).describe(name).sync(),
+                ] {
+                    // It is known to the pool, and to the servers.
+                    b.on_each_server(2, 1, &parsed.clone().bind(name, &[]).execute().sync());
+                    b.query(0, begin);
+                    b.says(0, &script);
+                    b.query(1, "INSERT INTO t VALUES (1)");
+                    b.query(1, "ALTER TABLE t ADD COLUMN other int");
+                    b.query(0, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
+                    b.says(0, &run);
+                    b.query(0, "COMMIT");
+                    b.query(1, "ALTER TABLE t DROP COLUMN IF EXISTS other");
+                }
             }
         }
     });
