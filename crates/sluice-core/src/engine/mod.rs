@@ -9,6 +9,7 @@
 //! | `input` | a client's bytes: handled as far as that can be done now, and kept |
 //! | `frontend` | a client's messages on their way to a server |
 //! | `statements` | prepared statements among a client's messages |
+//! | `parses` | a client's Parse: answered where the statement is known, shared, or passed on |
 //! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
 //! | `apart` | statements whose literals were read by other settings than those in place, prepared again |
 //! | `lending` | the names of a client's that a server has while SQL may mean them |
@@ -56,6 +57,7 @@ mod notifications;
 mod opening;
 mod own_answers;
 mod own_queries;
+mod parses;
 mod resetting;
 mod sequences;
 mod shapes;
