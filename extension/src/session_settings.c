@@ -83,8 +83,7 @@ is_set(const struct config_generic *setting)
 		"transaction_isolation", "transaction_read_only", "transaction_deferrable", "seed"
 	};
 
-	if (setting->source != PGC_S_SESSION || setting->context == PGC_INTERNAL ||
-		pg_strncasecmp(setting->name, "sluice.", 7) == 0)
+	if (setting->source != PGC_S_SESSION || setting->context == PGC_INTERNAL)
 		return false;
 	for (int i = 0; i < lengthof(left_out); i++)
 	{

@@ -87,6 +87,7 @@ fn listen_remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => {
             "\n  ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher one"
         }
+        io::ErrorKind::NotFound => "\n  there is no such folder: create it, or change \"unix_socket_dir\"",
         io::ErrorKind::AddrNotAvailable => "\n  this machine has no such address",
         _ => "",
     }

@@ -10,6 +10,8 @@ pub mod sqlstate {
     pub const CANNOT_CONNECT: &str = "08001";
     /// The server connection broke.
     pub const CONNECTION_FAILURE: &str = "08006";
+    /// The server connection broke, and with it a statement or a COMMIT was under way.
+    pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
     /// The peer broke the protocol.
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     /// A setting does not take that value.

@@ -1,6 +1,8 @@
-//! SIGINT and SIGTERM as messages: the first asks for an orderly end, later ones for haste.
+//! SIGINT and SIGTERM as messages: the first asks for an orderly end, later ones for haste. SIGHUP is one of them where
+//! it says that the terminal is gone; elsewhere it asks for a reload, which there is not.
 
 use std::{
+    io::{self, IsTerminal},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -10,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Why to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,11 +38,16 @@ impl Signals {
     pub(crate) fn install() -> Result<Self> {
         let running = Arc::new(AtomicBool::new(false));
         let (sender, wakes) = mpsc::channel();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map_err(|error| anyhow!("cannot catch signals: {error}"))?;
+        let has_terminal = io::stdin().is_terminal();
         let (flag, to_main) = (Arc::clone(&running), sender.clone());
         let catch = move || {
-            for _ in signals.forever() {
+            for signal in signals.forever() {
+                if signal == SIGHUP && !has_terminal {
+                    tracing::warn!("SIGHUP: the configuration is not read again before a restart");
+                    continue;
+                }
                 if !flag.load(Ordering::Acquire) {
                     // What was started gets its signal from the kernel as this process ends.
                     eprintln!("sluice: interrupted while starting");

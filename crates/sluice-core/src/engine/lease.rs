@@ -437,9 +437,18 @@ impl Engine {
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
-                let hint = match server.is_at_rest() {
-                    true => "What the session held there is gone; connect again.",
-                    false => "The transaction was not finished; connect again and retry it.",
+                let (code, hint) = match () {
+                    () if server.is_at_rest() => {
+                        (sqlstate::CONNECTION_FAILURE, "What the session held there is gone; connect again.")
+                    }
+                    () if server.exchange.owes() => (
+                        sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
+                        "What was under way may have been committed or not: connect again, and look before you repeat it.",
+                    ),
+                    () => (
+                        sqlstate::CONNECTION_FAILURE,
+                        "The transaction was not finished, and is rolled back; connect again and retry it.",
+                    ),
                 };
                 if is_replaceable && self.try_again(client, TRIES_MAX) {
                     self.replace_server(now, client, io);
@@ -447,11 +456,7 @@ impl Engine {
                     return;
                 }
                 self.close_server(id, io);
-                let error = ErrorResponse::fatal(
-                    sqlstate::CONNECTION_FAILURE,
-                    format!("the server connection was lost: {reason}"),
-                )
-                .hint(hint);
+                let error = ErrorResponse::fatal(code, format!("the server connection was lost: {reason}")).hint(hint);
                 if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
                     session.link = Link::None;
                 }

@@ -169,7 +169,7 @@ impl Engine {
     ) -> Result<(), ErrorResponse> {
         let secret = found.map_err(|error| ErrorResponse {
             detail: Some(error.message.clone()),
-            hint: error.hint.clone(),
+            hint: Some(error.hint.clone().unwrap_or_else(|| LOOKS_UP.to_owned())),
             ..ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
         })?;
         let method = self.hub.secrets.method;
@@ -409,6 +409,10 @@ impl Engine {
         io.send(client.conn, &self.scratch);
     }
 }
+
+/// The remedy where a secret can't be looked up.
+const LOOKS_UP: &str =
+    "The pool's configuration says under [auth.lookup] as which role it looks secrets up, and how that logs in.";
 
 /// The routine of PostgreSQL that reads a StartupMessage.
 const READS_STARTUP: &str = "ProcessStartupPacket";

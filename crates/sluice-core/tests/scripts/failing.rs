@@ -186,3 +186,25 @@ fn a_cancel_that_comes_while_the_pool_asks_hits_nothing_that_is_sent_later() {
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 0));
 }
+
+#[test]
+fn a_client_whose_server_is_lost_hears_what_may_have_become_of_its_work() {
+    for (before, then, code) in [
+        // The open transaction is gone for certain.
+        ("BEGIN READ WRITE", None, "08006"),
+        // A COMMIT that was under way may have come through, and so may a statement alone.
+        ("BEGIN READ WRITE", Some("COMMIT"), "08007"),
+        ("SELECT 1", Some("INSERT INTO t VALUES (1)"), "08007"),
+    ] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &query(before));
+        let status = if then == Some("COMMIT") || then.is_none() { "C(BEGIN) Z(T)" } else { "C(SELECT 1) Z(I)" };
+        table.says(server, &answers(status));
+        table.hears(client);
+        if let Some(sql) = then {
+            table.says(client, &query(sql));
+        }
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), format!("E({code})"), "{before}, {then:?}");
+    }
+}

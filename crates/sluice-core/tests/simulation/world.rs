@@ -418,7 +418,7 @@ impl World {
             assert!(most <= limit + 2, "a server has {most} prepared statements, the limit is {limit}");
         }
         let crashes = self.postgres.crashes as usize;
-        let lost = |c: &&Client| c.lost.as_ref().is_some_and(|l| matches!(l.0.as_str(), "08006" | "57P01"));
+        let lost = |c: &&Client| c.lost.as_ref().is_some_and(|l| matches!(l.0.as_str(), "08006" | "08007" | "57P01"));
         let victims = self.clients.iter().filter(lost).count();
         let plan = &self.io.plan;
         let trouble = plan.connect_trouble || plan.login_trouble || plan.stops_after_micros.is_some();

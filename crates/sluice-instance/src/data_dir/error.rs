@@ -76,9 +76,9 @@ pub enum DataDirError {
     /// The data are of another major version.
     #[error(
         "{} has data of PostgreSQL {found}, but {} is PostgreSQL {}\n\
-         name PostgreSQL {found}'s programs with --pg-bin (Debian, Ubuntu: apt-get install postgresql-{found}, \
-         --pg-bin /usr/lib/postgresql/{found}/bin), or move the data to {} with pg_upgrade",
-        path.display(), binaries.dir.display(), binaries.version, binaries.version.major
+         name PostgreSQL {found}'s programs with --pg-bin (Debian, Ubuntu: apt-get install postgresql-{found}, from \
+         PostgreSQL's own packages where the distribution has none; --pg-bin /usr/lib/postgresql/{found}/bin){}",
+        path.display(), binaries.dir.display(), binaries.version, upgrade(found, binaries.version.major)
     )]
     WrongMajor {
         /// PostgreSQL's data directory.
@@ -142,4 +142,10 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::NotADirectory => "\na part of this path is a file: choose another directory with --data DIR",
         _ => "",
     }
+}
+
+/// Another remedy, where data are older than the programs: there is no way back.
+fn upgrade(found: &str, major: u32) -> String {
+    let is_older = found.parse::<f64>().is_ok_and(|found| found < f64::from(major));
+    if is_older { format!(", or move the data to {major} with pg_upgrade") } else { String::new() }
 }
