@@ -9,6 +9,7 @@ use crate::{
     profile::{self, Context},
     replies::{Expected, Own, ParseSent, SentFor},
     server::Preparation,
+    sql::{Effects, effects},
     statement::{Prepared, Statement},
 };
 
@@ -92,11 +93,20 @@ impl<I: Io> ClientRelay<'_, I> {
             return true;
         }
         self.parse_apart(statement, None, sent_for);
-        self.server().session.forget_literals();
+        self.forget_literals();
         if !is_within {
             self.end_preparation();
         }
         !is_within
+    }
+
+    /// Asks the server by which settings literals are read, where nobody knows and a named statement with some is parsed:
+    /// it may have to be prepared again. Returns whether its Parse has to wait for the answer.
+    pub(super) fn asks_how_literals_are_read(&mut self, text: &[u8]) -> bool {
+        let is_known = self.server.as_ref().is_none_or(|server| {
+            server.session.knows_settings() || server.session.literals().is_some() || !server.exchange.prepares()
+        });
+        !is_known && effects(text).intersects(Effects::LITERAL) && self.asks_for_settings()
     }
 
     /// Asks the server which settings are in place by which literals are read, where a batch outside of a block has set
@@ -112,6 +122,13 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         self.wait_for_answers();
         true
+    }
+
+    /// What the server has said of that has served: what comes may set something else.
+    pub(super) fn forget_literals(&mut self) {
+        if let Some(server) = self.server.as_deref_mut() {
+            server.session.forget_literals();
+        }
     }
 
     /// Ends a batch of nothing but the pool's own: the client's message waits until the server has answered.

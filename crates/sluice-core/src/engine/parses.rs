@@ -36,6 +36,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.is_in_failed_transaction() && !sql::ends_transaction(parse.query) {
             return self.pass_parse(seen);
         }
+        if self.asks_how_literals_are_read(parse.query) {
+            return Step::Stop(Stop::Hold);
+        }
         self.follow_settings(parse.name);
         if self.is_lent(parse.name) {
             return self.parse_lent(seen, parse);
@@ -63,6 +66,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), described: None });
         self.session.note_named(&statement);
+        self.forget_literals();
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
     }

@@ -60,11 +60,14 @@ impl<I: Io> ClientRelay<'_, I> {
         statement
     }
 
-    /// The settings under which a statement is parsed now, as far as they are known. In the midst of a transaction that
-    /// has set some, the server has reported those that it reports with its last ReadyForQuery.
+    /// The settings under which a statement is parsed now, as far as they are known: those that the server was asked
+    /// for, and in the midst of a transaction that has set some, those that it has reported with its last ReadyForQuery.
     fn settings_of_parse(&self) -> (Profile, Knowledge) {
         let profile = &self.session.profile;
         match &self.server {
+            Some(server) if let Some(literals) = server.session.literals() => {
+                (profile.with(literals.clone()), Knowledge::Exact)
+            }
             Some(server) if server.session.effects().intersects(Effects::SETS_CONTEXT) => match server.is_settled() {
                 true => (profile.with_literals_read_by(server.parameters.iter()), Knowledge::Reported),
                 false => (profile.clone(), Knowledge::None),

@@ -675,3 +675,22 @@ fn arguments_of_a_function_call_may_name_a_setting_or_give_a_seed() {
         assert_eq!(table.is_closed(server), is_spent, "{function}");
     }
 }
+
+#[test]
+fn a_server_is_asked_how_literals_are_read() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("BEGIN; SET LOCAL DateStyle = 'German'"));
+    table.hears(server);
+    table.says(server, &answers("C(BEGIN) C(SET) Z(T)"));
+    table.hears(client);
+    table.says(client, &[parse("a", "SELECT date '01/02/2024'"), sync()].concat());
+    let asked = table.hears(server);
+    assert!(asked.contains("current_setting('datestyle')") && asked.ends_with(" H"), "{asked}");
+    table.says(server, &answers(&format!("3 1 2 D(6f6e{}) C(SELECT 1) 3 3", ",00".repeat(12))));
+    assert_eq!(table.hears(server), "P(sluice_0: SELECT date '01/02/2024') D(sluice_0) S");
+    assert_eq!(table.hears(client), "", "nothing of that is for the client");
+    // One that has no literals means the same by all settings.
+    table.says(server, &answers("1 t T Z(T)"));
+    table.says(client, &[parse("b", "SELECT n FROM t"), sync()].concat());
+    assert_eq!(table.hears(server), "P(sluice_1: SELECT n FROM t) D(sluice_1) S");
+}

@@ -238,6 +238,12 @@ fn literals_are_read_as_in_the_block_of_their_parse(case: Case) {
         ("TimeZone = 'Asia/Tokyo'", b"SELECT timestamptz '2024-06-01 00:00'"),
         ("DateStyle = 'German'", b"SELECT date '01/02/2024', timestamptz '01/02/2024 00:00'"),
         ("standard_conforming_strings = off", b"SELECT 'a\\tb' AS words"),
+        ("array_nulls = off", b"SELECT '{NULL,a}'::text[]"),
+        ("transform_null_equals = on", b"SELECT count(*) WHERE NULL = NULL"),
+        (
+            "TimeZone = 'Asia/Tokyo'; DO $$BEGIN PERFORM set_config('DateStyle', 'German', true); END$$",
+            b"SELECT date '01/02/2024'",
+        ),
     ];
     let ends = [("SET", "ROLLBACK"), ("SET", "COMMIT"), ("SET LOCAL", "COMMIT")];
     let run = s().bind("q", &[]).execute().sync();

@@ -15,6 +15,7 @@ matrix!(brief:
     portals_last_as_long_as_the_block_that_their_batch_begins_or_ends,
     literals_behind_what_their_batch_has_set,
     a_parse_in_a_block_takes_a_snapshot_and_locks,
+    literals_behind_what_may_have_set_something,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -199,6 +200,32 @@ fn a_parse_in_a_block_takes_a_snapshot_and_locks(case: Case) {
                     b.query(0, "COMMIT");
                     b.query(1, "ALTER TABLE t DROP COLUMN IF EXISTS other");
                 }
+            }
+        }
+    });
+}
+
+fn literals_behind_what_may_have_set_something(case: Case) {
+    let sets = "SET datestyle = 'German'";
+    let parsed = s().parse("a", "SELECT date '01/02/2024', timestamptz '2024-03-04', 'x'");
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE FUNCTION sets() RETURNS text LANGUAGE sql AS $$ SELECT set_config('datestyle', 'SQL, DMY', true) $$");
+        for (before, times) in [
+            (s().bind("missing", &[]).unnamed(sets, &[]).sync(), 2),
+            (s().unnamed(sets, &[]).unnamed("SELECT 1/0", &[]).sync(), 2),
+            (s().unnamed(sets, &[]), 1),
+            (s().unnamed("SELECT sets()", &[]), 1),
+            (s().query("BEGIN; SELECT sets()"), 2),
+            (s().query("BEGIN").unnamed("SET LOCAL TimeZone = 'Asia/Tokyo'", &[]), 2),
+            (s().query("BEGIN; SET LOCAL intervalstyle = 'iso_8601'; SELECT sets(); ROLLBACK"), 2),
+        ] {
+            for then in [s().describe("a"), s().bind("a", &[]).execute(), s().unnamed("EXECUTE a", &[])] {
+                b.clients(&[&[], &[], &[]]);
+                b.until(0, &before.clone().then(&parsed).then(&then).sync(), times);
+                b.query(0, "COMMIT");
+                b.query(0, "SET TimeZone = 'Asia/Seoul'; SET datestyle = 'ISO, MDY'");
+                b.on_each_server(0, 2, &s().bind("a", &[]).execute().sync());
+                b.query(0, "EXECUTE a; PREPARE a AS SELECT 3");
             }
         }
     });
