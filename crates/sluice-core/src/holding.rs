@@ -74,6 +74,27 @@ impl Pins {
         (Self::PRIVILEGED, "privileged"),
     ];
 
+    /// What they are called in an error, in the same order.
+    const WORDS: [&str; Self::NAMES.len()] = [
+        "temporary objects",
+        "session-level advisory locks",
+        "a LISTEN",
+        "cursors WITH HOLD",
+        "statements of SQL's PREPARE",
+        "the last value of a sequence",
+        "a random seed",
+        "a loaded library",
+        "a statement with a time-dependent literal",
+        "something that this version of the pool does not know",
+        "a setting that only superusers may set",
+    ];
+
+    /// For the client whose session holds them: "temporary objects, a LISTEN".
+    pub fn in_words(self) -> String {
+        let named = Self::NAMES.iter().zip(Self::WORDS).filter(|((pin, _), _)| self.contains(*pin));
+        named.map(|(_, words)| words).collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether there are some, and a client may lose them all.
     pub fn are_soft(self) -> bool {
         !self.is_empty() && !self.are_lasting()
@@ -206,6 +227,15 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_in_words_what_is_held() {
+        assert_eq!(Pins::TEMPORARY.in_words(), "temporary objects");
+        assert_eq!(
+            (Pins::PRIVILEGED | Pins::LOCK).in_words(),
+            "session-level advisory locks, a setting that only superusers may set"
+        );
+    }
 
     #[test]
     fn holdings_are_read() {

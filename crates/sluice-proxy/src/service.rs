@@ -4,7 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::OwnedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, mpsc as std_mpsc},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -165,6 +165,11 @@ impl Service {
     /// The addresses that it listens on, with the ports that the system chose for port 0.
     pub fn listen_addrs(&self) -> Vec<SocketAddr> {
         self.addresses.clone()
+    }
+
+    /// The Unix socket that it listens on, if there is one.
+    pub fn unix_socket(&self) -> Option<&Path> {
+        self.unix_socket.as_deref()
     }
 
     /// The driver in use, by its name in the configuration.

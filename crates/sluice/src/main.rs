@@ -7,6 +7,7 @@ mod bench;
 mod class;
 mod console;
 mod listen;
+mod number;
 mod ready;
 mod review;
 mod serve;

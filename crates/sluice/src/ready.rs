@@ -4,10 +4,11 @@
 use std::{
     env, fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
-use sluice_instance::{Binaries, Class, ClassReport, bootstrap};
+use sluice_instance::{Binaries, Class, ClassReport, Cpus, bootstrap};
 use sluice_lab::process::shell_word;
 
 /// The facts in the text.
@@ -26,6 +27,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) class: Class,
     /// The limits of the class, enforced or not.
     pub(crate) class_report: &'a ClassReport,
+    /// The processors that this process may use, if the system says it.
+    pub(crate) processors: Option<NonZeroUsize>,
 }
 
 impl fmt::Display for Ready<'_> {
@@ -67,12 +70,22 @@ impl Ready<'_> {
             return Ok(());
         }
         writeln!(f, "Class     {}", self.class)?;
+        if let Some(excess) = self.processors.and_then(|processors| excess(self.class.cpus?, processors)) {
+            writeln!(f, "          {excess}")?;
+        }
         if self.class_report.is_enforced() {
             return Ok(());
         }
         writeln!(f, "          {}", self.class_report)?;
         self.class_report.remedies().iter().try_for_each(|remedy| writeln!(f, "          {remedy}"))
     }
+}
+
+/// A remark on more processors than there are: the kernel takes that limit, which then limits nothing.
+fn excess(cpus: Cpus, processors: NonZeroUsize) -> Option<String> {
+    let there_are = u64::try_from(processors.get()).unwrap_or(u64::MAX);
+    let is_more = u64::from(cpus.millis()) > there_are.saturating_mul(1000);
+    is_more.then(|| format!("cpus {cpus} limits nothing: PostgreSQL has {there_are} here"))
 }
 
 /// An address by which this machine reaches what listens on `ip`.
@@ -94,6 +107,14 @@ fn psql(binaries: &Binaries) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_processors_than_there_are_limit_nothing() {
+        let two = NonZeroUsize::new(2).unwrap();
+        assert_eq!(excess("2".parse().unwrap(), two), None);
+        let remark = "cpus 2.5 limits nothing: PostgreSQL has 2 here";
+        assert_eq!(excess("2.5".parse().unwrap(), two).as_deref(), Some(remark));
+    }
 
     #[test]
     fn addresses_to_type() {

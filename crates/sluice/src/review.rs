@@ -21,6 +21,8 @@ use sluice_lab::{
     review::{self, Disk, Format, Instance, Place, Rules, Snapshot, Workload},
 };
 
+use crate::number::number;
+
 /// Arguments of `sluice review`.
 #[derive(Debug, Args)]
 pub(crate) struct ReviewArgs {
@@ -34,13 +36,13 @@ pub(crate) struct ReviewArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     memory: Option<u64>,
     /// Processors [default: what the server may use, if it is on this machine]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..=4096))]
     cpus: Option<u32>,
     /// Connections at once [default: max_connections]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=262_143))]
+    #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..=262_143))]
     connections: Option<u32>,
     /// Operations a second that the disk does [default: as many as are wanted]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..))]
     iops: Option<u32>,
     /// What the data lie on
     #[arg(long, default_value = "ssd", value_parser = word::<Disk>(Disk::WORDS))]

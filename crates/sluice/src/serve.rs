@@ -28,6 +28,11 @@ impl Pool {
         self.service.listen_addrs()
     }
 
+    /// The Unix socket that it listens on, if there is one.
+    pub(crate) fn unix_socket(&self) -> Option<&Path> {
+        self.service.unix_socket()
+    }
+
     /// The system interface that moves the bytes.
     pub(crate) fn driver(&self) -> &'static str {
         self.service.driver()
@@ -51,6 +56,9 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     let pool = Pool::start(config)?;
     for address in pool.listen_addrs() {
         tracing::info!("listening on {address} ({})", pool.driver());
+    }
+    if let Some(path) = pool.unix_socket() {
+        tracing::info!("listening on {} ({})", path.display(), pool.driver());
     }
     signals.running();
     let _ = signals.wait();

@@ -14,6 +14,7 @@ use crate::{
     class::ClassArgs,
     console::Console,
     listen,
+    number::number,
     ready::Ready,
     serve::{self, Pool},
     signals::{Signals, Wake},
@@ -42,7 +43,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "USER")]
     run_as: Option<String>,
     /// Server connections for each pair of database and user
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = number::<u32, _>(1..=1000))]
     pool_size: u32,
     #[command(flatten)]
     class: ClassArgs,
@@ -89,6 +90,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         gate: roles.gate,
         class,
         class_report: &server.class(),
+        processors: thread::available_parallelism().ok(),
     };
     // The service goes on even if nobody reads this.
     let _ = writeln!(std::io::stdout(), "{ready}");

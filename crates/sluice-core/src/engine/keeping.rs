@@ -295,17 +295,19 @@ const HAS_FUNCTIONS: &str = "EXISTS (SELECT FROM pg_catalog.pg_proc \
     WHERE oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)";
 
 fn refusal(server: &Server) -> ErrorResponse {
-    let held = server.session.pins();
+    let held = server.session.pins().in_words();
     if server.pool.settings.pins == PinPolicy::Refuse {
         return ErrorResponse::fatal(
             sqlstate::FEATURE_NOT_SUPPORTED,
-            format!("the session holds what it can't share its server with: {held}"),
+            format!("the session holds {held}, so it would need a server of its own"),
         )
         .hint("This pool's \"pins\" is \"refuse\". Connect to PostgreSQL itself, or by a pool in session mode.");
     }
     ErrorResponse::fatal(
         sqlstate::TOO_MANY_CONNECTIONS,
-        format!("the session holds what it can't share its server with ({held}), and too many others do"),
+        format!(
+            "the session holds {held}, so it needs a server of its own, and too many other sessions already have one"
+        ),
     )
     .hint("Raise \"pinned_max\" or \"size\" of this pool, or connect by a pool in session mode.")
 }

@@ -318,7 +318,7 @@ impl Client {
             (Phase::Ready, "28P01") => false,
             (_, "28P01") => self.kind == Kind::WrongPassword || self.kind == Kind::UnknownUser,
             (_, "53300") if text.contains("too many clients") => plan.clients as u32 >= plan.client_limit,
-            (Phase::Ready, "53300") if text.contains("can't share its server") => {
+            (Phase::Ready, "53300") if text.contains("too many other sessions already have one") => {
                 plan.pool.pins == PinPolicy::Pin && self.has_pins() && plan.is_transaction_mode()
             }
             (Phase::Ready, "0A000") => {

@@ -108,6 +108,11 @@ impl<'a> Outline<'a> {
         range(self.result.measured().filter(|(turn, _)| turn.case == *case), column.of)
     }
 
+    /// Whether no case has more than one turn, so that a median is that turn's figure.
+    pub(crate) fn has_single_turns(&self) -> bool {
+        self.cases.iter().all(|case| self.result.of_case(case).count() <= 1)
+    }
+
     /// The turn whose transactions a second are in the middle of its case's.
     pub(crate) fn middle_turn(&self, case: &'a CaseKey) -> Option<(&'a Turn, &'a Measured)> {
         let mut turns: Vec<_> = self.result.of_case(case).collect();

@@ -8,7 +8,7 @@ use super::{
     reference::Comparison,
     stalls::{causes, span},
     tables,
-    verdict::{sampler_cost, understated, verdict},
+    verdict::{self, verdict},
 };
 use crate::result::RunResult;
 
@@ -35,9 +35,8 @@ pub fn summary(result: &RunResult) -> String {
     if let Some(comparison) = Comparison::of(&outline) {
         let _ = writeln!(text, "## {}\n\n{}\n\n{}", comparison.title, comparison.remark, comparison.table.text());
     }
-    let (cost, understated) = (sampler_cost(result), understated(result));
-    let mut remarks = result.remarks.iter().chain(&cost).chain(&understated).peekable();
-    if remarks.peek().is_some() {
+    let remarks = verdict::remarks(result);
+    if !remarks.is_empty() {
         let _ = writeln!(text, "## Remarks\n");
     }
     for remark in remarks {

@@ -6,7 +6,7 @@ use super::{
     outline::{Load, Outline, label},
     stalls::Stalled,
 };
-use crate::result::{CaseKey, Outcome, RunResult};
+use crate::result::{BRIEF, CaseKey, Outcome, RunResult};
 
 /// The sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub fn verdict(result: &RunResult) -> Verdict {
     if findings.is_empty() {
         findings.push("Nothing was measured.".to_owned());
     } else {
+        findings.extend(by_chance(&outline));
         findings.extend(stalled(&outline));
         findings.extend(lost(&outline));
     }
@@ -60,7 +61,22 @@ fn warnings(result: &RunResult) -> Vec<String> {
         Outcome::Skipped(why) => Some(format!("It was not taken ({}): {}.", label(case), why.trim_end_matches('.'))),
         _ => None,
     }));
+    warnings.extend(doubts(result));
     warnings
+}
+
+/// Why figures that are all there are not to be trusted.
+fn doubts(result: &RunResult) -> Vec<String> {
+    let brief = result.remarks.iter().find(|remark| *remark == BRIEF).cloned();
+    result.machine.warning().into_iter().chain(brief).collect()
+}
+
+/// The run's remarks without those that stand beside the verdict, what the sampler took, and which latencies can't be
+/// right.
+pub(super) fn remarks(result: &RunResult) -> Vec<String> {
+    let doubts = doubts(result);
+    let own = result.remarks.iter().filter(|remark| !doubts.contains(remark)).cloned();
+    own.chain(sampler_cost(result)).chain(understated(result)).collect()
 }
 
 /// The first ones, and how many there are besides.
@@ -114,6 +130,15 @@ fn compared(outline: &Outline<'_>) -> Vec<String> {
     }
     sentences.truncate(SENTENCES_MAX);
     sentences
+}
+
+/// What a comparison of single turns is worth.
+fn by_chance(outline: &Outline<'_>) -> Option<String> {
+    let is_compared = outline.targets.len() > 1 && outline.has_single_turns();
+    is_compared.then(|| {
+        "Each case had one turn, so a difference may be chance; several (--turns 3) show how far the figures wander."
+            .to_owned()
+    })
 }
 
 /// "The gate did 2.1 times what PostgreSQL did alone at 1,000 clients (2,737 against 1,284 tps), and a transaction's SQL
@@ -189,7 +214,7 @@ fn lost(outline: &Outline<'_>) -> Option<String> {
 }
 
 /// The sampler's own share of the processors that it observed.
-pub(super) fn sampler_cost(result: &RunResult) -> Option<String> {
+fn sampler_cost(result: &RunResult) -> Option<String> {
     let percents = result.measured().filter_map(|(_, measured)| measured.figures.sampler_cpu_percent);
     let most = percents.reduce(f64::max)?;
     Some(format!("The samples took {} % of the machine's processor time at most.", trimmed(most, 2)))
@@ -201,7 +226,7 @@ const LATENCY_SHARE_MIN: f64 = 0.85;
 /// A remark on cases whose latencies, as pgbench tells them, can't be right: without a rate, each client has a
 /// transaction under way at any time, so their mean is clients / tps (Little's law). pgbench's mean is too low if it
 /// had to wait for a processor itself, since it does not look at the clock for each of its steps.
-pub(super) fn understated(result: &RunResult) -> Option<String> {
+fn understated(result: &RunResult) -> Option<String> {
     if result.conditions.contains_key("rate") {
         return None;
     }
@@ -209,15 +234,16 @@ pub(super) fn understated(result: &RunResult) -> Option<String> {
     let of_case = |case: &&CaseKey| {
         let (tps, mean_ms) = (outline.median(case, columns::TPS)?, outline.median(case, columns::MEAN)?);
         let due_ms = 1000.0 * f64::from(case.clients) / tps;
-        (mean_ms < LATENCY_SHARE_MIN * due_ms)
-            .then(|| format!("{} ({} ms, not {})", label(case), figure(Some(due_ms)), figure(Some(mean_ms))))
+        (mean_ms < LATENCY_SHARE_MIN * due_ms).then(|| {
+            format!("for {}, {} ms instead of {} ms", label(case), figure(Some(due_ms)), figure(Some(mean_ms)))
+        })
     };
     let cases: Vec<String> = result.cases().iter().filter_map(of_case).collect();
     (!cases.is_empty()).then(|| {
         format!(
             "pgbench states latencies that are too low, by its own count of transactions: it had to wait for a processor \
-             itself. The means should be at {}.",
-            cases.join(", ")
+             itself. By that count the mean should be: {}.",
+            cases.join("; ")
         )
     })
 }

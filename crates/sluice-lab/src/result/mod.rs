@@ -48,9 +48,12 @@ pub struct RunResult {
     pub variants: BTreeMap<String, BTreeMap<String, String>>,
     /// In the order in which they were taken.
     pub turns: Vec<Turn>,
-    /// Further remarks for the reader: limits that were not enforced, a busy machine.
+    /// Further remarks for the reader: limits that were not enforced, a run that was brief.
     pub remarks: Vec<String>,
 }
+
+/// The remark of a brief run.
+pub const BRIEF: &str = "A run of seconds: it shows that all works, and measures nothing.";
 
 /// As much of a scenario as a report needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

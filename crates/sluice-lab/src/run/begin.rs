@@ -7,7 +7,7 @@ use crate::{
     clock,
     error::Error,
     plan::Plan,
-    result::{FORMAT, Machine, Outcome, RunResult, ScenarioSummary},
+    result::{BRIEF, FORMAT, Machine, Outcome, RunResult, ScenarioSummary},
     server::Settings,
 };
 
@@ -15,9 +15,9 @@ use crate::{
 pub(super) fn new_result(order: &Order, machine: Machine) -> RunResult {
     let plan = order.plan;
     let scenario = &plan.scenario;
-    let mut remarks: Vec<String> = machine.warning().into_iter().collect();
+    let mut remarks = Vec::new();
     if plan.choices.brief {
-        remarks.push("A run of seconds: it shows that all works, and measures nothing.".to_owned());
+        remarks.push(BRIEF.to_owned());
     }
     let foreign: Vec<&str> =
         plan.targets.iter().filter(|target| !target.is_own()).map(|one| one.name.as_str()).collect();

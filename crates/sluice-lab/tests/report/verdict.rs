@@ -2,7 +2,7 @@
 
 use sluice_lab::{
     report::{summary, verdict},
-    result::{Outcome, RunResult, Turn},
+    result::{BRIEF, Outcome, RunResult, Turn},
     stall::{Cause, Confirmation, Finding, Stall},
 };
 
@@ -19,9 +19,33 @@ fn one_target_against_another() {
         [
             "The gate did 2.13 times what PostgreSQL alone did at 1,000 clients (2,737 against 1,284 tps), and a \
              transaction's SQL took 17.0 ms instead of 690 ms.",
+            "Each case had one turn, so a difference may be chance; several (--turns 3) show how far the figures wander.",
             "Nothing stalled.",
         ]
     );
+}
+
+#[test]
+fn of_several_turns_nothing_is_said_of_chance() {
+    let mut result = small();
+    let again: Vec<Turn> = result.turns.iter().map(|turn| Turn { round: 2, ..turn.clone() }).collect();
+    result.turns.extend(again);
+    assert!(!findings(&result).iter().any(|finding| finding.contains("chance")), "{:?}", findings(&result));
+}
+
+#[test]
+fn doubts_stand_beside_the_verdict_and_nowhere_else() {
+    let mut result = small();
+    result.machine.load = Some(2.4);
+    result.remarks.push(BRIEF.to_owned());
+    let busy = "The machine was busy before the start (load 2.4): the figures are noisy.";
+    assert_eq!(verdict(&result).warnings, [busy, BRIEF]);
+    // As a run of an earlier version has it.
+    result.remarks.push(busy.to_owned());
+    let text = summary(&result);
+    for doubt in [busy, BRIEF] {
+        assert_eq!(text.matches(doubt).count(), 1, "{text}");
+    }
 }
 
 #[test]
@@ -155,7 +179,7 @@ fn latencies_that_can_not_be_right_are_remarked() {
         summary(&result)
     };
     assert!(!remarks(60.0, &[]).contains("too low"));
-    assert!(remarks(40.0, &[]).contains("64 clients, straight (64.0 ms, not 40.0)"));
+    assert!(remarks(40.0, &[]).contains("for 64 clients, straight, 64.0 ms instead of 40.0 ms"));
     // With a rate, clients wait for their next transaction to become due.
     assert!(!remarks(40.0, &[("rate", "1000")]).contains("too low"));
 }

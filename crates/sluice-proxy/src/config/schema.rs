@@ -381,7 +381,9 @@ pub(super) static WAIT_TIMEOUT: Key<Time> = Key {
     name: "wait_timeout",
     kind: Time { min: ms(1), max: seconds(DAY) },
     absent: Absent::Default("\"30s\""),
-    meaning: "How long a client waits for a server before it gets SQLSTATE 53300.",
+    meaning: "How long a client waits for a server before it gets SQLSTATE 53300. While the pool has no server \
+              connection and connecting fails, it waits for at most `connect_timeout` and gets that failure instead, \
+              SQLSTATE 08001 where PostgreSQL can't be reached.",
 };
 
 pub(super) static SERVER_LIFETIME: Key<Time> = Key {
@@ -402,7 +404,9 @@ pub(super) static CONNECT_TIMEOUT: Key<Time> = Key {
     name: "connect_timeout",
     kind: Time { min: ms(10), max: seconds(HOUR) },
     absent: Absent::Default("\"5s\""),
-    meaning: "How long connecting and logging in to PostgreSQL may take.",
+    meaning: "How long connecting and logging in to PostgreSQL may take. While the pool has no server connection and \
+              connecting fails, clients wait no longer than this, or than `wait_timeout` if that is shorter, and get \
+              SQLSTATE 08001 where PostgreSQL can't be reached.",
 };
 
 pub(super) static BACKOFF_MIN: Key<Time> = Key {

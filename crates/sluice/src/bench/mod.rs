@@ -27,7 +27,7 @@ use sluice_lab::{
 };
 
 use self::display::Display;
-use crate::class::ClassArgs;
+use crate::{class::ClassArgs, number::number};
 
 /// The directory for runs, unless told otherwise.
 const RESULTS: &str = "sluice-bench";
@@ -62,13 +62,13 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "SCENARIO")]
     scenario: String,
     /// Clients at once, a step of the ladder each
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = number::<u32, _>(1..=65536))]
     clients: Option<Vec<u32>>,
     /// Length of a turn, from when all clients are connected
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    #[arg(long, value_name = "S", value_parser = number::<u32, _>(1..=86400))]
     seconds: Option<u32>,
     /// Turns of each target at each step
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..=100))]
     turns: Option<u32>,
     /// Who answers: straight, gate, pool, pgbouncer, or NAME=DSN; may be given several times
     #[arg(long = "target", value_name = "TARGET")]
@@ -77,7 +77,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "variant", value_name = "NAME")]
     variants: Vec<String>,
     /// Rows of the tables, or pgbench's scale
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u64, _>(1..))]
     rows: Option<u64>,
     /// How pgbench sends statements
     #[arg(long, value_name = "PROTOCOL", value_parser = protocols())]
@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
     vary: Vec<(String, Vec<String>)>,
     /// Looks at the server a second; 0: none
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=i64::from(sample::HZ_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u32, _>(0..=sample::HZ_MAX))]
     sample_hz: u32,
     /// Run again with each cause of a stall taken away, and say whether the stall went with it
     #[arg(long)]

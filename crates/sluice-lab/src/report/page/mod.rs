@@ -84,12 +84,20 @@ fn figures(outline: &Outline<'_>) -> Html {
         html.push(&charts::of_group(outline, group));
     }
     if !outline.variants.is_empty() {
+        let over = match outline.has_single_turns() {
+            true => "One turn each, so nothing here says how far the figures wander.",
+            false => {
+                "Medians over the turns; ratios are medians of the ratios within each round, so that what changes \
+                 slowly on the machine cancels out."
+            }
+        };
         html.leaf(
             "p",
             &[("class", &"note")],
-            "Medians over the turns; ratios are medians of the ratios within each round, so that what changes slowly on \
-             the machine cancels out. \"Trimmed\" leaves out the first and the last tenth of the time. \"SQL inside\" is \
-             a transaction without its BEGIN and END.",
+            format_args!(
+                "{over} \"Trimmed\" leaves out the first and the last tenth of the time. \"SQL inside\" is a \
+                 transaction without its BEGIN and END."
+            ),
         );
     }
     html

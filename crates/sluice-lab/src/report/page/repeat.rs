@@ -3,7 +3,7 @@
 use super::super::{
     html::Html,
     outline::{Outline, label},
-    verdict::{sampler_cost, understated},
+    verdict,
 };
 use crate::result::RunResult;
 
@@ -33,11 +33,10 @@ fn command(html: &mut Html, line: &str) {
 
 /// The run's remarks, what the sampler took, which latencies can't be right, and what could not be sampled.
 pub(super) fn remarks(result: &RunResult) -> Html {
-    let (cost, understated) = (sampler_cost(result), understated(result));
-    let mut remarks: Vec<&String> = result.remarks.iter().chain(&cost).chain(&understated).collect();
+    let mut remarks = verdict::remarks(result);
     for missing in result.measured().flat_map(|(_, measured)| &measured.samples.missing) {
-        if !remarks.contains(&missing) {
-            remarks.push(missing);
+        if !remarks.contains(missing) {
+            remarks.push(missing.clone());
         }
     }
     let mut html = Html::default();

@@ -31,7 +31,8 @@ pub(super) fn strip(html: &mut Html, outline: &Outline<'_>) {
         stalled(html, outline, &entries);
     });
     let load = if outline.targets.len() > 1 { headline.label() } else { clients(headline.clients) };
-    html.leaf("p", &[("class", &"note")], format_args!("At {load}, medians over the turns."));
+    let over = if outline.has_single_turns() { "one turn each" } else { "medians over the turns" };
+    html.leaf("p", &[("class", &"note")], format_args!("At {load}, {over}."));
 }
 
 /// The targets of one load; of a single target, its variants.
