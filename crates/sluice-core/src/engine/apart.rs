@@ -9,7 +9,7 @@ use crate::{
     profile::{self, Context},
     replies::{Expected, Own, ParseSent, SentFor},
     server::Preparation,
-    sql::{Effects, effects},
+    sql::{self, Effects, effects},
     statement::{Prepared, Statement},
 };
 
@@ -106,7 +106,8 @@ impl<I: Io> ClientRelay<'_, I> {
         let is_known = self.server.as_ref().is_none_or(|server| {
             server.session.knows_settings() || server.session.literals().is_some() || !server.exchange.prepares()
         });
-        !is_known && effects(text).intersects(Effects::LITERAL) && self.asks_for_settings()
+        let reads = || effects(text).intersects(Effects::LITERAL) && sql::reads_literals(text);
+        !is_known && reads() && self.asks_for_settings()
     }
 
     /// Asks the server which settings are in place by which literals are read, where a batch outside of a block has set

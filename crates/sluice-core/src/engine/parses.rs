@@ -146,6 +146,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         })
     }
 
+    /// Whether the client was told of a BEGIN by which the first Parse takes the snapshot that all that follows goes by.
+    /// The locks of other transactions can wait for the first statement, as their `now()` does.
+    pub(super) fn has_begun_with_snapshot(&self) -> bool {
+        let default = || self.session.profile.get("default_transaction_isolation");
+        self.session.begun.as_ref().is_some_and(|begun| begun.begin.has_one_snapshot(default()))
+    }
+
     /// Whether something is bound behind so many messages, or behind others that only prepare: then nobody can tell
     /// when what is bound was parsed.
     pub(super) fn binds_behind(&self, messages: usize) -> bool {

@@ -54,8 +54,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let terms = self.terms(parse.name.is_empty());
                 let known = terms.and_then(|terms| self.known(parse.definition, terms));
                 let known = known.filter(|statement| statement.is_accepted());
-                let is_lazy = self.session.begun.is_none() || self.binds_behind(1);
-                let servable = is_lazy
+                let servable = (!self.has_begun_with_snapshot() || self.binds_behind(1))
                     && (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
                         self.session.pool.settings.auto_prepare

@@ -18,7 +18,7 @@ use sluice_wire::message::TransactionStatus;
 
 pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
-pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, returns_rows};
+pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, reads_literals, returns_rows};
 pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
 pub(crate) use statements::statements_named;
 pub(crate) use unicode::spelled_out;
@@ -53,6 +53,16 @@ pub struct Begin {
     pub sql: &'static str,
     /// Its command tag.
     pub tag: &'static str,
+}
+
+impl Begin {
+    /// Whether its transaction goes by one snapshot, where the session has that `default_transaction_isolation`.
+    pub fn has_one_snapshot(&self, default: Option<&[u8]>) -> bool {
+        match self.sql.contains("ISOLATION") {
+            true => self.sql.contains("REPEATABLE"),
+            false => default.is_some_and(|level| !level.starts_with(b"read")),
+        }
+    }
 }
 
 /// Reads a text, without its zero byte. No more of it is looked at than its first words, but for comments.

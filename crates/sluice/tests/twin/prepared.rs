@@ -182,7 +182,9 @@ fn a_parse_in_a_block_takes_a_snapshot_and_locks(case: Case) {
         {
             let parsed = s().close("a").close("b").parse(name, sql);
             let run = s().bind(name, &[]).execute().sync();
-            for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"] {
+            for begin in
+                ["BEGIN READ WRITE", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE"]
+            {
                 for script in [
                     parsed.clone().sync(),
                     parsed.clone().describe(name).sync(),
