@@ -204,6 +204,9 @@ extern void turns_give_back_all(Gate *gate);
 extern long turns_ms_left(const Gate *gate, TimestampTz now);
 extern void turns_wake_watcher(Gate *gate);
 
+/* hooks.c */
+extern void gate_check_block(void);
+
 /* settings.c */
 typedef struct KeyedLimit
 {

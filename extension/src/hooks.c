@@ -11,6 +11,11 @@
  * inside passes freely: statements of a block, nested ones of functions and
  * triggers, cursors.
  *
+ * A BEGIN does not fail because its wait did.  Nearly all clients send what
+ * belongs to a block whatever became of its BEGIN, and would have it run outside
+ * of any.  So the block begins, the error is kept, and the block's next statement
+ * raises it, which aborts the block as any error does.
+ *
  * The following never wait:
  *
  * - utility commands, and what they execute on their way: they are rare, DDL and
@@ -63,6 +68,12 @@ static bool is_chained = false;
 /* By which event a block that is to be chained will end, if one is. */
 static int	chains_at = -1;
 
+/*
+ * The error by which this block's wait at its BEGIN ended, until it is raised, in
+ * memory of the transaction; or NULL.
+ */
+static ErrorData *begin_error = NULL;
+
 /* The depth of this session in utility commands that don't wait. */
 static int	utility_depth = 0;
 
@@ -103,9 +114,77 @@ enter(GateClass class)
 	has_passed = true;
 }
 
+/*
+ * Lets a block in at its BEGIN.  An error of the wait is kept.  It comes out of
+ * gate_enter(), which has then given back all that it had taken and holds nothing
+ * else that only the end of the transaction would clean up.
+ */
+static void
+enter_block(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		enter(GATE_TRANSACTION);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(TopTransactionContext);
+		begin_error = CopyErrorData();
+		FlushErrorState();
+		if (begin_error->context == NULL)
+			begin_error->context = pstrdup("waiting at the BEGIN of this transaction block");
+		MemoryContextSwitchTo(context);
+		/* All that is left to it is to fail. */
+		has_passed = true;
+	}
+	PG_END_TRY();
+}
+
+static void
+raise_begin_error(void)
+{
+	ErrorData  *error = begin_error;
+
+	begin_error = NULL;
+	ThrowErrorData(error);
+}
+
+/* Something is to run: not in a block that has not been let in. */
+void
+gate_check_block(void)
+{
+	if (unlikely(begin_error != NULL))
+		raise_begin_error();
+}
+
+/*
+ * A command comes in a block that has not been let in.  Rolling back is what is
+ * left to do anyway.  One that asks for a commit has to fail as well, and the
+ * block be over, as where a deferred constraint fails: so it raises the error
+ * itself, once it has had the block end.
+ */
+static bool
+ends_block(const Node *command)
+{
+	if (!IsA(command, TransactionStmt))
+		return false;
+	switch (((const TransactionStmt *) command)->kind)
+	{
+		case TRANS_STMT_COMMIT:
+		case TRANS_STMT_PREPARE:
+		case TRANS_STMT_ROLLBACK:
+			return true;
+		default:
+			return false;
+	}
+}
+
 static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
+	gate_check_block();
 	gate_note_progress();
 	session_before_executor(query->plannedstmt);
 	if (is_outside() && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
@@ -142,7 +221,7 @@ before_utility(Node *command)
 		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
 
 		if (kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START)
-			enter(GATE_TRANSACTION);
+			enter_block();
 	}
 	else if (IsA(command, CopyStmt) && !((CopyStmt *) command)->is_program)
 		enter(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
@@ -194,6 +273,8 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	UtilityNote note;
 	bool		changes_catalog;
 
+	if (!ends_block(command))
+		gate_check_block();
 	gate_note_progress();
 	before_utility(command);
 	session_before_utility(command, &note);
@@ -207,6 +288,8 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 
 		previous_ProcessUtility(plan, text, read_only_tree, context, params,
 								environment, dest, completion);
+		if (kind == TRANS_STMT_COMMIT || kind == TRANS_STMT_PREPARE)
+			gate_check_block();
 		after_transaction_command(kind, chain, had_failed);
 	}
 	else if (is_query(tag))
@@ -232,6 +315,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			gate_leave();
 			has_passed = false;
+			begin_error = NULL;
 			is_chained = chains_at == (int) event;
 			chains_at = -1;
 			break;

@@ -251,7 +251,9 @@ fn a_wait_can_be_ended(version: Version) {
         let waiting = meanwhile_run(client, "BEGIN");
         gate.waits("transaction", 1);
         gate.server.execute(&format!("SELECT pg_{how}_backend({pid})"));
-        let error = waiting.join().unwrap().1.unwrap_err();
+        let (mut client, outcome) = waiting.join().unwrap();
+        // A block begins all the same, and fails with its next statement.
+        let error = outcome.and_then(|()| client.batch_execute("SELECT 1")).unwrap_err();
         // The end of the connection may be seen before the message that tells of it.
         assert!(error.code() == Some(&expected) || (how == "terminate" && error.is_closed()), "{how}: {error:?}");
         gate.waits("transaction", 0);
@@ -288,17 +290,17 @@ fn a_wait_has_a_limit(version: Version) {
     let mut inside = gate.session();
     run(&mut inside, "BEGIN");
     let mut client = gate.session();
-    run(&mut client, "SET sluice.gate_timeout = '50ms'");
-    let error = client.batch_execute("BEGIN").unwrap_err();
+    run(&mut client, "SET sluice.gate_timeout = '50ms'; BEGIN");
+    let error = client.batch_execute("SELECT 1").unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "53S01");
     assert_eq!(error.message(), "canceling statement due to gate timeout");
     assert_eq!(error.detail(), Some("The class gate \"transaction\" lets 1 in at once, and 1 wait."));
     assert!(error.hint().unwrap().contains("sluice.gate_timeout"));
     // Statements outside of a block go on.
-    run(&mut client, "SELECT 1");
-    run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'");
-    assert_eq!(code(client.batch_execute("BEGIN")), SqlState::QUERY_CANCELED);
+    run(&mut client, "ROLLBACK; SELECT 1");
+    run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'; BEGIN");
+    assert_eq!(code(client.batch_execute("SELECT 1")), SqlState::QUERY_CANCELED);
     assert_eq!(gate.of("transaction", "concat_ws('/', waiting, given_up)"), "0/2");
 }
 
