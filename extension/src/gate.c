@@ -29,6 +29,9 @@
  *
  * A session passes up to three gates: of its role, of its database, of its
  * class, always in this order, so that gates can't be waited for in a circle.
+ * Whatever error comes up on the way, from the first place that could not be had
+ * at once to the last one taken, it gives all of them back.  No catalog is looked
+ * into there: that may wait for a lock, or fail.
  *
  * Locks: a gate's lock is held for a few instructions, never together with
  * another gate's, and taken behind SluiceShared.lock where both are needed.
@@ -41,7 +44,7 @@
 #include "libpq/libpq-be.h"
 #include "port/pg_bitutils.h"
 #include "storage/latch.h"
-#include "utils/snapmgr.h"
+#include "utils/guc.h"
 #include "utils/wait_event.h"
 
 /* Time for which newcomers may overtake the first in the queue, us. */
@@ -423,54 +426,74 @@ give_back_held(void)
 	}
 }
 
-/* Waits in a gate's queue. Behind an error, holds nothing any more. */
-static Taken
-wait_or_give_up(int number, uint32 reserve)
+/* Places above a limit that this session may take. */
+static uint32
+reserve_of_session(void)
 {
-	volatile Taken taken = TAKEN_NOTHING;
+	const char *is_superuser = GetConfigOption("is_superuser", false, false);
 
-	PG_TRY();
-	{
-		taken = wait_in_queue(number, reserve);
-	}
-	PG_CATCH();
-	{
-		/* Of the role's and the database's places, too. */
-		give_back_held();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return taken;
+	return strcmp(is_superuser, "on") == 0 ? sluice_superuser_reserved : 0;
 }
 
-/* Passes one gate, and notes it in the session's place. */
+/* This session has passed a gate. */
 static void
-pass(int number, int place)
+note_passed(int number, int place, Taken taken, bool has_waited)
 {
-	Gate	   *gate = &sluice_shared->gates[number];
-	Taken		taken = TAKEN_PLACE;
-	bool		has_room;
-
-	if (!gate_has_limit(gate))
-		return;
-	has_room = may_overtake(gate) && take_place(gate);
-	if (!has_room)
-	{
-		uint32		reserve = superuser_arg(GetSessionUserId()) ? sluice_superuser_reserved : 0;
-
-		/* Looking that up may have taken a snapshot. */
-		InvalidateCatalogSnapshotConditionally();
-		taken = TAKEN_RESERVED;
-		if (!take_below(&gate->reserved, reserve))
-			taken = wait_or_give_up(number, reserve);
-	}
-	if (taken == TAKEN_NOTHING)
-		return;
 	my_seat->is_reserved[place] = taken == TAKEN_RESERVED;
 	my_seat->held[place] = number;
 	my_seat->admitted[number]++;
 	if (place == HELD_CLASS)
-		turns_begin(!has_room);
+		turns_begin(has_waited);
+}
+
+/* Passes a gate if there is no need to wait; whether it has. */
+static bool
+pass_at_once(int number, int place)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+
+	if (!gate_has_limit(gate))
+		return true;
+	if (!may_overtake(gate) || !take_place(gate))
+		return false;
+	note_passed(number, place, TAKEN_PLACE, false);
+	return true;
+}
+
+/* Passes a gate that has let nobody in just now. */
+static void
+pass_after_wait(int number, int place)
+{
+	uint32		reserve = reserve_of_session();
+	Taken		taken = TAKEN_RESERVED;
+
+	if (!take_below(&sluice_shared->gates[number].reserved, reserve))
+		taken = wait_in_queue(number, reserve);
+	if (taken != TAKEN_NOTHING)
+		note_passed(number, place, taken, true);
+}
+
+/*
+ * Passes gates from that place on, of which the first one has let nobody in just
+ * now.  Behind an error, this session holds nothing any more.
+ */
+static void
+pass_from(const int *gates, int first)
+{
+	PG_TRY();
+	{
+		for (int place = first; place < HELD_MAX; place++)
+		{
+			if (gates[place] >= 0 && !pass_at_once(gates[place], place))
+				pass_after_wait(gates[place], place);
+		}
+	}
+	PG_CATCH();
+	{
+		give_back_held();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 /* Finds the gates of this session's role and database. */
@@ -515,6 +538,7 @@ void
 gate_enter(GateClass class)
 {
 	uint32		generation = pg_atomic_read_u32(&sluice_shared->generation);
+	int			gates[HELD_MAX];
 
 	if (my_seat == NULL)
 	{
@@ -530,11 +554,17 @@ gate_enter(GateClass class)
 	}
 	if (my_generation != generation)
 		find_keyed_gates(generation);
-	if (my_role_gate >= 0)
-		pass(my_role_gate, 0);
-	if (my_database_gate >= 0)
-		pass(my_database_gate, 1);
-	pass(class, HELD_CLASS);
+	gates[0] = my_role_gate;
+	gates[1] = my_database_gate;
+	gates[HELD_CLASS] = class;
+	for (int place = 0; place < HELD_MAX; place++)
+	{
+		if (gates[place] >= 0 && !pass_at_once(gates[place], place))
+		{
+			pass_from(gates, place);
+			break;
+		}
+	}
 }
 
 /*

@@ -23,6 +23,7 @@ versions!(
     a_procedure_that_commits_enters_anew,
     a_chain_that_fails_is_none,
     an_error_that_is_caught_leaves_no_place_behind,
+    an_error_in_the_catalog_leaves_no_place_behind,
     a_statement_that_has_passed_is_inside,
     ddl_does_not_wait_for_its_own_queries,
 );
@@ -414,6 +415,50 @@ fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
     becomes("queued again", "1/1".to_owned(), || gate.of("query", "concat_ws('/', given_up, waiting)"));
     occupied.end();
     waiting.join().unwrap().1.unwrap();
+    assert_eq!(gate.sum("running"), 0);
+}
+
+/// The session has a place of its role's gate when it finds the next one full, and the catalog of roles is locked: what it
+/// looks up there could not be found before its time is up.
+fn an_error_in_the_catalog_leaves_no_place_behind(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ("sluice.role_concurrency", "app=9")]);
+    becomes("the gate of the role", "9".to_owned(), || gate.of("app", "concurrency"));
+    let mut client = gate.session();
+    let pid = pid_of(&mut client);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
+    let mut superuser = gate.database.superuser();
+    run(&mut superuser, "BEGIN; SELECT pg_advisory_lock(2)");
+    // Simple expressions don't start the executor, and so wait nowhere. Nothing else looks for a role.
+    let waiting = meanwhile_run(
+        client,
+        "SET search_path = '';
+         SET lock_timeout = '100ms';
+         SET sluice.gate_timeout = '1s';
+         DO $$
+         DECLARE x text;
+         BEGIN
+           x := pg_advisory_xact_lock(3);
+           WHILE NOT pg_try_advisory_lock_shared(2) LOOP x := pg_sleep(0.01); END LOOP;
+           -- The lock on a table is where a session hears what others have changed.
+           BEGIN x := pg_relation_size(1259); EXCEPTION WHEN OTHERS THEN NULL; END;
+           FOR try IN 1..3 LOOP
+             BEGIN
+               PERFORM 1;
+             EXCEPTION WHEN OTHERS THEN
+               NULL;
+             END;
+           END LOOP;
+         END $$",
+    );
+    becomes("it runs", "1".to_owned(), || {
+        gate.server.value(&format!("SELECT count(*) FROM pg_locks WHERE pid = {pid} AND objid = 3"))
+    });
+    // What the session knew of its role is void.
+    gate.server.execute("ALTER ROLE app CONNECTION LIMIT 1000; ALTER ROLE app CONNECTION LIMIT -1");
+    run(&mut superuser, "LOCK TABLE pg_authid; SELECT pg_advisory_unlock(2)");
+    waiting.join().unwrap().1.unwrap();
+    run(&mut superuser, "COMMIT");
+    occupied.end();
     assert_eq!(gate.sum("running"), 0);
 }
 
