@@ -520,6 +520,16 @@ leave_at_exit(int code, Datum arg)
 {
 	give_back_held();
 	turns_take_up(-1);
+	my_seat->client_pid = 0;
+}
+
+/* This session gets a place of its own in shared memory. */
+static void
+take_seat(void)
+{
+	my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
+	my_seat->client_pid = sluice_client_pid(MyProcPort);
+	on_shmem_exit(leave_at_exit, (Datum) 0);
 }
 
 /* This session begins a statement or command. */
@@ -541,10 +551,7 @@ gate_enter(GateClass class)
 	int			gates[HELD_MAX];
 
 	if (my_seat == NULL)
-	{
-		my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
-		on_shmem_exit(leave_at_exit, (Datum) 0);
-	}
+		take_seat();
 	/* Behind a reload, there may be other gates to pass. */
 	if (turns_take_up(my_generation == generation ? (int) class : -1))
 	{

@@ -102,7 +102,7 @@ typedef struct Gate
 /*
  * A session's own place in shared memory, by the number of its process.
  *
- * held, is_reserved, progress and admitted are written by that session alone,
+ * held, is_reserved, client_pid, progress and admitted are written by that session alone,
  * and read by others without a lock. The rest is written by it, and
  * lingers_since, next, previous and is_woken also by others at the same gate,
  * under the gate's lock. A session waits or lingers, never both.
@@ -111,6 +111,8 @@ typedef struct Seat
 {
 	int			held[HELD_MAX]; /* gates passed, or -1 */
 	bool		is_reserved[HELD_MAX];	/* by a superuser's place */
+	int			client_pid;		/* the process at the other end of a Unix
+								 * socket; 0: not known */
 	uint64		progress;		/* statements and commands begun */
 	int			waits_for;		/* the gate, or -1 */
 	TimestampTz since;			/* since when it waits */
@@ -170,8 +172,9 @@ typedef struct Wait
 	int			number;
 	TimestampTz since;
 	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
-	bool		was_stalled;	/* then, and it the first in the queue */
-	uint64		progress;		/* of those inside, then */
+	int			stalled;		/* looks in a row at which nobody inside went on, and
+								 * it was the first in the queue */
+	uint64		progress;		/* of those inside, at the last one */
 	long		watch_ms;		/* as the watcher: in how many ms a place may
 								 * have to be given back, or -1 */
 } Wait;

@@ -11,6 +11,8 @@ versions!(
     a_server_that_calls_itself,
     a_transaction_that_goes_on_is_not_idle,
     a_wait_for_another_process,
+    a_parallel_query_is_not_idle,
+    a_query_that_another_session_works_for_is_not_idle,
 );
 
 const SOON: (&str, &str) = ("deadlock_timeout", "100ms");
@@ -132,4 +134,65 @@ fn a_wait_for_another_process(version: Version) {
     let chained = meanwhile_run(chained, "INSERT INTO t VALUES (1); COMMIT");
     chained.join().unwrap().1.unwrap();
     deferrable.join().unwrap().1.unwrap();
+}
+
+/// Its leader does nothing but wait for its workers.
+fn a_parallel_query_is_not_idle(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), SOON]);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t AS SELECT n FROM generate_series(1, 300) n;
+         ALTER TABLE t SET (parallel_workers = 2);
+         CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE COST 100000
+           AS 'BEGIN PERFORM pg_sleep(0.02); RETURN $1; END';
+         ANALYZE t",
+    );
+    run(
+        &mut client,
+        "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+         SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = off",
+    );
+    let inside = meanwhile_run(client, "SELECT count(*) FROM t WHERE slow(n) > 0");
+    let workers = "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
+    becomes("workers", "t".to_owned(), || gate.server.value(workers));
+    let outside = meanwhile_run(gate.session(), "SELECT 1");
+    gate.waits("query", 1);
+    for handle in [inside, outside] {
+        handle.join().unwrap().1.unwrap();
+    }
+    assert_eq!(gate.of("query", "concat_ws('/', over_limit, waited, waited_ms > 1000)"), "0/1/t");
+}
+
+/// By `postgres_fdw`, where it is there, to this server; and that other session sleeps, which is as good as work.
+fn a_query_that_another_session_works_for_is_not_idle(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), SOON]);
+    if gate.server.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'") == "0" {
+        // The builds of 16 and 18 come without contrib.
+        assert_ne!(version, Version::V15);
+        return;
+    }
+    let mut superuser = gate.database.superuser();
+    run(
+        &mut superuser,
+        &format!(
+            "CREATE EXTENSION postgres_fdw;
+             CREATE VIEW slow AS SELECT 1 AS n FROM pg_sleep(3);
+             CREATE SERVER itself FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{}', port '{}', dbname '{}');
+             CREATE USER MAPPING FOR app SERVER itself OPTIONS (user 'app', password_required 'false');
+             CREATE FOREIGN TABLE remote (n int) SERVER itself OPTIONS (table_name 'slow');
+             GRANT SELECT ON slow, remote TO app",
+            gate.server.socket_dir().display(),
+            gate.server.port(),
+            gate.database.name
+        ),
+    );
+    let inside = meanwhile_run(gate.session(), "SELECT * FROM remote");
+    gate.runs("query", 1);
+    let outside = meanwhile_run(gate.session(), "SELECT 1");
+    gate.waits("query", 1);
+    for handle in [inside, outside] {
+        handle.join().unwrap().1.unwrap();
+    }
+    assert_eq!(gate.of("query", "concat_ws('/', over_limit, waited, waited_ms > 1000)"), "0/1/t");
 }
