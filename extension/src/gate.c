@@ -58,6 +58,9 @@ static int	my_role_gate = -1;
 static int	my_database_gate = -1;
 static uint32 my_generation = 0;
 
+/* Since when this session waits, at one gate after the other. */
+static TimestampTz entered_at = 0;
+
 /* Whether a gate has a free place, and it has been taken. */
 static bool
 take_below(pg_atomic_uint32 *taken, uint32 limit)
@@ -286,7 +289,10 @@ check_client(void)
 				 errmsg("connection to client lost")));
 }
 
-/* The longest time to sleep, in ms. */
+/*
+ * The longest time to sleep, in ms.  "sluice.gate_timeout" is for all gates that
+ * a session passes together.
+ */
 static long
 sleep_ms(Wait *wait)
 {
@@ -294,7 +300,7 @@ sleep_ms(Wait *wait)
 
 	if (sluice_gate_timeout > 0)
 	{
-		long		waited = TimestampDifferenceMilliseconds(wait->since, GetCurrentTimestamp());
+		long		waited = TimestampDifferenceMilliseconds(entered_at, GetCurrentTimestamp());
 
 		if (waited >= sluice_gate_timeout)
 			report_timeout(wait->number);
@@ -480,6 +486,7 @@ pass_after_wait(int number, int place)
 static void
 pass_from(const int *gates, int first)
 {
+	entered_at = GetCurrentTimestamp();
 	PG_TRY();
 	{
 		for (int place = first; place < HELD_MAX; place++)

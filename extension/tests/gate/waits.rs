@@ -1,5 +1,7 @@
 //! Waits: the sessions that wait and where, the ends of a wait, and the times when a place is given back.
 
+use std::time::{Duration, Instant};
+
 use postgres::{Client, error::SqlState};
 use sluice_testkit::{Version, becomes, versions};
 
@@ -17,6 +19,7 @@ versions!(
     each_end_gives_the_place_back,
     a_wait_can_be_ended,
     a_wait_has_a_limit,
+    all_gates_share_one_deadline,
     first_come_first_served,
     several_statements_in_one_string,
     a_chained_block_waits_at_its_first_statement,
@@ -303,6 +306,28 @@ fn a_wait_has_a_limit(version: Version) {
     run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'; BEGIN");
     assert_eq!(code(client.batch_execute("SELECT 1")), SqlState::QUERY_CANCELED);
     assert_eq!(gate.of("transaction", "concat_ws('/', waiting, given_up)"), "0/2");
+}
+
+/// The gate of the role opens when most of the time is over; what is left is for the next one.
+fn all_gates_share_one_deadline(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ("sluice.role_concurrency", "app=1")]);
+    becomes("the gate of the role", "1".to_owned(), || gate.of("app", "concurrency"));
+    gate.server.execute("DROP ROLE IF EXISTS other; CREATE ROLE other LOGIN IN ROLE trusted");
+    let mut other = gate.session_of("other");
+    run(&mut other, "BEGIN");
+    gate.runs("transaction", 1);
+    let inside = meanwhile_run(gate.session(), "SELECT pg_sleep(3)");
+    gate.runs("app", 1);
+    let waiting = meanwhile(gate.session(), |client| {
+        run(client, "SET sluice.gate_timeout = '4s'");
+        let begin = Instant::now();
+        run(client, "BEGIN");
+        (code(client.batch_execute("SELECT 1")), begin.elapsed())
+    });
+    let (_client, (code, elapsed)) = waiting.join().unwrap();
+    assert_eq!(code.code(), "53S01");
+    assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
+    inside.join().unwrap().1.unwrap();
 }
 
 fn first_come_first_served(version: Version) {
