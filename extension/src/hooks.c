@@ -23,6 +23,9 @@
  *	 hold strong locks.  Those that are queries by another name do wait: COPY
  *	 (but not of a program, which may be a client of this server), EXECUTE,
  *	 EXPLAIN ANALYZE, CREATE TABLE AS, DECLARE, and what CALL and DO do.
+ * - what the planner executes, where it works out immutable functions or estimates
+ *	 by stable ones, and EXPLAIN where it prunes partitions: the statement itself
+ *	 waits when it is to run, in its own class.
  * - what is no client's: autovacuum, background workers, parallel workers
  *	 (their leader has a place), walsenders, and with them replication and
  *	 logical decoding.
@@ -40,6 +43,7 @@
 #include "executor/executor.h"
 #include "gate.h"
 #include "libpq/libpq-be.h"
+#include "optimizer/planner.h"
 #include "replication/walsender.h"
 #include "tcop/utility.h"
 
@@ -50,6 +54,7 @@ void		_PG_init(void);
 static shmem_request_hook_type previous_shmem_request = NULL;
 static shmem_startup_hook_type previous_shmem_startup = NULL;
 static ProcessUtility_hook_type previous_ProcessUtility = NULL;
+static planner_hook_type previous_planner = NULL;
 static ExecutorStart_hook_type previous_ExecutorStart = NULL;
 
 /*
@@ -77,6 +82,12 @@ static ErrorData *begin_error = NULL;
 /* The depth of this session in utility commands that don't wait. */
 static int	utility_depth = 0;
 
+/*
+ * Its depth in planning, and in starting executors for EXPLAIN alone, which both
+ * may call functions.
+ */
+static int	planner_depth = 0;
+
 /* Whether gates are this session's business. */
 static bool
 is_concerned(void)
@@ -103,7 +114,7 @@ class_of(const QueryDesc *query)
 static bool
 is_outside(void)
 {
-	return !has_passed && utility_depth == 0;
+	return !has_passed && utility_depth == 0 && planner_depth == 0;
 }
 
 static void
@@ -181,13 +192,52 @@ ends_block(const Node *command)
 	}
 }
 
+static PlannedStmt *
+sluice_planner(Query *query, const char *text, int options, ParamListInfo params)
+{
+	PlannedStmt *plan;
+
+	planner_depth++;
+	PG_TRY();
+	{
+		plan = previous_planner(query, text, options, params);
+	}
+	PG_FINALLY();
+	{
+		planner_depth--;
+	}
+	PG_END_TRY();
+	return plan;
+}
+
+/* Starts an executor of which EXPLAIN shows the plan, and nothing is run. */
+static void
+start_explained(QueryDesc *query, int eflags)
+{
+	planner_depth++;
+	PG_TRY();
+	{
+		previous_ExecutorStart(query, eflags);
+	}
+	PG_FINALLY();
+	{
+		planner_depth--;
+	}
+	PG_END_TRY();
+}
+
 static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
 	gate_check_block();
 	gate_note_progress();
 	session_before_executor(query->plannedstmt);
-	if (is_outside() && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
+	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
+	{
+		start_explained(query, eflags);
+		return;
+	}
+	if (is_outside())
 		enter(class_of(query));
 	previous_ExecutorStart(query, eflags);
 }
@@ -370,6 +420,8 @@ _PG_init(void)
 	shmem_startup_hook = start_shared_memory;
 	previous_ProcessUtility = ProcessUtility_hook ? ProcessUtility_hook : standard_ProcessUtility;
 	ProcessUtility_hook = sluice_ProcessUtility;
+	previous_planner = planner_hook ? planner_hook : standard_planner;
+	planner_hook = sluice_planner;
 	previous_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = sluice_ExecutorStart;
 	session_init();

@@ -28,6 +28,7 @@ versions!(
     an_error_that_is_caught_leaves_no_place_behind,
     an_error_in_the_catalog_leaves_no_place_behind,
     a_statement_that_has_passed_is_inside,
+    what_runs_while_planning_passes_no_gate,
     ddl_does_not_wait_for_its_own_queries,
 );
 
@@ -499,6 +500,55 @@ fn a_statement_that_has_passed_is_inside(version: Version) {
     // Queries have no limit, so this one holds no place. What it writes does not wait in the midst of it.
     run(&mut client, "SELECT f() FROM generate_series(1, 3)");
     assert_eq!(gate.of("autocommit", "admitted"), "0");
+}
+
+/// A function that tells a session's tenant, immutable or stable, by a query; it is called where a statement is planned.
+fn what_runs_while_planning_passes_no_gate(version: Version) {
+    let all = [ONE_QUERY, ONE_WRITE, ("sluice.transaction_concurrency", "9")];
+    let gate = Gate::new(version, &all);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION fixed() RETURNS int IMMUTABLE LANGUAGE plpgsql
+           AS 'BEGIN RETURN (SELECT count(*) FROM pg_database WHERE datname = current_database()); END';
+         CREATE FUNCTION stable() RETURNS int STABLE LANGUAGE plpgsql
+           AS 'BEGIN RETURN (SELECT count(*) FROM pg_database WHERE datname = current_database()); END';
+         CREATE FUNCTION fails() RETURNS int IMMUTABLE LANGUAGE plpgsql
+           AS 'BEGIN RETURN (SELECT count(*) / 0 FROM pg_database); END';
+         CREATE TABLE parts (n int) PARTITION BY LIST (n);
+         CREATE TABLE one PARTITION OF parts FOR VALUES IN (1);
+         CREATE TABLE two PARTITION OF parts FOR VALUES IN (2);
+         INSERT INTO t SELECT generate_series(1, 1000);
+         ANALYZE t",
+    );
+    run(&mut client, "PREPARE p AS UPDATE t SET n = fixed()");
+    for (sql, class) in [
+        ("EXPLAIN SELECT * FROM t WHERE n > fixed()", "none"),
+        ("EXPLAIN SELECT * FROM t WHERE n > stable()", "none"),
+        ("EXPLAIN SELECT * FROM parts WHERE n = stable()", "none"),
+        ("DELETE FROM t WHERE n < stable()", "autocommit"),
+        ("UPDATE t SET n = 1 WHERE n < fixed()", "autocommit"),
+        ("SELECT * FROM t WHERE n < stable()", "query"),
+        ("SELECT * FROM parts WHERE n = stable()", "query"),
+        ("EXECUTE p", "autocommit"),
+        ("SELECT * FROM t WHERE n < fails()", "none"),
+        ("UPDATE t SET n = 1 WHERE n < 0", "autocommit"),
+        // An error while planning that is caught leaves nothing behind.
+        ("DO 'BEGIN PERFORM fails() FROM t; EXCEPTION WHEN division_by_zero THEN NULL; END'", "none"),
+        ("UPDATE t SET n = 1 WHERE n < 0", "autocommit"),
+    ] {
+        gate.server.execute("SELECT sluice_gate_reset()");
+        let outcome = client.batch_execute(sql);
+        assert!(outcome.is_ok() || sql.contains("fails()"), "{sql}: {outcome:?}");
+        let passed =
+            gate.server.value("SELECT coalesce(string_agg(name, ','), 'none') FROM sluice_gate WHERE admitted > 0");
+        assert_eq!(passed, class, "{sql}");
+    }
+    // An EXPLAIN does not wait.
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
+    run(&mut client, "EXPLAIN SELECT * FROM t WHERE n > fixed()");
+    occupied.end();
 }
 
 fn ddl_does_not_wait_for_its_own_queries(version: Version) {
