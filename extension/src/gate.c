@@ -405,31 +405,35 @@ wait_in_queue(int number, uint32 reserve)
 	return taken;
 }
 
+static void
+give_back(int place)
+{
+	int			number = my_seat->held[place];
+	Gate	   *gate;
+
+	if (number < 0)
+		return;
+	gate = &sluice_shared->gates[number];
+	my_seat->held[place] = -1;
+	if (my_seat->is_reserved[place])
+	{
+		pg_atomic_fetch_sub_u32(&gate->reserved, 1);
+		wake_superuser(number);
+	}
+	else
+	{
+		pg_atomic_fetch_sub_u32(&gate->running, 1);
+		gate_wake_first(number);
+	}
+}
+
 /* Gives back what this session holds. */
 static void
 give_back_held(void)
 {
 	give_up();
 	for (int place = HELD_MAX - 1; place >= 0; place--)
-	{
-		int			number = my_seat->held[place];
-		Gate	   *gate;
-
-		if (number < 0)
-			continue;
-		gate = &sluice_shared->gates[number];
-		my_seat->held[place] = -1;
-		if (my_seat->is_reserved[place])
-		{
-			pg_atomic_fetch_sub_u32(&gate->reserved, 1);
-			wake_superuser(number);
-		}
-		else
-		{
-			pg_atomic_fetch_sub_u32(&gate->running, 1);
-			gate_wake_first(number);
-		}
-	}
+		give_back(place);
 }
 
 /* Places above a limit that this session may take. */
@@ -491,7 +495,8 @@ pass_from(const int *gates, int first)
 	{
 		for (int place = first; place < HELD_MAX; place++)
 		{
-			if (gates[place] >= 0 && !pass_at_once(gates[place], place))
+			if (gates[place] >= 0 && my_seat->held[place] < 0 &&
+				!pass_at_once(gates[place], place))
 				pass_after_wait(gates[place], place);
 		}
 	}
@@ -549,7 +554,8 @@ gate_note_progress(void)
 
 /*
  * Lets this session in, at once or after a wait, which may end with an error.
- * It has to be a client's.
+ * It has to be a client's.  What it holds already of its role and database it
+ * keeps.
  */
 void
 gate_enter(GateClass class)
@@ -573,7 +579,7 @@ gate_enter(GateClass class)
 	gates[HELD_CLASS] = class;
 	for (int place = 0; place < HELD_MAX; place++)
 	{
-		if (gates[place] >= 0 && !pass_at_once(gates[place], place))
+		if (gates[place] >= 0 && my_seat->held[place] < 0 && !pass_at_once(gates[place], place))
 		{
 			pass_from(gates, place);
 			break;
@@ -598,4 +604,15 @@ gate_leave(void)
 		my_seat->held[HELD_CLASS] = -1;
 	else
 		give_back_held();
+}
+
+/*
+ * Gives back the place of its class: the transaction becomes one of another.
+ * Does not fail.
+ */
+void
+gate_leave_class(void)
+{
+	if (my_seat != NULL)
+		give_back(HELD_CLASS);
 }

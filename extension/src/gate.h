@@ -194,6 +194,7 @@ extern bool gate_breaks_deadlock(Wait *wait);
 /* gate.c */
 extern void gate_enter(GateClass class);
 extern void gate_leave(void);
+extern void gate_leave_class(void);
 extern void gate_note_progress(void);
 extern void gate_wake_first(int gate);
 extern void gate_wake_next(Gate *gate);

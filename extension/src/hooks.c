@@ -11,6 +11,10 @@
  * inside passes freely: statements of a block, nested ones of functions and
  * triggers, cursors.
  *
+ * Where a BEGIN stands behind other statements of the same string, these are part
+ * of its block: it waits then, with what they have locked, and what they had
+ * passed with is given back.
+ *
  * A BEGIN does not fail because its wait did.  Nearly all clients send what
  * belongs to a block whatever became of its BEGIN, and would have it run outside
  * of any.  So the block begins, the error is kept, and the block's next statement
@@ -64,6 +68,9 @@ static ExecutorStart_hook_type previous_ExecutorStart = NULL;
  */
 static bool has_passed = false;
 
+/* The class with which it has, if it has. */
+static GateClass passed_class;
+
 /*
  * Whether a block has begun by COMMIT AND CHAIN or ROLLBACK AND CHAIN, and not
  * by a BEGIN. It waits at its first statement.
@@ -81,6 +88,9 @@ static ErrorData *begin_error = NULL;
 
 /* The depth of this session in utility commands that don't wait. */
 static int	utility_depth = 0;
+
+/* Its depth in commands that make a table of a query's result, or a view. */
+static int	into_depth = 0;
 
 /*
  * Its depth in planning, and in starting executors for EXPLAIN alone, which both
@@ -105,7 +115,8 @@ class_of(const QueryDesc *query)
 	if (sluice_bigquery_cost > 0 && plan->planTree->total_cost >= sluice_bigquery_cost &&
 		gate_has_limit(&sluice_shared->gates[GATE_BIGQUERY]))
 		return GATE_BIGQUERY;
-	if (plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL)
+	if (plan->commandType == CMD_SELECT && !plan->hasModifyingCTE && plan->rowMarks == NIL &&
+		into_depth == 0 && !(query->dest && query->dest->mydest == DestIntoRel))
 		return GATE_QUERY;
 	return GATE_AUTOCOMMIT;
 }
@@ -120,9 +131,25 @@ is_outside(void)
 static void
 enter(GateClass class)
 {
+	if (is_chained)
+		class = GATE_TRANSACTION;
 	if (is_concerned())
-		gate_enter(is_chained ? GATE_TRANSACTION : class);
+		gate_enter(class);
+	passed_class = class;
 	has_passed = true;
+}
+
+/*
+ * A BEGIN comes behind other statements of the same string, whose transaction
+ * becomes the block: gives their place back, and waits for a block's.  They may
+ * have locked what others wait for, which ends the wait (deadlock.c).
+ */
+static void
+enter_again(void)
+{
+	has_passed = false;
+	gate_leave_class();
+	enter(GATE_TRANSACTION);
 }
 
 /*
@@ -137,7 +164,10 @@ enter_block(void)
 
 	PG_TRY();
 	{
-		enter(GATE_TRANSACTION);
+		if (has_passed)
+			enter_again();
+		else
+			enter(GATE_TRANSACTION);
 	}
 	PG_CATCH();
 	{
@@ -148,6 +178,7 @@ enter_block(void)
 			begin_error->context = pstrdup("waiting at the BEGIN of this transaction block");
 		MemoryContextSwitchTo(context);
 		/* All that is left to it is to fail. */
+		passed_class = GATE_TRANSACTION;
 		has_passed = true;
 	}
 	PG_END_TRY();
@@ -261,19 +292,36 @@ is_query(NodeTag command)
 	}
 }
 
+/* Whether a command begins a block, and not within one. */
+static bool
+begins_block(const Node *command)
+{
+	TransactionStmtKind kind;
+
+	if (!IsA(command, TransactionStmt))
+		return false;
+	kind = ((const TransactionStmt *) command)->kind;
+	return (kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START) &&
+		(!has_passed || passed_class != GATE_TRANSACTION);
+}
+
+/*
+ * Whether a COPY waits before anything of it is done.  One of a query waits where
+ * that starts, when its class is known.
+ */
+static bool
+waits_as_copy(const Node *command)
+{
+	return IsA(command, CopyStmt) && ((const CopyStmt *) command)->query == NULL &&
+		!((const CopyStmt *) command)->is_program;
+}
+
 static void
 before_utility(Node *command)
 {
-	if (!is_outside())
-		return;
-	if (IsA(command, TransactionStmt))
-	{
-		TransactionStmtKind kind = ((TransactionStmt *) command)->kind;
-
-		if (kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START)
-			enter_block();
-	}
-	else if (IsA(command, CopyStmt) && !((CopyStmt *) command)->is_program)
+	if (begins_block(command))
+		enter_block();
+	else if (is_outside() && waits_as_copy(command))
 		enter(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
 }
 
@@ -292,14 +340,14 @@ after_transaction_command(TransactionStmtKind kind, bool chain, bool had_failed)
 		chains_at = kind == TRANS_STMT_COMMIT ? XACT_EVENT_COMMIT : XACT_EVENT_ABORT;
 }
 
-/* Runs a utility command; what it executes waits nowhere. */
+/* Runs a utility command one level deeper by some count. */
 static void
-run_quietly(PlannedStmt *plan, const char *text, bool read_only_tree,
-			ProcessUtilityContext context, ParamListInfo params,
-			QueryEnvironment *environment, DestReceiver *dest,
-			QueryCompletion *completion)
+run_deeper(int *depth, PlannedStmt *plan, const char *text, bool read_only_tree,
+		   ProcessUtilityContext context, ParamListInfo params,
+		   QueryEnvironment *environment, DestReceiver *dest,
+		   QueryCompletion *completion)
 {
-	utility_depth++;
+	(*depth)++;
 	PG_TRY();
 	{
 		previous_ProcessUtility(plan, text, read_only_tree, context, params,
@@ -307,7 +355,7 @@ run_quietly(PlannedStmt *plan, const char *text, bool read_only_tree,
 	}
 	PG_FINALLY();
 	{
-		utility_depth--;
+		(*depth)--;
 	}
 	PG_END_TRY();
 }
@@ -342,12 +390,15 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 			gate_check_block();
 		after_transaction_command(kind, chain, had_failed);
 	}
+	else if (tag == T_CreateTableAsStmt)
+		run_deeper(&into_depth, plan, text, read_only_tree, context, params,
+				   environment, dest, completion);
 	else if (is_query(tag))
 		previous_ProcessUtility(plan, text, read_only_tree, context, params,
 								environment, dest, completion);
 	else
-		run_quietly(plan, text, read_only_tree, context, params,
-					environment, dest, completion);
+		run_deeper(&utility_depth, plan, text, read_only_tree, context, params,
+				   environment, dest, completion);
 	session_after_utility(&note);
 	if (changes_catalog)
 		catalog_after_change();

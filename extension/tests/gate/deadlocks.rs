@@ -8,6 +8,7 @@ versions!(
     ddl_behind_a_statement_that_waits,
     a_lock_of_the_session_that_waits,
     places_that_nobody_uses,
+    a_begin_behind_a_write_in_one_string,
     a_server_that_calls_itself,
     a_transaction_that_goes_on_is_not_idle,
     a_wait_for_another_process,
@@ -80,6 +81,21 @@ fn places_that_nobody_uses(version: Version) {
     outside.join().unwrap().1.unwrap();
     working.join().unwrap().1.unwrap();
     assert_eq!(gate.of("transaction", "concat_ws('/', over_limit, waited)"), "0/1");
+}
+
+/// It waits with the row that it has locked, which the block that is inside wants.
+fn a_begin_behind_a_write_in_one_string(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), SOON]);
+    let mut inside = gate.session();
+    run(&mut inside, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)");
+    run(&mut inside, "BEGIN");
+    let outside = meanwhile_run(gate.session(), "UPDATE t SET n = n + 1; BEGIN; UPDATE t SET n = n + 1; COMMIT");
+    gate.waits("transaction", 1);
+    let inside = meanwhile_run(inside, "UPDATE t SET n = n + 1; COMMIT");
+    outside.join().unwrap().1.unwrap();
+    let (mut inside, outcome) = inside.join().unwrap();
+    outcome.unwrap();
+    assert_eq!(inside.query_one("SELECT n FROM t", &[]).unwrap().get::<_, i32>(0), 4);
 }
 
 /// By dblink, where it is there.

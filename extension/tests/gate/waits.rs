@@ -110,6 +110,9 @@ fn statements_are_of_the_class_that_they_are(version: Version) {
         ("TABLE t", "query"),
         ("COPY t TO '/dev/null'", "none"),
         ("COPY (SELECT 1) TO STDOUT", "query"),
+        ("COPY (DELETE FROM t RETURNING n) TO STDOUT", "autocommit"),
+        ("COPY (SELECT n FROM t FOR UPDATE) TO STDOUT", "autocommit"),
+        ("COPY (WITH x AS (UPDATE t SET n = 1 RETURNING n) SELECT * FROM x) TO STDOUT", "autocommit"),
         ("INSERT INTO t VALUES (1)", "autocommit"),
         ("UPDATE t SET n = 2", "autocommit"),
         ("DELETE FROM t", "autocommit"),
@@ -117,9 +120,21 @@ fn statements_are_of_the_class_that_they_are(version: Version) {
         ("WITH x AS (INSERT INTO t VALUES (1) RETURNING n) SELECT * FROM x", "autocommit"),
         ("EXPLAIN SELECT 1", "none"),
         ("EXPLAIN ANALYZE SELECT 1", "query"),
-        ("CREATE TABLE u AS SELECT 1", "query"),
+        ("CREATE TABLE u AS SELECT 1", "autocommit"),
+        ("CREATE TABLE empty AS SELECT 1 WITH NO DATA", "none"),
+        ("SELECT 1 AS n INTO v", "autocommit"),
+        ("CREATE MATERIALIZED VIEW m AS SELECT 1", "autocommit"),
+        ("EXPLAIN ANALYZE CREATE TABLE w AS SELECT 1", "autocommit"),
+        ("EXPLAIN CREATE TABLE x AS SELECT 1", "none"),
         ("PREPARE p AS SELECT 1", "none"),
         ("EXECUTE p", "query"),
+        ("CREATE TABLE y AS EXECUTE p", "autocommit"),
+        ("EXPLAIN ANALYZE CREATE TABLE z AS EXECUTE p", "autocommit"),
+        ("EXECUTE p", "query"),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "query"),
+        ("DO 'BEGIN CREATE TABLE q AS SELECT 1; COMMIT; PERFORM count(*) FROM t; END'", "autocommit,query"),
+        ("SELECT 1; BEGIN; ROLLBACK", "transaction,query"),
+        ("INSERT INTO t VALUES (1); START TRANSACTION; COMMIT", "transaction,autocommit"),
         ("DO 'BEGIN PERFORM count(*) FROM t; END'", "query"),
         ("TRUNCATE t", "none"),
         ("VACUUM t", "none"),
@@ -358,8 +373,28 @@ fn several_statements_in_one_string(version: Version) {
     run(&mut client, "SELECT 1; INSERT INTO t VALUES (1); SELECT 2");
     assert_eq!(gate.sum("admitted"), 1, "they are one transaction");
     run(&mut client, "INSERT INTO t VALUES (2); BEGIN; SELECT 1; COMMIT; SELECT 2");
-    // The block goes on with the place of what stands before it.
-    assert_eq!((gate.sum("admitted"), gate.sum("running")), (3, 0));
+    // The block has a place of its own, and gives back that of what stands before it.
+    assert_eq!((gate.sum("admitted"), gate.sum("running")), (4, 0));
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    let waiting = meanwhile_run(gate.session(), "SELECT 1; BEGIN; INSERT INTO t VALUES (3); COMMIT");
+    gate.waits("transaction", 1);
+    gate.runs("query", 0);
+    run(&mut inside, "COMMIT");
+    waiting.join().unwrap().1.unwrap();
+    // A wait that fails takes with it what stands before the BEGIN.
+    run(&mut inside, "BEGIN");
+    let outcome = client.batch_execute(
+        "SET LOCAL sluice.gate_timeout = '50ms'; INSERT INTO t VALUES (4); BEGIN; INSERT INTO t VALUES (5); COMMIT",
+    );
+    assert_eq!(code(outcome).code(), "53S01");
+    run(&mut client, "ROLLBACK");
+    run(&mut inside, "COMMIT");
+    assert_eq!(client.query_one("SELECT count(*) FROM t WHERE n > 3", &[]).unwrap().get::<_, i64>(0), 0);
+    // Within a block, a further BEGIN asks for nothing.
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "BEGIN; SELECT 1; BEGIN; COMMIT");
+    assert_eq!((gate.sum("admitted"), gate.sum("running")), (1, 0));
 }
 
 fn a_chained_block_waits_at_its_first_statement(version: Version) {
