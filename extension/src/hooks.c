@@ -25,7 +25,7 @@
  * - utility commands, and what they execute on their way: they are rare, DDL and
  *	 maintenance are what an administrator needs where load is high, and they
  *	 hold strong locks.  Those that are queries by another name do wait: COPY
- *	 (but not of a program, which may be a client of this server), EXECUTE,
+ *	 (but not of a program), EXECUTE,
  *	 EXPLAIN ANALYZE, CREATE TABLE AS, DECLARE, and what CALL and DO do.
  * - what the planner executes, where it works out immutable functions or estimates
  *	 by stable ones, and EXPLAIN where it prunes partitions: the statement itself
@@ -292,6 +292,17 @@ is_query(NodeTag command)
 	}
 }
 
+/*
+ * Whether a command copies from or to a program, which may be a client of this
+ * server.  It would wait for a place that its own COPY has; and what it is fed
+ * with, or writes, must not wait once it runs: triggers, defaults.
+ */
+static bool
+is_of_program(const Node *command)
+{
+	return IsA(command, CopyStmt) && ((const CopyStmt *) command)->is_program;
+}
+
 /* Whether a command begins a block, and not within one. */
 static bool
 begins_block(const Node *command)
@@ -313,7 +324,7 @@ static bool
 waits_as_copy(const Node *command)
 {
 	return IsA(command, CopyStmt) && ((const CopyStmt *) command)->query == NULL &&
-		!((const CopyStmt *) command)->is_program;
+		!is_of_program(command);
 }
 
 static void
@@ -393,7 +404,7 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	else if (tag == T_CreateTableAsStmt)
 		run_deeper(&into_depth, plan, text, read_only_tree, context, params,
 				   environment, dest, completion);
-	else if (is_query(tag))
+	else if (is_query(tag) && !is_of_program(command))
 		previous_ProcessUtility(plan, text, read_only_tree, context, params,
 								environment, dest, completion);
 	else

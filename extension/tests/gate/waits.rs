@@ -30,6 +30,7 @@ versions!(
     a_statement_that_has_passed_is_inside,
     what_runs_while_planning_passes_no_gate,
     ddl_does_not_wait_for_its_own_queries,
+    a_copy_of_a_program_waits_nowhere,
 );
 
 const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
@@ -598,4 +599,36 @@ fn ddl_does_not_wait_for_its_own_queries(version: Version) {
     run(&mut client, "ALTER TABLE b ADD FOREIGN KEY (n) REFERENCES a");
     run(&mut client, "REFRESH MATERIALIZED VIEW m");
     occupied.end();
+}
+
+/// Neither before the program runs, nor while it does: a trigger has a query run for each row.
+fn a_copy_of_a_program_waits_nowhere(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ONE_WRITE]);
+    gate.server.execute(
+        "DROP ROLE IF EXISTS copier; CREATE ROLE copier LOGIN IN ROLE trusted, app, pg_execute_server_program",
+    );
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql
+           AS 'BEGIN NEW.n := (SELECT count(*) FROM pg_class LIMIT 1); RETURN NEW; END';
+         CREATE TRIGGER counts BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION counts()",
+    );
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock_shared(1)");
+    let writing = meanwhile_run(client, "INSERT INTO t SELECT 1 FROM pg_advisory_lock_shared(1)");
+    gate.runs("autocommit", 1);
+    // Both gates are full.
+    let mut copier = gate.session_of("copier");
+    run(&mut copier, "SET sluice.gate_timeout = '10s'");
+    for sql in [
+        "COPY t FROM PROGRAM 'echo 1; echo 2'",
+        "COPY (SELECT n FROM t) TO PROGRAM 'cat > /dev/null'",
+        "COPY t TO PROGRAM 'cat > /dev/null'",
+    ] {
+        run(&mut copier, sql);
+    }
+    occupied.end();
+    writing.join().unwrap().1.unwrap();
+    assert_eq!(gate.server.value("SELECT sum(given_up + running) FROM sluice_gate"), "0");
 }
