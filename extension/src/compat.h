@@ -16,6 +16,7 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/backend_status.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/wait_event.h"
@@ -261,6 +262,17 @@ static inline bool
 sluice_holds_up_others(void)
 {
 	return sluice_any_lock(sluice_conflicts);
+}
+
+/*
+ * Whether this session's connection is still being set up: it has not been idle
+ * yet.  With track_activities off its state is then STATE_DISABLED, which comes
+ * behind all others.
+ */
+static inline bool
+sluice_is_starting(void)
+{
+	return MyBEEntry != NULL && MyBEEntry->st_state < STATE_IDLE;
 }
 
 /* The process at the other end of a Unix socket, or 0 where that can't be told. */

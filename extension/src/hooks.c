@@ -33,6 +33,8 @@
  * - what is no client's: autovacuum, background workers, parallel workers
  *	 (their leader has a place), walsenders, and with them replication and
  *	 logical decoding.
+ * - what runs before a session's first command, which are triggers of its login:
+ *	 an error there would end the connection.
  * - sessions of exempt roles and databases.
  *
  * Superusers wait as all others do, with some places in reserve
@@ -103,7 +105,7 @@ static bool
 is_concerned(void)
 {
 	return sluice_shared != NULL && MyBackendType == B_BACKEND &&
-		!am_walsender && MyProcPort != NULL &&
+		!am_walsender && MyProcPort != NULL && !sluice_is_starting() &&
 		!sluice_is_exempt(MyProcPort->user_name, MyProcPort->database_name);
 }
 

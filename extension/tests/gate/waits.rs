@@ -31,6 +31,7 @@ versions!(
     what_runs_while_planning_passes_no_gate,
     ddl_does_not_wait_for_its_own_queries,
     a_copy_of_a_program_waits_nowhere,
+    a_login_waits_nowhere,
 );
 
 const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
@@ -631,4 +632,40 @@ fn a_copy_of_a_program_waits_nowhere(version: Version) {
     occupied.end();
     writing.join().unwrap().1.unwrap();
     assert_eq!(gate.server.value("SELECT sum(given_up + running) FROM sluice_gate"), "0");
+}
+
+/// Its triggers run queries, and an error of theirs would end the connection.
+fn a_login_waits_nowhere(version: Version) {
+    if version != Version::V18 {
+        // They came with 17.
+        return;
+    }
+    let gate = Gate::new(version, &[ONE_QUERY]);
+    let name = &gate.database.name;
+    let mut superuser = gate.database.superuser();
+    run(
+        &mut superuser,
+        &format!(
+            "CREATE TABLE logins (n bigint);
+             GRANT INSERT ON logins TO app;
+             CREATE FUNCTION log_in() RETURNS event_trigger LANGUAGE plpgsql
+               AS 'BEGIN PERFORM 1 FROM pg_class; INSERT INTO logins VALUES (1); END';
+             CREATE EVENT TRIGGER log_in ON login EXECUTE FUNCTION log_in();
+             ALTER DATABASE {name} SET sluice.gate_timeout = '1s'"
+        ),
+    );
+    let mut holder = gate.session();
+    run(&mut holder, "SET sluice.gate_timeout = 0; SELECT pg_advisory_lock(1)");
+    let inside = meanwhile_run(gate.session(), "SET sluice.gate_timeout = 0; SELECT pg_advisory_lock(1)");
+    gate.runs("query", 1);
+    for track in ["on", "off"] {
+        run(&mut superuser, &format!("ALTER DATABASE {name} SET track_activities = {track}"));
+        // The first command waits as any.
+        assert_eq!(code(gate.session().batch_execute("SELECT 1")).code(), "53S01", "{track}");
+    }
+    drop(holder);
+    inside.join().unwrap().1.unwrap();
+    gate.runs("query", 0);
+    run(&mut superuser, "DROP EVENT TRIGGER log_in");
+    assert!(superuser.query_one("SELECT count(*) FROM logins", &[]).unwrap().get::<_, i64>(0) >= 4);
 }
