@@ -279,14 +279,18 @@ report_timeout(int number)
 			 errhint("Try again later, raise \"sluice.gate_timeout\", or raise the gate's limit if the server has room to spare.")));
 }
 
-/* A client that has gone would only keep others waiting. */
+/*
+ * A client that has gone would only keep others waiting.  PostgreSQL ends the
+ * session, and sends nothing more to it, when interrupts are looked at next.
+ */
 static void
 check_client(void)
 {
 	if (!pq_check_connection())
-		ereport(FATAL,
-				(errcode(ERRCODE_CONNECTION_FAILURE),
-				 errmsg("connection to client lost")));
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+	}
 }
 
 /*
@@ -398,9 +402,10 @@ wait_in_queue(int number, uint32 reserve)
 		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						   sleep_ms(&wait), wait_event(number));
 		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		/* This may reset the latch as well: what it was set for is looked at below. */
 		if (events & WL_TIMEOUT)
 			check_client();
+		CHECK_FOR_INTERRUPTS();
 	}
 	return taken;
 }

@@ -1,9 +1,12 @@
 //! Waits: the sessions that wait and where, the ends of a wait, and the times when a place is given back.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use postgres::{Client, error::SqlState};
-use sluice_testkit::{Version, becomes, versions};
+use sluice_testkit::{Version, becomes, raw::Script, versions};
 
 use crate::{
     names_waits,
@@ -18,6 +21,7 @@ versions!(
     what_never_waits,
     each_end_gives_the_place_back,
     a_wait_can_be_ended,
+    a_client_that_has_gone_leaves_the_queue,
     a_wait_has_a_limit,
     all_gates_share_one_deadline,
     first_come_first_served,
@@ -305,6 +309,25 @@ fn a_wait_can_be_ended(version: Version) {
     caught.join().unwrap().1.unwrap();
     gate.waits("query", 0);
     occupied.end();
+}
+
+fn a_client_that_has_gone_leaves_the_queue(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ("deadlock_timeout", "100ms")]);
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    // Awake, or the others would be let in.
+    let inside = meanwhile_run(inside, "SELECT pg_sleep(3); COMMIT");
+    let log = || fs::read(gate.server.log_file()).unwrap();
+    let before = log().len();
+    let mut raw = gate.server.raw().login("app", &gate.database.name);
+    raw.send(&Script::new().query("BEGIN"));
+    gate.waits("transaction", 1);
+    drop(raw);
+    gate.waits("transaction", 0);
+    inside.join().unwrap().1.unwrap();
+    let written = String::from_utf8_lossy(&log()[before..]).into_owned();
+    assert!(written.contains("FATAL:  connection to client lost"), "{written}");
+    assert!(!written.contains("could not send data to client"), "{written}");
 }
 
 fn a_wait_has_a_limit(version: Version) {
