@@ -3,8 +3,9 @@
  *		Whether a session that waits at a gate has to go in above its limit.
  *
  * Waiting can't be part of a deadlock for long.  Each DeadlockTimeout, as often
- * as PostgreSQL looks for deadlocks between locks, a session that waits looks
- * at two things, and goes in above the limit if it finds
+ * as PostgreSQL looks for deadlocks between locks, and not before the first of
+ * them is over, a session that waits looks at two things, and goes in above the
+ * limit if it finds
  *
  * - that somebody waits for a lock that it holds, be it of a single statement,
  *	 which has locked its tables when it was planned, or an advisory one;
@@ -187,9 +188,7 @@ gate_look_is_due(Wait *wait)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (wait->looked != 0 &&
-		!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout) &&
-		now >= wait->looked)
+	if (!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout) && now >= wait->looked)
 		return false;
 	wait->looked = now;
 	return true;

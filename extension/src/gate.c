@@ -393,7 +393,8 @@ wait_in_queue(int number, uint32 reserve)
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
 	join_queue(&sluice_shared->gates[number], number, reserve > 0);
 	LWLockRelease(lock_of(number));
-	wait.since = my_seat->since;
+	/* Nobody goes in above the limit who has not waited. */
+	wait.looked = my_seat->since;
 
 	while (!may_go_in(&wait, reserve, &taken))
 	{

@@ -170,8 +170,7 @@ gate_is_in_use(Gate *gate)
 typedef struct Wait
 {
 	int			number;
-	TimestampTz since;
-	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
+	TimestampTz looked;			/* when it last looked for a deadlock, or began */
 	int			stalled;		/* looks in a row at which nobody inside went on, and
 								 * it was the first in the queue */
 	uint64		progress;		/* of those inside, at the last one */

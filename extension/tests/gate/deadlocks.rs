@@ -1,5 +1,7 @@
 //! Deadlocks: sessions that could wait for each other for ever, and do not.
 
+use std::time::{Duration, Instant};
+
 use sluice_testkit::{Version, becomes, versions};
 
 use crate::server::{Gate, meanwhile_run, run};
@@ -7,6 +9,7 @@ use crate::server::{Gate, meanwhile_run, run};
 versions!(
     ddl_behind_a_statement_that_waits,
     a_lock_of_the_session_that_waits,
+    a_lock_that_is_held_opens_no_gate_at_once,
     places_that_nobody_uses,
     a_begin_behind_a_write_in_one_string,
     a_server_that_calls_itself,
@@ -59,6 +62,24 @@ fn a_lock_of_the_session_that_waits(version: Version) {
     deadlocked.join().unwrap().1.unwrap();
     inside.join().unwrap().1.unwrap();
     assert_eq!(gate.of("transaction", "over_limit"), "1");
+}
+
+/// Two users could take a lock and wait for it, and so go in as if there were no limit. Each time one of them waits first.
+fn a_lock_that_is_held_opens_no_gate_at_once(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), ("deadlock_timeout", "1s")]);
+    let (mut inside, mut holder) = (gate.session(), gate.session());
+    run(&mut inside, "BEGIN");
+    run(&mut holder, "SELECT pg_advisory_lock(1)");
+    let second = meanwhile_run(gate.session(), "SELECT pg_advisory_lock(1)");
+    becomes("it waits", "1".to_owned(), || gate.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted"));
+    let begin = Instant::now();
+    for times in 1..=2 {
+        run(&mut holder, "BEGIN; COMMIT");
+        assert!(begin.elapsed() >= Duration::from_secs(times), "{:?}", begin.elapsed());
+    }
+    assert_eq!(gate.of("transaction", "over_limit"), "2");
+    drop(holder);
+    second.join().unwrap().1.unwrap();
 }
 
 /// All places belong to clients that do nothing with them; they may be waiting for the one outside.
