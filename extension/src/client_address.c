@@ -8,7 +8,7 @@
  * rules of pg_hba.conf have been applied before, to the pool.
  *
  * Only the pool can say it: each call has to bring the secret that stands in the
- * file "sluice.pool_secret_file".  The keeper reads that file, so that sessions
+ * file "sluice.pool_secret_file".  The keeper reads that file (keeper.c), so that sessions
  * need not be able to, and keeps the secret in shared memory, which SQL can't
  * read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
  * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
@@ -99,21 +99,19 @@ read_secret(const char *path, char *secret)
 	return (int) length;
 }
 
-/* Reads the secret anew. */
-void
-sluice_publish_secret(void)
+/*
+ * Reads the secret anew, into SECRET_MAX + 1 bytes, of which those behind it are
+ * zero; its length, or 0.
+ */
+int
+sluice_read_secret(char *secret)
 {
-	char		secret[SECRET_MAX + 1];
 	int			length = 0;
 
 	if (sluice_pool_secret_file[0] != '\0')
 		length = read_secret(sluice_pool_secret_file, secret);
-	memset(secret + length, 0, sizeof(secret) - length);
-	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	memcpy(sluice_shared->secret, secret, SECRET_MAX);
-	sluice_shared->secret_length = length;
-	LWLockRelease(sluice_shared->lock);
-	explicit_bzero(secret, sizeof(secret));
+	memset(secret + length, 0, SECRET_MAX + 1 - length);
+	return length;
 }
 
 /* Whether that is the secret. Takes as long whatever it is. */

@@ -157,6 +157,23 @@ gate_wake_first(int number)
 	LWLockRelease(lock_of(number));
 }
 
+/* Wakes all who wait, wherever: what they wait for may have changed for any of them. */
+void
+gate_wake_all(void)
+{
+	for (int number = 0; number < GATES; number++)
+	{
+		Gate	   *gate = &sluice_shared->gates[number];
+
+		if (pg_atomic_read_u32(&gate->waiting) == 0)
+			continue;
+		LWLockAcquire(lock_of(number), LW_SHARED);
+		for (int at = gate->first; at >= 0; at = seat_of(at)->next)
+			SetLatch(&GetPGProcByNumber(at)->procLatch);
+		LWLockRelease(lock_of(number));
+	}
+}
+
 static void
 note_first(Gate *gate)
 {
@@ -337,6 +354,31 @@ keep_watch(Gate *gate, Wait *wait)
 	gate->is_watched = wait->watch_ms >= 0;
 }
 
+/*
+ * Whether this session has become exempt while it waited.  It reads the settings
+ * itself only between two commands.
+ */
+static bool
+has_become_exempt(Wait *wait)
+{
+	uint32		generation = pg_atomic_read_u32(&sluice_shared->generation);
+	bool		is_exempt = false;
+
+	if (wait->generation == generation)
+		return false;
+	wait->generation = generation;
+	LWLockAcquire(sluice_shared->lock, LW_SHARED);
+	for (int i = 0; i < sluice_shared->exempt_count; i++)
+	{
+		const ExemptName *exempt = &sluice_shared->exempt[i];
+
+		is_exempt |= strcmp(exempt->name, exempt->kind == KIND_ROLE ?
+							MyProcPort->user_name : MyProcPort->database_name) == 0;
+	}
+	LWLockRelease(sluice_shared->lock);
+	return is_exempt;
+}
+
 /* Looks whether the wait is over; *taken says how. */
 static bool
 may_go_in(Wait *wait, uint32 reserve, Taken *taken)
@@ -354,7 +396,7 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 	}
 	else if (gate_look_is_due(wait))
 		is_over = gate_breaks_deadlock(wait);
-	is_open = !gate_has_limit(gate);
+	is_open = !gate_has_limit(gate) || has_become_exempt(wait);
 	if (!is_over && !is_open && gate->first != SLUICE_MY_PROC_NUMBER &&
 		gate->watcher != SLUICE_MY_PROC_NUMBER)
 		return false;
@@ -387,7 +429,7 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 static Taken
 wait_in_queue(int number, uint32 reserve)
 {
-	Wait		wait = {.number = number, .watch_ms = -1};
+	Wait		wait = {.number = number, .generation = my_generation, .watch_ms = -1};
 	Taken		taken;
 
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);

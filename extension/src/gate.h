@@ -43,6 +43,12 @@ typedef enum GateClass
 #define HELD_MAX		3
 #define HELD_CLASS		2			/* where the class's is among them */
 
+/*
+ * Exempt names that sessions hear of while they wait.  What is beyond that they
+ * take up with their next transaction.
+ */
+#define EXEMPT_MAX		128
+
 /* A limit that the keeper is to find. */
 #define LIMIT_AUTO		(-1)
 
@@ -124,13 +130,27 @@ typedef struct Seat
 	uint64		admitted[GATES];
 } Seat;
 
+/* A role or database whose sessions pass without a limit. */
+typedef struct ExemptName
+{
+	GateKind	kind;
+	char		name[NAMEDATALEN];
+} ExemptName;
+
 typedef struct SluiceShared
 {
-	LWLock	   *lock;			/* protects kind and name of keyed gates, and
-								 * the secret */
+	LWLock	   *lock;			/* protects kind and name of keyed gates, the
+								 * exempt names, the secret, and when all that
+								 * was put into force */
 	LWLockPadded *gate_locks;	/* one a gate */
 	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
 	int			seats;
+	pg_atomic_uint32 keeper;	/* its process, or 0 */
+	pg_atomic_uint64 keeper_left;	/* since when it is not there, or when that
+									 * was told last */
+	TimestampTz published;		/* when the settings that are in force were read */
+	int			exempt_count;
+	ExemptName	exempt[EXEMPT_MAX];
 	char		secret[SECRET_MAX];
 	int			secret_length;	/* 0: there is none */
 	pg_atomic_uint64 catalog[CATALOG_COUNTS];	/* changes of the catalog */
@@ -170,6 +190,7 @@ gate_is_in_use(Gate *gate)
 typedef struct Wait
 {
 	int			number;
+	uint32		generation;		/* when it was last looked for an exemption */
 	TimestampTz looked;			/* when it last looked for a deadlock, or began */
 	int			stalled;		/* looks in a row at which nobody inside went on, and
 								 * it was the first in the queue */
@@ -197,6 +218,7 @@ extern void gate_leave_class(void);
 extern void gate_note_progress(void);
 extern void gate_wake_first(int gate);
 extern void gate_wake_next(Gate *gate);
+extern void gate_wake_all(void);
 
 /* turns.c */
 extern void turns_begin(bool has_waited);
@@ -233,9 +255,10 @@ extern int	sluice_superuser_reserved;
 extern char *sluice_pool_secret_file;
 extern void sluice_define_settings(void);
 extern bool sluice_is_exempt(const char *role, const char *database);
+extern int	sluice_list_exempt(ExemptName *names, int max);
 
 /* client_address.c */
-extern void sluice_publish_secret(void);
+extern int	sluice_read_secret(char *secret);
 
 /* session.c */
 
@@ -262,7 +285,8 @@ extern void catalog_define_setting(void);
 
 /* keeper.c */
 extern void sluice_register_keeper(void);
-extern void sluice_publish_limits(void);
+extern void sluice_publish_settings(bool is_keeper);
+extern void sluice_take_up_reload(void);
 extern void sluice_forget_searches(void);
 
 #endif							/* SLUICE_GATE_H */

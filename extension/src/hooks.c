@@ -135,6 +135,7 @@ enter(GateClass class)
 {
 	if (is_chained)
 		class = GATE_TRANSACTION;
+	sluice_take_up_reload();
 	if (is_concerned())
 		gate_enter(class);
 	passed_class = class;
@@ -462,8 +463,7 @@ start_shared_memory(void)
 	{
 		/* The first sessions do not wait for the keeper. */
 		sluice_forget_searches();
-		sluice_publish_limits();
-		sluice_publish_secret();
+		sluice_publish_settings(true);
 	}
 }
 
