@@ -153,6 +153,9 @@ typedef struct SluiceShared
 	ExemptName	exempt[EXEMPT_MAX];
 	char		secret[SECRET_MAX];
 	int			secret_length;	/* 0: there is none */
+	uint32		secret_version; /* changes with it */
+	pg_atomic_uint32 wrong_secrets; /* since the log told of them, */
+	pg_atomic_uint64 wrong_told;	/* which was then */
 	pg_atomic_uint64 catalog[CATALOG_COUNTS];	/* changes of the catalog */
 	Gate		gates[GATES];
 	Seat		seat[FLEXIBLE_ARRAY_MEMBER];

@@ -262,6 +262,9 @@ sluice_publish_settings(bool is_keeper)
 		database_left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
 		memcpy(sluice_shared->exempt, exempt, sizeof(ExemptName) * exempt_count);
 		sluice_shared->exempt_count = exempt_count;
+		if (secret_length != sluice_shared->secret_length ||
+			memcmp(sluice_shared->secret, secret, SECRET_MAX) != 0)
+			sluice_shared->secret_version++;
 		memcpy(sluice_shared->secret, secret, SECRET_MAX);
 		sluice_shared->secret_length = secret_length;
 		pg_atomic_fetch_add_u32(&sluice_shared->generation, 1);

@@ -11,6 +11,7 @@ mod crashes;
 mod deadlocks;
 mod limits;
 mod regression;
+mod secrets;
 mod server;
 mod session;
 mod session_random;
