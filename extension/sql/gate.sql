@@ -75,6 +75,7 @@ SELECT sluice_gate_reset();
 RESET SESSION AUTHORIZATION;
 
 -- A wait that is too long: the database has one place, and this session has it. What was set before is put back.
+-- A block begins nevertheless, and fails with its next statement.
 SELECT setting AS before, coalesce(sourcefile LIKE '%/postgresql.auto.conf', false) AS was_altered
 FROM pg_settings
 WHERE name = 'sluice.database_concurrency' \gset
@@ -89,7 +90,7 @@ END
 $$;
 \setenv PGDATABASE :DBNAME
 BEGIN;
-\! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -c "BEGIN" 2>&1
+\! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -c "BEGIN" -c "SELECT 1" 2>&1
 \! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -v VERBOSITY=terse -c "SELECT 1" 2>&1
 \! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -v VERBOSITY=sqlstate -c "COPY (SELECT 1) TO STDOUT" 2>&1
 SELECT kind, name, concurrency, is_auto, running, waiting, admitted > 0 AS admits, given_up

@@ -8,11 +8,16 @@
  * rules of pg_hba.conf have been applied before, to the pool.
  *
  * Only the pool can say it: each call has to bring the secret that stands in the
- * file "sluice.pool_secret_file".  The keeper reads that file, so that sessions
+ * file "sluice.pool_secret_file".  The keeper reads that file (keeper.c), so that sessions
  * need not be able to, and keeps the secret in shared memory, which SQL can't
  * read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
  * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
  * sends the transaction's first statement right behind it.
+ *
+ * Anybody may call it, so anybody may guess: a session that was wrong TRIES_MAX
+ * times is not heard any more, until the secret changes; the log says how often
+ * that was, at most once in TOLD_EACH_MS; and a secret has to be of some length
+ * and variety.
  */
 #include "postgres.h"
 
@@ -21,7 +26,9 @@
 #include "fmgr.h"
 #include "gate.h"
 #include "libpq/libpq-be.h"
+#include "port.h"
 #include "utils/backend_status.h"
+#include "utils/timestamp.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -36,6 +43,19 @@ PG_FUNCTION_INFO_V1(sluice_set_client);
 #define FAMILY_LOCAL	0
 #define FAMILY_IPV4		4
 #define FAMILY_IPV6		6
+
+/* Wrong secrets that one session may give. */
+#define TRIES_MAX		3
+
+/* How often the log tells of them at most, ms. */
+#define TOLD_EACH_MS	10000
+
+/* Different bytes that a secret has to have. */
+#define VARIETY_MIN		8
+
+/* Wrong secrets that this session has given, and of which secret it was not. */
+static int	tries = 0;
+static uint32 tries_version = 0;
 
 /* The buffers that MyProcPort's texts point to, once an address was told. */
 static char host_text[NI_MAXHOST];
@@ -67,6 +87,34 @@ open_secret(const char *path)
 	return -1;
 }
 
+/* The number of different bytes. */
+static int
+variety(const char *secret, int length)
+{
+	bool		is_there[256] = {false};
+	int			count = 0;
+
+	for (int i = 0; i < length; i++)
+	{
+		count += !is_there[(uint8) secret[i]];
+		is_there[(uint8) secret[i]] = true;
+	}
+	return count;
+}
+
+/* What is in the data directory is in each copy of it, too. */
+static void
+report_if_copied(const char *path)
+{
+	char	   *absolute = make_absolute_path(path);
+
+	if (absolute != NULL && path_is_prefix_of_path(DataDir, absolute))
+		ereport(LOG,
+				(errmsg("sluice: the secret in \"%s\" is in the data directory, and so in every base backup", path),
+				 errhint("Move it elsewhere, and change \"sluice.pool_secret_file\".")));
+	free(absolute);
+}
+
 /* The first line of such a file; its length, or 0 with a word in the log. */
 static int
 read_secret(const char *path, char *secret)
@@ -96,32 +144,63 @@ read_secret(const char *path, char *secret)
 				 errdetail("It has %d bytes or more; %d to %d are needed.", (int) length, SECRET_MIN, SECRET_MAX)));
 		return 0;
 	}
+	if (variety(secret, length) < VARIETY_MIN)
+	{
+		ereport(LOG,
+				(errmsg("sluice: the secret in \"%s\" is too easy to guess, and is not used", path),
+				 errdetail("It has fewer than %d different characters.", VARIETY_MIN),
+				 errhint("Run: head -c 24 /dev/urandom | base64")));
+		return 0;
+	}
+	report_if_copied(path);
 	return (int) length;
 }
 
-/* Reads the secret anew. */
-void
-sluice_publish_secret(void)
+/*
+ * Reads the secret anew, into SECRET_MAX + 1 bytes, of which those behind it are
+ * zero; its length, or 0.
+ */
+int
+sluice_read_secret(char *secret)
 {
-	char		secret[SECRET_MAX + 1];
 	int			length = 0;
 
 	if (sluice_pool_secret_file[0] != '\0')
 		length = read_secret(sluice_pool_secret_file, secret);
-	memset(secret + length, 0, sizeof(secret) - length);
-	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	memcpy(sluice_shared->secret, secret, SECRET_MAX);
-	sluice_shared->secret_length = length;
-	LWLockRelease(sluice_shared->lock);
-	explicit_bzero(secret, sizeof(secret));
+	memset(secret + length, 0, SECRET_MAX + 1 - length);
+	return length;
 }
 
-/* Whether that is the secret. Takes as long whatever it is. */
+/* Counts a wrong secret, and has the log tell of it now and then. */
+static void
+note_wrong_secret(void)
+{
+	uint64		told = pg_atomic_read_u64(&sluice_shared->wrong_told);
+	TimestampTz now = GetCurrentTimestamp();
+
+	tries++;
+	pg_atomic_fetch_add_u32(&sluice_shared->wrong_secrets, 1);
+	if (TimestampDifferenceExceeds((TimestampTz) told, now, TOLD_EACH_MS) &&
+		pg_atomic_compare_exchange_u64(&sluice_shared->wrong_told, &told, (uint64) now))
+		ereport(LOG,
+				(errmsg("sluice: a pool's secret was wrong %u times since that was told last",
+						pg_atomic_exchange_u32(&sluice_shared->wrong_secrets, 0)),
+				 errdetail("The last one came from role \"%s\" in database \"%s\".",
+						   MyProcPort->user_name, MyProcPort->database_name),
+				 errhint("If that is a pool, give it the secret of \"sluice.pool_secret_file\".")));
+}
+
+/*
+ * Whether that is the secret.  Takes as long whatever it is, unless this session
+ * is not heard any more.
+ */
 static bool
 is_secret(const uint8 *told, int length)
 {
 	uint8		padded[SECRET_MAX] = {0};
 	uint32		differs;
+	uint32		version;
+	bool		is_none;
 
 	if (length == 0 || length > SECRET_MAX)
 		return false;
@@ -130,7 +209,18 @@ is_secret(const uint8 *told, int length)
 	differs = (uint32) length ^ (uint32) sluice_shared->secret_length;
 	for (int i = 0; i < SECRET_MAX; i++)
 		differs |= padded[i] ^ (uint8) sluice_shared->secret[i];
+	is_none = sluice_shared->secret_length == 0;
+	version = sluice_shared->secret_version;
 	LWLockRelease(sluice_shared->lock);
+	if (is_none)
+		return false;
+	if (tries_version != version)
+		tries = 0;
+	tries_version = version;
+	if (tries >= TRIES_MAX)
+		return false;
+	if (differs != 0)
+		note_wrong_secret();
 	return differs == 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "funcapi.h"
 #include "lib/ilist.h"
+#include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/ipc.h"
@@ -15,9 +16,12 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
+#include "utils/backend_status.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/wait_event.h"
+
+#include <sys/socket.h>
 
 #if PG_VERSION_NUM < 140000
 #error "Sluice's gate needs PostgreSQL 14 or later"
@@ -258,6 +262,33 @@ static inline bool
 sluice_holds_up_others(void)
 {
 	return sluice_any_lock(sluice_conflicts);
+}
+
+/*
+ * Whether this session's connection is still being set up: it has not been idle
+ * yet.  With track_activities off its state is then STATE_DISABLED, which comes
+ * behind all others.
+ */
+static inline bool
+sluice_is_starting(void)
+{
+	return MyBEEntry != NULL && MyBEEntry->st_state < STATE_IDLE;
+}
+
+/* The process at the other end of a Unix socket, or 0 where that can't be told. */
+static inline int
+sluice_client_pid(const Port *port)
+{
+#if defined(SO_PEERCRED) && defined(__linux__)
+	struct ucred peer;
+	socklen_t	length = sizeof(peer);
+
+	/* The pool may have put its client's address into raddr. */
+	if (port->laddr.addr.ss_family == AF_UNIX &&
+		getsockopt(port->sock, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0)
+		return peer.pid;
+#endif
+	return 0;
 }
 
 /* A set-returning function that puts all its rows into a tuplestore. */

@@ -29,6 +29,9 @@
  *
  * A session passes up to three gates: of its role, of its database, of its
  * class, always in this order, so that gates can't be waited for in a circle.
+ * Whatever error comes up on the way, from the first place that could not be had
+ * at once to the last one taken, it gives all of them back.  No catalog is looked
+ * into there: that may wait for a lock, or fail.
  *
  * Locks: a gate's lock is held for a few instructions, never together with
  * another gate's, and taken behind SluiceShared.lock where both are needed.
@@ -41,7 +44,7 @@
 #include "libpq/libpq-be.h"
 #include "port/pg_bitutils.h"
 #include "storage/latch.h"
-#include "utils/snapmgr.h"
+#include "utils/guc.h"
 #include "utils/wait_event.h"
 
 /* Time for which newcomers may overtake the first in the queue, us. */
@@ -54,6 +57,9 @@ static Seat *my_seat = NULL;
 static int	my_role_gate = -1;
 static int	my_database_gate = -1;
 static uint32 my_generation = 0;
+
+/* Since when this session waits, at one gate after the other. */
+static TimestampTz entered_at = 0;
 
 /* Whether a gate has a free place, and it has been taken. */
 static bool
@@ -149,6 +155,23 @@ gate_wake_first(int number)
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
 	gate_wake_next(gate);
 	LWLockRelease(lock_of(number));
+}
+
+/* Wakes all who wait, wherever: what they wait for may have changed for any of them. */
+void
+gate_wake_all(void)
+{
+	for (int number = 0; number < GATES; number++)
+	{
+		Gate	   *gate = &sluice_shared->gates[number];
+
+		if (pg_atomic_read_u32(&gate->waiting) == 0)
+			continue;
+		LWLockAcquire(lock_of(number), LW_SHARED);
+		for (int at = gate->first; at >= 0; at = seat_of(at)->next)
+			SetLatch(&GetPGProcByNumber(at)->procLatch);
+		LWLockRelease(lock_of(number));
+	}
 }
 
 static void
@@ -273,17 +296,24 @@ report_timeout(int number)
 			 errhint("Try again later, raise \"sluice.gate_timeout\", or raise the gate's limit if the server has room to spare.")));
 }
 
-/* A client that has gone would only keep others waiting. */
+/*
+ * A client that has gone would only keep others waiting.  PostgreSQL ends the
+ * session, and sends nothing more to it, when interrupts are looked at next.
+ */
 static void
 check_client(void)
 {
 	if (!pq_check_connection())
-		ereport(FATAL,
-				(errcode(ERRCODE_CONNECTION_FAILURE),
-				 errmsg("connection to client lost")));
+	{
+		ClientConnectionLost = true;
+		InterruptPending = true;
+	}
 }
 
-/* The longest time to sleep, in ms. */
+/*
+ * The longest time to sleep, in ms.  "sluice.gate_timeout" is for all gates that
+ * a session passes together.
+ */
 static long
 sleep_ms(Wait *wait)
 {
@@ -291,7 +321,7 @@ sleep_ms(Wait *wait)
 
 	if (sluice_gate_timeout > 0)
 	{
-		long		waited = TimestampDifferenceMilliseconds(wait->since, GetCurrentTimestamp());
+		long		waited = TimestampDifferenceMilliseconds(entered_at, GetCurrentTimestamp());
 
 		if (waited >= sluice_gate_timeout)
 			report_timeout(wait->number);
@@ -324,6 +354,31 @@ keep_watch(Gate *gate, Wait *wait)
 	gate->is_watched = wait->watch_ms >= 0;
 }
 
+/*
+ * Whether this session has become exempt while it waited.  It reads the settings
+ * itself only between two commands.
+ */
+static bool
+has_become_exempt(Wait *wait)
+{
+	uint32		generation = pg_atomic_read_u32(&sluice_shared->generation);
+	bool		is_exempt = false;
+
+	if (wait->generation == generation)
+		return false;
+	wait->generation = generation;
+	LWLockAcquire(sluice_shared->lock, LW_SHARED);
+	for (int i = 0; i < sluice_shared->exempt_count; i++)
+	{
+		const ExemptName *exempt = &sluice_shared->exempt[i];
+
+		is_exempt |= strcmp(exempt->name, exempt->kind == KIND_ROLE ?
+							MyProcPort->user_name : MyProcPort->database_name) == 0;
+	}
+	LWLockRelease(sluice_shared->lock);
+	return is_exempt;
+}
+
 /* Looks whether the wait is over; *taken says how. */
 static bool
 may_go_in(Wait *wait, uint32 reserve, Taken *taken)
@@ -341,7 +396,7 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 	}
 	else if (gate_look_is_due(wait))
 		is_over = gate_breaks_deadlock(wait);
-	is_open = !gate_has_limit(gate);
+	is_open = !gate_has_limit(gate) || has_become_exempt(wait);
 	if (!is_over && !is_open && gate->first != SLUICE_MY_PROC_NUMBER &&
 		gate->watcher != SLUICE_MY_PROC_NUMBER)
 		return false;
@@ -374,13 +429,14 @@ may_go_in(Wait *wait, uint32 reserve, Taken *taken)
 static Taken
 wait_in_queue(int number, uint32 reserve)
 {
-	Wait		wait = {.number = number, .watch_ms = -1};
+	Wait		wait = {.number = number, .generation = my_generation, .watch_ms = -1};
 	Taken		taken;
 
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
 	join_queue(&sluice_shared->gates[number], number, reserve > 0);
 	LWLockRelease(lock_of(number));
-	wait.since = my_seat->since;
+	/* Nobody goes in above the limit who has not waited. */
+	wait.looked = my_seat->since;
 
 	while (!may_go_in(&wait, reserve, &taken))
 	{
@@ -389,11 +445,34 @@ wait_in_queue(int number, uint32 reserve)
 		events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						   sleep_ms(&wait), wait_event(number));
 		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		/* This may reset the latch as well: what it was set for is looked at below. */
 		if (events & WL_TIMEOUT)
 			check_client();
+		CHECK_FOR_INTERRUPTS();
 	}
 	return taken;
+}
+
+static void
+give_back(int place)
+{
+	int			number = my_seat->held[place];
+	Gate	   *gate;
+
+	if (number < 0)
+		return;
+	gate = &sluice_shared->gates[number];
+	my_seat->held[place] = -1;
+	if (my_seat->is_reserved[place])
+	{
+		pg_atomic_fetch_sub_u32(&gate->reserved, 1);
+		wake_superuser(number);
+	}
+	else
+	{
+		pg_atomic_fetch_sub_u32(&gate->running, 1);
+		gate_wake_first(number);
+	}
 }
 
 /* Gives back what this session holds. */
@@ -402,75 +481,79 @@ give_back_held(void)
 {
 	give_up();
 	for (int place = HELD_MAX - 1; place >= 0; place--)
-	{
-		int			number = my_seat->held[place];
-		Gate	   *gate;
-
-		if (number < 0)
-			continue;
-		gate = &sluice_shared->gates[number];
-		my_seat->held[place] = -1;
-		if (my_seat->is_reserved[place])
-		{
-			pg_atomic_fetch_sub_u32(&gate->reserved, 1);
-			wake_superuser(number);
-		}
-		else
-		{
-			pg_atomic_fetch_sub_u32(&gate->running, 1);
-			gate_wake_first(number);
-		}
-	}
+		give_back(place);
 }
 
-/* Waits in a gate's queue. Behind an error, holds nothing any more. */
-static Taken
-wait_or_give_up(int number, uint32 reserve)
+/* Places above a limit that this session may take. */
+static uint32
+reserve_of_session(void)
 {
-	volatile Taken taken = TAKEN_NOTHING;
+	const char *is_superuser = GetConfigOption("is_superuser", false, false);
 
-	PG_TRY();
-	{
-		taken = wait_in_queue(number, reserve);
-	}
-	PG_CATCH();
-	{
-		/* Of the role's and the database's places, too. */
-		give_back_held();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	return taken;
+	return strcmp(is_superuser, "on") == 0 ? sluice_superuser_reserved : 0;
 }
 
-/* Passes one gate, and notes it in the session's place. */
+/* This session has passed a gate. */
 static void
-pass(int number, int place)
+note_passed(int number, int place, Taken taken, bool has_waited)
 {
-	Gate	   *gate = &sluice_shared->gates[number];
-	Taken		taken = TAKEN_PLACE;
-	bool		has_room;
-
-	if (!gate_has_limit(gate))
-		return;
-	has_room = may_overtake(gate) && take_place(gate);
-	if (!has_room)
-	{
-		uint32		reserve = superuser_arg(GetSessionUserId()) ? sluice_superuser_reserved : 0;
-
-		/* Looking that up may have taken a snapshot. */
-		InvalidateCatalogSnapshotConditionally();
-		taken = TAKEN_RESERVED;
-		if (!take_below(&gate->reserved, reserve))
-			taken = wait_or_give_up(number, reserve);
-	}
-	if (taken == TAKEN_NOTHING)
-		return;
 	my_seat->is_reserved[place] = taken == TAKEN_RESERVED;
 	my_seat->held[place] = number;
 	my_seat->admitted[number]++;
 	if (place == HELD_CLASS)
-		turns_begin(!has_room);
+		turns_begin(has_waited);
+}
+
+/* Passes a gate if there is no need to wait; whether it has. */
+static bool
+pass_at_once(int number, int place)
+{
+	Gate	   *gate = &sluice_shared->gates[number];
+
+	if (!gate_has_limit(gate))
+		return true;
+	if (!may_overtake(gate) || !take_place(gate))
+		return false;
+	note_passed(number, place, TAKEN_PLACE, false);
+	return true;
+}
+
+/* Passes a gate that has let nobody in just now. */
+static void
+pass_after_wait(int number, int place)
+{
+	uint32		reserve = reserve_of_session();
+	Taken		taken = TAKEN_RESERVED;
+
+	if (!take_below(&sluice_shared->gates[number].reserved, reserve))
+		taken = wait_in_queue(number, reserve);
+	if (taken != TAKEN_NOTHING)
+		note_passed(number, place, taken, true);
+}
+
+/*
+ * Passes gates from that place on, of which the first one has let nobody in just
+ * now.  Behind an error, this session holds nothing any more.
+ */
+static void
+pass_from(const int *gates, int first)
+{
+	entered_at = GetCurrentTimestamp();
+	PG_TRY();
+	{
+		for (int place = first; place < HELD_MAX; place++)
+		{
+			if (gates[place] >= 0 && my_seat->held[place] < 0 &&
+				!pass_at_once(gates[place], place))
+				pass_after_wait(gates[place], place);
+		}
+	}
+	PG_CATCH();
+	{
+		give_back_held();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 /* Finds the gates of this session's role and database. */
@@ -497,6 +580,16 @@ leave_at_exit(int code, Datum arg)
 {
 	give_back_held();
 	turns_take_up(-1);
+	my_seat->client_pid = 0;
+}
+
+/* This session gets a place of its own in shared memory. */
+static void
+take_seat(void)
+{
+	my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
+	my_seat->client_pid = sluice_client_pid(MyProcPort);
+	on_shmem_exit(leave_at_exit, (Datum) 0);
 }
 
 /* This session begins a statement or command. */
@@ -509,18 +602,17 @@ gate_note_progress(void)
 
 /*
  * Lets this session in, at once or after a wait, which may end with an error.
- * It has to be a client's.
+ * It has to be a client's.  What it holds already of its role and database it
+ * keeps.
  */
 void
 gate_enter(GateClass class)
 {
 	uint32		generation = pg_atomic_read_u32(&sluice_shared->generation);
+	int			gates[HELD_MAX];
 
 	if (my_seat == NULL)
-	{
-		my_seat = seat_of(SLUICE_MY_PROC_NUMBER);
-		on_shmem_exit(leave_at_exit, (Datum) 0);
-	}
+		take_seat();
 	/* Behind a reload, there may be other gates to pass. */
 	if (turns_take_up(my_generation == generation ? (int) class : -1))
 	{
@@ -530,11 +622,17 @@ gate_enter(GateClass class)
 	}
 	if (my_generation != generation)
 		find_keyed_gates(generation);
-	if (my_role_gate >= 0)
-		pass(my_role_gate, 0);
-	if (my_database_gate >= 0)
-		pass(my_database_gate, 1);
-	pass(class, HELD_CLASS);
+	gates[0] = my_role_gate;
+	gates[1] = my_database_gate;
+	gates[HELD_CLASS] = class;
+	for (int place = 0; place < HELD_MAX; place++)
+	{
+		if (gates[place] >= 0 && my_seat->held[place] < 0 && !pass_at_once(gates[place], place))
+		{
+			pass_from(gates, place);
+			break;
+		}
+	}
 }
 
 /*
@@ -554,4 +652,15 @@ gate_leave(void)
 		my_seat->held[HELD_CLASS] = -1;
 	else
 		give_back_held();
+}
+
+/*
+ * Gives back the place of its class: the transaction becomes one of another.
+ * Does not fail.
+ */
+void
+gate_leave_class(void)
+{
+	if (my_seat != NULL)
+		give_back(HELD_CLASS);
 }

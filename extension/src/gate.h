@@ -43,6 +43,12 @@ typedef enum GateClass
 #define HELD_MAX		3
 #define HELD_CLASS		2			/* where the class's is among them */
 
+/*
+ * Exempt names that sessions hear of while they wait.  What is beyond that they
+ * take up with their next transaction.
+ */
+#define EXEMPT_MAX		128
+
 /* A limit that the keeper is to find. */
 #define LIMIT_AUTO		(-1)
 
@@ -102,7 +108,7 @@ typedef struct Gate
 /*
  * A session's own place in shared memory, by the number of its process.
  *
- * held, is_reserved, progress and admitted are written by that session alone,
+ * held, is_reserved, client_pid, progress and admitted are written by that session alone,
  * and read by others without a lock. The rest is written by it, and
  * lingers_since, next, previous and is_woken also by others at the same gate,
  * under the gate's lock. A session waits or lingers, never both.
@@ -111,6 +117,8 @@ typedef struct Seat
 {
 	int			held[HELD_MAX]; /* gates passed, or -1 */
 	bool		is_reserved[HELD_MAX];	/* by a superuser's place */
+	int			client_pid;		/* the process at the other end of a Unix
+								 * socket; 0: not known */
 	uint64		progress;		/* statements and commands begun */
 	int			waits_for;		/* the gate, or -1 */
 	TimestampTz since;			/* since when it waits */
@@ -122,15 +130,32 @@ typedef struct Seat
 	uint64		admitted[GATES];
 } Seat;
 
+/* A role or database whose sessions pass without a limit. */
+typedef struct ExemptName
+{
+	GateKind	kind;
+	char		name[NAMEDATALEN];
+} ExemptName;
+
 typedef struct SluiceShared
 {
-	LWLock	   *lock;			/* protects kind and name of keyed gates, and
-								 * the secret */
+	LWLock	   *lock;			/* protects kind and name of keyed gates, the
+								 * exempt names, the secret, and when all that
+								 * was put into force */
 	LWLockPadded *gate_locks;	/* one a gate */
 	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
 	int			seats;
+	pg_atomic_uint32 keeper;	/* its process, or 0 */
+	pg_atomic_uint64 keeper_left;	/* since when it is not there, or when that
+									 * was told last */
+	TimestampTz published;		/* when the settings that are in force were read */
+	int			exempt_count;
+	ExemptName	exempt[EXEMPT_MAX];
 	char		secret[SECRET_MAX];
 	int			secret_length;	/* 0: there is none */
+	uint32		secret_version; /* changes with it */
+	pg_atomic_uint32 wrong_secrets; /* since the log told of them, */
+	pg_atomic_uint64 wrong_told;	/* which was then */
 	pg_atomic_uint64 catalog[CATALOG_COUNTS];	/* changes of the catalog */
 	Gate		gates[GATES];
 	Seat		seat[FLEXIBLE_ARRAY_MEMBER];
@@ -168,10 +193,11 @@ gate_is_in_use(Gate *gate)
 typedef struct Wait
 {
 	int			number;
-	TimestampTz since;
-	TimestampTz looked;			/* when it last looked for a deadlock, or 0 */
-	bool		was_stalled;	/* then, and it the first in the queue */
-	uint64		progress;		/* of those inside, then */
+	uint32		generation;		/* when it was last looked for an exemption */
+	TimestampTz looked;			/* when it last looked for a deadlock, or began */
+	int			stalled;		/* looks in a row at which nobody inside went on, and
+								 * it was the first in the queue */
+	uint64		progress;		/* of those inside, at the last one */
 	long		watch_ms;		/* as the watcher: in how many ms a place may
 								 * have to be given back, or -1 */
 } Wait;
@@ -191,9 +217,11 @@ extern bool gate_breaks_deadlock(Wait *wait);
 /* gate.c */
 extern void gate_enter(GateClass class);
 extern void gate_leave(void);
+extern void gate_leave_class(void);
 extern void gate_note_progress(void);
 extern void gate_wake_first(int gate);
 extern void gate_wake_next(Gate *gate);
+extern void gate_wake_all(void);
 
 /* turns.c */
 extern void turns_begin(bool has_waited);
@@ -203,6 +231,9 @@ extern void turns_give_back_late(Gate *gate, TimestampTz now);
 extern void turns_give_back_all(Gate *gate);
 extern long turns_ms_left(const Gate *gate, TimestampTz now);
 extern void turns_wake_watcher(Gate *gate);
+
+/* hooks.c */
+extern void gate_check_block(void);
 
 /* settings.c */
 typedef struct KeyedLimit
@@ -227,9 +258,10 @@ extern int	sluice_superuser_reserved;
 extern char *sluice_pool_secret_file;
 extern void sluice_define_settings(void);
 extern bool sluice_is_exempt(const char *role, const char *database);
+extern int	sluice_list_exempt(ExemptName *names, int max);
 
 /* client_address.c */
-extern void sluice_publish_secret(void);
+extern int	sluice_read_secret(char *secret);
 
 /* session.c */
 
@@ -256,7 +288,8 @@ extern void catalog_define_setting(void);
 
 /* keeper.c */
 extern void sluice_register_keeper(void);
-extern void sluice_publish_limits(void);
+extern void sluice_publish_settings(bool is_keeper);
+extern void sluice_take_up_reload(void);
 extern void sluice_forget_searches(void);
 
 #endif							/* SLUICE_GATE_H */

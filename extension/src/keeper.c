@@ -5,8 +5,12 @@
  *
  * A session reads new settings only between two commands; one that waits would
  * never hear that there is room now.  So one process reads them for all, writes
- * them to shared memory, and wakes whom they concern.  Without it all limits
- * stay what they are; nobody waits for it.
+ * them to shared memory, and wakes whom they concern.  Nobody waits for it.
+ *
+ * It may be missing: between a failure and its restart, or for good, where the
+ * server has no slot for it (max_worker_processes).  Then a session that begins a
+ * transaction behind a reload puts the settings into force in its place, and the
+ * log says so.  Automatic limits stay what they are.
  *
  * An automatic limit begins with some places a processor, since a transaction
  * spends most of its time waiting for its client's next statement, and not below
@@ -25,6 +29,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
+#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include <unistd.h>
@@ -47,6 +52,9 @@
 
 /* The gain that another limit has to bring: 3 %. */
 #define GAIN_MIN	1.03
+
+/* How long the keeper may be missing before the log says so, ms. */
+#define ABSENT_MS	10000
 
 /* The search for the limit of one class. */
 typedef struct Search
@@ -206,13 +214,10 @@ sluice_forget_searches(void)
 	memset(searches, 0, sizeof(searches));
 }
 
-/* Puts the limits of the settings into force. */
-void
-sluice_publish_limits(void)
+/* Puts the limits of classes into force. */
+static void
+publish_limits(void)
 {
-	const char *role_left;
-	const char *database_left;
-
 	for (int class = 0; class < GATE_CLASSES; class++)
 	{
 		Search	   *search = &searches[class];
@@ -229,15 +234,86 @@ sluice_publish_limits(void)
 			put_limit(class, limit_of(search));
 		}
 	}
+}
+
+/*
+ * Puts the settings into force, as this process has read them.  Sessions that do
+ * that in the keeper's place may come in any order: the latest reading counts.
+ */
+void
+sluice_publish_settings(bool is_keeper)
+{
+	const char *role_left = NULL;
+	const char *database_left = NULL;
+	ExemptName	exempt[EXEMPT_MAX];
+	int			exempt_count = sluice_list_exempt(exempt, EXEMPT_MAX);
+	char		secret[SECRET_MAX + 1];
+	int			secret_length = sluice_read_secret(secret);
+	bool		is_latest;
+
+	/* Nothing that could fail from here on. */
 	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	role_left = put_keyed_limits(KIND_ROLE, sluice_role_limits);
-	database_left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
+	is_latest = is_keeper || PgReloadTime > sluice_shared->published;
+	if (is_latest)
+	{
+		sluice_shared->published = Max(PgReloadTime, sluice_shared->published);
+		publish_limits();
+		role_left = put_keyed_limits(KIND_ROLE, sluice_role_limits);
+		database_left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
+		memcpy(sluice_shared->exempt, exempt, sizeof(ExemptName) * exempt_count);
+		sluice_shared->exempt_count = exempt_count;
+		if (secret_length != sluice_shared->secret_length ||
+			memcmp(sluice_shared->secret, secret, SECRET_MAX) != 0)
+			sluice_shared->secret_version++;
+		memcpy(sluice_shared->secret, secret, SECRET_MAX);
+		sluice_shared->secret_length = secret_length;
+		pg_atomic_fetch_add_u32(&sluice_shared->generation, 1);
+	}
 	LWLockRelease(sluice_shared->lock);
-	pg_atomic_fetch_add_u32(&sluice_shared->generation, 1);
+	explicit_bzero(secret, sizeof(secret));
+	if (is_latest)
+		gate_wake_all();
 	if (role_left != NULL || database_left != NULL)
 		ereport(LOG,
 				(errmsg("sluice: no gate is left for \"%s\"", role_left ? role_left : database_left),
 				 errhint("It gets one at the next reload, when those that were given up are empty.")));
+}
+
+/* Says that there is no keeper, from ABSENT_MS after it has gone on, and once in that time. */
+static void
+report_absence(void)
+{
+	uint64		left = pg_atomic_read_u64(&sluice_shared->keeper_left);
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (TimestampDifferenceExceeds((TimestampTz) left, now, ABSENT_MS) &&
+		pg_atomic_compare_exchange_u64(&sluice_shared->keeper_left, &left, (uint64) now))
+		ereport(LOG,
+				(errmsg("sluice: the background worker \"sluice keeper\" is not running"),
+				 errdetail("Sessions put changed settings into force with their next transaction; automatic limits stay as they are."),
+				 errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
+}
+
+/*
+ * This session begins a transaction: where it has read the settings anew, and there
+ * is no keeper, puts them into force.
+ */
+void
+sluice_take_up_reload(void)
+{
+	static TimestampTz taken_up = 0;
+
+	if (likely(taken_up == PgReloadTime) || sluice_shared == NULL || MyBackendType != B_BACKEND)
+		return;
+	taken_up = PgReloadTime;
+	if (pg_atomic_read_u32(&sluice_shared->keeper) != 0)
+		return;
+	report_absence();
+	if (PgReloadTime <= sluice_shared->published)
+		return;
+	sluice_publish_settings(false);
+	/* Finding limits is the keeper's. */
+	sluice_forget_searches();
 }
 
 static int
@@ -390,6 +466,13 @@ go_on(TimestampTz *began, bool *settles)
 	*began = now;
 }
 
+static void
+leave_keeper(int code, Datum arg)
+{
+	pg_atomic_write_u64(&sluice_shared->keeper_left, (uint64) GetCurrentTimestamp());
+	pg_atomic_write_u32(&sluice_shared->keeper, 0);
+}
+
 void
 sluice_keeper_main(Datum arg)
 {
@@ -399,8 +482,9 @@ sluice_keeper_main(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	sluice_publish_limits();
-	sluice_publish_secret();
+	on_shmem_exit(leave_keeper, (Datum) 0);
+	pg_atomic_write_u32(&sluice_shared->keeper, (uint32) MyProcPid);
+	sluice_publish_settings(true);
 	log_first_limits();
 	began = GetCurrentTimestamp();
 
@@ -415,8 +499,7 @@ sluice_keeper_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
-			sluice_publish_limits();
-			sluice_publish_secret();
+			sluice_publish_settings(true);
 			/* The settings that are being measured are not the same any more. */
 			settles = true;
 			began = GetCurrentTimestamp();

@@ -14,6 +14,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "gate.h"
 #include "session.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -173,6 +174,8 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int part, void 
 	switch (access)
 	{
 		case OAT_FUNCTION_EXECUTE:
+			/* The protocol's FunctionCall passes no other hook. */
+			gate_check_block();
 			note_function(object);
 			break;
 		case OAT_DROP:

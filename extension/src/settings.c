@@ -192,6 +192,38 @@ sluice_is_exempt(const char *role, const char *database)
 	return is_exempt;
 }
 
+static int
+list_names(GateKind kind, const char *list, ExemptName *names, int count, int max)
+{
+	char	   *copy = pstrdup(list);
+	List	   *items = NIL;
+	ListCell   *cell;
+
+	if (SplitIdentifierString(copy, ',', &items))
+	{
+		foreach(cell, items)
+		{
+			if (count == max)
+				break;
+			names[count].kind = kind;
+			strlcpy(names[count].name, (const char *) lfirst(cell), NAMEDATALEN);
+			count++;
+		}
+	}
+	list_free(items);
+	pfree(copy);
+	return count;
+}
+
+/* The exempt roles and databases, as many as there is room for; their number. */
+int
+sluice_list_exempt(ExemptName *names, int max)
+{
+	int			count = list_names(KIND_ROLE, exempt_roles, names, 0, max);
+
+	return list_names(KIND_DATABASE, exempt_databases, names, count, max);
+}
+
 static void
 define_concurrency(GateClass class, const char *name, const char *what,
 				   const char *boot, GucStringAssignHook assign)

@@ -45,6 +45,10 @@ sluice_shared_init(bool found)
 	sluice_shared->lock = &sluice_shared->gate_locks[GATES].lock;
 	sluice_shared->seats = SLUICE_MAX_BACKENDS();
 	pg_atomic_init_u32(&sluice_shared->generation, 1);
+	pg_atomic_init_u32(&sluice_shared->wrong_secrets, 0);
+	pg_atomic_init_u64(&sluice_shared->wrong_told, 0);
+	pg_atomic_init_u32(&sluice_shared->keeper, 0);
+	pg_atomic_init_u64(&sluice_shared->keeper_left, (uint64) GetCurrentTimestamp());
 	for (int i = 0; i < CATALOG_COUNTS; i++)
 		pg_atomic_init_u64(&sluice_shared->catalog[i], 0);
 	for (int i = 0; i < GATES; i++)

@@ -12,7 +12,8 @@ use crate::{
     class::{Class, Hierarchies},
 };
 
-/// The file in PostgreSQL's directory with the secret by which the pool says where its clients are.
+/// The file beside PostgreSQL's data directory, and so in none of its backups, with the secret by which the pool says where
+/// its clients are.
 pub const POOL_SECRET: &str = "sluice.secret";
 
 const MIB: u64 = 1 << 20;
@@ -147,7 +148,7 @@ impl Tuning {
         let gate = [
             ("shared_preload_libraries", format!("'{GATE}'"), "the gate; its limits are found by themselves"),
             ("sluice.exempt_roles", format!("'{LOOKUP_USER}'"), "log-ins do not wait"),
-            ("sluice.pool_secret_file", format!("'{POOL_SECRET}'"), "by it the pool says where clients are"),
+            ("sluice.pool_secret_file", format!("'../{POOL_SECRET}'"), "by it the pool says where clients are"),
         ];
         let gate = gate.into_iter().filter(|_| self.gate);
         for (name, value, reason) in rows.into_iter().chain(gate) {

@@ -114,7 +114,7 @@ fn start_pool(
     let file = PoolFile {
         listen: vec![listen],
         endpoint: server.endpoint().clone(),
-        client_address_secret_file: roles.gate.then(|| server.data_dir().pgdata().join(POOL_SECRET)),
+        client_address_secret_file: roles.gate.then(|| server.data_dir().root().join(POOL_SECRET)),
         lookup: roles.lookup.clone(),
         pool_size,
         wait_timeout: None,

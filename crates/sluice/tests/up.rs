@@ -91,7 +91,7 @@ fn the_gate_is_on_unless_an_operator_takes_it_out() {
         "BEGIN\n1\nCOMMIT\n"
     );
     assert_eq!(printed(&typed, "SELECT host(inet_client_addr())"), "127.0.0.1\n", "the pool tells where psql is");
-    let secret = data.join("pgdata/sluice.secret");
+    let secret = data.join("sluice.secret");
     assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
     up.signal(Signal::SIGTERM);
     assert!(up.wait().success());

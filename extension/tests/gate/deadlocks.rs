@@ -1,5 +1,7 @@
 //! Deadlocks: sessions that could wait for each other for ever, and do not.
 
+use std::time::{Duration, Instant};
+
 use sluice_testkit::{Version, becomes, versions};
 
 use crate::server::{Gate, meanwhile_run, run};
@@ -7,10 +9,14 @@ use crate::server::{Gate, meanwhile_run, run};
 versions!(
     ddl_behind_a_statement_that_waits,
     a_lock_of_the_session_that_waits,
+    a_lock_that_is_held_opens_no_gate_at_once,
     places_that_nobody_uses,
+    a_begin_behind_a_write_in_one_string,
     a_server_that_calls_itself,
     a_transaction_that_goes_on_is_not_idle,
     a_wait_for_another_process,
+    a_parallel_query_is_not_idle,
+    a_query_that_another_session_works_for_is_not_idle,
 );
 
 const SOON: (&str, &str) = ("deadlock_timeout", "100ms");
@@ -58,6 +64,24 @@ fn a_lock_of_the_session_that_waits(version: Version) {
     assert_eq!(gate.of("transaction", "over_limit"), "1");
 }
 
+/// Two users could take a lock and wait for it, and so go in as if there were no limit. Each time one of them waits first.
+fn a_lock_that_is_held_opens_no_gate_at_once(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), ("deadlock_timeout", "1s")]);
+    let (mut inside, mut holder) = (gate.session(), gate.session());
+    run(&mut inside, "BEGIN");
+    run(&mut holder, "SELECT pg_advisory_lock(1)");
+    let second = meanwhile_run(gate.session(), "SELECT pg_advisory_lock(1)");
+    becomes("it waits", "1".to_owned(), || gate.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted"));
+    let begin = Instant::now();
+    for times in 1..=2 {
+        run(&mut holder, "BEGIN; COMMIT");
+        assert!(begin.elapsed() >= Duration::from_secs(times), "{:?}", begin.elapsed());
+    }
+    assert_eq!(gate.of("transaction", "over_limit"), "2");
+    drop(holder);
+    second.join().unwrap().1.unwrap();
+}
+
 /// All places belong to clients that do nothing with them; they may be waiting for the one outside.
 fn places_that_nobody_uses(version: Version) {
     let gate = Gate::new(version, &[("sluice.transaction_concurrency", "2"), SOON]);
@@ -78,6 +102,21 @@ fn places_that_nobody_uses(version: Version) {
     outside.join().unwrap().1.unwrap();
     working.join().unwrap().1.unwrap();
     assert_eq!(gate.of("transaction", "concat_ws('/', over_limit, waited)"), "0/1");
+}
+
+/// It waits with the row that it has locked, which the block that is inside wants.
+fn a_begin_behind_a_write_in_one_string(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "1"), SOON]);
+    let mut inside = gate.session();
+    run(&mut inside, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)");
+    run(&mut inside, "BEGIN");
+    let outside = meanwhile_run(gate.session(), "UPDATE t SET n = n + 1; BEGIN; UPDATE t SET n = n + 1; COMMIT");
+    gate.waits("transaction", 1);
+    let inside = meanwhile_run(inside, "UPDATE t SET n = n + 1; COMMIT");
+    outside.join().unwrap().1.unwrap();
+    let (mut inside, outcome) = inside.join().unwrap();
+    outcome.unwrap();
+    assert_eq!(inside.query_one("SELECT n FROM t", &[]).unwrap().get::<_, i32>(0), 4);
 }
 
 /// By dblink, where it is there.
@@ -132,4 +171,65 @@ fn a_wait_for_another_process(version: Version) {
     let chained = meanwhile_run(chained, "INSERT INTO t VALUES (1); COMMIT");
     chained.join().unwrap().1.unwrap();
     deferrable.join().unwrap().1.unwrap();
+}
+
+/// Its leader does nothing but wait for its workers.
+fn a_parallel_query_is_not_idle(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), SOON]);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t AS SELECT n FROM generate_series(1, 300) n;
+         ALTER TABLE t SET (parallel_workers = 2);
+         CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE COST 100000
+           AS 'BEGIN PERFORM pg_sleep(0.02); RETURN $1; END';
+         ANALYZE t",
+    );
+    run(
+        &mut client,
+        "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+         SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = off",
+    );
+    let inside = meanwhile_run(client, "SELECT count(*) FROM t WHERE slow(n) > 0");
+    let workers = "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'parallel worker'";
+    becomes("workers", "t".to_owned(), || gate.server.value(workers));
+    let outside = meanwhile_run(gate.session(), "SELECT 1");
+    gate.waits("query", 1);
+    for handle in [inside, outside] {
+        handle.join().unwrap().1.unwrap();
+    }
+    assert_eq!(gate.of("query", "concat_ws('/', over_limit, waited, waited_ms > 1000)"), "0/1/t");
+}
+
+/// By `postgres_fdw`, where it is there, to this server; and that other session sleeps, which is as good as work.
+fn a_query_that_another_session_works_for_is_not_idle(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), SOON]);
+    if gate.server.value("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'") == "0" {
+        // The builds of 16 and 18 come without contrib.
+        assert_ne!(version, Version::V15);
+        return;
+    }
+    let mut superuser = gate.database.superuser();
+    run(
+        &mut superuser,
+        &format!(
+            "CREATE EXTENSION postgres_fdw;
+             CREATE VIEW slow AS SELECT 1 AS n FROM pg_sleep(3);
+             CREATE SERVER itself FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{}', port '{}', dbname '{}');
+             CREATE USER MAPPING FOR app SERVER itself OPTIONS (user 'app', password_required 'false');
+             CREATE FOREIGN TABLE remote (n int) SERVER itself OPTIONS (table_name 'slow');
+             GRANT SELECT ON slow, remote TO app",
+            gate.server.socket_dir().display(),
+            gate.server.port(),
+            gate.database.name
+        ),
+    );
+    let inside = meanwhile_run(gate.session(), "SELECT * FROM remote");
+    gate.runs("query", 1);
+    let outside = meanwhile_run(gate.session(), "SELECT 1");
+    gate.waits("query", 1);
+    for handle in [inside, outside] {
+        handle.join().unwrap().1.unwrap();
+    }
+    assert_eq!(gate.of("query", "concat_ws('/', over_limit, waited, waited_ms > 1000)"), "0/1/t");
 }

@@ -1,13 +1,13 @@
 //! Limits: of classes, roles and databases; changed while sessions wait; found by the server itself.
 
 use std::{
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
-use sluice_testkit::{Version, becomes, versions};
+use sluice_testkit::{TestServer, Version, becomes, versions};
 
-use crate::server::{Gate, meanwhile, meanwhile_run, run};
+use crate::server::{Gate, START, meanwhile, meanwhile_run, run};
 
 versions!(
     a_higher_limit_lets_more_in,
@@ -17,6 +17,8 @@ versions!(
     a_limit_is_found,
     a_limit_that_gains_nothing_stays,
     bad_settings_are_refused,
+    without_its_background_worker,
+    sessions_that_wait_become_exempt,
 );
 
 fn blocks(gate: &Gate, count: usize) -> Vec<postgres::Client> {
@@ -168,4 +170,62 @@ fn bad_settings_are_refused(version: Version) {
     }
     let unknown = superuser.batch_execute("SET sluice.concurrency = 1").unwrap_err();
     assert_eq!(unknown.code().unwrap().code(), "42602");
+}
+
+/// The server has no slot for it: a session puts a change into force with its next transaction, and the log says so.
+fn without_its_background_worker(version: Version) {
+    let settings: Vec<_> = START.into_iter().chain([("max_worker_processes", "0")]).collect();
+    let server = TestServer::start(version, &settings);
+    server.execute("CREATE EXTENSION sluice");
+    let database = server.database();
+    let of =
+        |name: &str, column: &str| server.value(&format!("SELECT {column} FROM sluice_gate WHERE name = '{name}'"));
+    let session = || server.connect("app", &database.name);
+    server.execute("ALTER SYSTEM SET sluice.query_concurrency = 1");
+    server.execute("SELECT pg_reload_conf()");
+    becomes("the limit", "1".to_owned(), || of("query", "concurrency"));
+    let inside = meanwhile_run(session(), "SELECT pg_sleep(60)");
+    becomes("running", "1".to_owned(), || of("query", "running"));
+    let waiting = meanwhile_run(session(), "SELECT 1");
+    becomes("waiting", "1".to_owned(), || of("query", "waiting"));
+    server.execute("ALTER SYSTEM SET sluice.query_concurrency = 2");
+    server.execute("ALTER SYSTEM SET sluice.role_concurrency = 'app=9'");
+    server.execute("SELECT pg_reload_conf()");
+    // Any transaction does; these are exempt.
+    becomes("the limit", "2".to_owned(), || of("query", "concurrency"));
+    waiting.join().unwrap().1.unwrap();
+    assert_eq!(of("app", "concurrency"), "9");
+    becomes("the log", true, || {
+        server.execute("SELECT pg_reload_conf()");
+        let log = fs::read_to_string(server.log_file()).unwrap();
+        log.contains("LOG:  sluice: the background worker \"sluice keeper\" is not running")
+    });
+    let log = fs::read_to_string(server.log_file()).unwrap();
+    assert!(log.matches("sluice keeper\" is not running").count() < 4, "{log}");
+    server.value("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'app'");
+    assert!(inside.join().unwrap().1.is_err());
+    becomes("running", "0".to_owned(), || of("query", "running"));
+}
+
+fn sessions_that_wait_become_exempt(version: Version) {
+    let gate = Gate::new(version, &[("sluice.query_concurrency", "1"), ("sluice.transaction_concurrency", "1")]);
+    gate.server.execute("DROP ROLE IF EXISTS spared; CREATE ROLE spared LOGIN IN ROLE trusted");
+    let inside = meanwhile_run(gate.session(), "SELECT pg_sleep(30)");
+    gate.runs("query", 1);
+    let _block = blocks(&gate, 1);
+    let others = [meanwhile_run(gate.session(), "SELECT 1"), meanwhile_run(gate.session(), "BEGIN; COMMIT")];
+    let spared = [
+        meanwhile_run(gate.session_of("spared"), "SELECT 1"),
+        meanwhile_run(gate.session_of("spared"), "BEGIN; COMMIT"),
+    ];
+    gate.waits("query", 2);
+    gate.waits("transaction", 2);
+    gate.set(&[("sluice.exempt_roles", "spared")]);
+    for handle in spared {
+        handle.join().unwrap().1.unwrap();
+    }
+    gate.waits("query", 1);
+    gate.waits("transaction", 1);
+    gate.end_sessions();
+    drop((inside.join(), others.map(|handle| handle.join())));
 }

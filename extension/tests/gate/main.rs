@@ -5,11 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod blocks;
 mod catalog;
 mod crashes;
 mod deadlocks;
 mod limits;
 mod regression;
+mod secrets;
 mod server;
 mod session;
 mod session_random;

@@ -1,7 +1,12 @@
 //! Waits: the sessions that wait and where, the ends of a wait, and the times when a place is given back.
 
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
 use postgres::{Client, error::SqlState};
-use sluice_testkit::{Version, becomes, versions};
+use sluice_testkit::{Version, becomes, raw::Script, versions};
 
 use crate::{
     names_waits,
@@ -16,15 +21,21 @@ versions!(
     what_never_waits,
     each_end_gives_the_place_back,
     a_wait_can_be_ended,
+    a_client_that_has_gone_leaves_the_queue,
     a_wait_has_a_limit,
+    all_gates_share_one_deadline,
     first_come_first_served,
     several_statements_in_one_string,
     a_chained_block_waits_at_its_first_statement,
     a_procedure_that_commits_enters_anew,
     a_chain_that_fails_is_none,
     an_error_that_is_caught_leaves_no_place_behind,
+    an_error_in_the_catalog_leaves_no_place_behind,
     a_statement_that_has_passed_is_inside,
+    what_runs_while_planning_passes_no_gate,
     ddl_does_not_wait_for_its_own_queries,
+    a_copy_of_a_program_waits_nowhere,
+    a_login_waits_nowhere,
 );
 
 const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
@@ -105,6 +116,9 @@ fn statements_are_of_the_class_that_they_are(version: Version) {
         ("TABLE t", "query"),
         ("COPY t TO '/dev/null'", "none"),
         ("COPY (SELECT 1) TO STDOUT", "query"),
+        ("COPY (DELETE FROM t RETURNING n) TO STDOUT", "autocommit"),
+        ("COPY (SELECT n FROM t FOR UPDATE) TO STDOUT", "autocommit"),
+        ("COPY (WITH x AS (UPDATE t SET n = 1 RETURNING n) SELECT * FROM x) TO STDOUT", "autocommit"),
         ("INSERT INTO t VALUES (1)", "autocommit"),
         ("UPDATE t SET n = 2", "autocommit"),
         ("DELETE FROM t", "autocommit"),
@@ -112,9 +126,21 @@ fn statements_are_of_the_class_that_they_are(version: Version) {
         ("WITH x AS (INSERT INTO t VALUES (1) RETURNING n) SELECT * FROM x", "autocommit"),
         ("EXPLAIN SELECT 1", "none"),
         ("EXPLAIN ANALYZE SELECT 1", "query"),
-        ("CREATE TABLE u AS SELECT 1", "query"),
+        ("CREATE TABLE u AS SELECT 1", "autocommit"),
+        ("CREATE TABLE empty AS SELECT 1 WITH NO DATA", "none"),
+        ("SELECT 1 AS n INTO v", "autocommit"),
+        ("CREATE MATERIALIZED VIEW m AS SELECT 1", "autocommit"),
+        ("EXPLAIN ANALYZE CREATE TABLE w AS SELECT 1", "autocommit"),
+        ("EXPLAIN CREATE TABLE x AS SELECT 1", "none"),
         ("PREPARE p AS SELECT 1", "none"),
         ("EXECUTE p", "query"),
+        ("CREATE TABLE y AS EXECUTE p", "autocommit"),
+        ("EXPLAIN ANALYZE CREATE TABLE z AS EXECUTE p", "autocommit"),
+        ("EXECUTE p", "query"),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "query"),
+        ("DO 'BEGIN CREATE TABLE q AS SELECT 1; COMMIT; PERFORM count(*) FROM t; END'", "autocommit,query"),
+        ("SELECT 1; BEGIN; ROLLBACK", "transaction,query"),
+        ("INSERT INTO t VALUES (1); START TRANSACTION; COMMIT", "transaction,autocommit"),
         ("DO 'BEGIN PERFORM count(*) FROM t; END'", "query"),
         ("TRUNCATE t", "none"),
         ("VACUUM t", "none"),
@@ -251,7 +277,9 @@ fn a_wait_can_be_ended(version: Version) {
         let waiting = meanwhile_run(client, "BEGIN");
         gate.waits("transaction", 1);
         gate.server.execute(&format!("SELECT pg_{how}_backend({pid})"));
-        let error = waiting.join().unwrap().1.unwrap_err();
+        let (mut client, outcome) = waiting.join().unwrap();
+        // A block begins all the same, and fails with its next statement.
+        let error = outcome.and_then(|()| client.batch_execute("SELECT 1")).unwrap_err();
         // The end of the connection may be seen before the message that tells of it.
         assert!(error.code() == Some(&expected) || (how == "terminate" && error.is_closed()), "{how}: {error:?}");
         gate.waits("transaction", 0);
@@ -283,23 +311,64 @@ fn a_wait_can_be_ended(version: Version) {
     occupied.end();
 }
 
+fn a_client_that_has_gone_leaves_the_queue(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ("deadlock_timeout", "100ms")]);
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    // Awake, or the others would be let in.
+    let inside = meanwhile_run(inside, "SELECT pg_sleep(3); COMMIT");
+    let log = || fs::read(gate.server.log_file()).unwrap();
+    let before = log().len();
+    let mut raw = gate.server.raw().login("app", &gate.database.name);
+    raw.send(&Script::new().query("BEGIN"));
+    gate.waits("transaction", 1);
+    drop(raw);
+    gate.waits("transaction", 0);
+    inside.join().unwrap().1.unwrap();
+    let written = String::from_utf8_lossy(&log()[before..]).into_owned();
+    assert!(written.contains("FATAL:  connection to client lost"), "{written}");
+    assert!(!written.contains("could not send data to client"), "{written}");
+}
+
 fn a_wait_has_a_limit(version: Version) {
     let gate = Gate::new(version, &[ONE_BLOCK]);
     let mut inside = gate.session();
     run(&mut inside, "BEGIN");
     let mut client = gate.session();
-    run(&mut client, "SET sluice.gate_timeout = '50ms'");
-    let error = client.batch_execute("BEGIN").unwrap_err();
+    run(&mut client, "SET sluice.gate_timeout = '50ms'; BEGIN");
+    let error = client.batch_execute("SELECT 1").unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "53S01");
     assert_eq!(error.message(), "canceling statement due to gate timeout");
     assert_eq!(error.detail(), Some("The class gate \"transaction\" lets 1 in at once, and 1 wait."));
     assert!(error.hint().unwrap().contains("sluice.gate_timeout"));
     // Statements outside of a block go on.
-    run(&mut client, "SELECT 1");
-    run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'");
-    assert_eq!(code(client.batch_execute("BEGIN")), SqlState::QUERY_CANCELED);
+    run(&mut client, "ROLLBACK; SELECT 1");
+    run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'; BEGIN");
+    assert_eq!(code(client.batch_execute("SELECT 1")), SqlState::QUERY_CANCELED);
     assert_eq!(gate.of("transaction", "concat_ws('/', waiting, given_up)"), "0/2");
+}
+
+/// The gate of the role opens when most of the time is over; what is left is for the next one.
+fn all_gates_share_one_deadline(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, ("sluice.role_concurrency", "app=1")]);
+    becomes("the gate of the role", "1".to_owned(), || gate.of("app", "concurrency"));
+    gate.server.execute("DROP ROLE IF EXISTS other; CREATE ROLE other LOGIN IN ROLE trusted");
+    let mut other = gate.session_of("other");
+    run(&mut other, "BEGIN");
+    gate.runs("transaction", 1);
+    let inside = meanwhile_run(gate.session(), "SELECT pg_sleep(3)");
+    gate.runs("app", 1);
+    let waiting = meanwhile(gate.session(), |client| {
+        run(client, "SET sluice.gate_timeout = '4s'");
+        let begin = Instant::now();
+        run(client, "BEGIN");
+        (code(client.batch_execute("SELECT 1")), begin.elapsed())
+    });
+    let (_client, (code, elapsed)) = waiting.join().unwrap();
+    assert_eq!(code.code(), "53S01");
+    assert!(elapsed < Duration::from_secs(6), "{elapsed:?}");
+    inside.join().unwrap().1.unwrap();
 }
 
 fn first_come_first_served(version: Version) {
@@ -329,8 +398,28 @@ fn several_statements_in_one_string(version: Version) {
     run(&mut client, "SELECT 1; INSERT INTO t VALUES (1); SELECT 2");
     assert_eq!(gate.sum("admitted"), 1, "they are one transaction");
     run(&mut client, "INSERT INTO t VALUES (2); BEGIN; SELECT 1; COMMIT; SELECT 2");
-    // The block goes on with the place of what stands before it.
-    assert_eq!((gate.sum("admitted"), gate.sum("running")), (3, 0));
+    // The block has a place of its own, and gives back that of what stands before it.
+    assert_eq!((gate.sum("admitted"), gate.sum("running")), (4, 0));
+    let mut inside = gate.session();
+    run(&mut inside, "BEGIN");
+    let waiting = meanwhile_run(gate.session(), "SELECT 1; BEGIN; INSERT INTO t VALUES (3); COMMIT");
+    gate.waits("transaction", 1);
+    gate.runs("query", 0);
+    run(&mut inside, "COMMIT");
+    waiting.join().unwrap().1.unwrap();
+    // A wait that fails takes with it what stands before the BEGIN.
+    run(&mut inside, "BEGIN");
+    let outcome = client.batch_execute(
+        "SET LOCAL sluice.gate_timeout = '50ms'; INSERT INTO t VALUES (4); BEGIN; INSERT INTO t VALUES (5); COMMIT",
+    );
+    assert_eq!(code(outcome).code(), "53S01");
+    run(&mut client, "ROLLBACK");
+    run(&mut inside, "COMMIT");
+    assert_eq!(client.query_one("SELECT count(*) FROM t WHERE n > 3", &[]).unwrap().get::<_, i64>(0), 0);
+    // Within a block, a further BEGIN asks for nothing.
+    gate.server.execute("SELECT sluice_gate_reset()");
+    run(&mut client, "BEGIN; SELECT 1; BEGIN; COMMIT");
+    assert_eq!((gate.sum("admitted"), gate.sum("running")), (1, 0));
 }
 
 fn a_chained_block_waits_at_its_first_statement(version: Version) {
@@ -415,6 +504,50 @@ fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
     assert_eq!(gate.sum("running"), 0);
 }
 
+/// The session has a place of its role's gate when it finds the next one full, and the catalog of roles is locked: what it
+/// looks up there could not be found before its time is up.
+fn an_error_in_the_catalog_leaves_no_place_behind(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ("sluice.role_concurrency", "app=9")]);
+    becomes("the gate of the role", "9".to_owned(), || gate.of("app", "concurrency"));
+    let mut client = gate.session();
+    let pid = pid_of(&mut client);
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
+    let mut superuser = gate.database.superuser();
+    run(&mut superuser, "BEGIN; SELECT pg_advisory_lock(2)");
+    // Simple expressions don't start the executor, and so wait nowhere. Nothing else looks for a role.
+    let waiting = meanwhile_run(
+        client,
+        "SET search_path = '';
+         SET lock_timeout = '100ms';
+         SET sluice.gate_timeout = '1s';
+         DO $$
+         DECLARE x text;
+         BEGIN
+           x := pg_advisory_xact_lock(3);
+           WHILE NOT pg_try_advisory_lock_shared(2) LOOP x := pg_sleep(0.01); END LOOP;
+           -- The lock on a table is where a session hears what others have changed.
+           BEGIN x := pg_relation_size(1259); EXCEPTION WHEN OTHERS THEN NULL; END;
+           FOR try IN 1..3 LOOP
+             BEGIN
+               PERFORM 1;
+             EXCEPTION WHEN OTHERS THEN
+               NULL;
+             END;
+           END LOOP;
+         END $$",
+    );
+    becomes("it runs", "1".to_owned(), || {
+        gate.server.value(&format!("SELECT count(*) FROM pg_locks WHERE pid = {pid} AND objid = 3"))
+    });
+    // What the session knew of its role is void.
+    gate.server.execute("ALTER ROLE app CONNECTION LIMIT 1000; ALTER ROLE app CONNECTION LIMIT -1");
+    run(&mut superuser, "LOCK TABLE pg_authid; SELECT pg_advisory_unlock(2)");
+    waiting.join().unwrap().1.unwrap();
+    run(&mut superuser, "COMMIT");
+    occupied.end();
+    assert_eq!(gate.sum("running"), 0);
+}
+
 fn a_statement_that_has_passed_is_inside(version: Version) {
     let gate = Gate::new(version, &[ONE_WRITE]);
     let mut client = gate.session();
@@ -429,6 +562,55 @@ fn a_statement_that_has_passed_is_inside(version: Version) {
     assert_eq!(gate.of("autocommit", "admitted"), "0");
 }
 
+/// A function that tells a session's tenant, immutable or stable, by a query; it is called where a statement is planned.
+fn what_runs_while_planning_passes_no_gate(version: Version) {
+    let all = [ONE_QUERY, ONE_WRITE, ("sluice.transaction_concurrency", "9")];
+    let gate = Gate::new(version, &all);
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION fixed() RETURNS int IMMUTABLE LANGUAGE plpgsql
+           AS 'BEGIN RETURN (SELECT count(*) FROM pg_database WHERE datname = current_database()); END';
+         CREATE FUNCTION stable() RETURNS int STABLE LANGUAGE plpgsql
+           AS 'BEGIN RETURN (SELECT count(*) FROM pg_database WHERE datname = current_database()); END';
+         CREATE FUNCTION fails() RETURNS int IMMUTABLE LANGUAGE plpgsql
+           AS 'BEGIN RETURN (SELECT count(*) / 0 FROM pg_database); END';
+         CREATE TABLE parts (n int) PARTITION BY LIST (n);
+         CREATE TABLE one PARTITION OF parts FOR VALUES IN (1);
+         CREATE TABLE two PARTITION OF parts FOR VALUES IN (2);
+         INSERT INTO t SELECT generate_series(1, 1000);
+         ANALYZE t",
+    );
+    run(&mut client, "PREPARE p AS UPDATE t SET n = fixed()");
+    for (sql, class) in [
+        ("EXPLAIN SELECT * FROM t WHERE n > fixed()", "none"),
+        ("EXPLAIN SELECT * FROM t WHERE n > stable()", "none"),
+        ("EXPLAIN SELECT * FROM parts WHERE n = stable()", "none"),
+        ("DELETE FROM t WHERE n < stable()", "autocommit"),
+        ("UPDATE t SET n = 1 WHERE n < fixed()", "autocommit"),
+        ("SELECT * FROM t WHERE n < stable()", "query"),
+        ("SELECT * FROM parts WHERE n = stable()", "query"),
+        ("EXECUTE p", "autocommit"),
+        ("SELECT * FROM t WHERE n < fails()", "none"),
+        ("UPDATE t SET n = 1 WHERE n < 0", "autocommit"),
+        // An error while planning that is caught leaves nothing behind.
+        ("DO 'BEGIN PERFORM fails() FROM t; EXCEPTION WHEN division_by_zero THEN NULL; END'", "none"),
+        ("UPDATE t SET n = 1 WHERE n < 0", "autocommit"),
+    ] {
+        gate.server.execute("SELECT sluice_gate_reset()");
+        let outcome = client.batch_execute(sql);
+        assert!(outcome.is_ok() || sql.contains("fails()"), "{sql}: {outcome:?}");
+        let passed =
+            gate.server.value("SELECT coalesce(string_agg(name, ','), 'none') FROM sluice_gate WHERE admitted > 0");
+        assert_eq!(passed, class, "{sql}");
+    }
+    // An EXPLAIN does not wait.
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
+    run(&mut client, "EXPLAIN SELECT * FROM t WHERE n > fixed()");
+    occupied.end();
+}
+
 fn ddl_does_not_wait_for_its_own_queries(version: Version) {
     let gate = Gate::new(version, &[ONE_QUERY, ONE_WRITE]);
     let mut client = gate.session();
@@ -441,4 +623,72 @@ fn ddl_does_not_wait_for_its_own_queries(version: Version) {
     run(&mut client, "ALTER TABLE b ADD FOREIGN KEY (n) REFERENCES a");
     run(&mut client, "REFRESH MATERIALIZED VIEW m");
     occupied.end();
+}
+
+/// Neither before the program runs, nor while it does: a trigger has a query run for each row.
+fn a_copy_of_a_program_waits_nowhere(version: Version) {
+    let gate = Gate::new(version, &[ONE_QUERY, ONE_WRITE]);
+    gate.server.execute(
+        "DROP ROLE IF EXISTS copier; CREATE ROLE copier LOGIN IN ROLE trusted, app, pg_execute_server_program",
+    );
+    let mut client = gate.session();
+    run(
+        &mut client,
+        "CREATE TABLE t (n int);
+         CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql
+           AS 'BEGIN NEW.n := (SELECT count(*) FROM pg_class LIMIT 1); RETURN NEW; END';
+         CREATE TRIGGER counts BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION counts()",
+    );
+    let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock_shared(1)");
+    let writing = meanwhile_run(client, "INSERT INTO t SELECT 1 FROM pg_advisory_lock_shared(1)");
+    gate.runs("autocommit", 1);
+    // Both gates are full.
+    let mut copier = gate.session_of("copier");
+    run(&mut copier, "SET sluice.gate_timeout = '10s'");
+    for sql in [
+        "COPY t FROM PROGRAM 'echo 1; echo 2'",
+        "COPY (SELECT n FROM t) TO PROGRAM 'cat > /dev/null'",
+        "COPY t TO PROGRAM 'cat > /dev/null'",
+    ] {
+        run(&mut copier, sql);
+    }
+    occupied.end();
+    writing.join().unwrap().1.unwrap();
+    assert_eq!(gate.server.value("SELECT sum(given_up + running) FROM sluice_gate"), "0");
+}
+
+/// Its triggers run queries, and an error of theirs would end the connection.
+fn a_login_waits_nowhere(version: Version) {
+    if version != Version::V18 {
+        // They came with 17.
+        return;
+    }
+    let gate = Gate::new(version, &[ONE_QUERY]);
+    let name = &gate.database.name;
+    let mut superuser = gate.database.superuser();
+    run(
+        &mut superuser,
+        &format!(
+            "CREATE TABLE logins (n bigint);
+             GRANT INSERT ON logins TO app;
+             CREATE FUNCTION log_in() RETURNS event_trigger LANGUAGE plpgsql
+               AS 'BEGIN PERFORM 1 FROM pg_class; INSERT INTO logins VALUES (1); END';
+             CREATE EVENT TRIGGER log_in ON login EXECUTE FUNCTION log_in();
+             ALTER DATABASE {name} SET sluice.gate_timeout = '1s'"
+        ),
+    );
+    let mut holder = gate.session();
+    run(&mut holder, "SET sluice.gate_timeout = 0; SELECT pg_advisory_lock(1)");
+    let inside = meanwhile_run(gate.session(), "SET sluice.gate_timeout = 0; SELECT pg_advisory_lock(1)");
+    gate.runs("query", 1);
+    for track in ["on", "off"] {
+        run(&mut superuser, &format!("ALTER DATABASE {name} SET track_activities = {track}"));
+        // The first command waits as any.
+        assert_eq!(code(gate.session().batch_execute("SELECT 1")).code(), "53S01", "{track}");
+    }
+    drop(holder);
+    inside.join().unwrap().1.unwrap();
+    gate.runs("query", 0);
+    run(&mut superuser, "DROP EVENT TRIGGER log_in");
+    assert!(superuser.query_one("SELECT count(*) FROM logins", &[]).unwrap().get::<_, i64>(0) >= 4);
 }

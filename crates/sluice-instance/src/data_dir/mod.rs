@@ -7,6 +7,7 @@
 //! DIR/log/           postgres.log, postgres.log.1, initdb.log
 //! DIR/password       the first user's password; DIR/pgpass is the same for psql
 //! DIR/auth-password  the look-up role's password
+//! DIR/sluice.secret  the secret by which the server believes the pool where its clients are
 //! DIR/sluice.toml    the pool's configuration, written at each start
 //! ```
 //!

@@ -21,7 +21,7 @@ pub(super) fn write(config: &PostgresConfig) -> Result<(), StartError> {
 
 /// The secret stays what it is: the pool, which has read it, goes on when PostgreSQL is started again.
 fn make_pool_secret(data_dir: &DataDir) -> Result<(), StartError> {
-    let (path, run_as) = (data_dir.pgdata().join(POOL_SECRET), data_dir.run_as());
+    let (path, run_as) = (data_dir.root().join(POOL_SECRET), data_dir.run_as());
     let failed = |source| StartError::io(format!("write {}", path.display()), source);
     if path.try_exists().map_err(failed)? {
         return Ok(());

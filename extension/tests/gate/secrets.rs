@@ -1,0 +1,71 @@
+//! The pool's secret: guesses at it are few and seen, and one that could be guessed is not used.
+
+use std::fs;
+
+use postgres::Client;
+use sluice_testkit::{TestServer, Version, becomes, versions};
+
+use crate::server::{START, run};
+
+versions!(a_secret_is_hard_to_guess);
+
+/// A server whose secret is in that file, relative to its data directory.
+fn server(version: Version, file: &str) -> TestServer {
+    let settings: Vec<_> = START.into_iter().chain([("sluice.pool_secret_file", file)]).collect();
+    let server = TestServer::start(version, &settings);
+    server.execute("CREATE EXTENSION sluice");
+    server
+}
+
+/// Has the server's own user write a file that is closed to others, and the server read it.
+fn write(server: &TestServer, file: &str, secret: &str) {
+    server.execute(&format!("COPY (SELECT '{secret}') TO PROGRAM 'umask 077; cat > {file}'"));
+    server.execute("SELECT pg_reload_conf()");
+}
+
+/// The call of a pool that takes that for the secret.
+fn call(secret: &str) -> String {
+    format!("sluice_set_client('\\x{:02x}'::bytea || '{secret}'::bytea || '\\x000000'::bytea)", secret.len())
+}
+
+fn is_believed(client: &mut Client, secret: &str) -> bool {
+    client.query_one(&format!("SELECT {}", call(secret)), &[]).unwrap().get(0)
+}
+
+fn a_secret_is_hard_to_guess(version: Version) {
+    let (simple, first, second) = ("aaaabbbbaaaabbbbaaaabbbb", "NfuL9fbvZq0T4Ymf3d1Rr0uW", "q8Cz1yJ3k0aTgP5LxWm2Vh7N");
+    let server = server(version, "../run/theirs");
+    let log = || fs::read_to_string(server.log_file()).unwrap();
+    let mut app = server.connect("app", "postgres");
+    write(&server, "../run/theirs", simple);
+    becomes("a secret that is too simple", true, || {
+        log().contains("LOG:  sluice: the secret in \"../run/theirs\" is too easy to guess, and is not used")
+    });
+    assert!(!is_believed(&mut app, simple));
+    write(&server, "../run/theirs", first);
+    // Another session for each try, since none may try often.
+    becomes("a secret that is used", true, || is_believed(&mut server.connect("app", "postgres"), first));
+    // Many guesses, one line in the log, and the right one comes too late.
+    let mut guesser = server.connect("app", "postgres");
+    assert!(!is_believed(&mut guesser, second));
+    let guesses = format!("SELECT count({}) FROM generate_series(1, 100000)", call("guessed guessed guessed"));
+    run(&mut guesser, &guesses);
+    assert!(!is_believed(&mut guesser, first));
+    assert!(is_believed(&mut app, first));
+    let told = "LOG:  sluice: a pool's secret was wrong ";
+    assert_eq!(log().matches(told).count(), 1, "{}", log());
+    assert!(log().contains("DETAIL:  The last one came from role \"app\" in database \"postgres\"."));
+    assert!(!log().contains(first) && !log().contains("is in the data directory"));
+    // A session is heard again when the secret is another one.
+    write(&server, "../run/theirs", second);
+    becomes("another secret", true, || is_believed(&mut server.connect("app", "postgres"), second));
+    assert!(is_believed(&mut guesser, second));
+    // One that is in every backup is used, with a word of warning.
+    drop(server);
+    let server = self::server(version, "ours");
+    write(&server, "ours", first);
+    becomes("the warning", true, || {
+        fs::read_to_string(server.log_file()).unwrap().contains("is in the data directory, and so in every base backup")
+    });
+    assert!(is_believed(&mut server.connect("app", "postgres"), first));
+}
