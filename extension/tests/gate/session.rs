@@ -19,6 +19,7 @@ versions!(
     settings_follow_their_transaction,
     every_way_to_set_is_seen,
     functions_by_other_names_are_seen,
+    functions_are_seen_that_no_text_shows,
     roles_are_settings,
     discard_all_lets_go,
     procedures_may_commit,
@@ -97,13 +98,13 @@ impl Session {
     }
 }
 
-/// A report with its names and values in plain text, without the custom settings that have no value:
-/// `pins=temp set=app.tenant:7`.
+/// A report with its names and values in plain text, without the custom settings that have no value and without a word
+/// on functions: `pins=temp set=app.tenant:7`.
 fn plain(report: &str) -> String {
     let mut fields = report.split(' ').filter(|field| !field.is_empty());
     let plain: Vec<String> = fields
         .by_ref()
-        .filter(|field| !field.starts_with("made="))
+        .filter(|field| !field.starts_with("made=") && !field.starts_with("ran="))
         .map(|field| match field.strip_prefix("set=") {
             Some(set) => format!("set={}", set.split(',').map(setting).collect::<Vec<_>>().join(",")),
             None => field.to_owned(),
@@ -172,6 +173,37 @@ fn custom_settings_leave_their_names(version: Version) {
         }
         assert_eq!(made_of(&session.report), made, "{sql}");
     }
+}
+
+fn functions_are_seen_that_no_text_shows(version: Version) {
+    let gate = Gate::new(version, &[]);
+    run(
+        &mut gate.session(),
+        "CREATE TABLE t (a int); CREATE TABLE u (a int); CREATE TABLE plain (a int);
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN new; END';
+         CREATE FUNCTION owners() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN RETURN new; END';
+         CREATE TRIGGER r BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f();
+         CREATE TRIGGER r BEFORE INSERT ON u FOR EACH ROW EXECUTE FUNCTION owners();
+         CREATE FUNCTION low() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 0; END';
+         CREATE VIEW v AS SELECT low();
+         CREATE TABLE d (a int DEFAULT low(), b int)",
+    );
+    for (sql, ran) in [
+        ("INSERT INTO t VALUES (1)", true),
+        ("INSERT INTO u VALUES (1)", true),
+        ("BEGIN; INSERT INTO t VALUES (1); ROLLBACK", true),
+        ("TABLE v", true),
+        ("INSERT INTO d (b) VALUES (1)", true),
+        ("INSERT INTO plain SELECT count(*) FROM pg_class; SELECT lower('A'), now(); TABLE plain", false),
+        ("SELECT * FROM information_schema.tables", false),
+        ("SET sluice.gate_timeout = '5s'", false),
+    ] {
+        let mut session = Session::new(&gate);
+        session.run(sql);
+        assert_eq!(session.report.ends_with("ran=functions"), ran, "{sql}: {}", session.report);
+    }
+    let mut session = Session::new(&gate);
+    session.holds("SET sluice.gate_timeout = '5s'", "set=sluice.gate_timeout:5000");
 }
 
 fn a_new_session_holds_nothing(version: Version) {
