@@ -93,7 +93,6 @@ impl<I: Io> ClientRelay<'_, I> {
             return true;
         }
         self.parse_apart(statement, None, sent_for);
-        self.forget_literals();
         if !is_within {
             self.end_preparation();
         }

@@ -459,6 +459,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
         let answered = self.server.exchange.ready(self.now, status);
         self.server.sequences.end_batch(false);
+        self.server.session.forget_literals();
         if status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
             self.server.session.end_transaction();

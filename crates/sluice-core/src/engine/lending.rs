@@ -187,7 +187,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         for (name, statement) in missing {
             self.parse_apart(statement, Some(name), SentFor::Use);
         }
-        self.forget_literals();
         if is_within {
             return None;
         }
@@ -252,7 +251,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.drop_message(seen);
             return self.refuse(too_many_names());
         }
-        self.forget_literals();
         let server = self.server();
         server.lent.lend(name);
         let by = By::Lent(name.into());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     FrontendKind,
-    message::{self, Parse, TransactionStatus},
+    message::{self, BindNames, Parse, TransactionStatus},
 };
 
 use crate::{
@@ -66,7 +66,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), described: None });
         self.session.note_named(&statement);
-        self.forget_literals();
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
     }
@@ -122,7 +121,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             None => statement.is_accepted(),
         };
         let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
-        let holds = self.is_in_transaction() && !statement.is_always_accepted() && !self.binds_behind(0);
+        let holds =
+            self.is_in_transaction() && !statement.is_always_accepted() && !self.is_bound_behind(given.name(), 0);
         if known && (is_open || holds || statement.is_remarked()) {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know
             // what a server has to remark. And a Parse takes its transaction's snapshot, and locks tables.
@@ -153,13 +153,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.session.begun.as_ref().is_some_and(|begun| begun.begin.has_one_snapshot(default()))
     }
 
-    /// Whether something is bound behind so many messages, or behind others that only prepare: then nobody can tell
-    /// when what is bound was parsed.
-    pub(super) fn binds_behind(&self, messages: usize) -> bool {
+    /// Whether a statement is bound behind so many messages, or behind others that only prepare: then nobody can tell
+    /// when it was parsed.
+    pub(super) fn is_bound_behind(&self, name: &[u8], messages: usize) -> bool {
         let only_prepares =
             |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Parse | FrontendKind::Describe | FrontendKind::Close);
         let mut coming = self.coming().take(LOOKED_AHEAD_MAX).skip(messages).skip_while(only_prepares);
-        coming.next().is_some_and(|seen| seen.kind == FrontendKind::Bind)
+        coming.next().is_some_and(|seen| {
+            let names = BindNames::read(seen.body).filter(|_| seen.kind == FrontendKind::Bind);
+            names.is_some_and(|names| names.statement == name)
+        })
     }
 
     /// Whether PostgreSQL would parse nothing but the end of the transaction now. Not where an answer that is still to

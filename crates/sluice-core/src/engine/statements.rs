@@ -54,7 +54,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let terms = self.terms(parse.name.is_empty());
                 let known = terms.and_then(|terms| self.known(parse.definition, terms));
                 let known = known.filter(|statement| statement.is_accepted());
-                let servable = (!self.has_begun_with_snapshot() || self.binds_behind(1))
+                let servable = (!self.has_begun_with_snapshot() || self.is_bound_behind(parse.name, 1))
                     && (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
                         self.session.pool.settings.auto_prepare
@@ -97,6 +97,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.flush();
             return self.wait_for_answers();
         }
+        let step = self.statement_now(seen);
+        if matches!(step, Step::Next) {
+            // What comes may set others.
+            self.forget_literals();
+        }
+        step
+    }
+
+    fn statement_now(&mut self, seen: Seen<'a>) -> Step {
         match seen.kind {
             FrontendKind::Bind => self.bind(seen),
             _ if !seen.is_whole() => self.incomplete(seen),

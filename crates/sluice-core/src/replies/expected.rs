@@ -148,6 +148,16 @@ pub enum Given {
     Unnamed(u32, Option<Unnamed>),
 }
 
+impl Given {
+    /// The name, which is empty for the unnamed statement.
+    pub fn name(&self) -> &[u8] {
+        match self {
+            Self::Name(name) => name,
+            Self::Unnamed(..) => b"",
+        }
+    }
+}
+
 /// An answer that Sluice gives by itself, in its place among the server's.
 #[derive(Debug)]
 pub enum Local {

@@ -297,7 +297,6 @@ impl ServerSession {
     /// Its transaction has ended: what that did to the catalogs is done or undone.
     pub fn end_transaction(&mut self) {
         self.change = None;
-        self.literals = Literals::Unknown;
     }
 
     /// The server has said by itself what it holds; `None` is a report that can't be read. A newer extension may know

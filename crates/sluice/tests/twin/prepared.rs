@@ -16,6 +16,7 @@ matrix!(brief:
     literals_behind_what_their_batch_has_set,
     a_parse_in_a_block_takes_a_snapshot_and_locks,
     literals_behind_what_may_have_set_something,
+    what_a_server_said_of_literals_is_used_once,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -229,6 +230,41 @@ fn literals_behind_what_may_have_set_something(case: Case) {
                 b.on_each_server(0, 2, &s().bind("a", &[]).execute().sync());
                 b.query(0, "EXECUTE a; PREPARE a AS SELECT 3");
             }
+        }
+    });
+}
+
+fn what_a_server_said_of_literals_is_used_once(case: Case) {
+    let literals = "SELECT timestamptz '2024-01-01 12:00', date '01/02/2024'";
+    let run = s().bind("b", &[]).execute().sync();
+    beside(case, &[&[], &[], &[]], |b| {
+        for takes in [s().parse("a", "SELECT 1").sync(), s().query("PREPARE a AS SELECT 1")] {
+            b.clients(&[&[], &[], &[]]);
+            b.says(0, &takes);
+            b.query(0, "BEGIN; SET LOCAL TIME ZONE 'Asia/Tokyo'; SAVEPOINT s");
+            // The name is taken.
+            b.says(0, &s().parse("a", literals).sync());
+            b.query(0, "ROLLBACK TO s; SET LOCAL TIME ZONE 'America/New_York'; SET LOCAL DateStyle = 'ISO, DMY'");
+            b.says(0, &s().parse("b", literals).sync());
+            b.says(0, &run);
+            b.query(0, "COMMIT; DEALLOCATE a");
+            b.on_each_server(0, 1, &run);
+        }
+        // What is no query takes no snapshot, and a Bind of another one is no use of what was parsed.
+        b.clients(&[&[], &[], &[]]);
+        b.on_each_server(0, 1, &s().close("c").parse("c", "SELECT 'known'").bind("c", &[]).execute().sync());
+        for parsed in [
+            s().parse("n", "NOTIFY a, 'a\u{e9}'").sync(),
+            s().close("c")
+                .parse("c", "SELECT 'known'")
+                .unnamed("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", &[])
+                .sync(),
+            s().close("c").parse("c", "SELECT 'known'").bind("n", &[]).sync(),
+        ] {
+            b.query(0, "BEGIN; SET LOCAL DateStyle = 'ISO, DMY'");
+            b.says(0, &parsed);
+            b.query(0, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
+            b.query(0, "ROLLBACK");
         }
     });
 }
