@@ -23,17 +23,8 @@ cargo run --locked --quiet -p xtask -- bench-gate --quick
 step 'tests'
 # Most tests wait, for servers and for time to pass: more of them at once than there are processors.
 export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((3 * $(nproc)))}"
-cargo test --workspace --locked --no-run
-{
-    # The drivers' own suites wait longer than all others: they run beside the rest, and speak at the end.
-    suites=$(mktemp)
-    cargo test --workspace --locked --test suites >"$suites" 2>&1 &
-    trap 'kill $! 2>/dev/null; rm -f "$suites"' EXIT
-    # --no-fail-fast: one failure does not hide the others.
-    cargo test --workspace --locked --no-fail-fast -- --skip driver_suite_ 2>&1 || true
-    wait
-    cat "$suites"
-} | {
+# --no-fail-fast: one failure does not hide the others.
+cargo test --workspace --locked --no-fail-fast 2>&1 | {
     # One line for all runners, from their own closing lines.
     awk '{ print } /^test result:/ { passed += $4; failed += $6; ignored += $8 }
          /^error: .*target.* failed/ || /^error: test failed/ || /^error: could not compile/ { broken = 1 }

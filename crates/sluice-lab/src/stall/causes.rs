@@ -406,8 +406,11 @@ fn client(view: &View<'_>) -> Option<Finding> {
         _ => view.pair(metrics::CPU_PGBENCH)?,
     };
     let share = asked.inside / asked.outside.filter(|outside| *outside > 0.0)?;
-    let was_free_to_ask = view.inside(metrics::CPU_IDLE).is_none_or(|percent| percent >= IDLE_PERCENT);
-    let columns = [metrics::ACTIVE, metrics::IDLE_IN_TRANSACTION, metrics::CPU_PGBENCH, metrics::CPU_IDLE];
+    // A processor that waits for a disk has nothing else to do. Linux counts a wait in io_uring as one, a pool's as well.
+    let waited = view.inside(metrics::CPU_IO_WAIT).unwrap_or(0.0);
+    let was_free_to_ask = view.inside(metrics::CPU_IDLE).is_none_or(|percent| percent + waited >= IDLE_PERCENT);
+    let columns =
+        [metrics::ACTIVE, metrics::IDLE_IN_TRANSACTION, metrics::CPU_PGBENCH, metrics::CPU_IDLE, metrics::CPU_IO_WAIT];
     let is_cause = share <= ASKED_SHARE && was_free_to_ask;
     is_cause.then(|| finding(Cause::Client, 1.0 - share, view.evidence(&columns)))
 }
@@ -542,6 +545,8 @@ mod tests {
         assert_eq!(causes(&[(metrics::AUTOVACUUM, 0.0, 1.0)]), [Cause::Autovacuum]);
         assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2)]), [Cause::Client]);
         assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 10.0, 2.0)]), [Cause::Unknown]);
+        let waits = [(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 1.0, 0.0), (metrics::CPU_IO_WAIT, 9.0, 98.0)];
+        assert_eq!(causes(&waits), [Cause::Client], "a wait for a disk, or in io_uring, is no work");
         assert_eq!(causes(&[(metrics::ACTIVE, 0.2, 0.0), (metrics::CPU_PGBENCH, 0.1, 0.001)]), [Cause::Client]);
         assert_eq!(causes(&[(metrics::ACTIVE, 0.2, 8.0), (metrics::CPU_PGBENCH, 0.1, 0.001)]), [Cause::Unknown]);
         assert_eq!(causes(&[]), [Cause::Unknown]);

@@ -66,17 +66,17 @@ const ASYNCPG: Suite = Suite {
 };
 
 #[test]
-fn driver_suite_pgx_on_15() {
+fn pgx_on_15() {
     suite(&PGX, Version::V15, Driver::Uring);
 }
 
 #[test]
-fn driver_suite_asyncpg_on_15() {
+fn asyncpg_on_15() {
     suite(&ASYNCPG, Version::V15, Driver::Uring);
 }
 
 #[test]
-fn driver_suite_asyncpg_on_18() {
+fn asyncpg_on_18() {
     suite(&ASYNCPG, Version::V18, Driver::Epoll);
 }
 
