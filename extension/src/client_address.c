@@ -8,9 +8,9 @@
  * rules of pg_hba.conf have been applied before, to the pool.
  *
  * Only the pool can say it: each call has to bring the secret that stands in the
- * file "sluice.pool_secret_file".  The keeper reads that file (keeper.c), so that sessions
- * need not be able to, and keeps the secret in shared memory, which SQL can't
- * read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
+ * file "sluice.pool_secret_file".  The keeper reads that file (keeper.c), so that
+ * sessions need not be able to, and keeps the secret in shared memory, which SQL
+ * can't read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
  * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
  * sends the transaction's first statement right behind it.
  *

@@ -109,9 +109,9 @@ impl<I: Io> ClientRelay<'_, I> {
         !is_known && reads() && self.asks_for_settings()
     }
 
-    /// Asks the server which settings are in place by which literals are read, where a batch outside of a block has set
-    /// what nobody knows: there is no savepoint to go back to. Returns whether the client's message has to wait for the
-    /// answer.
+    /// Asks the server by which settings literals are read, in the midst of what has set nobody knows what: for a Parse,
+    /// or to put them back behind one where there is no savepoint to go back to. Returns whether the client's message has
+    /// to wait for the answer, which holds for that message alone.
     pub(super) fn asks_for_settings(&mut self) -> bool {
         let server = self.server();
         if !server.exchange.owes() {
@@ -124,7 +124,7 @@ impl<I: Io> ClientRelay<'_, I> {
         true
     }
 
-    /// What the server has said of that has served: what comes may set something else.
+    /// The answer to that has served: what comes may set something else.
     pub(super) fn forget_literals(&mut self) {
         if let Some(server) = self.server.as_deref_mut() {
             server.session.forget_literals();
@@ -158,13 +158,11 @@ impl<I: Io> ClientRelay<'_, I> {
                 let here = server.session.profile();
                 (profile::switch(here, &statement.profile), profile::switch(&statement.profile, here))
             }
-            () if is_apart => match server.session.literals() {
+            () if is_apart => {
                 // Up to the transaction's end, so that nothing stays of it.
-                Some(here) => {
-                    (Some(profile::set_for_literals(&statement.profile)), Some(profile::set_for_literals(here)))
-                }
-                None => (None, None),
-            },
+                let set = |profile: &_| Some(profile::set_for_literals(profile));
+                server.session.literals().map_or((None, None), |here| (set(&statement.profile), set(here)))
+            }
             () => (None, None),
         };
         self.put_own(before.as_deref());
