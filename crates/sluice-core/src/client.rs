@@ -447,7 +447,7 @@ impl Session {
     pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> Given {
         self.unnamed_turn = self.unnamed_turn.wrapping_add(1);
         let turn = self.unnamed_turn;
-        let prepared = Prepared { statement, described: None };
+        let prepared = Prepared::new(statement);
         Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn }))
     }
 

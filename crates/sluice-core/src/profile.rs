@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 
 use crate::privileged::is_privileged;
 
+pub mod literals;
+
 /// Settings by their lower-case names. Values are bytes in the encoding of the server's database.
 pub type Settings = BTreeMap<String, Box<[u8]>>;
 
@@ -178,15 +180,6 @@ impl Profile {
     /// See [`Context`].
     pub fn context(&self) -> Context {
         self.0.context
-    }
-
-    /// The same, with these values of the settings by which a literal is read, those that are the server's own
-    /// included.
-    pub fn with_literals_read_by<'a>(&self, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut settings = self.0.settings.clone();
-        let named = parameters.map(|(name, value)| (name.to_ascii_lowercase(), value.as_bytes().into()));
-        settings.extend(named.filter(|(name, _)| READ_BY_LITERALS.contains(&name.as_str())));
-        Self::new(settings)
     }
 
     /// The same with others, which take the place of those of the same names.
@@ -414,50 +407,6 @@ pub(crate) fn put_set_configs<'a>(
             Scope::Transaction => ",true)",
         });
     }
-}
-
-/// Settings by which a literal is read.
-const READ_BY_LITERALS: [&str; 13] = [
-    "array_nulls",
-    "backslash_quote",
-    "client_encoding",
-    "datestyle",
-    "default_text_search_config",
-    "intervalstyle",
-    "lc_monetary",
-    "search_path",
-    "standard_conforming_strings",
-    "timezone",
-    "timezone_abbreviations",
-    "transform_null_equals",
-    "xmloption",
-];
-
-/// The query that makes the settings by which literals are read what they are in a profile, up to the end of the
-/// transaction or savepoint, whatever they are now.
-pub fn set_for_literals(profile: &Profile) -> String {
-    let mut sql = String::new();
-    put_set_configs(&mut sql, READ_BY_LITERALS.map(|name| (name, profile.get(name))), Scope::Transaction);
-    sql
-}
-
-/// The query for the settings by which literals are read, in one text of ASCII.
-pub fn literals_query() -> String {
-    let mut sql = "SELECT pg_catalog.concat_ws(','".to_owned();
-    for name in READ_BY_LITERALS {
-        sql.push_str(",pg_catalog.encode(pg_catalog.convert_to(pg_catalog.current_setting('");
-        sql.push_str(name);
-        sql.push_str("'),pg_catalog.getdatabaseencoding()),'hex')");
-    }
-    sql.push(')');
-    sql
-}
-
-/// The settings with these values, in the order of that query; `None` if there are more, or fewer.
-pub fn of_literals(values: Vec<Vec<u8>>) -> Option<Profile> {
-    let names = READ_BY_LITERALS.map(str::to_owned).into_iter();
-    let is_each = values.len() == READ_BY_LITERALS.len();
-    is_each.then(|| Profile::new(names.zip(values.into_iter().map(Vec::into_boxed_slice)).collect()))
 }
 
 fn reset(sql: &mut String, name: &str) {

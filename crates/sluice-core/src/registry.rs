@@ -52,7 +52,7 @@ impl Registry {
     }
 
     /// The statement of that definition under those terms, counted as seen once more. `profile` is what
-    /// `terms.parsed` is the fingerprint of.
+    /// `terms.read` is the fingerprint of.
     pub fn intern(&self, definition: &[u8], terms: Terms, profile: &Profile) -> Arc<Statement> {
         let statement = match self.find(definition, terms) {
             Some(known) => known,
@@ -71,6 +71,25 @@ impl Registry {
     pub fn under(&self, statement: &Arc<Statement>, run: Context) -> Arc<Statement> {
         let Some(terms) = statement.terms else { return statement.clone() };
         let other = self.intern(&statement.definition, Terms { run, ..terms }, &statement.profile);
+        other.take_over(statement);
+        other
+    }
+
+    /// The same statement with its literals read by these settings. It is shared where it is known under which settings
+    /// it runs.
+    pub fn reread(&self, statement: &Arc<Statement>, profile: &Profile, run: Option<Context>) -> Arc<Statement> {
+        let terms = statement.terms.or(statement.was_shared);
+        let other = match terms.zip(run) {
+            Some((terms, run)) => {
+                let terms = Terms { read: profile.context(), run, ..terms };
+                self.intern(&statement.definition, terms, profile)
+            }
+            None => {
+                let mut other = self.make(&statement.definition, None, profile).private(Knowledge::Exact);
+                other.was_shared = terms;
+                Arc::new(other)
+            }
+        };
         other.take_over(statement);
         other
     }

@@ -17,7 +17,7 @@ use sluice_wire::{
 
 use crate::{
     logins::Generation,
-    profile::{Context, NAME_BYTES_MAX, Profile},
+    profile::{Context, NAME_BYTES_MAX, Profile, literals::SearchPath},
     shape::Shape,
     sql::{self, Begin, Effects, Reset, effects},
 };
@@ -44,8 +44,10 @@ pub struct StatementId(pub u64);
 /// The circumstances that, besides its definition, decide what PostgreSQL makes of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// The settings under which it was parsed.
+    /// The settings under which it was parsed, which decide its types.
     pub parsed: Context,
+    /// The settings by which its literals are read: those under which it was parsed, until PostgreSQL reads them anew.
+    pub read: Context,
     /// The settings under which it runs: PostgreSQL parses it anew when the catalogs have changed.
     pub run: Context,
     /// The version of the catalogs by which it was parsed.
@@ -59,7 +61,7 @@ pub struct Terms {
 /// By a few of its bytes: those that are equal have equal ones, and contexts are fingerprints already.
 impl Hash for Terms {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.parsed.folded() ^ self.run.folded().rotate_left(1));
+        state.write_u64(self.parsed.folded() ^ self.read.folded().rotate_left(1) ^ self.run.folded().rotate_left(2));
         state.write_u64(self.catalog << 1 | u64::from(self.is_unnamed));
     }
 }
@@ -69,6 +71,7 @@ impl Terms {
     /// Those of a statement where nothing has been set or changed.
     pub(crate) const PLAIN: Self = Self {
         parsed: Context::NONE,
+        read: Context::NONE,
         run: Context::NONE,
         catalog: 0,
         generation: Generation::FIRST,
@@ -100,7 +103,9 @@ pub struct Statement {
     text_bytes: usize,
     /// `None`: it is one client's own.
     pub terms: Option<Terms>,
-    /// The settings under which it was parsed.
+    /// Those of the shared one that it was before a transaction read its literals anew.
+    pub was_shared: Option<Terms>,
+    /// The settings by which its literals are read.
     pub profile: Profile,
     /// The effects that running it may have.
     pub effects: Effects,
@@ -138,6 +143,21 @@ pub struct Prepared {
     pub statement: Arc<Statement>,
     /// The shape of its result, as the client was told; it may read rows by that ever after.
     pub described: Option<Shape>,
+    /// The `search_path` under which it was used last, where that is not the one by which its literals were read: they
+    /// mean the same there.
+    pub path: Option<SearchPath>,
+}
+
+impl Prepared {
+    /// A statement of which the client has been told nothing yet.
+    pub fn new(statement: Arc<Statement>) -> Self {
+        Self { statement, described: None, path: None }
+    }
+
+    /// Whether its literals were read under the `search_path` of these settings, and it was used under no other since.
+    pub fn was_read_under(&self, settings: &Profile) -> bool {
+        self.path.is_none() && self.statement.profile.has_path_of(settings)
+    }
 }
 
 /// A client's unnamed statement.
@@ -157,7 +177,7 @@ pub fn known_name(name: &[u8]) -> &[u8] {
 }
 
 impl Statement {
-    /// A statement of that definition, whose text is read. `profile` is what `terms.parsed` is the fingerprint of.
+    /// A statement of that definition, whose text is read. `profile` is what `terms.read` is the fingerprint of.
     pub fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {
         let (text, types) = split_cstr(definition).unwrap_or((definition, &[]));
         let begins = begin_of(definition);
@@ -169,6 +189,7 @@ impl Statement {
             definition: definition.into(),
             text_bytes: text.len(),
             terms,
+            was_shared: None,
             profile,
             resets: effects.intersects(Effects::STATE | Effects::CONTEXT).then(|| sql::reset(text)).flatten(),
             effects,
@@ -268,6 +289,13 @@ impl Statement {
     pub fn is_parsed_apart(&self, in_place: Option<Context>) -> bool {
         let is_known = self.knowledge != Knowledge::None;
         self.effects.intersects(Effects::LITERAL) && is_known && in_place != Some(self.profile.context())
+    }
+
+    /// Whether PostgreSQL reads its literals anew where it is used under another `search_path`, and it is known what
+    /// they mean now.
+    pub fn may_be_reread(&self) -> bool {
+        let has_literals = self.effects.intersects(Effects::LITERAL) && sql::reads_literals(self.query());
+        has_literals && !self.is_tied && self.knowledge == Knowledge::Exact
     }
 
     /// Whether PostgreSQL accepts it whatever the catalogs and settings, outside of a failed transaction.

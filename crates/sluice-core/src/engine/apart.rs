@@ -6,14 +6,17 @@ use sluice_wire::message::{SYNC, TransactionStatus};
 
 use crate::{
     io::Io,
-    profile::{self, Context},
+    profile::{self, Context, literals},
     replies::{Expected, Own, ParseSent, SentFor},
-    server::Preparation,
+    server::{Preparation, Question},
     sql::{self, Effects, effects},
     statement::{Prepared, Statement},
 };
 
-use super::{frontend::ClientRelay, own_queries::put_statement};
+use super::{
+    frontend::{ClientRelay, Step},
+    own_queries::put_statement,
+};
 
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
@@ -103,7 +106,9 @@ impl<I: Io> ClientRelay<'_, I> {
     /// it may have to be prepared again. Returns whether its Parse has to wait for the answer.
     pub(super) fn asks_how_literals_are_read(&mut self, text: &[u8]) -> bool {
         let is_known = self.server.as_ref().is_none_or(|server| {
-            server.session.knows_settings() || server.session.literals().is_some() || !server.exchange.prepares()
+            server.session.knows_settings()
+                || server.session.answers.literals().is_some()
+                || !server.exchange.prepares()
         });
         let reads = || effects(text).intersects(Effects::LITERAL) && sql::reads_literals(text);
         !is_known && reads() && self.asks_for_settings()
@@ -111,23 +116,40 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Asks the server by which settings literals are read, in the midst of what has set nobody knows what: for a Parse,
     /// or to put them back behind one where there is no savepoint to go back to. Returns whether the client's message has
-    /// to wait for the answer, which holds for that message alone.
+    /// to wait for the answer.
     pub(super) fn asks_for_settings(&mut self) -> bool {
-        let server = self.server();
-        if !server.exchange.owes() {
-            if !server.session.ask_for_literals() {
-                return false;
-            }
-            self.put_own(Some(&profile::literals_query()));
-        }
-        self.wait_for_answers();
-        true
+        let questions = [
+            (Question::Defaults, literals::defaults_query as fn() -> String),
+            (Question::Literals, literals::literals_query),
+        ];
+        self.asks(questions).is_some()
     }
 
-    /// The answer to that has served: what comes may set something else.
-    pub(super) fn forget_literals(&mut self) {
+    /// Asks the server in the midst of a batch what it has not been asked yet. Returns a step where the client's message
+    /// has to wait for an answer.
+    pub(super) fn asks<Q: FnOnce() -> String>(
+        &mut self,
+        questions: impl IntoIterator<Item = (Question, Q)>,
+    ) -> Option<Step> {
+        if !self.server().exchange.owes() {
+            let mut is_new = false;
+            for (question, query) in questions {
+                if self.server().session.answers.ask(question) {
+                    self.put_own(Some(&query()));
+                    is_new = true;
+                }
+            }
+            if !is_new {
+                return None;
+            }
+        }
+        Some(self.wait_for_answers())
+    }
+
+    /// The answer has served: what comes may set something else.
+    pub(super) fn forget_answer(&mut self) {
         if let Some(server) = self.server.as_deref_mut() {
-            server.session.forget_literals();
+            server.session.answers.forget();
         }
     }
 
@@ -151,7 +173,7 @@ impl<I: Io> ClientRelay<'_, I> {
             () if is_apart && in_block => {
                 // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.
                 self.put_own(Some("SAVEPOINT sluice_switch"));
-                let set = profile::set_for_literals(&statement.profile);
+                let set = literals::set_for_literals(&statement.profile);
                 (Some(set), Some("ROLLBACK TO SAVEPOINT sluice_switch".to_owned()))
             }
             () if is_apart && server.session.knows_settings() => {
@@ -160,8 +182,8 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             () if is_apart => {
                 // Up to the transaction's end, so that nothing stays of it.
-                let set = |profile: &_| Some(profile::set_for_literals(profile));
-                server.session.literals().map_or((None, None), |here| (set(&statement.profile), set(here)))
+                let set = |profile: &_| Some(literals::set_for_literals(profile));
+                server.session.answers.literals().map_or((None, None), |here| (set(&statement.profile), set(here)))
             }
             () => (None, None),
         };

@@ -459,7 +459,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
         let answered = self.server.exchange.ready(self.now, status);
         self.server.sequences.end_batch(false);
-        self.server.session.forget_literals();
+        self.server.session.answers.forget();
         if status == TransactionStatus::Idle {
             // What it did to the catalogs is done or undone.
             self.server.session.end_transaction();
@@ -516,7 +516,7 @@ impl<I: Io> ServerRelay<'_, I> {
                     && asked
                 {
                     session.note_named(&statement);
-                    session.names.get_or_insert_default().insert(name, Prepared { statement, described: None });
+                    session.names.get_or_insert_default().insert(name, Prepared::new(statement));
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }

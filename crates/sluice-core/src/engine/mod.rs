@@ -12,6 +12,7 @@
 //! | `parses` | a client's Parse: answered where the statement is known, shared, or passed on |
 //! | `terms` | the terms on which a statement is shared, and what has to be done before it may go to a server |
 //! | `apart` | statements whose literals were read by other settings than those in place, prepared again |
+//! | `rereading` | statements whose literals PostgreSQL reads anew, under another `search_path` |
 //! | `lending` | the names of a client's that a server has while SQL may mean them |
 //! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `amending` | Queries to whose texts something was added |
@@ -58,6 +59,7 @@ mod opening;
 mod own_answers;
 mod own_queries;
 mod parses;
+mod rereading;
 mod resetting;
 mod sequences;
 mod shapes;

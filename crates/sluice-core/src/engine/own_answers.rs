@@ -30,7 +30,7 @@ impl<I: Io> ServerRelay<'_, I> {
             }
             Some(Expected::Switch) => {
                 if let Some(row) = client_address::read_text(body) {
-                    self.server.session.hear_literals(row);
+                    self.server.session.answers.hear(row);
                 }
             }
             Some(Expected::Own(Own::Remains)) if client_address::read_text(body) != Some("f") => {

@@ -64,7 +64,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if names.len() >= NAMES_MAX {
             return self.refuse(too_many_names());
         }
-        names.insert(known_name(parse.name).into(), Prepared { statement: statement.clone(), described: None });
+        names.insert(known_name(parse.name).into(), Prepared::new(statement.clone()));
         self.session.note_named(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next

@@ -27,7 +27,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// it first was, if the catalogs have changed since. Where they have not, as far as is known, and PostgreSQL calls
     /// the statement stale, that Parse may have come behind the change.
     pub(super) fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
-        let Prepared { statement, described } = prepared;
+        let Prepared { statement, described, .. } = prepared;
         if statement.effects.intersects(Effects::SESSION) {
             // An EXECUTE or FETCH returns what that returns which has the name now.
             return None;
@@ -120,7 +120,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 /// The parameters' types of a named statement that is known to return no rows. An EXECUTE or FETCH returns what that
 /// returns which has the name now.
 fn parameters_without_result(prepared: &Prepared, name: &[u8]) -> Option<Box<[u8]>> {
-    let Prepared { statement, described } = prepared;
+    let Prepared { statement, described, .. } = prepared;
     let returns_nothing = described.or(statement.shape()) == Some(Shape::none());
     let is_fixed = !name.is_empty() && !statement.effects.intersects(Effects::SESSION);
     statement.known_types().filter(|_| returns_nothing && is_fixed)

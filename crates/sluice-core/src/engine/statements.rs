@@ -100,7 +100,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let step = self.statement_now(seen);
         if matches!(step, Step::Next) {
             // What comes may set others.
-            self.forget_literals();
+            self.forget_answer();
         }
         step
     }
@@ -192,7 +192,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if names.statement.is_empty() && self.is_unnamed_open() {
             return self.wait_for_answers();
         }
-        if let Some(step) = self.wait_for_name(names.statement) {
+        if let Some(step) = self.wait_for_name(names.statement).or_else(|| self.reread(names.statement)) {
             return step;
         }
         let meaning = self.meaning(names.statement);
@@ -351,7 +351,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Ok(Named::Portal(name)) => return self.describe_portal(seen, name),
             Err(_) => return self.pass_malformed(seen),
         };
-        if let Some(step) = self.wait_for_name(name) {
+        if let Some(step) = self.wait_for_name(name).or_else(|| self.reread_for_description(name)) {
             return step;
         }
         match self.meaning(name) {

@@ -29,6 +29,7 @@ impl<I: Io> ClientRelay<'_, I> {
         let context = self.session.profile.context();
         Some(Terms {
             parsed: context,
+            read: context,
             run: context,
             catalog: catalog.version(),
             generation: self.session.generation,
@@ -65,8 +66,8 @@ impl<I: Io> ClientRelay<'_, I> {
     fn settings_of_parse(&self) -> (Profile, Knowledge) {
         let profile = &self.session.profile;
         match &self.server {
-            Some(server) if let Some(literals) = server.session.literals() => {
-                (profile.with(literals.clone()), Knowledge::Exact)
+            Some(server) if let Some(literals) = server.session.answers.literals() => {
+                (profile.with_literals(literals), Knowledge::Exact)
             }
             Some(server) if server.session.effects().intersects(Effects::SETS_CONTEXT) => match server.is_settled() {
                 true => (profile.with_literals_read_by(server.parameters.iter()), Knowledge::Reported),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::{
     catalog::Change,
     customs::Customs,
-    holding::{Holding, Pins, Prepared, unhex},
+    holding::{Holding, Pins, Prepared},
     hub::Pool,
     probe::{Circumstances, Probe, Seen, is_of_library},
     profile::{self, Profile, Way},
@@ -17,6 +17,8 @@ use crate::{
     start::Start,
     time::Time,
 };
+
+use super::question::Answers;
 
 /// The session on a server.
 #[derive(Debug, Default)]
@@ -51,20 +53,8 @@ pub struct ServerSession {
     has_closed: bool,
     /// The change to the catalogs that its client is making.
     change: Option<Change>,
-    /// The settings by which literals are read, where a batch has set what nobody knows.
-    literals: Literals,
-}
-
-/// The settings by which literals are read at this point of a batch.
-#[derive(Debug, Default)]
-enum Literals {
-    /// Nobody has asked.
-    #[default]
-    Unknown,
-    /// The server has been asked.
-    Asked,
-    /// It says these.
-    Known(Profile),
+    /// What it has said of its settings in the midst of a batch.
+    pub answers: Answers,
 }
 
 /// The state that a session holds when it has logged in, before any client has had it: a trigger of PostgreSQL's may
@@ -140,38 +130,6 @@ impl ServerSession {
     /// Whether it is known which settings are in place.
     pub fn knows_settings(&self) -> bool {
         !self.effects.intersects(Effects::STATE | Effects::CONTEXT)
-    }
-
-    /// The server is to be asked for the settings by which literals are read, unless it has been: then `false`.
-    pub fn ask_for_literals(&mut self) -> bool {
-        let is_new = matches!(self.literals, Literals::Unknown);
-        if is_new {
-            self.literals = Literals::Asked;
-        }
-        is_new
-    }
-
-    /// What may be the answer to that: the settings by which literals are read.
-    pub fn hear_literals(&mut self, row: &str) {
-        if matches!(self.literals, Literals::Asked) {
-            let values = row.split(',').map(unhex).collect::<Option<_>>();
-            if let Some(settings) = values.and_then(profile::of_literals) {
-                self.literals = Literals::Known(settings);
-            }
-        }
-    }
-
-    /// The settings by which it has said that literals are read now.
-    pub fn literals(&self) -> Option<&Profile> {
-        match &self.literals {
-            Literals::Known(settings) => Some(settings),
-            Literals::Unknown | Literals::Asked => None,
-        }
-    }
-
-    /// Something comes that may set others.
-    pub fn forget_literals(&mut self) {
-        self.literals = Literals::Unknown;
     }
 
     /// Whether its client is changing the catalogs.

@@ -15,7 +15,7 @@ use super::{
 bitflags! {
     /// A set of effects.
     #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-    pub struct Effects: u16 {
+    pub struct Effects: u32 {
         /// The session may hold something afterwards that it did not hold before: a setting, a lock, a temporary table.
         const STATE = 1;
         /// Settings that parsing, planning or literals read may be others from here on, until the transaction ends.
@@ -49,6 +49,8 @@ bitflags! {
         const NAMES = 1 << 14;
         /// It gives a name to a prepared statement.
         const PREPARES = 1 << 15;
+        /// It says itself that names are looked for in other schemas from here on.
+        const MOVES_PATH = 1 << 16;
     }
 }
 
@@ -63,6 +65,7 @@ impl Effects {
         .union(Self::READS_SEQUENCE)
         .union(Self::SESSION)
         .union(Self::SETS_CONTEXT)
+        .union(Self::MOVES_PATH)
         .union(Self::LOG_INS)
         .union(Self::UNPROBEABLE)
         .union(Self::NAMES)
@@ -267,7 +270,7 @@ impl<'a> Reader<'a, '_> {
 
     /// It resets settings.
     fn reset(&mut self) {
-        self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::SETS_CONTEXT);
+        self.found.insert(Effects::STATE | Effects::CONTEXT | Effects::SETS_CONTEXT | Effects::MOVES_PATH);
         self.skip();
     }
 
@@ -485,10 +488,7 @@ impl<'a> Reader<'a, '_> {
         match self.next_token() {
             // Custom settings are nothing that PostgreSQL's parser reads.
             Some(Token::Dot) => self.found.insert(Effects::CUSTOM),
-            _ if crate::profile::is_context(lower(name, &mut buffer)) => {
-                self.found.insert(Effects::CONTEXT | Effects::SETS_CONTEXT);
-            }
-            _ => {}
+            _ => self.found.insert(context_set_by(lower(name, &mut buffer))),
         }
         self.found.insert(seeds(name));
         // It ends with the transaction, and takes a session's earlier SET with it where there was one.
@@ -497,12 +497,16 @@ impl<'a> Reader<'a, '_> {
 
     fn set_name(&mut self, name: &[u8]) {
         let mut buffer = [0; WORD_BYTES_MAX];
-        self.found.insert(Effects::STATE | seeds(name));
-        if crate::profile::is_context(lower(name, &mut buffer)) {
-            self.found.insert(Effects::CONTEXT | Effects::SETS_CONTEXT);
-        }
+        self.found.insert(Effects::STATE | seeds(name) | context_set_by(lower(name, &mut buffer)));
         self.skip();
     }
+}
+
+/// The effects of a SET of that name on how what follows is read; of any setting, where the name is empty.
+fn context_set_by(name: &str) -> Effects {
+    let path = if matches!(name, "" | "search_path" | "schema") { Effects::MOVES_PATH } else { Effects::empty() };
+    let is_context = crate::profile::is_context(name);
+    if is_context { Effects::CONTEXT | Effects::SETS_CONTEXT | path } else { Effects::empty() }
 }
 
 /// The effects of a SET of that name, if it is that of a seed.

@@ -16,6 +16,7 @@ matrix!(brief:
     literals_behind_what_their_batch_has_set,
     a_parse_in_a_block_takes_a_snapshot_and_locks,
     literals_behind_what_may_have_set_something,
+    literals_under_another_search_path,
     what_a_server_said_of_literals_is_used_once,
 );
 
@@ -265,6 +266,58 @@ fn what_a_server_said_of_literals_is_used_once(case: Case) {
             b.says(0, &parsed);
             b.query(0, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE");
             b.query(0, "ROLLBACK");
+        }
+    });
+}
+
+fn literals_under_another_search_path(case: Case) {
+    let literals = "SELECT date '01/02/03', timestamptz '2024-03-04', E'a\\\\b', 'c\\d', (SELECT count(*) FROM pg_am WHERE oid = 0)";
+    let parsed = s().parse("a", literals);
+    let [run, describe] = [s().bind("a", &[]).execute(), s().describe("a")].map(|script| script.sync());
+    let german = "SET DateStyle = 'German, DMY'";
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE SCHEMA other");
+        for path in
+            ["other, public", "public", "public,public", "\"$user\" , public, missing", "other", "pg_catalog, public"]
+        {
+            for uses in [&run, &describe] {
+                let there = format!("SET search_path = {path}");
+                let to_path = s().query(&there).sync();
+                let local = s().query(&format!("BEGIN; SET LOCAL search_path = {path}")).sync();
+                let within = s().query(&format!("BEGIN; SET search_path = {path}")).sync();
+                let commit = s().query("COMMIT").sync();
+                let with_others = s().query("SET LOCAL DateStyle = 'Postgres, YMD'").sync();
+                for way in [
+                    vec![&local, uses, &commit],
+                    vec![&within, uses, &commit],
+                    vec![&local, &with_others, uses, &commit],
+                    vec![&within, &with_others, uses, &commit],
+                    // Used there, and read by other settings then.
+                    vec![&to_path, uses],
+                    // Used there once other settings were in place.
+                    vec![&to_path],
+                    // Back again, not having been used there.
+                    vec![&to_path, &s().query("RESET search_path").sync()],
+                    // Back again, having been used.
+                    vec![&to_path, uses, &s().query("RESET search_path").sync()],
+                ] {
+                    b.clients(&[&[], &[], &[]]);
+                    b.says(0, &parsed.clone().sync());
+                    for script in &way {
+                        b.says(0, script);
+                    }
+                    b.query(0, german);
+                    b.on_each_server(0, 1, &run);
+                    b.query(0, "SET DateStyle = 'SQL, MDY'; SET TimeZone = 'Asia/Tokyo'; SET standard_conforming_strings = off");
+                    b.on_each_server(0, 1, &run);
+                    b.query(0, "RESET search_path");
+                    b.on_each_server(0, 1, &run);
+                    b.query(0, "BEGIN; RESET DateStyle");
+                    b.says(0, &run);
+                    b.query(0, "COMMIT");
+                    b.on_each_server(0, 1, &run);
+                }
+            }
         }
     });
 }

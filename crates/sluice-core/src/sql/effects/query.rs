@@ -254,7 +254,10 @@ impl<'a> Reader<'a, '_> {
             "nextval" | "setval" => Effects::USES_SEQUENCE,
             "setseed" => Effects::SEED | Effects::STATE,
             _ if is_harmless(name) => Effects::empty(),
-            "set_config" => Effects::ANYTHING | Effects::SETS_CONTEXT | beyond_probes(name, self.lexer),
+            "set_config" => {
+                let path = if may_set_path(self.lexer.clone()) { Effects::MOVES_PATH } else { Effects::empty() };
+                Effects::ANYTHING | Effects::SETS_CONTEXT | path | beyond_probes(name, self.lexer)
+            }
             // A user's own, or one that sets something: no text tells.
             _ => Effects::ANYTHING | beyond_probes(name, self.lexer),
         };
@@ -332,6 +335,16 @@ fn shows_setting(mut ahead: Lexer<'_>) -> bool {
         }
     }
     is_whole && ahead.next() == Some(Token::Comma)
+}
+
+/// Whether the setting that a `set_config` sets may be `search_path`: its first argument is no literal that shows another.
+fn may_set_path(mut ahead: Lexer<'_>) -> bool {
+    match (ahead.next(), ahead.next()) {
+        (Some(Token::Literal(name)), Some(Token::Comma)) => {
+            name.contains(&b'\\') || name.eq_ignore_ascii_case(b"search_path")
+        }
+        _ => true,
+    }
 }
 
 /// Whether a call that makes a replication slot says that it is temporary, or not: as its third argument, or by name.
