@@ -8,6 +8,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
+use sluice_units::{Dimension, Quantity, Unit};
 
 use crate::privileged::is_privileged;
 
@@ -51,20 +52,12 @@ impl TimeLimits {
     }
 }
 
-/// A time as PostgreSQL reads it where milliseconds are meant if it says nothing else (documentation, 20.1.1).
+/// A time as PostgreSQL reads it where milliseconds are meant if it says nothing else.
 fn read_time(value: &[u8]) -> Option<Duration> {
-    let text = std::str::from_utf8(value).ok()?.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let unit_ms = match unit.trim() {
-        "us" => 0.001,
-        "" | "ms" => 1.0,
-        "s" => 1e3,
-        "min" => 6e4,
-        "h" => 3.6e6,
-        "d" => 8.64e7,
-        _ => return None,
-    };
-    let time_ms = (number.trim().parse::<f64>().ok()? * unit_ms).round();
+    let ms = Unit::parse("ms")?;
+    let time =
+        Quantity::parse(std::str::from_utf8(value).ok()?, ms).filter(|time| time.dimension == Dimension::Time)?;
+    let time_ms = time.amount.round();
     (0.0..=f64::from(i32::MAX)).contains(&time_ms).then(|| Duration::from_millis(time_ms as u64))
 }
 

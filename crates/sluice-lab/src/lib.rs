@@ -19,7 +19,6 @@ pub mod pgbench;
 pub mod plan;
 pub mod proc;
 pub mod process;
-pub mod quantity;
 pub mod reference;
 pub mod report;
 pub mod result;

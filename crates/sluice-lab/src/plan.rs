@@ -10,11 +10,11 @@ use std::{
 };
 
 use sluice_instance::{Class, Connections, Hierarchies, Memory};
+use sluice_units::{Dimension, Quantity, Unit};
 
 use crate::{
     error::Error,
     pgbench, proc, process,
-    quantity::{Dimension, Quantity, Unit},
     result::CaseKey,
     sample,
     scenario::{Maker, Protocol, Scenario, Size, Variant},

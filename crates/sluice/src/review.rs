@@ -17,9 +17,9 @@ use clap::{
 };
 use sluice_lab::{
     connect::Dsn,
-    quantity::{Dimension, Quantity, Unit},
     review::{self, Disk, Format, Instance, Place, Rules, Snapshot, Workload},
 };
+use sluice_units::{Dimension, Quantity, Unit};
 
 use crate::number::number;
 

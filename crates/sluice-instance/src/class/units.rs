@@ -5,10 +5,14 @@
 
 use std::{fmt, num::NonZeroU32, str::FromStr};
 
+use sluice_units::{Dimension, Quantity};
+
 use crate::tuning::RESERVE;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+/// No machine has more: 8 EB.
+const MAX_BYTES: f64 = (1_u64 << 63) as f64;
 
 /// Main memory of an instance: its processes, its shared buffers and its part of the page cache together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +42,7 @@ pub struct Connections {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// Not a size.
-    #[error("a whole number and MB, GB or TB are needed, for example 512MB or 1GB")]
+    #[error("a whole number of megabytes with its unit is needed, for example 512MB, 1GB or 1.5GB")]
     Memory,
     /// PostgreSQL does not start, or does not live, with that.
     #[error("PostgreSQL needs at least {}", Memory::MIN)]
@@ -71,21 +75,18 @@ impl Memory {
     }
 }
 
-/// As PostgreSQL writes sizes: 1GB is 1024MB; the case of the unit does not matter.
+/// As PostgreSQL writes sizes: 1GB is 1024MB.
 impl FromStr for Memory {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        let unit = match unit.trim_start().to_ascii_uppercase().as_str() {
-            "MB" => MIB,
-            "GB" => GIB,
-            "TB" => 1024 * GIB,
-            _ => return Err(LimitError::Memory),
-        };
-        let number: u64 = number.parse().map_err(|_| LimitError::Memory)?;
-        let memory = Self { bytes: number.checked_mul(unit).ok_or(LimitError::Memory)? };
+        let size =
+            Quantity::with_unit(text, Dimension::Bytes).filter(|size| !text.starts_with('-') && size.amount >= 0.0);
+        let bytes = size.ok_or(LimitError::Memory)?.amount;
+        if bytes % MIB as f64 != 0.0 || bytes > MAX_BYTES {
+            return Err(LimitError::Memory);
+        }
+        let memory = Self { bytes: bytes as u64 };
         if memory < Self::MIN { Err(LimitError::MemoryTooSmall) } else { Ok(memory) }
     }
 }
@@ -195,13 +196,15 @@ mod tests {
         for (text, expected) in [
             ("1GB", Ok((GIB, "1GB"))),
             ("512MB", Ok((512 * MIB, "512MB"))),
-            ("1536 mb", Ok((1536 * MIB, "1536MB"))),
+            ("1536 MB", Ok((1536 * MIB, "1536MB"))),
+            ("1.5GB", Ok((1536 * MIB, "1536MB"))),
+            ("1536 mb", Err(LimitError::Memory)),
             ("2TB", Ok((2048 * GIB, "2048GB"))),
             ("128MB", Ok((128 * MIB, "128MB"))),
             ("127MB", Err(LimitError::MemoryTooSmall)),
             ("0GB", Err(LimitError::MemoryTooSmall)),
             ("1", Err(LimitError::Memory)),
-            ("1.5GB", Err(LimitError::Memory)),
+            ("1000.5MB", Err(LimitError::Memory)),
             ("-1GB", Err(LimitError::Memory)),
             ("GB", Err(LimitError::Memory)),
             ("1GiB", Err(LimitError::Memory)),

@@ -14,7 +14,7 @@ use super::{
     rules::Rules,
     snapshot::{SetBy, Setting, Snapshot},
 };
-use crate::quantity::{Quantity, Unit};
+use sluice_units::{Quantity, Unit};
 
 /// Operations a second that count as no limit, where nobody told one.
 const IOPS_UNLIMITED: f64 = 1e9;

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::rule::words;
-use crate::quantity::readable_bytes;
+use sluice_units::readable_bytes;
 
 /// A group of counters that belongs to some settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use serde::Serialize;
 use sluice_instance::{Hierarchies, Host};
 
 use super::rule::words;
-use crate::{proc, quantity::readable_bytes};
+use sluice_units::readable_bytes;
+
+use crate::proc;
 
 /// The use of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

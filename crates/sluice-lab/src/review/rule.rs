@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 use serde::Serialize;
 
 use super::{evidence::Topic, formula::Formula};
-use crate::quantity::{Dimension, Unit};
+use sluice_units::{Dimension, Unit};
 
 /// The oldest and the newest major version that the rules are written for.
 pub const MAJORS: std::ops::RangeInclusive<u32> = 15..=18;

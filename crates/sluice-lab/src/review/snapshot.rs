@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::{evidence::Evidence, rule::SettingContext};
-use crate::quantity::{Dimension, Quantity, Unit};
+use sluice_units::{Dimension, Quantity, Unit};
 
 /// The settings of one server at one time.
 #[derive(Debug, Clone, Default)]

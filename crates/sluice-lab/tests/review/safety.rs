@@ -2,11 +2,9 @@
 //! than there is.
 
 use sluice_instance::Tuning;
-use sluice_lab::{
-    quantity::{Quantity, Unit},
-    review::{Disk, Instance, Level, NEVER, Report, Snapshot, Status, Workload},
-};
+use sluice_lab::review::{Disk, Instance, Level, NEVER, Report, Snapshot, Status, Workload};
 use sluice_testkit::{TestServer, Version, versions};
+use sluice_units::{Quantity, Unit};
 
 use crate::{GIB, MIB, instance, reviewed, snapshot_of};
 

@@ -18,8 +18,9 @@ const INTRODUCTION: &str = "\
 
 - An unknown key, a bad value and settings that can't stand together stop the start. All problems are reported at once,
   each with its file, line, column and remedy. No bad value becomes a default.
-- Durations are a whole number and a unit in quotes: `\"250ms\"`, `\"30s\"`, `\"10min\"`, `\"1h\"`, `\"7d\"`.
-- Sizes are a whole number and a unit in quotes: `\"512B\"`, `\"64KiB\"`, `\"16MiB\"`, `\"1GiB\"`.
+- Durations are a number and a unit in quotes: `\"250ms\"`, `\"30s\"`, `\"10min\"`, `\"1h\"`, `\"7d\"`.
+- Sizes are a number and a unit in quotes, as PostgreSQL writes them, 1MB being 1024kB: `\"512B\"`, `\"64kB\"`,
+  `\"16MB\"`, `\"1GB\"`.
 - Relative paths start at the folder of the configuration file.
 ";
 

@@ -219,8 +219,8 @@ pub(super) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
     name: "client_message_timeout",
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Default("\"20s\""),
-    meaning: "How long a client that has a server, or has sent more than 64 KiB of a message that Sluice collects, \
-              may leave that message unfinished before it is disconnected (SQLSTATE 08P01); every 64 KiB that come \
+    meaning: "How long a client that has a server, or has sent more than 64 kB of a message that Sluice collects, \
+              may leave that message unfinished before it is disconnected (SQLSTATE 08P01); every 64 kB that come \
               begin the time anew. No network that works takes so long, and below \
               `wait_timeout`, those who wait for that server still get it.",
 };
@@ -237,7 +237,7 @@ pub(super) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
 pub(super) static REWRITTEN_MESSAGE: Key<Size> = Key {
     name: "rewritten_message",
     kind: Size { min: 16 << 10, max: 1 << 30 },
-    absent: Absent::Default("\"16MiB\""),
+    absent: Absent::Default("\"16MB\""),
     meaning: "The largest client message that must be collected whole because Sluice changes it (a statement to \
               prepare, for one). Messages that only pass through have no limit but PostgreSQL's own.",
 };

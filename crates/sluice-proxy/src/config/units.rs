@@ -1,76 +1,66 @@
-//! Durations and sizes as people write them: a whole number and a unit, `"250ms"`, `"16MiB"`.
+//! Durations and sizes in the configuration: as PostgreSQL writes them, with their unit, `"250ms"`, `"16MB"`.
 //!
 //! A number without a unit is refused, zero too: what it means would have to be looked up.
 
 use std::time::Duration;
 
+use sluice_units::{Dimension, Quantity, unit_names};
+
 use super::report::Fault;
 
-/// The units of time, in milliseconds, from small to large.
-const TIMES: [(&str, u64); 5] = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
-
-/// The units of size, in bytes, from small to large.
-const SIZES: [(&str, u64); 4] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-
-/// Reads a duration such as `"30s"`.
+/// Reads a duration such as `"30s"`, in whole milliseconds.
 pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
-    read(text, &TIMES, "a duration", "30s").map(Duration::from_millis)
+    read(text, Dimension::Time, "a duration", duration_remedy).map(Duration::from_millis)
 }
 
-/// Reads a size such as `"16MiB"`, in bytes.
+/// Reads a size such as `"16MB"`, in bytes.
 pub(super) fn size(text: &str) -> Result<u64, Fault> {
-    read(text, &SIZES, "a size", "16MiB")
+    read(text, Dimension::Bytes, "a size", size_remedy)
 }
 
 /// A duration as it would be written, in the largest unit that needs no fraction.
 pub(super) fn show_duration(duration: Duration) -> String {
-    show(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), "0s", &TIMES)
+    show(duration.into(), "0s")
 }
 
 /// A size as it would be written, in the largest unit that needs no fraction.
 pub(super) fn show_size(bytes: u64) -> String {
-    show(bytes, "0B", &SIZES)
+    show(bytes.into(), "0B")
 }
 
 /// The way to write a duration.
 pub(super) fn duration_remedy() -> String {
-    remedy(&TIMES, "30s")
+    remedy(Dimension::Time, "30s")
 }
 
 /// The way to write a size.
 pub(super) fn size_remedy() -> String {
-    remedy(&SIZES, "16MiB")
+    remedy(Dimension::Bytes, "16MB")
 }
 
-fn read(text: &str, units: &[(&str, u64)], what: &str, example: &str) -> Result<u64, Fault> {
-    let fault = || Fault::new(format!("{text:?} is not {what}"), remedy(units, example));
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    if unit.starts_with('.') {
-        return Err(Fault::new(
-            format!("{text:?} is not {what}: a fraction"),
-            "write a whole number of a smaller unit".to_owned(),
-        ));
+/// Milliseconds, or bytes.
+fn read(text: &str, dimension: Dimension, what: &str, remedy: fn() -> String) -> Result<u64, Fault> {
+    let quantity = Quantity::with_unit(text, dimension).filter(|_| !text.starts_with(['-', '+']));
+    let amount = quantity.ok_or_else(|| Fault::new(format!("{text:?} is not {what}"), remedy()))?.amount;
+    if amount.fract() != 0.0 {
+        let smallest = if dimension == Dimension::Time { "milliseconds" } else { "bytes" };
+        let remedy = format!("write a number that comes to whole {smallest}");
+        return Err(Fault::new(format!("{text:?} is too fine"), remedy));
     }
-    if number.is_empty() {
-        return Err(fault());
-    }
-    let factor = units.iter().find(|(name, _)| *name == unit.trim_start_matches(' ')).ok_or_else(fault)?.1;
-    let number = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    number.ok_or_else(|| Fault::new(format!("{text:?} is too large"), "write a smaller number"))
+    // Beyond that, a number is not the one that was written.
+    let is_exact = amount <= 2_f64.powi(53);
+    is_exact
+        .then_some(amount as u64)
+        .ok_or_else(|| Fault::new(format!("{text:?} is too large"), "write a smaller number".to_owned()))
 }
 
-fn show(value: u64, zero: &str, units: &[(&str, u64)]) -> String {
-    if value == 0 {
-        return zero.to_owned();
-    }
-    let largest = units.iter().rev().find(|(_, factor)| value.is_multiple_of(*factor));
-    largest.map_or_else(|| value.to_string(), |(unit, factor)| format!("{}{unit}", value / factor))
+fn show(quantity: Quantity, zero: &str) -> String {
+    if quantity.amount == 0.0 { zero.to_owned() } else { quantity.to_string() }
 }
 
-fn remedy(units: &[(&str, u64)], example: &str) -> String {
-    let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
-    format!("write a whole number and a unit in quotes, such as \"{example}\"; the units are {}", names.join(", "))
+fn remedy(dimension: Dimension, example: &str) -> String {
+    let names = unit_names(dimension).join(", ");
+    format!("write a number and a unit in quotes, such as \"{example}\"; the units are PostgreSQL's: {names}")
 }
 
 #[cfg(test)]
@@ -83,8 +73,10 @@ mod tests {
             ("0s", 0, "0s"),
             ("250ms", 250, "250ms"),
             ("1000ms", 1000, "1s"),
+            ("1000us", 1, "1ms"),
             ("30s", 30_000, "30s"),
             ("90s", 90_000, "90s"),
+            ("1.5min", 90_000, "90s"),
             ("10 min", 600_000, "10min"),
             ("24h", 86_400_000, "1d"),
         ];
@@ -96,7 +88,7 @@ mod tests {
 
     #[test]
     fn sizes_read_and_show() {
-        let cases = [("0B", 0, "0B"), ("100B", 100, "100B"), ("2048KiB", 2 << 20, "2MiB"), ("1GiB", 1 << 30, "1GiB")];
+        let cases = [("0B", 0, "0B"), ("100B", 100, "100B"), ("2048kB", 2 << 20, "2MB"), ("1GB", 1 << 30, "1GB")];
         for (text, bytes, shown) in cases {
             let read = size(text).expect(text);
             assert_eq!((read, show_size(read).as_str()), (bytes, shown), "{text}");
@@ -105,10 +97,10 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "0", "30", "s", "-1s", "+1s", "1.5s", "1 minute", "1S", "1m", "1s ", "99999999999999999999d"] {
+        for text in ["", "0", "30", "s", "-1s", "+1s", "1us", "1 minute", "1S", "1m", "99999999999999999999d"] {
             assert!(duration(text).is_err(), "{text:?}");
         }
-        for text in ["16", "16M", "16MB", "16mib", "99999999999GiB"] {
+        for text in ["16", "16M", "16MiB", "16mb", "16s", "0.5B", "99999999999TB"] {
             assert!(size(text).is_err(), "{text:?}");
         }
     }

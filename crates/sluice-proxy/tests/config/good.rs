@@ -75,7 +75,7 @@ fn servers_and_logins() {
         unix_socket_dir = "sockets"
         driver = "io_uring"
         workers = 3
-        limits = { rewritten_message = "1GiB", clients = 1 }
+        limits = { rewritten_message = "1GB", clients = 1 }
         database = [
           { name = "a", host = "10.0.0.5", port = 5433, dbname = "b", user = "u", password = "p" },
           { name = "b", host = "::1" },

@@ -1,9 +1,10 @@
-//! Numbers with PostgreSQL's units: read as `postgresql.conf` and `pg_settings` write them, rounded to what a person
-//! would write, printed as `SHOW` prints them.
+//! Numbers with PostgreSQL's units (documentation, 19.1.1): read as `postgresql.conf` and `pg_settings` write them,
+//! rounded to what a person would write, printed as `SHOW` prints them. Every size and every time that Sluice reads is
+//! read here.
 //!
 //! It knows no setting: -1, which means something else for each, stays -1 in every unit.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 const KB: f64 = 1024.0;
 const MB: f64 = 1024.0 * KB;
@@ -83,6 +84,12 @@ impl Quantity {
         amount.is_finite().then(|| Self::new(amount, unit))
     }
 
+    /// Reads a number that has a unit of that dimension with it.
+    pub fn with_unit(text: &str, dimension: Dimension) -> Option<Self> {
+        let has_unit = text.trim_end().ends_with(|c: char| c.is_ascii_alphabetic());
+        Self::parse(text, Unit::PLAIN).filter(|quantity| has_unit && quantity.dimension == dimension)
+    }
+
     /// The number in a unit.
     pub fn amount_in(self, unit: Unit) -> f64 {
         if self.amount < 0.0 { self.amount } else { self.amount / unit.size }
@@ -128,8 +135,31 @@ impl fmt::Display for Quantity {
     }
 }
 
+/// The names of the units of a dimension, the smallest first.
+pub fn unit_names(dimension: Dimension) -> Vec<&'static str> {
+    let table: &[(&str, f64)] = match dimension {
+        Dimension::Bytes => &BYTES,
+        Dimension::Time => &TIMES,
+        Dimension::Plain => &[],
+    };
+    table.iter().rev().map(|(name, _)| *name).collect()
+}
+
+/// A size of so many bytes.
+impl From<u64> for Quantity {
+    fn from(bytes: u64) -> Self {
+        Self { dimension: Dimension::Bytes, amount: bytes as f64 }
+    }
+}
+
+impl From<Duration> for Quantity {
+    fn from(time: Duration) -> Self {
+        Self { dimension: Dimension::Time, amount: time.as_secs_f64() * 1000.0 }
+    }
+}
+
 /// Bytes for a sentence: `1.4 GB`.
-pub(super) fn readable_bytes(bytes: f64) -> String {
+pub fn readable_bytes(bytes: f64) -> String {
     match BYTES.iter().find(|(_, size)| bytes >= *size) {
         Some((name, size)) if bytes / size < 10.0 && (bytes / size).fract() != 0.0 => {
             format!("{:.1} {name}", bytes / size)
@@ -166,6 +196,26 @@ mod tests {
         for text in ["on", "", "1 GB too many", "1parsec", "1e400"] {
             assert_eq!(Quantity::parse(text, Unit::PLAIN), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_unit_is_asked_for() {
+        for (text, dimension, printed) in [
+            ("30s", Dimension::Time, Some("30s")),
+            ("1.5 min", Dimension::Time, Some("90s")),
+            ("16MB", Dimension::Bytes, Some("16MB")),
+            ("30", Dimension::Time, None),
+            ("16MB", Dimension::Time, None),
+            ("16MiB", Dimension::Bytes, None),
+            ("16mb", Dimension::Bytes, None),
+            ("s", Dimension::Time, None),
+        ] {
+            let read = Quantity::with_unit(text, dimension).map(|quantity| quantity.to_string());
+            assert_eq!(read.as_deref(), printed, "{text}");
+        }
+        assert_eq!(Quantity::from(Duration::from_millis(1500)).to_string(), "1500ms");
+        assert_eq!(Quantity::from(3_u64 << 20).to_string(), "3MB");
+        assert_eq!(unit_names(Dimension::Time), ["us", "ms", "s", "min", "h", "d"]);
     }
 
     #[test]
