@@ -13,7 +13,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 use crate::{
-    profile::{Context, Profile},
+    profile::{Context, Profile, literals::SearchPath},
     statement::{Knowledge, Statement, StatementId, Terms},
 };
 
@@ -54,9 +54,14 @@ impl Registry {
     /// The statement of that definition under those terms, counted as seen once more. `profile` is what
     /// `terms.read` is the fingerprint of.
     pub fn intern(&self, definition: &[u8], terms: Terms, profile: &Profile) -> Arc<Statement> {
+        self.intern_of(definition, terms, profile, profile.search_path())
+    }
+
+    /// The same of one that was parsed under that `search_path`, which `terms.parsed` is the fingerprint of, too.
+    fn intern_of(&self, definition: &[u8], terms: Terms, profile: &Profile, path: SearchPath) -> Arc<Statement> {
         let statement = match self.find(definition, terms) {
             Some(known) => known,
-            None => self.insert(Arc::new(self.make(definition, Some(terms), profile)), terms),
+            None => self.insert(Arc::new(self.make(definition, Some(terms), profile).parsed_under(path)), terms),
         };
         statement.see();
         statement
@@ -70,7 +75,8 @@ impl Registry {
     /// The same statement, to be run under other settings than before.
     pub fn under(&self, statement: &Arc<Statement>, run: Context) -> Arc<Statement> {
         let Some(terms) = statement.terms else { return statement.clone() };
-        let other = self.intern(&statement.definition, Terms { run, ..terms }, &statement.profile);
+        let terms = Terms { run, ..terms };
+        let other = self.intern_of(&statement.definition, terms, &statement.profile, statement.parsed_path.clone());
         other.take_over(statement);
         other
     }
@@ -82,12 +88,12 @@ impl Registry {
         let other = match terms.zip(run) {
             Some((terms, run)) => {
                 let terms = Terms { read: profile.context(), run, ..terms };
-                self.intern(&statement.definition, terms, profile)
+                self.intern_of(&statement.definition, terms, profile, statement.parsed_path.clone())
             }
             None => {
                 let mut other = self.make(&statement.definition, None, profile).private(Knowledge::Exact);
                 other.was_shared = terms;
-                Arc::new(other)
+                Arc::new(other.parsed_under(statement.parsed_path.clone()))
             }
         };
         other.take_over(statement);

@@ -107,6 +107,8 @@ pub struct Statement {
     pub was_shared: Option<Terms>,
     /// The settings by which its literals are read.
     pub profile: Profile,
+    /// The `search_path` under which it was parsed: there its names are found.
+    pub parsed_path: SearchPath,
     /// The effects that running it may have.
     pub effects: Effects,
     /// Whether its literals mean what they do only where it was parsed: prepared elsewhere they would mean something
@@ -190,6 +192,7 @@ impl Statement {
             text_bytes: text.len(),
             terms,
             was_shared: None,
+            parsed_path: profile.search_path(),
             profile,
             resets: effects.intersects(Effects::STATE | Effects::CONTEXT).then(|| sql::reset(text)).flatten(),
             effects,
@@ -211,6 +214,16 @@ impl Statement {
     pub fn private(self, knowledge: Knowledge) -> Self {
         let is_unsure = knowledge != Knowledge::Exact && self.effects.intersects(Effects::LITERAL);
         Self { terms: None, is_tied: self.effects.intersects(Effects::CLOCK) || is_unsure, knowledge, ..self }
+    }
+
+    /// The same, of one that was parsed under that `search_path`, and whose literals were read anew since.
+    pub fn parsed_under(self, parsed_path: SearchPath) -> Self {
+        Self { parsed_path, ..self }
+    }
+
+    /// The settings to prepare it under where nobody is about to use it, so that PostgreSQL has to find its names.
+    pub fn to_lend(&self) -> Profile {
+        self.profile.with_path(&self.parsed_path)
     }
 
     /// Takes over what clients were told of another, which differs in its terms only.
@@ -289,6 +302,11 @@ impl Statement {
     pub fn is_parsed_apart(&self, in_place: Option<Context>) -> bool {
         let is_known = self.knowledge != Knowledge::None;
         self.effects.intersects(Effects::LITERAL) && is_known && in_place != Some(self.profile.context())
+    }
+
+    /// The same where it is lent to SQL.
+    pub fn is_lent_apart(&self, in_place: Option<Context>) -> bool {
+        self.is_parsed_apart(in_place) || self.is_parsed_apart(None) && in_place != Some(self.to_lend().context())
     }
 
     /// Whether PostgreSQL reads its literals anew where it is used under another `search_path`, and it is known what

@@ -166,24 +166,28 @@ impl<I: Io> ClientRelay<'_, I> {
     /// Prepares a statement as part of the batch, under the settings that its literals were read by where those are
     /// known and can be put in place: under its shared name, or under that name of the client's.
     pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>, sent_for: SentFor) {
-        let is_apart = statement.is_parsed_apart(self.context_in_place());
+        let in_place = self.context_in_place();
+        let (is_apart, profile) = match lent {
+            None => (statement.is_parsed_apart(in_place), statement.profile.clone()),
+            Some(_) => (statement.is_lent_apart(in_place), statement.to_lend()),
+        };
         let server = self.server();
         let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
         let (before, after) = match () {
             () if is_apart && in_block => {
                 // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.
                 self.put_own(Some("SAVEPOINT sluice_switch"));
-                let set = literals::set_for_literals(&statement.profile);
+                let set = literals::set_for_literals(&profile);
                 (Some(set), Some("ROLLBACK TO SAVEPOINT sluice_switch".to_owned()))
             }
             () if is_apart && server.session.knows_settings() => {
                 let here = server.session.profile();
-                (profile::switch(here, &statement.profile), profile::switch(&statement.profile, here))
+                (profile::switch(here, &profile), profile::switch(&profile, here))
             }
             () if is_apart => {
                 // Up to the transaction's end, so that nothing stays of it.
                 let set = |profile: &_| Some(literals::set_for_literals(profile));
-                server.session.answers.literals().map_or((None, None), |here| (set(&statement.profile), set(here)))
+                server.session.answers.literals().map_or((None, None), |here| (set(&profile), set(here)))
             }
             () => (None, None),
         };

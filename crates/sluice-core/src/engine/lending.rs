@@ -177,7 +177,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !is_within && server.cancels.are_under_way() {
             return Some(Step::Stop(Stop::Hold));
         }
-        let is_apart = |(_, statement): &&(_, Arc<Statement>)| statement.is_parsed_apart(self.context_in_place());
+        let is_apart = |(_, statement): &&(_, Arc<Statement>)| statement.is_lent_apart(self.context_in_place());
         let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
         let in_doubt = is_within && !in_block && !server.session.knows_settings();
         if in_doubt && missing.iter().any(is_apart) && self.asks_for_settings() {

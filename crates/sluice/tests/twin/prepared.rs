@@ -18,6 +18,7 @@ matrix!(brief:
     literals_behind_what_may_have_set_something,
     literals_under_another_search_path,
     what_a_server_said_of_literals_is_used_once,
+    a_statement_that_was_read_anew_is_lent_as_it_was_parsed,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -318,6 +319,24 @@ fn literals_under_another_search_path(case: Case) {
                     b.on_each_server(0, 1, &run);
                 }
             }
+        }
+    });
+}
+
+fn a_statement_that_was_read_anew_is_lent_as_it_was_parsed(case: Case) {
+    beside(case, &[ELSEWHERE, &[], &[]], |b| {
+        b.query(1, OBJECTS);
+        for then in [s().parse("x", "PREPARE a AS SELECT 1").sync(), s().parse("", "EXECUTE a").sync()] {
+            b.clients(&[ELSEWHERE, &[], &[]]);
+            b.says(0, &s().parse("a", "SELECT date '01/02/2024' FROM t").sync());
+            b.query(0, "SET search_path = public");
+            // It finds no table there.
+            b.says(0, &s().bind("a", &[]).execute().sync());
+            b.query(0, "SET DateStyle = 'German, DMY'");
+            b.says(0, &s().bind("a", &[]).execute().sync());
+            b.on_each_server(0, 1, &then);
+            b.query(0, "RESET search_path");
+            b.on_each_server(0, 1, &s().bind("a", &[]).execute().sync());
         }
     });
 }
