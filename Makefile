@@ -72,4 +72,4 @@ fuzz:
 	scripts/fuzz.sh $(SECONDS_EACH)
 
 reference:
-	SLUICE_BLESS=1 cargo test --locked -p sluice-proxy --test config
+	SLUICE_BLESS=1 cargo test --locked -p sluice-config --test config

@@ -1,4 +1,4 @@
-//! Sluice's data plane: drivers, workers, configuration, control plane.
+//! Sluice's data plane: drivers, workers, control plane.
 //!
 //! ```text
 //! client ── driver (io_uring | epoll) ── Net (sluice-net) ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
@@ -8,7 +8,6 @@
 //!
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
 
-pub mod config;
 mod host;
 mod log;
 mod lookup;

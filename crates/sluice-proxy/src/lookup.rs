@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sluice_config::LookupConfig;
 use sluice_core::{
     hub::Hub,
     mail::Mail,
@@ -21,7 +22,6 @@ use tokio::{
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
-    config::LookupConfig,
     mailbox::{Mailboxes, Parcel},
     net::sockets::Target,
     resolver::Resolver,

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sluice_config::{AuthMethod, Config, DriverChoice, SecretSource, users};
 use sluice_core::{
     hub::{Hub, Route, STRANGERS_MAX},
     mail::Mail,
@@ -22,7 +23,6 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::{
-    config::{AuthMethod, Config, DriverChoice, SecretSource, users},
     host::Host,
     lookup,
     mailbox::{self, Mailboxes},
@@ -70,7 +70,7 @@ pub enum StartError {
     },
     /// The users file can't be used.
     #[error("{0}")]
-    Users(crate::config::Report),
+    Users(sluice_config::Report),
     /// The system refused something else.
     #[error("can't {what}: {error}")]
     System {

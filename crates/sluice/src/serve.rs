@@ -5,10 +5,8 @@
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Result, anyhow};
-use sluice_proxy::{
-    Service,
-    config::{self, Config},
-};
+use sluice_config::Config;
+use sluice_proxy::Service;
 
 use crate::signals::Signals;
 
@@ -46,7 +44,7 @@ impl Pool {
 
 /// Reads and checks a configuration; the error lists all that is wrong with it.
 pub(crate) fn load(path: &Path) -> Result<Config> {
-    config::load(path).map_err(|report| anyhow!("{report}"))
+    sluice_config::load(path).map_err(|report| anyhow!("{report}"))
 }
 
 /// `sluice serve`: the pool alone, until a signal.

@@ -109,9 +109,9 @@ fn canonical(ip: IpAddr) -> IpAddr {
 }
 
 /// The core's address for one of the configuration.
-pub(crate) fn address(server: &crate::config::ServerAddress) -> Address {
+pub(crate) fn address(server: &sluice_config::ServerAddress) -> Address {
     match server {
-        crate::config::ServerAddress::Unix { dir, port } => Address::Unix(dir.join(format!(".s.PGSQL.{port}"))),
-        crate::config::ServerAddress::Tcp { host, port } => Address::Tcp(host.clone(), *port),
+        sluice_config::ServerAddress::Unix { dir, port } => Address::Unix(dir.join(format!(".s.PGSQL.{port}"))),
+        sluice_config::ServerAddress::Tcp { host, port } => Address::Tcp(host.clone(), *port),
     }
 }

@@ -2,7 +2,7 @@
 
 use toml_edit::Item;
 
-use super::{
+use crate::{
     report::Fault,
     schema::{self, AnyKey, Table},
 };
@@ -29,12 +29,12 @@ const PGBOUNCER: &[(&str, &str)] = &[
 ];
 
 /// Whether a table has a key or a table of this name.
-pub(super) fn holds(schema: &Table, name: &str) -> bool {
+pub(crate) fn holds(schema: &Table, name: &str) -> bool {
     names(schema).any(|known| known == name)
 }
 
 /// The problem with an unknown key or table, and the name that may have been meant.
-pub(super) fn unknown(schema: &'static Table, name: &str, item: &Item) -> Fault {
+pub(crate) fn unknown(schema: &'static Table, name: &str, item: &Item) -> Fault {
     let what = if item.is_table() || item.is_array_of_tables() { "unknown table" } else { "unknown key" };
     Fault::new(what, remedy(schema, name))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use sluice_core::settings::Limits;
 use toml_edit::Document;
 
-use super::{
+use crate::{
     Config, DriverChoice, auth,
     auth::Auth,
     database,

@@ -1,6 +1,6 @@
 //! `[auth]` and `[auth.lookup]`: reads them, and checks that every method has what it needs.
 
-use super::{
+use crate::{
     AuthConfig, AuthMethod, LookupConfig, SecretSource, credentials, files,
     listen::Listen,
     reader::{Origin, Read, Section, Setting},
@@ -9,7 +9,7 @@ use super::{
     users::{self, SecretForm},
 };
 
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "Every method but `\"trust\"` needs `users_file` or `[auth.lookup]`; they exclude each other.",
     "`\"trust\"` looks nothing up, so it excludes `[auth.lookup]`; with it, a `users_file` serves for logging in to \
      servers.",
@@ -20,14 +20,14 @@ pub(super) const RULES: &[&str] = &[
 ];
 
 /// The table with what is needed to check it against others.
-pub(super) struct Auth {
-    pub(super) config: AuthConfig,
+pub(crate) struct Auth {
+    pub(crate) config: AuthConfig,
     /// The database of the look-up, and where it is given.
-    pub(super) lookup_database: Option<(String, usize)>,
+    pub(crate) lookup_database: Option<(String, usize)>,
 }
 
 /// Reads `[auth]`.
-pub(super) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
+pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let method = section.read(&schema::METHOD).or_default(AuthMethod::ScramSha256);
     check_trust(section, method, listen);
     let users_file = section.read(&schema::USERS_FILE);

@@ -1,6 +1,6 @@
 //! Passwords with which Sluice logs in to PostgreSQL: in the configuration, or in a file of their own.
 
-use super::{
+use crate::{
     Secret,
     files::{self, Access},
     kinds::{self, FilePath, PASSWORD_BYTES_MAX, Password},
@@ -9,14 +9,14 @@ use super::{
     schema::Key,
 };
 
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "`password` and `password_file` exclude each other.",
     "Files with secrets must be closed to others (`chmod 600`; the group may read, so 640 is possible): a `users_file`, \
      a `password_file`, a `client_address_secret_file`, and the configuration file itself if a `password` stands in it.",
 ];
 
 /// Reads `password` or `password_file`.
-pub(super) fn read(
+pub(crate) fn read(
     section: &Section<'_>,
     password: &'static Key<Password>,
     file: &'static Key<FilePath>,
@@ -39,7 +39,7 @@ pub(super) fn read(
 }
 
 /// Reads a key that names a file, and the secret in it.
-pub(super) fn read_file(section: &Section<'_>, file: &'static Key<FilePath>) -> Option<(Secret, usize)> {
+pub(crate) fn read_file(section: &Section<'_>, file: &'static Key<FilePath>) -> Option<(Secret, usize)> {
     let Read::Given(path, offset) = section.read(file) else { return None };
     let path = section.source().resolve(&path);
     let text = files::read_private(&path, files::PASSWORD_FILE_BYTES_MAX);

@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
+use crate::{
     reader::{Read, Section},
     report::Fault,
     schema,
 };
 
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "Two `listen` addresses may not be equal, nor may one cover another (`0.0.0.0` covers all IPv4 addresses, `[::]` \
      all IPv6 addresses).",
     "With `unix_socket_dir`, the port of the first `listen` address can't be 0: it is part of the socket's name.",
@@ -23,17 +23,17 @@ pub(super) const RULES: &[&str] = &[
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The addresses that clients connect to.
-pub(super) struct Listen {
+pub(crate) struct Listen {
     /// The addresses with their offsets in the file; offset 0 for the default.
-    pub(super) addresses: Vec<(SocketAddr, usize)>,
-    pub(super) unix_socket_dir: Option<PathBuf>,
+    pub(crate) addresses: Vec<(SocketAddr, usize)>,
+    pub(crate) unix_socket_dir: Option<PathBuf>,
 }
 
 /// The address that clients connect to if the file does not say.
 const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6432);
 
 /// Reads the keys at the top of the file.
-pub(super) fn read(section: &Section<'_>) -> Listen {
+pub(crate) fn read(section: &Section<'_>) -> Listen {
     let (addresses, known) = match section.read_list(&schema::LISTEN, schema::LISTEN.kind.count_max) {
         Read::Given(addresses, _) => (addresses, true),
         Read::Absent => (vec![(DEFAULT, 0)], true),
@@ -71,7 +71,7 @@ fn check_overlaps(section: &Section<'_>, addresses: &[(SocketAddr, usize)]) {
 }
 
 /// Checks that a Unix socket named as PostgreSQL names it can exist in a folder.
-pub(super) fn check_socket_path(dir: &Path, port: u16) -> Result<(), Fault> {
+pub(crate) fn check_socket_path(dir: &Path, port: u16) -> Result<(), Fault> {
     let path = dir.join(format!(".s.PGSQL.{port}"));
     let bytes = path.as_os_str().as_bytes().len();
     if bytes <= SOCKET_PATH_BYTES_MAX {
@@ -83,7 +83,7 @@ pub(super) fn check_socket_path(dir: &Path, port: u16) -> Result<(), Fault> {
 
 impl Listen {
     /// The listening address that a server at this place would be, if it would: then clients would be sent in a ring.
-    pub(super) fn own_tcp(&self, host: &str, port: u16) -> Option<SocketAddr> {
+    pub(crate) fn own_tcp(&self, host: &str, port: u16) -> Option<SocketAddr> {
         let host_ip = host.parse::<std::net::IpAddr>().ok();
         let local = host == "localhost" || host_ip.is_some_and(|ip| ip.is_loopback());
         let same = |own: &SocketAddr| {
@@ -95,7 +95,7 @@ impl Listen {
     }
 
     /// Whether a Unix socket is the own one.
-    pub(super) fn is_own_unix(&self, dir: &Path, port: u16) -> bool {
+    pub(crate) fn is_own_unix(&self, dir: &Path, port: u16) -> bool {
         let own_port = self.addresses.first().map(|(address, _)| address.port());
         self.unix_socket_dir.as_deref() == Some(dir) && own_port == Some(port)
     }

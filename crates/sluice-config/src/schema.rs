@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sluice_core::settings::{PinPolicy, PoolMode};
 
-use super::{
+use crate::{
     AuthMethod, DriverChoice,
     kinds::{
         Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Size, Text, Time,
@@ -17,39 +17,39 @@ use super::{
 
 /// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
 /// (`get_role_password` in `src/backend/libpq/crypt.c`).
-pub(super) const LOOKUP_QUERY: &str = "SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
+pub(crate) const LOOKUP_QUERY: &str = "SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
     AND rolcanlogin AND rolpassword IS NOT NULL AND (rolvaliduntil IS NULL OR rolvaliduntil >= pg_catalog.now())";
 
 /// Time for which an answer of the look-up is believed where the file does not say.
-pub(super) const LOOKUP_CACHE: Duration = Duration::from_secs(10);
+pub const LOOKUP_CACHE: Duration = Duration::from_secs(10);
 
 /// Time that a shutdown gives transactions to finish where the file does not say.
-pub(super) const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// A table of the file.
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Its path, such as `auth.lookup`; empty for the top of the file.
-    pub(super) path: &'static str,
+    pub(crate) path: &'static str,
     /// Whether it is written `[[path]]` and may stand there several times.
-    pub(super) many: bool,
+    pub(crate) many: bool,
     /// Its purpose, in Markdown.
-    pub(super) meaning: &'static str,
-    pub(super) keys: &'static [&'static dyn AnyKey],
-    pub(super) tables: &'static [&'static Table],
+    pub(crate) meaning: &'static str,
+    pub(crate) keys: &'static [&'static dyn AnyKey],
+    pub(crate) tables: &'static [&'static Table],
 }
 
 /// A key and the values it takes.
-pub(super) struct Key<K: 'static> {
-    pub(super) name: &'static str,
-    pub(super) kind: K,
-    pub(super) absent: Absent,
+pub(crate) struct Key<K: 'static> {
+    pub(crate) name: &'static str,
+    pub(crate) kind: K,
+    pub(crate) absent: Absent,
     /// Its effect, in Markdown.
-    pub(super) meaning: &'static str,
+    pub(crate) meaning: &'static str,
 }
 
 /// The meaning of a key's absence.
 #[derive(Clone, Copy)]
-pub(super) enum Absent {
+pub(crate) enum Absent {
     /// It has this value, in TOML.
     Default(&'static str),
     /// It means this, in words.
@@ -59,7 +59,7 @@ pub(super) enum Absent {
 }
 
 /// A key of any kind.
-pub(super) trait AnyKey: Sync {
+pub(crate) trait AnyKey: Sync {
     fn name(&self) -> &'static str;
     fn values(&self) -> String;
     fn absent(&self) -> Absent;
@@ -86,7 +86,7 @@ impl<K: Kind> AnyKey for Key<K> {
 
 impl Table {
     /// Its header as it is written; empty for the top of the file.
-    pub(super) fn header(&self) -> String {
+    pub(crate) fn header(&self) -> String {
         match (self.path, self.many) {
             ("", _) => String::new(),
             (path, false) => format!("[{path}]"),
@@ -95,12 +95,12 @@ impl Table {
     }
 
     /// The last part of its path: its name in the table that holds it.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.path.rsplit('.').next().unwrap_or_default()
     }
 
     /// The path of one of its keys.
-    pub(super) fn path_of(&self, key: &str) -> String {
+    pub(crate) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 }
@@ -118,7 +118,7 @@ const DAY: u64 = 24 * HOUR;
 
 const NAME: Text = Text { bytes_max: NAME_BYTES_MAX };
 
-pub(super) static FILE: Table = Table {
+pub(crate) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
@@ -126,14 +126,14 @@ pub(super) static FILE: Table = Table {
     tables: &[&LIMITS, &AUTH, &POOL, &DATABASE],
 };
 
-pub(super) static LISTEN: Key<Addresses> = Key {
+pub(crate) static LISTEN: Key<Addresses> = Key {
     name: "listen",
     kind: Addresses { count_max: 16 },
     absent: Absent::Default("[\"127.0.0.1:6432\"]"),
     meaning: "Where clients connect by TCP. Port 0 lets the kernel choose one.",
 };
 
-pub(super) static UNIX_SOCKET_DIR: Key<FilePath> = Key {
+pub(crate) static UNIX_SOCKET_DIR: Key<FilePath> = Key {
     name: "unix_socket_dir",
     kind: FilePath,
     absent: Absent::Means("no Unix socket"),
@@ -141,7 +141,7 @@ pub(super) static UNIX_SOCKET_DIR: Key<FilePath> = Key {
               port of the first `listen` address, so that `psql -h <folder> -p <port>` finds it.",
 };
 
-pub(super) static DRIVER: Key<Words<DriverChoice>> = Key {
+pub(crate) static DRIVER: Key<Words<DriverChoice>> = Key {
     name: "driver",
     kind: Words(&[("auto", DriverChoice::Auto), ("io_uring", DriverChoice::IoUring), ("epoll", DriverChoice::Epoll)]),
     absent: Absent::Default("\"auto\""),
@@ -149,28 +149,28 @@ pub(super) static DRIVER: Key<Words<DriverChoice>> = Key {
               otherwise; `\"io_uring\"` stops the start where it can't be had.",
 };
 
-pub(super) static WORKERS: Key<AutoOrInteger> = Key {
+pub(crate) static WORKERS: Key<AutoOrInteger> = Key {
     name: "workers",
     kind: AutoOrInteger { min: 1, max: 64 },
     absent: Absent::Default("\"auto\""),
     meaning: "Threads that serve clients. `\"auto\"` is half of the cores, at least one: PostgreSQL needs the others.",
 };
 
-pub(super) static SHUTDOWN_GRACE: Key<Time> = Key {
+pub(crate) static SHUTDOWN_GRACE: Key<Time> = Key {
     name: "shutdown_grace",
     kind: Time { min: ms(0), max: seconds(HOUR) },
     absent: Absent::Default("\"10s\""),
     meaning: "How long a shutdown lets transactions finish.",
 };
 
-pub(super) static STATS_PERIOD: Key<Time> = Key {
+pub(crate) static STATS_PERIOD: Key<Time> = Key {
     name: "stats_period",
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Means("nothing is written"),
     meaning: "How often each pool's figures are written to the log; see [Statistics](#statistics).",
 };
 
-pub(super) static LIMITS: Table = Table {
+pub(crate) static LIMITS: Table = Table {
     path: "limits",
     many: false,
     meaning: "Limits of the process as a whole.",
@@ -186,21 +186,21 @@ pub(super) static LIMITS: Table = Table {
     tables: &[],
 };
 
-pub(super) static CLIENTS: Key<Integer> = Key {
+pub(crate) static CLIENTS: Key<Integer> = Key {
     name: "clients",
     kind: Integer { min: 1, max: 1_000_000 },
     absent: Absent::Default("10000"),
     meaning: "Clients connected at once. One more is refused with SQLSTATE 53300.",
 };
 
-pub(super) static SERVERS: Key<Integer> = Key {
+pub(crate) static SERVERS: Key<Integer> = Key {
     name: "servers",
     kind: Integer { min: 1, max: 100_000 },
     absent: Absent::Default("500"),
     meaning: "Connections to PostgreSQL at once, over all pools. Keep it below the servers' `max_connections`.",
 };
 
-pub(super) static POOLS: Key<Integer> = Key {
+pub(crate) static POOLS: Key<Integer> = Key {
     name: "pools",
     kind: Integer { min: 1, max: 100_000 },
     absent: Absent::Default("1000"),
@@ -208,14 +208,14 @@ pub(super) static POOLS: Key<Integer> = Key {
               A client of one more is refused with SQLSTATE 53300.",
 };
 
-pub(super) static LOGIN_TIMEOUT: Key<Time> = Key {
+pub(crate) static LOGIN_TIMEOUT: Key<Time> = Key {
     name: "login_timeout",
     kind: Time { min: ms(100), max: seconds(HOUR) },
     absent: Absent::Default("\"30s\""),
     meaning: "How long a client may take from connecting to being logged in.",
 };
 
-pub(super) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
+pub(crate) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
     name: "client_message_timeout",
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Default("\"20s\""),
@@ -225,7 +225,7 @@ pub(super) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
               `wait_timeout`, those who wait for that server still get it.",
 };
 
-pub(super) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
+pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
     name: "idle_transaction_timeout",
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Means("there is no limit"),
@@ -234,7 +234,7 @@ pub(super) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
               for the pool's clients.",
 };
 
-pub(super) static REWRITTEN_MESSAGE: Key<Size> = Key {
+pub(crate) static REWRITTEN_MESSAGE: Key<Size> = Key {
     name: "rewritten_message",
     kind: Size { min: 16 << 10, max: 1 << 30 },
     absent: Absent::Default("\"16MB\""),
@@ -242,7 +242,7 @@ pub(super) static REWRITTEN_MESSAGE: Key<Size> = Key {
               prepare, for one). Messages that only pass through have no limit but PostgreSQL's own.",
 };
 
-pub(super) static AUTH: Table = Table {
+pub(crate) static AUTH: Table = Table {
     path: "auth",
     many: false,
     meaning: "How clients prove who they are. The secrets come from `users_file` or from `[auth.lookup]`.",
@@ -250,7 +250,7 @@ pub(super) static AUTH: Table = Table {
     tables: &[&LOOKUP],
 };
 
-pub(super) static METHOD: Key<Words<AuthMethod>> = Key {
+pub(crate) static METHOD: Key<Words<AuthMethod>> = Key {
     name: "method",
     kind: Words(&[("trust", AuthMethod::Trust), ("md5", AuthMethod::Md5), ("scram-sha-256", AuthMethod::ScramSha256)]),
     absent: Absent::Default("\"scram-sha-256\""),
@@ -258,21 +258,21 @@ pub(super) static METHOD: Key<Words<AuthMethod>> = Key {
               `\"md5\"` is for old drivers only; `\"trust\"` believes whoever connects.",
 };
 
-pub(super) static USERS_FILE: Key<FilePath> = Key {
+pub(crate) static USERS_FILE: Key<FilePath> = Key {
     name: "users_file",
     kind: FilePath,
     absent: Absent::Means("`[auth.lookup]`, or `method = \"trust\"`"),
     meaning: "A file of users and their secrets; see [The users file](#the-users-file).",
 };
 
-pub(super) static TRUST_ANYONE: Key<Flag> = Key {
+pub(crate) static TRUST_ANYONE: Key<Flag> = Key {
     name: "trust_anyone",
     kind: Flag,
     absent: Absent::Default("false"),
     meaning: "Allows `method = \"trust\"` on an address that other hosts can reach.",
 };
 
-pub(super) static LOOKUP: Table = Table {
+pub(crate) static LOOKUP: Table = Table {
     path: "auth.lookup",
     many: false,
     meaning: "Takes secrets from the server to which clients are going. The verifiers that PostgreSQL stores are \
@@ -281,28 +281,28 @@ pub(super) static LOOKUP: Table = Table {
     tables: &[],
 };
 
-pub(super) static LOOKUP_USER: Key<Text> = Key {
+pub(crate) static LOOKUP_USER: Key<Text> = Key {
     name: "user",
     kind: NAME,
     absent: Absent::Required,
     meaning: "The role that asks. It must be able to read `pg_authid`, or to call the function in `query`.",
 };
 
-pub(super) static LOOKUP_PASSWORD: Key<Password> = Key {
+pub(crate) static LOOKUP_PASSWORD: Key<Password> = Key {
     name: "password",
     kind: Password,
     absent: Absent::Means("the server must let the role in by peer or trust"),
     meaning: "Its password. The configuration file must then be closed to others.",
 };
 
-pub(super) static LOOKUP_PASSWORD_FILE: Key<FilePath> = Key {
+pub(crate) static LOOKUP_PASSWORD_FILE: Key<FilePath> = Key {
     name: "password_file",
     kind: FilePath,
     absent: Absent::Means("as without `password`"),
     meaning: "A file whose only line is its password.",
 };
 
-pub(super) static LOOKUP_DATABASE: Key<Text> = Key {
+pub(crate) static LOOKUP_DATABASE: Key<Text> = Key {
     name: "database",
     kind: NAME,
     absent: Absent::Required,
@@ -310,7 +310,7 @@ pub(super) static LOOKUP_DATABASE: Key<Text> = Key {
               where one is named `\"*\"`.",
 };
 
-pub(super) static QUERY: Key<Text> = Key {
+pub(crate) static QUERY: Key<Text> = Key {
     name: "query",
     kind: Text { bytes_max: 8192 },
     absent: Absent::Means("reads `pg_authid`; the text is below"),
@@ -318,7 +318,7 @@ pub(super) static QUERY: Key<Text> = Key {
               column.",
 };
 
-pub(super) static CACHE: Key<Time> = Key {
+pub(crate) static CACHE: Key<Time> = Key {
     name: "cache",
     kind: Time { min: seconds(1), max: seconds(DAY) },
     absent: Absent::Default("\"10s\""),
@@ -345,7 +345,7 @@ const POOL_KEYS: &[&dyn AnyKey] = &[
     &PREPARED_PER_SERVER,
 ];
 
-pub(super) static POOL: Table = Table {
+pub(crate) static POOL: Table = Table {
     path: "pool",
     many: false,
     meaning: "Settings of every pool. There is one pool for each pair of database and user.",
@@ -353,7 +353,7 @@ pub(super) static POOL: Table = Table {
     tables: &[],
 };
 
-pub(super) static MODE: Key<Words<PoolMode>> = Key {
+pub(crate) static MODE: Key<Words<PoolMode>> = Key {
     name: "mode",
     kind: Words(&[("transaction", PoolMode::Transaction), ("session", PoolMode::Session)]),
     absent: Absent::Default("\"transaction\""),
@@ -362,14 +362,14 @@ pub(super) static MODE: Key<Words<PoolMode>> = Key {
               begin with the same.",
 };
 
-pub(super) static SIZE: Key<Integer> = Key {
+pub(crate) static SIZE: Key<Integer> = Key {
     name: "size",
     kind: Integer { min: 1, max: 10_000 },
     absent: Absent::Default("20"),
     meaning: "Server connections at most, over all workers.",
 };
 
-pub(super) static MIN: Key<Integer> = Key {
+pub(crate) static MIN: Key<Integer> = Key {
     name: "min",
     kind: Integer { min: 0, max: 10_000 },
     absent: Absent::Default("0"),
@@ -377,7 +377,7 @@ pub(super) static MIN: Key<Integer> = Key {
               has asked.",
 };
 
-pub(super) static WAIT_TIMEOUT: Key<Time> = Key {
+pub(crate) static WAIT_TIMEOUT: Key<Time> = Key {
     name: "wait_timeout",
     kind: Time { min: ms(1), max: seconds(DAY) },
     absent: Absent::Default("\"30s\""),
@@ -386,21 +386,21 @@ pub(super) static WAIT_TIMEOUT: Key<Time> = Key {
               SQLSTATE 08001 where PostgreSQL can't be reached.",
 };
 
-pub(super) static SERVER_LIFETIME: Key<Time> = Key {
+pub(crate) static SERVER_LIFETIME: Key<Time> = Key {
     name: "server_lifetime",
     kind: Time { min: seconds(1), max: seconds(365 * DAY) },
     absent: Absent::Default("\"1h\""),
     meaning: "The age after which a server connection is closed when it falls idle.",
 };
 
-pub(super) static SERVER_IDLE_TIMEOUT: Key<Time> = Key {
+pub(crate) static SERVER_IDLE_TIMEOUT: Key<Time> = Key {
     name: "server_idle_timeout",
     kind: Time { min: seconds(1), max: seconds(365 * DAY) },
     absent: Absent::Default("\"10min\""),
     meaning: "How long a server connection above `min` may be idle before it is closed.",
 };
 
-pub(super) static CONNECT_TIMEOUT: Key<Time> = Key {
+pub(crate) static CONNECT_TIMEOUT: Key<Time> = Key {
     name: "connect_timeout",
     kind: Time { min: ms(10), max: seconds(HOUR) },
     absent: Absent::Default("\"5s\""),
@@ -409,28 +409,28 @@ pub(super) static CONNECT_TIMEOUT: Key<Time> = Key {
               SQLSTATE 08001 where PostgreSQL can't be reached.",
 };
 
-pub(super) static BACKOFF_MIN: Key<Time> = Key {
+pub(crate) static BACKOFF_MIN: Key<Time> = Key {
     name: "backoff_min",
     kind: Time { min: ms(1), max: seconds(HOUR) },
     absent: Absent::Default("\"100ms\""),
     meaning: "The wait after a first failed connect. It doubles while failures go on.",
 };
 
-pub(super) static BACKOFF_MAX: Key<Time> = Key {
+pub(crate) static BACKOFF_MAX: Key<Time> = Key {
     name: "backoff_max",
     kind: Time { min: ms(1), max: seconds(HOUR) },
     absent: Absent::Default("\"5s\""),
     meaning: "The longest wait between two attempts to connect.",
 };
 
-pub(super) static PARALLEL_CONNECTS: Key<Integer> = Key {
+pub(crate) static PARALLEL_CONNECTS: Key<Integer> = Key {
     name: "parallel_connects",
     kind: Integer { min: 1, max: 1000 },
     absent: Absent::Default("4"),
     meaning: "Connects under way at once, at most.",
 };
 
-pub(super) static AUTO_PREPARE: Key<Flag> = Key {
+pub(crate) static AUTO_PREPARE: Key<Flag> = Key {
     name: "auto_prepare",
     kind: Flag,
     absent: Absent::Default("true"),
@@ -438,7 +438,7 @@ pub(super) static AUTO_PREPARE: Key<Flag> = Key {
               neither parses nor plans them again. In session mode it is always off.",
 };
 
-pub(super) static LAZY_BEGIN: Key<Flag> = Key {
+pub(crate) static LAZY_BEGIN: Key<Flag> = Key {
     name: "lazy_begin",
     kind: Flag,
     absent: Absent::Default("true"),
@@ -447,7 +447,7 @@ pub(super) static LAZY_BEGIN: Key<Flag> = Key {
               statement. In session mode it is always off.",
 };
 
-pub(super) static PINS: Key<Words<PinPolicy>> = Key {
+pub(crate) static PINS: Key<Words<PinPolicy>> = Key {
     name: "pins",
     kind: Words(&[("pin", PinPolicy::Pin), ("refuse", PinPolicy::Refuse)]),
     absent: Absent::Default("\"pin\""),
@@ -457,7 +457,7 @@ pub(super) static PINS: Key<Words<PinPolicy>> = Key {
               0A000 (`\"refuse\"`).",
 };
 
-pub(super) static PINNED_MAX: Key<Integer> = Key {
+pub(crate) static PINNED_MAX: Key<Integer> = Key {
     name: "pinned_max",
     kind: Integer { min: 0, max: 100_000 },
     absent: Absent::Default("0"),
@@ -465,14 +465,14 @@ pub(super) static PINNED_MAX: Key<Integer> = Key {
               with SQLSTATE 53300. 0 stands for all but one, so that there is always one to share.",
 };
 
-pub(super) static PREPARED_PER_SERVER: Key<Integer> = Key {
+pub(crate) static PREPARED_PER_SERVER: Key<Integer> = Key {
     name: "prepared_per_server",
     kind: Integer { min: 1, max: 100_000 },
     absent: Absent::Default("500"),
     meaning: "Prepared statements kept on each server connection; the least recently used goes first.",
 };
 
-pub(super) static DATABASE: Table = Table {
+pub(crate) static DATABASE: Table = Table {
     path: "database",
     many: true,
     meaning: "A database as clients name it, and where it really is. At least one is needed; the entry named `\"*\"` \
@@ -490,52 +490,52 @@ pub(super) static DATABASE: Table = Table {
     tables: &[&DATABASE_POOL],
 };
 
-pub(super) static DATABASE_NAME: Key<Text> =
+pub(crate) static DATABASE_NAME: Key<Text> =
     Key { name: "name", kind: NAME, absent: Absent::Required, meaning: "The name that clients use, or `\"*\"`." };
 
-pub(super) static HOST: Key<Host> = Key {
+pub(crate) static HOST: Key<Host> = Key {
     name: "host",
     kind: Host,
     absent: Absent::Default("\"/var/run/postgresql\""),
     meaning: "The server. A Unix socket costs PostgreSQL less than TCP: take it where the server is on this host.",
 };
 
-pub(super) static PORT: Key<Integer> = Key {
+pub(crate) static PORT: Key<Integer> = Key {
     name: "port",
     kind: Integer { min: 1, max: 65_535 },
     absent: Absent::Default("5432"),
     meaning: "The server's port; it is part of a Unix socket's name.",
 };
 
-pub(super) static DBNAME: Key<Text> = Key {
+pub(crate) static DBNAME: Key<Text> = Key {
     name: "dbname",
     kind: NAME,
     absent: Absent::Means("the client's name for it"),
     meaning: "The database's name on the server.",
 };
 
-pub(super) static DATABASE_USER: Key<Text> = Key {
+pub(crate) static DATABASE_USER: Key<Text> = Key {
     name: "user",
     kind: NAME,
     absent: Absent::Means("the client's own user"),
     meaning: "The role as which all clients of this database work on the server.",
 };
 
-pub(super) static DATABASE_PASSWORD: Key<Password> = Key {
+pub(crate) static DATABASE_PASSWORD: Key<Password> = Key {
     name: "password",
     kind: Password,
     absent: Absent::Means("the keys seen at the client's login, its secret, or peer or trust on the server"),
     meaning: "The password of `user`. The configuration file must then be closed to others.",
 };
 
-pub(super) static DATABASE_PASSWORD_FILE: Key<FilePath> = Key {
+pub(crate) static DATABASE_PASSWORD_FILE: Key<FilePath> = Key {
     name: "password_file",
     kind: FilePath,
     absent: Absent::Means("as without `password`"),
     meaning: "A file whose only line is the password of `user`.",
 };
 
-pub(super) static CLIENT_ADDRESS_SECRET_FILE: Key<FilePath> = Key {
+pub(crate) static CLIENT_ADDRESS_SECRET_FILE: Key<FilePath> = Key {
     name: "client_address_secret_file",
     kind: FilePath,
     absent: Absent::Means("clients seem to come from the pool"),
@@ -545,7 +545,7 @@ pub(super) static CLIENT_ADDRESS_SECRET_FILE: Key<FilePath> = Key {
               nothing is told.",
 };
 
-pub(super) static DATABASE_POOL: Table = Table {
+pub(crate) static DATABASE_POOL: Table = Table {
     path: "database.pool",
     many: false,
     meaning: "Settings of this database's pools, where they differ from `[pool]`.",

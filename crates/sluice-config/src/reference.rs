@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{
+use crate::{
     auth, credentials, database, listen, pool,
     schema::{self, Absent, Table},
 };
 
 const INTRODUCTION: &str = "\
-<!-- Generated from crates/sluice-proxy/src/config by a test; do not edit. SLUICE_BLESS=1 cargo test -p sluice-proxy \
+<!-- Generated from crates/sluice-config/src by a test; do not edit. SLUICE_BLESS=1 cargo test -p sluice-config \
 --test config writes it again. -->
 
 # Configuration
@@ -110,8 +110,8 @@ fn write_rules(page: &mut String) {
 mod tests {
     use std::path::Path;
 
-    use super::super::parse;
     use super::*;
+    use crate::parse;
 
     const DATABASE: &str = "[[database]]\nname = \"*\"\n";
     const SECRETS: &str = "[auth.lookup]\nuser = \"sluice\"\ndatabase = \"postgres\"\n";

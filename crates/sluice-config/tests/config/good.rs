@@ -2,11 +2,11 @@
 
 use std::{path::Path, time::Duration};
 
+use sluice_config::{AuthMethod, Config, DriverChoice, SecretSource, ServerAddress};
 use sluice_core::settings::{Limits, PoolMode, PoolSettings};
-use sluice_proxy::config::{self, AuthMethod, Config, DriverChoice, SecretSource, ServerAddress};
 
 fn parse(text: &str) -> Config {
-    config::parse(text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{text}\n{report}"))
+    sluice_config::parse(text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{text}\n{report}"))
 }
 
 #[test]

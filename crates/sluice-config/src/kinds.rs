@@ -10,16 +10,16 @@ use std::{
 
 use toml_edit::{Item, Value};
 
-use super::{Secret, report::Fault, units};
+use crate::{Secret, report::Fault, units};
 
 /// PostgreSQL's limit for names (`NAMEDATALEN - 1`), in bytes.
-pub(super) const NAME_BYTES_MAX: usize = 63;
+pub(crate) const NAME_BYTES_MAX: usize = 63;
 
 /// The longest password that is accepted, in bytes.
-pub(super) const PASSWORD_BYTES_MAX: usize = 1024;
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 
 /// A kind of value.
-pub(super) trait Kind: Sync {
+pub(crate) trait Kind: Sync {
     /// The value that the program gets.
     type Value;
 
@@ -28,60 +28,63 @@ pub(super) trait Kind: Sync {
 
     /// Reads a value, or says what is wrong with it.
     fn read(&self, value: &Value) -> Result<Self::Value, Fault>;
+
+    /// A value as [`Kind::read`] reads it; `None` if TOML can't hold it: a path that is not UTF-8.
+    fn write(&self, value: &Self::Value) -> Option<Value>;
 }
 
 /// A whole number.
-pub(super) struct Integer {
-    pub(super) min: u32,
-    pub(super) max: u32,
+pub(crate) struct Integer {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
 }
 
 /// `"auto"` or a whole number; `"auto"` is `None`.
-pub(super) struct AutoOrInteger {
-    pub(super) min: u16,
-    pub(super) max: u16,
+pub(crate) struct AutoOrInteger {
+    pub(crate) min: u16,
+    pub(crate) max: u16,
 }
 
 /// A duration with its unit.
-pub(super) struct Time {
-    pub(super) min: Duration,
-    pub(super) max: Duration,
+pub(crate) struct Time {
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
 }
 
 /// A size with its unit, in bytes.
-pub(super) struct Size {
-    pub(super) min: u32,
-    pub(super) max: u32,
+pub(crate) struct Size {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
 }
 
 /// `true` or `false`.
-pub(super) struct Flag;
+pub(crate) struct Flag;
 
 /// One of a few words.
-pub(super) struct Words<T: 'static>(pub(super) &'static [(&'static str, T)]);
+pub(crate) struct Words<T: 'static>(pub(crate) &'static [(&'static str, T)]);
 
 /// A text that is not empty.
-pub(super) struct Text {
-    pub(super) bytes_max: usize,
+pub(crate) struct Text {
+    pub(crate) bytes_max: usize,
 }
 
 /// A password; messages do not show it.
-pub(super) struct Password;
+pub(crate) struct Password;
 
 /// A path; relative ones start at the folder of the configuration file.
-pub(super) struct FilePath;
+pub(crate) struct FilePath;
 
 /// Addresses to listen on: a list, of which `read` takes one element and `Section::read_list` the whole.
-pub(super) struct Addresses {
-    pub(super) count_max: usize,
+pub(crate) struct Addresses {
+    pub(crate) count_max: usize,
 }
 
 /// The host of a server: a folder with its socket, a name, or an address.
-pub(super) struct Host;
+pub(crate) struct Host;
 
 /// A server without its port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum HostValue {
+pub(crate) enum HostValue {
     Dir(PathBuf),
     Name(String),
 }
@@ -98,6 +101,10 @@ impl Kind for Integer {
         let number = value.as_integer().ok_or_else(|| wrong_type("a whole number", value, remedy()))?;
         let fits = u32::try_from(number).ok().filter(|number| (self.min..=self.max).contains(number));
         fits.ok_or_else(|| Fault::new(format!("{number} is out of range"), remedy()))
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(i64::from(*value).into())
     }
 }
 
@@ -117,6 +124,10 @@ impl Kind for AutoOrInteger {
         let fits = u16::try_from(number).ok().filter(|number| (self.min..=self.max).contains(number));
         fits.map(Some).ok_or_else(|| Fault::new(format!("{number} is out of range"), remedy()))
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.map_or_else(|| "auto".into(), |number| i64::from(number).into()))
+    }
 }
 
 impl Kind for Time {
@@ -135,6 +146,10 @@ impl Kind for Time {
         let (min, max) = (units::show_duration(self.min), units::show_duration(self.max));
         Err(Fault::new(format!("{text:?} is out of range"), format!("write a duration from \"{min}\" to \"{max}\"")))
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(units::show_duration(*value).into())
+    }
 }
 
 impl Kind for Size {
@@ -152,6 +167,10 @@ impl Kind for Size {
             Fault::new(format!("{text:?} is out of range"), format!("write a size from \"{min}\" to \"{max}\""))
         })
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(units::show_size((*value).into()).into())
+    }
 }
 
 impl Kind for Flag {
@@ -164,9 +183,13 @@ impl Kind for Flag {
     fn read(&self, value: &Value) -> Result<bool, Fault> {
         value.as_bool().ok_or_else(|| wrong_type("true or false", value, "write true or false, without quotes"))
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some((*value).into())
+    }
 }
 
-impl<T: Copy + Sync + 'static> Kind for Words<T> {
+impl<T: Copy + PartialEq + Sync + 'static> Kind for Words<T> {
     type Value = T;
 
     fn describe(&self) -> String {
@@ -178,6 +201,10 @@ impl<T: Copy + Sync + 'static> Kind for Words<T> {
         let text = value.as_str().ok_or_else(|| wrong_type("a word in quotes", value, remedy()))?;
         let found = self.0.iter().find(|(word, _)| *word == text);
         found.map(|(_, value)| *value).ok_or_else(|| Fault::new(format!("unknown word {}", cut(text)), remedy()))
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        self.0.iter().find(|(_, known)| known == value).map(|(word, _)| (*word).into())
     }
 }
 
@@ -203,6 +230,10 @@ impl Kind for Text {
         plain_text(text, self.bytes_max)?;
         Ok(text.to_owned())
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.as_str().into())
+    }
 }
 
 impl Kind for Password {
@@ -218,6 +249,10 @@ impl Kind for Password {
         plain_text(text, PASSWORD_BYTES_MAX)?;
         Ok(Secret(text.to_owned()))
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.0.as_str().into())
+    }
 }
 
 impl Kind for FilePath {
@@ -232,6 +267,10 @@ impl Kind for FilePath {
         // `PATH_MAX` of Linux.
         plain_text(text, 4095)?;
         Ok(PathBuf::from(text))
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        value.to_str().map(Value::from)
     }
 }
 
@@ -253,6 +292,10 @@ impl Kind for Addresses {
             };
             Fault::new(format!("{} is not an address with a port", cut(text)), remedy)
         })
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.to_string().into())
     }
 }
 
@@ -285,6 +328,13 @@ impl Kind for Host {
         };
         Err(Fault::new(format!("{} is neither a folder, a host name nor an address", cut(text)), remedy))
     }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        match value {
+            HostValue::Dir(dir) => dir.to_str().map(Value::from),
+            HostValue::Name(name) => Some(name.as_str().into()),
+        }
+    }
 }
 
 fn is_host(text: &str) -> bool {
@@ -304,7 +354,7 @@ fn is_host_name(text: &str) -> bool {
 }
 
 /// The rule for every text: neither empty, nor too long, nor with a zero byte, which ends texts in the protocol.
-pub(super) fn plain_text(text: &str, bytes_max: usize) -> Result<(), Fault> {
+pub(crate) fn plain_text(text: &str, bytes_max: usize) -> Result<(), Fault> {
     if text.is_empty() {
         return Err(Fault::new("empty", "write a value, or leave the key out where it is optional"));
     }
@@ -322,7 +372,7 @@ fn wrong_type(expected: &str, value: &Value, remedy: impl Into<String>) -> Fault
 }
 
 /// The value that stands there, in words.
-pub(super) fn found_item(item: &Item) -> String {
+pub(crate) fn found_item(item: &Item) -> String {
     match item {
         Item::None => "nothing".to_owned(),
         Item::Value(value) => found(value),
@@ -345,7 +395,7 @@ fn found(value: &Value) -> String {
 }
 
 /// A text in quotes, cut where it is long.
-pub(super) fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 60;
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((end, _)) => format!("{:?}…", &text[..end]),

@@ -9,20 +9,20 @@ use std::{
     path::Path,
 };
 
-use super::report::Fault;
+use crate::report::Fault;
 
 /// The largest configuration that is read.
-pub(super) const CONFIG_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
 /// The largest users file that is read: about 100,000 users with SCRAM verifiers.
-pub(super) const USERS_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const USERS_BYTES_MAX: u64 = 16 << 20;
 
 /// The largest file with one password.
-pub(super) const PASSWORD_FILE_BYTES_MAX: u64 = 4 << 10;
+pub(crate) const PASSWORD_FILE_BYTES_MAX: u64 = 4 << 10;
 
 /// The users who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// Its owner, and perhaps its group.
     Private,
     /// Others too, or its group may write it.
@@ -30,7 +30,7 @@ pub(super) enum Access {
 }
 
 /// Reads a whole text file.
-pub(super) fn read(path: &Path, bytes_max: u64) -> Result<(Vec<u8>, Access), Fault> {
+pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<(Vec<u8>, Access), Fault> {
     let cannot = |error: &io::Error| {
         Fault::new(format!("cannot read {path:?}: {error}"), "create the file, or correct its path or its owner")
     };
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> Result<(Vec<u8>, Access), Fau
 }
 
 /// Reads a text file of secrets; it must be closed to others.
-pub(super) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Fault> {
+pub(crate) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Fault> {
     let (bytes, access) = read(path, bytes_max)?;
     if access == Access::Shared {
         let what = format!("{path:?} holds secrets, but others may read it or its group may write it");

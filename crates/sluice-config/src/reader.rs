@@ -10,7 +10,7 @@ use std::{
 
 use toml_edit::{Item, Key as TomlKey, TableLike};
 
-use super::{
+use crate::{
     files::Access,
     kinds::{self, Kind},
     names,
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The file that is read, and the problems noted so far.
-pub(super) struct Source<'a> {
+pub(crate) struct Source<'a> {
     file: &'a Path,
     text: &'a str,
     access: Access,
@@ -29,7 +29,7 @@ pub(super) struct Source<'a> {
 }
 
 /// One table of the document, with its part of the schema. A table that is not there reads as an empty one.
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     source: &'a Source<'a>,
     schema: &'static Table,
     table: Option<&'a dyn TableLike>,
@@ -38,7 +38,7 @@ pub(super) struct Section<'a> {
 }
 
 /// The finding for a key.
-pub(super) enum Read<T> {
+pub(crate) enum Read<T> {
     Absent,
     /// A problem has been noted.
     Bad,
@@ -47,14 +47,14 @@ pub(super) enum Read<T> {
 
 /// A value and where it comes from, for rules about several values.
 #[derive(Clone, Copy)]
-pub(super) struct Setting<T> {
-    pub(super) value: T,
-    pub(super) origin: Origin,
+pub(crate) struct Setting<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
 }
 
 /// The origin of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The program.
     Default,
     /// The table of defaults in the file, at this offset.
@@ -66,43 +66,43 @@ pub(super) enum Origin {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(file: &'a Path, text: &'a str, access: Access) -> Self {
+    pub(crate) fn new(file: &'a Path, text: &'a str, access: Access) -> Self {
         Self { file, text, access, problems: RefCell::default(), elsewhere: RefCell::default() }
     }
 
     /// The file's name.
-    pub(super) fn file(&self) -> &'a Path {
+    pub(crate) fn file(&self) -> &'a Path {
         self.file
     }
 
     /// The users who may read the file.
-    pub(super) fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> Access {
         self.access
     }
 
     /// A path as the file means it: relative ones start at its folder.
-    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
+    pub(crate) fn resolve(&self, path: &Path) -> PathBuf {
         self.file.parent().map_or_else(|| path.to_owned(), |folder| folder.join(path))
     }
 
     /// Notes a problem; no offset means the file as a whole.
-    pub(super) fn add(&self, offset: Option<usize>, key: impl Into<String>, fault: Fault) {
+    pub(crate) fn add(&self, offset: Option<usize>, key: impl Into<String>, fault: Fault) {
         let position = offset.map(|offset| Position::of(self.text, offset));
         self.problems.borrow_mut().push(fault.at(self.file, position, key));
     }
 
     /// The line of an offset, for a remedy that names another place.
-    pub(super) fn line(&self, offset: usize) -> usize {
+    pub(crate) fn line(&self, offset: usize) -> usize {
         Position::of(self.text, offset).line
     }
 
     /// Notes problems inside a file that this one names.
-    pub(super) fn add_elsewhere(&self, problems: Vec<Problem>) {
+    pub(crate) fn add_elsewhere(&self, problems: Vec<Problem>) {
         self.elsewhere.borrow_mut().extend(problems);
     }
 
     /// All problems: this file's in order, then the others'.
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         report::in_order(&mut problems);
         problems.append(&mut self.elsewhere.into_inner());
@@ -112,7 +112,7 @@ impl<'a> Source<'a> {
 
 impl<'a> Section<'a> {
     /// The top of the file.
-    pub(super) fn root(source: &'a Source<'a>, schema: &'static Table, table: &'a dyn TableLike) -> Self {
+    pub(crate) fn root(source: &'a Source<'a>, schema: &'static Table, table: &'a dyn TableLike) -> Self {
         Self::new(source, schema, Some(table), None)
     }
 
@@ -128,32 +128,32 @@ impl<'a> Section<'a> {
     }
 
     /// The file that the table is in.
-    pub(super) fn source(&self) -> &'a Source<'a> {
+    pub(crate) fn source(&self) -> &'a Source<'a> {
         self.source
     }
 
     /// Its part of the schema.
-    pub(super) fn schema(&self) -> &'static Table {
+    pub(crate) fn schema(&self) -> &'static Table {
         self.schema
     }
 
     /// Whether the table stands in the file.
-    pub(super) fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.table.is_some()
     }
 
     /// Whether something stands under this name, good or bad.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
     /// The offset in the file at which the table begins.
-    pub(super) fn offset(&self) -> Option<usize> {
+    pub(crate) fn offset(&self) -> Option<usize> {
         self.offset
     }
 
     /// Reads the value of a key.
-    pub(super) fn read<K: Kind>(&self, key: &Key<K>) -> Read<K::Value> {
+    pub(crate) fn read<K: Kind>(&self, key: &Key<K>) -> Read<K::Value> {
         let Some((toml_key, item)) = self.get(key.name) else {
             return Read::Absent;
         };
@@ -169,7 +169,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a value that must be there; `None` has been noted.
-    pub(super) fn read_required<K: Kind>(&self, key: &Key<K>) -> Option<(K::Value, usize)> {
+    pub(crate) fn read_required<K: Kind>(&self, key: &Key<K>) -> Option<(K::Value, usize)> {
         match self.read(key) {
             Read::Given(value, offset) => Some((value, offset)),
             Read::Bad => None,
@@ -182,7 +182,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a list, of which the key's kind is one element; each comes with its own offset.
-    pub(super) fn read_list<K: Kind>(&self, key: &Key<K>, count_max: usize) -> Read<Vec<(K::Value, usize)>> {
+    pub(crate) fn read_list<K: Kind>(&self, key: &Key<K>, count_max: usize) -> Read<Vec<(K::Value, usize)>> {
         let Some((toml_key, item)) = self.get(key.name) else {
             return Read::Absent;
         };
@@ -208,7 +208,7 @@ impl<'a> Section<'a> {
     }
 
     /// A table inside this one.
-    pub(super) fn table(&self, schema: &'static Table) -> Section<'a> {
+    pub(crate) fn table(&self, schema: &'static Table) -> Section<'a> {
         let Some((toml_key, item)) = self.get(schema.name()) else {
             return Section::new(self.source, schema, None, None);
         };
@@ -223,7 +223,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tables of a list inside this one.
-    pub(super) fn tables(&self, schema: &'static Table) -> Vec<Section<'a>> {
+    pub(crate) fn tables(&self, schema: &'static Table) -> Vec<Section<'a>> {
         let Some((toml_key, item)) = self.get(schema.name()) else {
             return Vec::new();
         };
@@ -250,12 +250,12 @@ impl<'a> Section<'a> {
     }
 
     /// The path of a key in this table.
-    pub(super) fn path_of<K>(&self, key: &Key<K>) -> String {
+    pub(crate) fn path_of<K>(&self, key: &Key<K>) -> String {
         self.schema.path_of(key.name)
     }
 
     /// Notes a problem with a key of this table.
-    pub(super) fn note<K>(&self, key: &Key<K>, offset: usize, fault: Fault) {
+    pub(crate) fn note<K>(&self, key: &Key<K>, offset: usize, fault: Fault) {
         self.source.add(Some(offset), self.path_of(key), fault);
     }
 
@@ -299,7 +299,7 @@ fn offset_of_table(key: &TomlKey, item: &Item) -> usize {
 
 impl<T> Read<T> {
     /// The value with its origin, or the program's default.
-    pub(super) fn or_default(self, default: T) -> Setting<T> {
+    pub(crate) fn or_default(self, default: T) -> Setting<T> {
         match self {
             Read::Given(value, offset) => Setting { value, origin: Origin::Given(offset) },
             Read::Absent => Setting { value: default, origin: Origin::Default },
@@ -308,7 +308,7 @@ impl<T> Read<T> {
     }
 
     /// The value with its origin, or what the table of defaults says.
-    pub(super) fn or_inherit(self, parent: Setting<T>) -> Setting<T> {
+    pub(crate) fn or_inherit(self, parent: Setting<T>) -> Setting<T> {
         match (self, parent.origin) {
             (Read::Given(value, offset), _) => Setting { value, origin: Origin::Given(offset) },
             (Read::Absent, Origin::Given(offset)) => Setting { origin: Origin::Inherited(offset), ..parent },
@@ -318,7 +318,7 @@ impl<T> Read<T> {
     }
 
     /// The value and its offset, if there is one.
-    pub(super) fn given(self) -> Option<(T, usize)> {
+    pub(crate) fn given(self) -> Option<(T, usize)> {
         match self {
             Read::Given(value, offset) => Some((value, offset)),
             Read::Absent | Read::Bad => None,
@@ -326,7 +326,7 @@ impl<T> Read<T> {
     }
 
     /// The value alone, if there is one.
-    pub(super) fn value(self) -> Option<T> {
+    pub(crate) fn value(self) -> Option<T> {
         self.given().map(|(value, _)| value)
     }
 }

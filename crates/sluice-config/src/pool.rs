@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use sluice_core::settings::{PinPolicy, PoolMode, PoolSettings};
 
-use super::{
+use crate::{
     reader::{Origin, Section, Setting, Source},
     report::Fault,
     schema::{self, Key, Table},
     units,
 };
 
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "`min` may not be above `size`, nor `size` above `limits.servers`, nor `backoff_min` above `backoff_max`; settings \
      taken from `[pool]` and defaults count.",
     "`min` of all databases together may not be above `limits.servers`.",
@@ -21,7 +21,7 @@ pub(super) const RULES: &[&str] = &[
 
 /// The settings of a pool with their origins.
 #[derive(Clone, Copy)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     /// `[pool]` or `[database.pool]`.
     table: &'static Table,
     mode: Setting<PoolMode>,
@@ -52,7 +52,7 @@ struct Side<T> {
 
 impl Pool {
     /// The program's own settings.
-    pub(super) fn defaults() -> Self {
+    pub(crate) fn defaults() -> Self {
         fn default<T>(value: T) -> Setting<T> {
             Setting { value, origin: Origin::Default }
         }
@@ -78,7 +78,7 @@ impl Pool {
     }
 
     /// Reads a table of pool settings; what it does not give comes from `parent`.
-    pub(super) fn read(section: &Section<'_>, parent: &Self) -> Self {
+    pub(crate) fn read(section: &Section<'_>, parent: &Self) -> Self {
         Self {
             table: section.schema(),
             mode: section.read(&schema::MODE).or_inherit(parent.mode),
@@ -100,7 +100,7 @@ impl Pool {
     }
 
     /// Checks the settings against each other and against the limit of the process.
-    pub(super) fn check(&self, servers: Setting<u32>, source: &Source<'_>) {
+    pub(crate) fn check(&self, servers: Setting<u32>, source: &Source<'_>) {
         self.check_order((&schema::MIN, self.min), (&schema::SIZE, self.size), source, |number| number.to_string());
         let (least, most) = ((&schema::BACKOFF_MIN, self.backoff_min), (&schema::BACKOFF_MAX, self.backoff_max));
         self.check_order(least, most, source, |duration| units::show_duration(*duration));
@@ -153,7 +153,7 @@ impl Pool {
     }
 
     /// Checks that the connections that all these pools keep open fit into the limit.
-    pub(super) fn check_minima(pools: &[Self], servers: Setting<u32>, source: &Source<'_>) {
+    pub(crate) fn check_minima(pools: &[Self], servers: Setting<u32>, source: &Source<'_>) {
         let bad = |origin| origin == Origin::Bad;
         let sum: u64 = pools.iter().map(|pool| u64::from(pool.min.value)).sum();
         if sum <= servers.value.into() || bad(servers.origin) || pools.iter().any(|pool| bad(pool.min.origin)) {
@@ -168,7 +168,7 @@ impl Pool {
     }
 
     /// The plain values.
-    pub(super) fn settings(&self) -> PoolSettings {
+    pub(crate) fn settings(&self) -> PoolSettings {
         PoolSettings {
             mode: self.mode.value,
             size: self.size.value,

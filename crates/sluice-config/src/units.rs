@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use sluice_units::{Dimension, Quantity, unit_names};
 
-use super::report::Fault;
+use crate::report::Fault;
 
 /// Reads a duration such as `"30s"`, in whole milliseconds.
-pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
+pub(crate) fn duration(text: &str) -> Result<Duration, Fault> {
     read(text, Dimension::Time, "a duration", duration_remedy).map(Duration::from_millis)
 }
 
 /// Reads a size such as `"16MB"`, in bytes.
-pub(super) fn size(text: &str) -> Result<u64, Fault> {
+pub(crate) fn size(text: &str) -> Result<u64, Fault> {
     read(text, Dimension::Bytes, "a size", size_remedy)
 }
 
 /// A duration as it would be written, in the largest unit that needs no fraction.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(crate) fn show_duration(duration: Duration) -> String {
     show(duration.into(), "0s")
 }
 
 /// A size as it would be written, in the largest unit that needs no fraction.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     show(bytes.into(), "0B")
 }
 
 /// The way to write a duration.
-pub(super) fn duration_remedy() -> String {
+pub(crate) fn duration_remedy() -> String {
     remedy(Dimension::Time, "30s")
 }
 
 /// The way to write a size.
-pub(super) fn size_remedy() -> String {
+pub(crate) fn size_remedy() -> String {
     remedy(Dimension::Bytes, "16MB")
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::{
+use crate::{
     Secret, files,
     kinds::{self, NAME_BYTES_MAX, PASSWORD_BYTES_MAX},
     report::{Fault, Position, Problem, Report},
@@ -52,7 +52,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Users, Report> {
 }
 
 /// The users with the lines on which they stand, and what is wrong with other lines.
-pub(super) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, usize)>, Vec<Problem>) {
+pub(crate) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, usize)>, Vec<Problem>) {
     let mut users = BTreeMap::new();
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -83,7 +83,7 @@ pub(super) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, 
 /// # Errors
 ///
 /// A secret that begins as a verifier or hash and does not go on as one: it has been cut or mistyped.
-pub(super) fn form(secret: &str) -> Result<SecretForm, Fault> {
+pub(crate) fn form(secret: &str) -> Result<SecretForm, Fault> {
     let again = "copy rolpassword from pg_authid again";
     if let Some(verifier) = secret.strip_prefix("SCRAM-SHA-256$") {
         let fault = || Fault::new("the SCRAM verifier is damaged", again);

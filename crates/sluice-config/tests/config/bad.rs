@@ -4,8 +4,6 @@
 
 use std::path::{Path, PathBuf};
 
-use sluice_proxy::config;
-
 const TITLE: &str = "#### ";
 const REPORT: &str = "---- report\n";
 
@@ -38,7 +36,7 @@ fn report(title: &str, input: &str) -> String {
             text.push_str("\n[auth]\nmethod = \"trust\"\n");
         }
     }
-    let report = config::parse(&text, Path::new("sluice.toml")).expect_err(title).to_string();
+    let report = sluice_config::parse(&text, Path::new("sluice.toml")).expect_err(title).to_string();
     assert!(!report.contains("s3cret"), "{title}: a password in the report\n{report}");
     report
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, path::PathBuf};
 
 use sluice_core::client_address::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
-use super::{
+use crate::{
     DatabaseConfig, Secret, ServerAddress, credentials,
     kinds::HostValue,
     listen::{self, Listen},
@@ -14,7 +14,7 @@ use super::{
     schema,
 };
 
-pub(super) const RULES: &[&str] = &[
+pub(crate) const RULES: &[&str] = &[
     "At least one `[[database]]` is needed; no name, `\"*\"` included, may come twice.",
     "A `password` or `password_file` needs `user`: without it, every client would log in with the same password as \
      another user.",
@@ -28,15 +28,15 @@ const SOCKET_DIR: &str = "/var/run/postgresql";
 const PORT: u32 = 5432;
 
 /// An entry, with what is needed to check it against others.
-pub(super) struct Database {
-    pub(super) config: DatabaseConfig,
-    pub(super) pool: Pool,
+pub(crate) struct Database {
+    pub(crate) config: DatabaseConfig,
+    pub(crate) pool: Pool,
     /// The name, `"*"` included, and where it is given.
-    pub(super) name: Option<(String, usize)>,
+    pub(crate) name: Option<(String, usize)>,
 }
 
 /// Reads one entry; what is missing has been noted, and the configuration will not be used.
-pub(super) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> Database {
+pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> Database {
     let name = section.read_required(&schema::DATABASE_NAME);
     let user = section.read(&schema::DATABASE_USER);
     let has_user = !matches!(user, Read::Absent);
@@ -120,7 +120,7 @@ fn offset_of<T>(setting: &Setting<T>) -> Option<usize> {
 }
 
 /// Checks that no name comes twice.
-pub(super) fn check_names(databases: &[Database], source: &Source<'_>) {
+pub(crate) fn check_names(databases: &[Database], source: &Source<'_>) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for (name, offset) in databases.iter().filter_map(|database| database.name.as_ref()) {
         match seen.get(name.as_str()) {

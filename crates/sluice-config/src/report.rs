@@ -39,14 +39,14 @@ pub struct Position {
 
 /// The problem with a value, before it is known where the value stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) what: String,
-    pub(super) remedy: String,
+pub(crate) struct Fault {
+    pub(crate) what: String,
+    pub(crate) remedy: String,
 }
 
 impl Report {
     /// A report of these problems, in the order given.
-    pub(super) fn new(problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(problems: Vec<Problem>) -> Self {
         debug_assert!(!problems.is_empty(), "a report without a problem");
         Self { problems }
     }
@@ -58,19 +58,19 @@ impl Report {
 }
 
 impl Fault {
-    pub(super) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { what: what.into(), remedy: remedy.into() }
     }
 
     /// The problem that this fault is at a place.
-    pub(super) fn at(self, file: &Path, position: Option<Position>, key: impl Into<String>) -> Problem {
+    pub(crate) fn at(self, file: &Path, position: Option<Position>, key: impl Into<String>) -> Problem {
         Problem { file: file.to_owned(), position, key: key.into(), what: self.what, remedy: self.remedy }
     }
 }
 
 impl Position {
     /// The place of a byte offset; an offset past the end is the end.
-    pub(super) fn of(text: &str, offset: usize) -> Self {
+    pub(crate) fn of(text: &str, offset: usize) -> Self {
         let before = &text.as_bytes()[..offset.min(text.len())];
         let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -82,7 +82,7 @@ impl Position {
 
 /// Puts the problems in the order of the file, and each one in once: databases that share the settings of `[pool]`
 /// find the same mistake there.
-pub(super) fn in_order(problems: &mut Vec<Problem>) {
+pub(crate) fn in_order(problems: &mut Vec<Problem>) {
     problems.sort_by(|a, b| (a.position, &a.key, &a.what).cmp(&(b.position, &b.key, &b.what)));
     problems.dedup();
 }

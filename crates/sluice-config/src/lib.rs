@@ -1,11 +1,11 @@
-//! The configuration file: its types, checked once at the start.
+//! The configuration file of the pool: its types, checked once at the start, and how it is written.
 //!
-//! A [`Config`] in hand is valid: every reference resolves, every value is in range. Nothing outside this folder
-//! reads TOML.
+//! A [`Config`] in hand is valid: every reference resolves, every value is in range. Nothing outside this crate reads
+//! or writes such a file.
 //!
 //! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `listen`, `auth`,
 //! `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
-//! together. What is wrong goes into one [`Report`].
+//! together. What is wrong goes into one [`Report`]. `writer` writes a file along the same schema.
 
 mod auth;
 mod credentials;
@@ -22,6 +22,7 @@ mod report;
 mod schema;
 mod units;
 pub mod users;
+mod writer;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -30,6 +31,8 @@ use sluice_core::settings::{Limits, PoolSettings};
 pub use document::{load, parse};
 pub use reference::reference;
 pub use report::{Position, Problem, Report};
+pub use schema::LOOKUP_CACHE;
+pub use writer::ServerFile;
 
 /// The configuration that `sluice serve` runs with.
 #[derive(Debug, Clone)]

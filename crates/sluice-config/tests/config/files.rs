@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sluice_proxy::config::{self, SecretSource, users};
+use sluice_config::{SecretSource, users};
 
 use super::super::repository;
 
@@ -38,7 +38,7 @@ fn every_example_loads() {
     }
     assert!(examples.len() >= 5, "{examples:?}");
     for example in examples {
-        let config = config::load(&example).unwrap_or_else(|report| panic!("{report}"));
+        let config = sluice_config::load(&example).unwrap_or_else(|report| panic!("{report}"));
         if let Some(SecretSource::File(file)) = config.auth.secrets {
             assert_eq!(users::load(&file).expect("its users").len(), 3);
         }
@@ -48,14 +48,14 @@ fn every_example_loads() {
 #[test]
 fn the_reference_page_is_what_the_schema_says() {
     let path = repository("docs/reference/configuration.md");
-    let page = config::reference();
+    let page = sluice_config::reference();
     if std::env::var_os("SLUICE_BLESS").is_some() {
         fs::write(&path, &page).expect("the page");
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/reference/configuration.md differs; write it again: SLUICE_BLESS=1 cargo test -p sluice-proxy --test config"
+        "docs/reference/configuration.md differs; write it again: SLUICE_BLESS=1 cargo test -p sluice-config --test config"
     );
 }
 
@@ -73,7 +73,7 @@ fn files_of_secrets_are_read_from_the_folder_of_the_configuration() {
         "#;
     let file = folder.join("sluice.toml");
     write(&file, text.as_bytes(), 0o644);
-    let config = config::load(&file).unwrap_or_else(|report| panic!("{report}"));
+    let config = sluice_config::load(&file).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(config.databases[0].password.as_ref().map(|password| password.0.as_str()), Some("s3cret"));
     assert!(!format!("{config:?}").contains("s3cret"));
 }
@@ -114,7 +114,7 @@ fn files_that_can_not_be_used() {
     let file = folder.join("sluice.toml");
     for (text, expected) in cases {
         write(&file, text.as_bytes(), 0o644);
-        let report = config::load(&file).expect_err(&text).to_string();
+        let report = sluice_config::load(&file).expect_err(&text).to_string();
         let expected = expected.replace('$', folder.to_str().expect("UTF-8"));
         assert!(report.contains(&expected), "{text}\nexpected: {expected}\n{report}");
         assert!(!report.contains("s3cret"), "{report}");
@@ -125,7 +125,7 @@ fn files_that_can_not_be_used() {
 fn a_configuration_that_can_not_be_read() {
     let folder = folder("unreadable");
     let file = folder.join("sluice.toml");
-    let report = |file: &Path| config::load(file).expect_err("no such file").to_string();
+    let report = |file: &Path| sluice_config::load(file).expect_err("no such file").to_string();
     assert!(report(&file).contains("sluice.toml: cannot read \""), "{}", report(&file));
     write(&file, b"listen = []\n# \xE9\n", 0o600);
     assert!(report(&file).contains("sluice.toml:2:3: not UTF-8 text"), "{}", report(&file));

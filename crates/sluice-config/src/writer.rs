@@ -1,0 +1,149 @@
+//! A configuration file for one server, written key by key along the schema: what is written can be read.
+
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table};
+
+use crate::{
+    AuthMethod, LookupConfig,
+    kinds::{HostValue, Kind},
+    schema::{self, Key},
+};
+
+/// The contents of the file: a pool before one server on this host, which takes all of its databases and looks its
+/// clients' secrets up there.
+#[derive(Debug, Clone)]
+pub struct ServerFile {
+    /// The comment at its beginning, in lines.
+    pub comment: &'static [&'static str],
+    /// The addresses that clients connect to.
+    pub listen: Vec<SocketAddr>,
+    /// The interval at which its figures are written to its log; none is never.
+    pub stats_period: Option<Duration>,
+    /// Clients in all.
+    pub clients_max: u32,
+    /// Servers in all.
+    pub servers_max: u32,
+    /// The look-up of the clients' secrets.
+    pub lookup: LookupConfig,
+    /// The folder of the server's Unix socket.
+    pub socket_dir: PathBuf,
+    /// The port in that socket's name.
+    pub port: u16,
+    /// The file with the secret by which the server believes where clients are, if it does.
+    pub client_address_secret_file: Option<PathBuf>,
+    /// Servers for each (database, user).
+    pub pool_size: u32,
+    /// Time limit for a client's wait for a server; none is the pool's default.
+    pub wait_timeout: Option<Duration>,
+}
+
+impl ServerFile {
+    /// The file's text.
+    ///
+    /// # Errors
+    ///
+    /// A path that is not UTF-8, which TOML can't hold.
+    pub fn to_toml(&self) -> io::Result<String> {
+        let mut document = DocumentMut::new();
+        let comment: String = self.comment.iter().map(|line| format!("# {line}\n")).collect();
+        document.decor_mut().set_prefix(comment);
+        let listen: Option<Array> = self.listen.iter().map(|address| schema::LISTEN.kind.write(address)).collect();
+        document.insert(schema::LISTEN.name, Item::from(listen.unwrap_or_default()));
+        put_some(&mut document, &schema::STATS_PERIOD, self.stats_period.as_ref())?;
+
+        let mut limits = Table::new();
+        put(&mut limits, &schema::CLIENTS, &self.clients_max)?;
+        put(&mut limits, &schema::SERVERS, &self.servers_max)?;
+        document.insert(schema::LIMITS.name(), limits.into());
+
+        let mut auth = Table::new();
+        put(&mut auth, &schema::METHOD, &AuthMethod::ScramSha256)?;
+        let mut lookup = Table::new();
+        put(&mut lookup, &schema::LOOKUP_USER, &self.lookup.user)?;
+        put_some(&mut lookup, &schema::LOOKUP_PASSWORD, self.lookup.password.as_ref())?;
+        put(&mut lookup, &schema::LOOKUP_DATABASE, &self.lookup.database)?;
+        put(&mut lookup, &schema::QUERY, &self.lookup.query)?;
+        put(&mut lookup, &schema::CACHE, &self.lookup.cache)?;
+        auth.insert(schema::LOOKUP.name(), lookup.into());
+        document.insert(schema::AUTH.name(), auth.into());
+
+        let mut database = Table::new();
+        put(&mut database, &schema::DATABASE_NAME, &"*".to_owned())?;
+        put(&mut database, &schema::HOST, &HostValue::Dir(self.socket_dir.clone()))?;
+        put(&mut database, &schema::PORT, &self.port.into())?;
+        put_some(&mut database, &schema::CLIENT_ADDRESS_SECRET_FILE, self.client_address_secret_file.as_ref())?;
+        let mut pool = Table::new();
+        put(&mut pool, &schema::SIZE, &self.pool_size)?;
+        put_some(&mut pool, &schema::WAIT_TIMEOUT, self.wait_timeout.as_ref())?;
+        database.insert(schema::DATABASE_POOL.name(), pool.into());
+        let databases: ArrayOfTables = [database].into_iter().collect();
+        document.insert(schema::DATABASE.name(), Item::ArrayOfTables(databases));
+        Ok(document.to_string())
+    }
+}
+
+/// Writes a key with its value.
+fn put<K: Kind>(table: &mut Table, key: &Key<K>, value: &K::Value) -> io::Result<()> {
+    let Some(value) = key.kind.write(value) else {
+        return Err(io::Error::other(format!("the path for {} is not UTF-8; choose another directory", key.name)));
+    };
+    table.insert(key.name, value.into());
+    Ok(())
+}
+
+fn put_some<K: Kind>(table: &mut Table, key: &Key<K>, value: Option<&K::Value>) -> io::Result<()> {
+    value.map_or(Ok(()), |value| put(table, key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+    use super::*;
+    use crate::{Secret, SecretSource, ServerAddress, parse};
+
+    fn file() -> ServerFile {
+        ServerFile {
+            comment: &["Written by a test.", "Twice."],
+            listen: vec!["127.0.0.1:6432".parse().unwrap(), "[::1]:6432".parse().unwrap()],
+            stats_period: Some(Duration::from_millis(1500)),
+            clients_max: 10_000,
+            servers_max: 90,
+            lookup: LookupConfig {
+                user: "sluice_auth".to_owned(),
+                password: Some(Secret("it's \"secret\"".to_owned())),
+                database: "postgres".to_owned(),
+                query: "SELECT sluice.get_secret($1)".to_owned(),
+                cache: Duration::from_secs(10),
+            },
+            socket_dir: PathBuf::from("/a \"b\"\\c\nd"),
+            port: 5432,
+            client_address_secret_file: None,
+            pool_size: 20,
+            wait_timeout: Some(Duration::from_secs(60)),
+        }
+    }
+
+    #[test]
+    fn reads_back_whatever_is_in_it() {
+        let file = file();
+        let text = file.to_toml().unwrap();
+        assert!(text.starts_with("# Written by a test.\n# Twice.\nlisten = "), "{text}");
+        let read = parse(&text, Path::new("written.toml")).unwrap();
+        assert_eq!((&read.listen, read.stats_period), (&file.listen, file.stats_period));
+        assert_eq!((read.limits.clients, read.limits.servers), (10_000, 90));
+        let Some(SecretSource::Lookup(lookup)) = read.auth.secrets else { panic!("{:?}", read.auth) };
+        assert_eq!((lookup.user, lookup.password), (file.lookup.user, file.lookup.password));
+        assert_eq!((lookup.database, lookup.query), (file.lookup.database, file.lookup.query));
+        let [database] = &read.databases[..] else { panic!("{:?}", read.databases) };
+        assert_eq!(database.server, ServerAddress::Unix { dir: file.socket_dir, port: 5432 });
+        assert_eq!((database.pool.size, database.pool.wait_timeout), (20, Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_path_that_is_not_utf8_is_refused() {
+        let odd = ServerFile { socket_dir: PathBuf::from(OsStr::from_bytes(b"/a\xff")), ..file() };
+        assert!(odd.to_toml().unwrap_err().to_string().contains("host"));
+    }
+}
