@@ -35,6 +35,7 @@ regress:
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo run --locked -p xtask -- tidy
 
 deb:
 	@scripts/extension.sh --deb

@@ -5,6 +5,7 @@
 mod bench;
 mod bench_gate;
 mod bench_peers;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -23,12 +24,15 @@ enum Chore {
     BenchPeers(bench_peers::Options),
     /// Measure PostgreSQL with the gate and without it in turns, with pgbench
     BenchGate(bench_gate::Options),
+    /// Check the rules of this repository that no compiler knows
+    Tidy,
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().chore {
         Chore::BenchPeers(options) => bench_peers::run(&options),
         Chore::BenchGate(options) => bench_gate::run(&options),
+        Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

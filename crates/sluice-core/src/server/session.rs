@@ -107,13 +107,9 @@ impl ServerSession {
     /// Whether it may hold something, or no longer, that nothing but a probe can tell of.
     pub fn is_unknown(&self) -> bool {
         let may_hold = !self.reports && self.report.is_none() && self.may_have_left_something();
-        may_hold || self.may_hold_less()
-    }
-
-    /// Whether what ties its client to it may have been closed, of which no report has told.
-    fn may_hold_less(&self) -> bool {
         let reported = self.report.as_ref().map_or(Pins::empty(), |report| report.pins);
-        self.has_closed && (self.pins | reported).intersects(Pins::CURSOR | Pins::PREPARE)
+        let may_hold_less = self.has_closed && (self.pins | reported).intersects(Pins::CURSOR | Pins::PREPARE);
+        may_hold || may_hold_less
     }
 
     /// Whether it logged in as a superuser, who may set everything.

@@ -1,10 +1,20 @@
-//! Rules for the sources that the compiler does not know.
+//! Modules import downwards: no way leads from one back to itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
 };
+
+use super::{Finding, code_of};
+
+/// Folders whose modules are looked at, and how these name each other there.
+const FOLDERS: [(&str, &str); 4] = [
+    ("crates/sluice-core/src", "crate::"),
+    ("crates/sluice-core/src/engine", "super::"),
+    ("crates/sluice-core/src/server", "super::"),
+    ("crates/sluice-core/src/sql", "super::"),
+];
 
 /// A module directly below the crate's root, and those that it names.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -31,7 +41,7 @@ fn add(path: &Path, module: &str, root: &str, imports: &mut BTreeSet<String>) {
         return;
     }
     let text = fs::read_to_string(path).expect("sources are text");
-    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let code: String = text.lines().map(code_of).collect();
     imports.extend(named(&code, root).into_iter().filter(|name| name != module));
 }
 
@@ -91,33 +101,41 @@ fn circle(imports: &Imports) -> Option<Vec<&str>> {
     })
 }
 
-#[test]
-fn modules_import_downwards() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    for (folder, root, [above, below]) in [
-        (src.clone(), "crate::", ["engine", "ids"]),
-        (src.join("engine"), "super::", ["lease", "own_queries"]),
-        (src.join("server"), "super::", ["exchange", "turns"]),
-        (src.join("sql"), "super::", ["effects", "lexer"]),
-    ] {
-        let imports = imports(&folder, root);
-        assert!(imports[above].contains(below), "imports are found: {imports:?}");
-        if let Some(way) = circle(&imports) {
-            panic!("modules import each other in a circle: {}; one of them must stand below", way.join(" -> "));
-        }
-    }
+/// Checks each of the folders.
+pub(super) fn check(root: &Path) -> Vec<Finding> {
+    let found = FOLDERS.iter().filter_map(|(folder, names)| {
+        let imports = imports(&root.join(folder), names);
+        let way = circle(&imports)?.join(" -> ");
+        let what = format!("modules import each other in a circle: {way}; one of them must stand below");
+        Some(Finding { place: (*folder).to_owned(), what })
+    });
+    found.collect()
 }
 
-#[test]
-fn a_circle_is_found() {
-    let of = |code: &str| named(code, "crate::").into_iter().collect();
-    let mut imports = Imports::from([
-        ("a".to_owned(), of("use crate::b::Thing; fn f() {}")),
-        ("b".to_owned(), of("use crate::{c::{self, D}, d::{e, f::G}, h};")),
-        ("d".to_owned(), of("fn f() { crate::x::y() }")),
-    ]);
-    assert_eq!(imports["b"], ["c", "d", "h"].map(str::to_owned).into());
-    assert_eq!(circle(&imports), None);
-    imports.insert("x".to_owned(), of("use crate::{a::Other, Engine};"));
-    assert_eq!(circle(&imports).expect("there is one now"), ["a", "b", "d", "x", "a"]);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circle_is_found() {
+        let of = |code: &str| named(code, "crate::").into_iter().collect();
+        let mut imports = Imports::from([
+            ("a".to_owned(), of("use crate::b::Thing; fn f() {}")),
+            ("b".to_owned(), of("use crate::{c::{self, D}, d::{e, f::G}, h};")),
+            ("d".to_owned(), of("fn f() { crate::x::y() }")),
+        ]);
+        assert_eq!(imports["b"], ["c", "d", "h"].map(str::to_owned).into());
+        assert_eq!(circle(&imports), None);
+        imports.insert("x".to_owned(), of("use crate::{a::Other, Engine};"));
+        assert_eq!(circle(&imports).expect("there is one now"), ["a", "b", "d", "x", "a"]);
+    }
+
+    #[test]
+    fn imports_are_found() {
+        let [core, engine, ..] = FOLDERS;
+        for ((folder, names), [above, below]) in [(core, ["engine", "ids"]), (engine, ["lease", "own_queries"])] {
+            let imports = imports(&crate::tidy::root().join(folder), names);
+            assert!(imports[above].contains(below), "{folder}: {imports:?}");
+        }
+    }
 }
