@@ -15,6 +15,7 @@ mod files;
 mod kinds;
 mod listen;
 mod names;
+pub mod pgbouncer;
 mod pool;
 mod reader;
 mod reference;

@@ -6,6 +6,7 @@
 mod bench;
 mod class;
 mod console;
+mod convert;
 mod listen;
 mod number;
 mod ready;
@@ -43,6 +44,8 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Turn a configuration of PgBouncer's into one of Sluice's, and say what is not carried over
+    Convert(convert::ConvertArgs),
     /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::up(args),
         Command::Serve { config } => serve::serve(&config),
         Command::Check { config } => serve::check(&config),
+        Command::Convert(args) => convert::convert(&args),
         Command::Bench(command) => bench::bench(command),
         Command::Review(args) => review::review(args),
     };

@@ -1,0 +1,390 @@
+//! A configuration of PgBouncer's, turned into one of Sluice's (PgBouncer's documentation: `config.html`).
+//!
+//! What has a counterpart is carried over with its value; of everything else it is said why it is not, by line. Where
+//! PgBouncer's default changes what clients see, it is written out.
+
+mod ini;
+mod settings;
+
+use std::path::Path;
+
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+
+use crate::report::{Fault, Problem, Report};
+
+use ini::Entry;
+use settings::{Counterpart, counterpart};
+
+/// A configuration that was converted.
+#[derive(Debug)]
+pub struct Converted {
+    /// The text of Sluice's configuration.
+    pub toml: String,
+    /// What was not carried over, or means something else.
+    pub notes: Vec<Note>,
+}
+
+/// A setting that was not carried over as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Its line; `None`: PgBouncer's default is meant.
+    pub line: Option<usize>,
+    /// Its name.
+    pub key: String,
+    /// What becomes of it.
+    pub what: String,
+    /// Whether clients may notice.
+    pub matters: bool,
+}
+
+/// Converts PgBouncer's configuration.
+///
+/// # Errors
+///
+/// All that is wrong with the file, or that Sluice can't be told.
+pub fn convert(path: &Path) -> Result<Converted, Report> {
+    let entries = ini::read(path).map_err(|problem| Report::new(vec![problem]))?;
+    let mut conversion = Conversion::default();
+    for entry in &entries {
+        match entry.section.as_str() {
+            "pgbouncer" => conversion.setting(entry),
+            "databases" => conversion.database(entry),
+            "users" => conversion.note(entry, "settings of single users have no counterpart yet"),
+            "peers" => conversion.note(entry, "peers have no counterpart: one process serves all cores"),
+            _ => conversion.wrong(entry, "unknown section", "name it databases, users or pgbouncer"),
+        }
+    }
+    conversion.end(path)
+}
+
+#[derive(Default)]
+struct Conversion {
+    top: Table,
+    limits: Table,
+    auth: Table,
+    lookup: Table,
+    pool: Table,
+    databases: Vec<Table>,
+    listen_addr: Option<String>,
+    listen_port: Option<u16>,
+    notes: Vec<Note>,
+    problems: Vec<Problem>,
+}
+
+impl Conversion {
+    fn note(&mut self, entry: &Entry, what: &str) {
+        self.notes.push(Note { line: Some(entry.line), key: entry.key.clone(), what: what.to_owned(), matters: true });
+    }
+
+    fn wrong(&mut self, entry: &Entry, what: impl Into<String>, remedy: &str) {
+        self.problems.push(entry.problem(Fault::new(what, remedy)));
+    }
+
+    fn table(&mut self, path: &str) -> &mut Table {
+        match path {
+            "limits" => &mut self.limits,
+            "auth" => &mut self.auth,
+            "auth.lookup" => &mut self.lookup,
+            "pool" => &mut self.pool,
+            _ => &mut self.top,
+        }
+    }
+
+    /// A setting of `[pgbouncer]`.
+    fn setting(&mut self, entry: &Entry) {
+        let text = entry.value.as_str();
+        match entry.key.as_str() {
+            "listen_addr" => self.listen_addr = Some(text.to_owned()),
+            "listen_port" => match text.parse() {
+                Ok(port) => self.listen_port = Some(port),
+                Err(_) => self.wrong(entry, format!("{text:?} is no port"), "write a number from 1 to 65535"),
+            },
+            "auth_type" => self.auth_type(entry),
+            "auth_query" => {
+                // PgBouncer's gives the name first.
+                let query = format!("SELECT secret FROM ({text}) AS found (name, secret)");
+                self.lookup.insert("query", value(query));
+            }
+            key => match counterpart(key) {
+                Some(Counterpart::Key(table, name, kind)) => match kind.convert(text) {
+                    Ok(Some(converted)) => _ = self.table(table).insert(name, converted.into()),
+                    Ok(None) => {}
+                    Err(what) => self.wrong(entry, what, "write it as PgBouncer's documentation says"),
+                },
+                Some(Counterpart::Unneeded(why)) => {
+                    let note =
+                        Note { line: Some(entry.line), key: key.to_owned(), what: why.to_owned(), matters: false };
+                    self.notes.push(note);
+                }
+                Some(Counterpart::Missing(why)) if !matches!(text, "0" | "" | "disable" | "0.0") => {
+                    self.note(entry, why)
+                }
+                Some(Counterpart::Missing(_)) => {}
+                None => self.note(entry, "not known: PgBouncer 1.24 has no such setting"),
+            },
+        }
+    }
+
+    fn auth_type(&mut self, entry: &Entry) {
+        let method = match entry.value.as_str() {
+            "trust" => "trust",
+            "any" => {
+                self.note(entry, "as trust: give each database the user that it logs in as");
+                "trust"
+            }
+            "md5" => "md5",
+            "scram-sha-256" => "scram-sha-256",
+            "plain" => {
+                self.note(entry, "passwords are not sent in clear: scram-sha-256 in its place");
+                "scram-sha-256"
+            }
+            "hba" | "cert" | "pam" => {
+                let what = "has no counterpart yet: scram-sha-256 in its place, for all clients";
+                self.note(entry, what);
+                "scram-sha-256"
+            }
+            other => {
+                return self.wrong(entry, format!("{other:?} is no auth_type"), "write one that PgBouncer knows");
+            }
+        };
+        self.auth.insert("method", value(method));
+    }
+
+    /// A line of `[databases]`.
+    fn database(&mut self, entry: &Entry) {
+        let Some(parts) = ini::parts(&entry.value) else {
+            return self.wrong(entry, "not a connection string", "write host=… port=… dbname=…");
+        };
+        let (mut database, mut pool) = (Table::new(), Table::new());
+        database.insert("name", value(entry.key.as_str()));
+        for (key, text) in &parts {
+            match key.as_str() {
+                "host" if text.contains(',') => {
+                    let first = text.split(',').next().unwrap_or_default();
+                    database.insert("host", value(first));
+                    self.note(entry, "several hosts have no counterpart: the first one is taken");
+                }
+                "host" | "dbname" | "user" | "password" => _ = database.insert(key, value(text.as_str())),
+                "port" => match text.parse::<u16>() {
+                    Ok(port) => _ = database.insert("port", value(i64::from(port))),
+                    Err(_) => self.wrong(entry, format!("{text:?} is no port"), "write a number from 1 to 65535"),
+                },
+                "pool_size" | "min_pool_size" | "pool_mode" | "server_lifetime" => {
+                    let name = if key == "pool_size" { "default_pool_size" } else { key };
+                    let Some(Counterpart::Key(_, name, kind)) = counterpart(name) else { continue };
+                    match kind.convert(text) {
+                        Ok(Some(converted)) => _ = pool.insert(name, converted.into()),
+                        Ok(None) => {}
+                        Err(what) => {
+                            self.wrong(entry, format!("{key}: {what}"), "write it as PgBouncer's documentation says")
+                        }
+                    }
+                }
+                _ => self.note(
+                    entry,
+                    &format!("{key} has no counterpart: set it for the role or the database by ALTER … SET"),
+                ),
+            }
+        }
+        if !database.contains_key("host") {
+            // As libpq does, on Debian.
+            database.insert("host", value("/var/run/postgresql"));
+        }
+        if !pool.is_empty() {
+            database.insert("pool", pool.into());
+        }
+        self.databases.push(database);
+    }
+
+    fn listen(&mut self) {
+        let port = self.listen_port.unwrap_or(6432);
+        let mut addresses = toml_edit::Array::new();
+        for address in self.listen_addr.iter().flat_map(|list| list.split(',')).map(str::trim) {
+            match address {
+                "" => {}
+                "*" => addresses.extend([format!("0.0.0.0:{port}"), format!("[::]:{port}")]),
+                "localhost" => addresses.push(format!("127.0.0.1:{port}")),
+                address if address.contains(':') => addresses.push(format!("[{address}]:{port}")),
+                address => addresses.push(format!("{address}:{port}")),
+            }
+        }
+        if addresses.is_empty() {
+            let what = "PgBouncer listens on its Unix socket only; Sluice needs an address besides".to_owned();
+            self.notes.push(Note { line: None, key: "listen_addr".to_owned(), what, matters: true });
+            addresses.push(format!("127.0.0.1:{port}"));
+        }
+        self.top.insert("listen", value(addresses));
+        if !self.top.contains_key("unix_socket_dir") {
+            self.top.insert("unix_socket_dir", value("/tmp"));
+        }
+    }
+
+    fn lookup(&mut self) {
+        if !self.lookup.contains_key("user") {
+            if self.lookup.contains_key("query") {
+                let what = "no effect without auth_user".to_owned();
+                self.notes.push(Note { line: None, key: "auth_query".to_owned(), what, matters: false });
+            }
+            self.lookup = Table::new();
+            return;
+        }
+        if self.auth.remove("users_file").is_some() {
+            let what = "secrets are looked up by auth_user; those of the file are not read".to_owned();
+            self.notes.push(Note { line: None, key: "auth_file".to_owned(), what, matters: true });
+        }
+        if !self.lookup.contains_key("database") {
+            let named = self.databases.iter().find_map(|database| database.get("name")?.as_str()).unwrap_or("*");
+            let database = if named == "*" { "postgres" } else { named };
+            self.lookup.insert("database", value(database));
+            let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
+            self.notes.push(Note { line: None, key: "auth_query".to_owned(), what, matters: true });
+        }
+        let what = "the role's password is not taken from auth_file: name it by password_file under [auth.lookup]";
+        self.notes.push(Note { line: None, key: "auth_user".to_owned(), what: what.to_owned(), matters: true });
+    }
+
+    /// The whole file, which Sluice has to accept but for files that are not here.
+    fn end(mut self, path: &Path) -> Result<Converted, Report> {
+        self.listen();
+        self.lookup();
+        if !self.pool.contains_key("mode") {
+            // PgBouncer's default; Sluice's is another.
+            self.pool.insert("mode", value("session"));
+        }
+        if !self.auth.contains_key("method") {
+            self.auth.insert("method", value("md5"));
+        }
+        if !self.problems.is_empty() {
+            return Err(Report::new(self.problems));
+        }
+        let mut document = DocumentMut::new();
+        for (key, item) in self.top.iter() {
+            document.insert(key, item.clone());
+        }
+        if !self.lookup.is_empty() {
+            self.auth.insert("lookup", self.lookup.into());
+        }
+        let databases: ArrayOfTables = self.databases.into_iter().collect();
+        for (name, item) in [
+            ("limits", Item::from(self.limits)),
+            ("auth", self.auth.into()),
+            ("pool", self.pool.into()),
+            ("database", Item::ArrayOfTables(databases)),
+        ] {
+            if !matches!(&item, Item::Table(table) if table.is_empty()) {
+                document.insert(name, item);
+            }
+        }
+        self.notes.sort_by_key(|note| (!note.matters, note.line));
+        let comment: String = self.notes.iter().filter(|note| note.matters).map(|note| format!("# {note}\n")).collect();
+        let comment =
+            if comment.is_empty() { comment } else { format!("# Not as in {}:\n{comment}\n", path.display()) };
+        document.decor_mut().set_prefix(comment);
+        Ok(Converted { toml: document.to_string(), notes: self.notes })
+    }
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}, {}: {}", self.key, self.what),
+            None => write!(f, "{}: {}", self.key, self.what),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sluice_core::settings::PoolMode;
+
+    use super::*;
+    use crate::{AuthMethod, Config, SecretSource, ServerAddress, parse};
+
+    /// The configuration that comes of a text, as Sluice reads it, and the notes.
+    fn converted(text: &str) -> (Config, Vec<String>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let Converted { toml, notes } = convert(file.path()).unwrap_or_else(|report| panic!("{report}"));
+        let config = parse(&toml, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{toml}\n{report}"));
+        (config, notes.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn what_has_a_counterpart_is_carried_over() {
+        let (config, notes) = converted(
+            "[databases]\n\
+             app = host=10.0.0.1 port=5433 dbname=app_db pool_size=7 pool_mode=session\n\
+             \"odd name\" = user=own password='it''s'\n\
+             * = host=/run/postgresql\n\
+             [pgbouncer]\n\
+             listen_addr = 127.0.0.1, ::1\nlisten_port = 6543\nunix_socket_dir = /run/here\n\
+             auth_type = scram-sha-256\nauth_user = asker\nauth_dbname = app\n\
+             auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename=$1\n\
+             pool_mode = transaction\ndefault_pool_size = 30\nmin_pool_size = 2\nmax_client_conn = 5000\n\
+             query_wait_timeout = 2.5\nserver_lifetime = 7200\nserver_idle_timeout = 60\n\
+             idle_transaction_timeout = 0\nserver_reset_query = DISCARD ALL\n",
+        );
+        assert_eq!(config.listen, ["127.0.0.1:6543".parse().unwrap(), "[::1]:6543".parse().unwrap()]);
+        assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/run/here")));
+        assert_eq!((config.limits.clients, config.limits.idle_transaction_timeout), (5000, None));
+        let [app, odd, rest] = &config.databases[..] else { panic!("{:?}", config.databases) };
+        assert_eq!(app.server, ServerAddress::Tcp { host: "10.0.0.1".to_owned(), port: 5433 });
+        assert_eq!((app.dbname.as_deref(), app.pool.size, app.pool.mode), (Some("app_db"), 7, PoolMode::Session));
+        assert_eq!((odd.name.as_deref(), odd.user.as_deref()), (Some("odd name"), Some("own")));
+        assert_eq!(odd.password.as_ref().map(|password| &*password.0), Some("it's"));
+        assert_eq!((rest.name.as_ref(), rest.pool.size, rest.pool.mode), (None, 30, PoolMode::Transaction));
+        assert_eq!((rest.pool.min, rest.pool.wait_timeout), (2, Duration::from_millis(2500)));
+        let Some(SecretSource::Lookup(lookup)) = &config.auth.secrets else { panic!("{:?}", config.auth) };
+        assert!(lookup.query.starts_with("SELECT secret FROM (SELECT usename, passwd"), "{}", lookup.query);
+        assert_eq!((lookup.user.as_str(), lookup.database.as_str()), ("asker", "app"));
+        assert_eq!(notes.len(), 2, "{notes:?}");
+    }
+
+    #[test]
+    fn defaults_that_clients_notice_are_written_out() {
+        let (config, notes) = converted("[databases]\na = \n[pgbouncer]\nauth_type = trust\n");
+        assert_eq!(config.databases[0].pool.mode, PoolMode::Session);
+        assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/tmp")));
+        assert_eq!(config.auth.method, AuthMethod::Trust);
+        assert!(notes.iter().any(|note| note.starts_with("listen_addr: ")), "{notes:?}");
+    }
+
+    #[test]
+    fn what_has_none_is_said_where_it_is_set() {
+        let (_, notes) = converted(
+            "[databases]\na = host=x,y connect_query='select 1'\n[users]\nme = pool_mode=session\n[pgbouncer]\n\
+             auth_type = trust\nlisten_addr = 127.0.0.1\nclient_tls_sslmode = require\nserver_tls_sslmode = disable\n\
+             query_timeout = 0\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n",
+        );
+        for (line, part) in [
+            (2, "several hosts"),
+            (2, "connect_query"),
+            (4, "single users"),
+            (8, "TLS is not there"),
+            (11, "no reserve"),
+            (12, "not known"),
+            (13, "RUST_LOG"),
+        ] {
+            let is_said = notes.iter().any(|note| note.starts_with(&format!("line {line}, ")) && note.contains(part));
+            assert!(is_said, "{line}, {part}: {notes:#?}");
+        }
+        assert_eq!(notes.len(), 7, "{notes:#?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_at_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text =
+            "[databases]\na = host\n[pgbouncer]\nlisten_port = x\npool_mode = mine\nauth_type = magic\n[odd]\nb = c\n";
+        std::fs::write(file.path(), text).unwrap();
+        let lines: Vec<_> = convert(file.path())
+            .unwrap_err()
+            .problems()
+            .iter()
+            .map(|problem| problem.position.map(|position| position.line))
+            .collect();
+        assert_eq!(lines, [Some(2), Some(4), Some(5), Some(6), Some(8)]);
+    }
+}

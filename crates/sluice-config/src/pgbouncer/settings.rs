@@ -1,0 +1,129 @@
+//! PgBouncer's settings, up to 1.24, and what becomes of each.
+
+use std::time::Duration;
+
+use toml_edit::Value;
+
+use crate::units;
+
+/// The fate of a setting.
+pub(super) enum Counterpart {
+    /// A key of Sluice's in that table, and how its value is turned.
+    Key(&'static str, &'static str, Kind),
+    /// Sluice does it by itself, or it says nothing to it.
+    Unneeded(&'static str),
+    /// Sluice does not have it; where it is set, that is said.
+    Missing(&'static str),
+}
+
+/// How a value is turned.
+pub(super) enum Kind {
+    /// A whole number.
+    Number,
+    /// Seconds, perhaps with a fraction; 0 says that there is no such limit, and is left out.
+    Seconds,
+    /// A path, or a name.
+    Text,
+    /// `session`, `transaction` or `statement`.
+    Mode,
+}
+
+impl Kind {
+    /// The value in TOML; `None` if it says nothing.
+    pub(super) fn convert(&self, text: &str) -> Result<Option<Value>, String> {
+        match self {
+            Self::Number => {
+                text.parse::<u32>().map(|n| Some(i64::from(n).into())).map_err(|_| format!("{text:?} is no number"))
+            }
+            Self::Seconds => {
+                let seconds = text.parse::<f64>().ok().filter(|s| (0.0..1e9).contains(s));
+                let seconds = seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))?;
+                let time = Duration::from_millis((seconds * 1000.0).round() as u64);
+                Ok((!time.is_zero()).then(|| units::show_duration(time).into()))
+            }
+            Self::Text => Ok((!text.is_empty()).then(|| text.into())),
+            Self::Mode => match text {
+                "session" | "transaction" => Ok(Some(text.into())),
+                "statement" => Ok(Some("transaction".into())),
+                _ => Err(format!("{text:?} is no pool_mode")),
+            },
+        }
+    }
+}
+
+/// What becomes of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
+pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
+    use Counterpart::{Key, Missing, Unneeded};
+    use Kind::{Mode, Number, Seconds, Text};
+    Some(match key {
+        "unix_socket_dir" => Key("", "unix_socket_dir", Text),
+        "stats_period" => Key("", "stats_period", Seconds),
+        "max_client_conn" => Key("limits", "clients", Number),
+        "client_login_timeout" => Key("limits", "login_timeout", Seconds),
+        "idle_transaction_timeout" => Key("limits", "idle_transaction_timeout", Seconds),
+        "auth_file" => Key("auth", "users_file", Text),
+        "auth_user" => Key("auth.lookup", "user", Text),
+        "auth_dbname" => Key("auth.lookup", "database", Text),
+        "pool_mode" => Key("pool", "mode", Mode),
+        "default_pool_size" => Key("pool", "size", Number),
+        "min_pool_size" => Key("pool", "min", Number),
+        "query_wait_timeout" => Key("pool", "wait_timeout", Seconds),
+        "server_lifetime" => Key("pool", "server_lifetime", Seconds),
+        "server_idle_timeout" => Key("pool", "server_idle_timeout", Seconds),
+        "server_connect_timeout" => Key("pool", "connect_timeout", Seconds),
+        "server_login_retry" => Key("pool", "backoff_max", Seconds),
+        "max_prepared_statements" => Unneeded("prepared statements work in transaction mode, and are shared"),
+        "server_reset_query" | "server_reset_query_always" => {
+            Unneeded("a server is put in order by what its session holds")
+        }
+        "server_check_query" | "server_check_delay" | "server_fast_close" => {
+            Unneeded("a server that is gone is seen at once")
+        }
+        "ignore_startup_parameters" | "track_extra_parameters" => Unneeded("all settings follow their client"),
+        "disable_pqexec" => Unneeded("simple queries are as safe as in PostgreSQL"),
+        "application_name_add_host" => Missing("not there: use the extension, which shows clients' addresses"),
+        "syslog" | "syslog_ident" | "syslog_facility" | "logfile" | "log_connections" | "log_disconnections"
+        | "log_pooler_errors" | "log_stats" | "verbose" => {
+            Unneeded("the log goes to standard error; RUST_LOG chooses what")
+        }
+        "pidfile" | "user" | "service_name" | "job_name" | "conffile" => {
+            Unneeded("whatever starts the process knows its number and its user")
+        }
+        "so_reuseport" | "peer_id" => Unneeded("one process uses all cores"),
+        "pkt_buf"
+        | "max_packet_size"
+        | "listen_backlog"
+        | "sbuf_loopcnt"
+        | "suspend_timeout"
+        | "tcp_defer_accept"
+        | "tcp_socket_buffer"
+        | "tcp_keepalive"
+        | "tcp_keepcnt"
+        | "tcp_keepidle"
+        | "tcp_keepintvl"
+        | "tcp_user_timeout"
+        | "unix_socket_mode"
+        | "unix_socket_group"
+        | "scram_iterations"
+        | "autodb_idle_timeout" => Unneeded("Sluice chooses by itself"),
+        "dns_max_ttl" | "dns_nxdomain_ttl" | "dns_zone_check_period" | "resolv_conf" => {
+            Unneeded("the system's resolver is asked")
+        }
+        "server_round_robin" => Unneeded("the server that was used last serves next: its caches are warm"),
+        "admin_users" | "stats_users" => Missing("there is no admin console yet; statistics go to the log"),
+        "reserve_pool_size" | "reserve_pool_timeout" => Missing("there is no reserve: make the pool larger"),
+        "max_db_connections" | "max_user_connections" | "max_db_client_connections" | "max_user_client_connections" => {
+            Missing("there is no such limit yet; limits.servers and the pools' sizes bound connections")
+        }
+        "query_timeout" | "transaction_timeout" => {
+            Missing("not there: set statement_timeout or transaction_timeout for the role by ALTER ROLE … SET")
+        }
+        "client_idle_timeout" => Missing("not there: set idle_session_timeout for the role by ALTER ROLE … SET"),
+        "cancel_wait_timeout" => Unneeded("a cancel waits for no place in a pool"),
+        "auth_hba_file" | "auth_ident_file" | "auth_ldap_options" => Missing("access rules have no counterpart yet"),
+        _ if key.starts_with("client_tls_") || key.starts_with("server_tls_") => {
+            Missing("TLS is not there yet: keep a TLS proxy, or a private network, between")
+        }
+        _ => return None,
+    })
+}

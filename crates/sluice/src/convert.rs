@@ -1,0 +1,40 @@
+//! `sluice convert`: a `pgbouncer.ini` in, a `sluice.toml` out, and what is not carried over.
+
+use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf};
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use sluice_config::pgbouncer::{self, Converted};
+
+/// Arguments of `sluice convert`.
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// PgBouncer's configuration
+    #[arg(value_name = "PGBOUNCER.INI")]
+    from: PathBuf,
+    /// The file to write, which must not be there yet [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Converts; what is not carried over goes to standard error.
+pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
+    let Converted { toml, notes } = pgbouncer::convert(&args.from).map_err(|report| anyhow!("{report}"))?;
+    match &args.output {
+        None => print!("{toml}"),
+        Some(path) => {
+            // It may have passwords in it.
+            let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            let written = opened.and_then(|mut file| file.write_all(toml.as_bytes()));
+            written.map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
+        }
+    }
+    for note in &notes {
+        let sign = if note.matters { "not as before" } else { "not needed" };
+        eprintln!("{sign}: {note}");
+    }
+    if let Some(path) = &args.output {
+        eprintln!("written to {}; check it with: sluice check -c {0}", path.display());
+    }
+    Ok(())
+}
