@@ -148,17 +148,25 @@ pub struct Prepared {
     /// The `search_path` under which it was used last, where that is not the one by which its literals were read: they
     /// mean the same there.
     pub path: Option<SearchPath>,
+    /// The statement before its literals were read anew, until a server has accepted that: PostgreSQL reads them once
+    /// more where it has refused.
+    pub former: Option<Arc<Statement>>,
 }
 
 impl Prepared {
     /// A statement of which the client has been told nothing yet.
     pub fn new(statement: Arc<Statement>) -> Self {
-        Self { statement, described: None, path: None }
+        Self { statement, described: None, path: None, former: None }
+    }
+
+    /// Whether its literals were read anew, and no server has accepted that.
+    pub fn is_refused(&self) -> bool {
+        self.former.is_some() && !self.statement.is_accepted() && !self.statement.is_remarked()
     }
 
     /// Whether its literals were read under the `search_path` of these settings, and it was used under no other since.
     pub fn was_read_under(&self, settings: &Profile) -> bool {
-        self.path.is_none() && self.statement.profile.has_path_of(settings)
+        self.path.is_none() && !self.is_refused() && self.statement.profile.has_path_of(settings)
     }
 }
 

@@ -18,13 +18,17 @@ impl<I: Io> ClientRelay<'_, I> {
             return None;
         }
         let is_known = self.server().session.knows_settings();
-        let prepared = self.session.named(name)?;
+        let prepared = self.session.names.as_mut()?.get_mut(known_name(name))?;
+        if !prepared.is_refused() {
+            prepared.former = None;
+        }
         if is_known && prepared.was_read_under(&self.session.profile) && prepared.statement.was_shared.is_none() {
             return None;
         }
         let prepared = prepared.clone();
+        let is_elsewhere = is_known || !prepared.was_read_under(&self.session.profile);
         let server = self.server();
-        let may_be_elsewhere = is_known || server.session.effects().intersects(Effects::MOVES_PATH);
+        let may_be_elsewhere = is_elsewhere || server.session.effects().intersects(Effects::MOVES_PATH);
         if !may_be_elsewhere || !server.exchange.prepares() || !prepared.statement.may_be_reread() {
             return None;
         }
@@ -42,17 +46,19 @@ impl<I: Io> ClientRelay<'_, I> {
         if !is_known && prepared.was_read_under(now) {
             return None;
         }
-        let Prepared { statement, path, .. } = prepared;
+        let is_refused = prepared.is_refused();
+        let Prepared { statement, path, former, .. } = prepared;
+        let statement = former.filter(|_| is_refused).unwrap_or(statement);
         let (here, there) = (now.search_path(), path.unwrap_or_else(|| statement.profile.search_path()));
         let mean_the_same = statement.profile.rereads_alike(now);
-        if mean_the_same && !is_known {
+        if mean_the_same && !is_known && !is_refused {
             // The server reads them anew by itself.
             self.session.names.as_mut()?.get_mut(known_name(name))?.path = Some(here);
             return None;
         }
         let is_anew = match self.server().session.answers.is_same_path() {
+            _ if is_refused || mean_the_same => true,
             _ if here == there => false,
-            _ if mean_the_same => true,
             Some(is_same) => !is_same,
             None => return self.asks([(Question::SamePath, || literals::same_path_query(&here, &there))]),
         };
@@ -62,6 +68,7 @@ impl<I: Io> ClientRelay<'_, I> {
         let prepared = self.session.names.as_mut()?.get_mut(known_name(name))?;
         prepared.statement = read.clone();
         prepared.path = None;
+        prepared.former = is_anew.then_some(statement);
         self.session.note_named(&read);
         None
     }

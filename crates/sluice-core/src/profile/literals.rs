@@ -1,6 +1,6 @@
 //! The settings by which literals are read.
 
-use super::{Profile, Scope, Settings, put_literal, put_set_configs};
+use super::{Profile, ROLE, Scope, Settings, put_literal, put_set_configs};
 
 /// Settings by which a literal is read.
 const READ_BY_LITERALS: [&str; 13] = [
@@ -26,8 +26,13 @@ const READ_ONCE: [&str; 3] = ["backslash_quote", "client_encoding", "standard_co
 /// The setting by whose change PostgreSQL reads literals anew (`RevalidateCachedQuery`).
 const SEARCH_PATH: &str = "search_path";
 
-/// A `search_path`; `None`: the server's own.
-pub type SearchPath = Option<Box<[u8]>>;
+/// The `search_path`, and the role on which depends what it leads to: `$user`, and schemas that it may use. `None`: the
+/// server's own, and the user that logged in.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct SearchPath {
+    list: Option<Box<[u8]>>,
+    role: Option<Box<[u8]>>,
+}
 
 impl Profile {
     /// The same, with these values of the settings by which a literal is read, those that are the server's own
@@ -74,25 +79,27 @@ impl Profile {
         READ_BY_LITERALS.iter().filter(|name| matters(name)).all(|name| self.get(name) == other.get(name))
     }
 
-    /// The same with that `search_path`.
+    /// The same with that `search_path`, and its role.
     #[must_use]
     pub fn with_path(&self, path: &SearchPath) -> Self {
         let mut settings = self.settings().clone();
-        match path {
-            Some(path) => settings.insert(SEARCH_PATH.to_owned(), path.clone()),
-            None => settings.remove(SEARCH_PATH),
-        };
+        for (name, value) in [(SEARCH_PATH, &path.list), (ROLE, &path.role)] {
+            match value {
+                Some(value) => settings.insert(name.to_owned(), value.clone()),
+                None => settings.remove(name),
+            };
+        }
         Self::new(settings)
     }
 
-    /// Whether both have the same `search_path`.
+    /// Whether both have the same `search_path`, for the same role.
     pub fn has_path_of(&self, other: &Self) -> bool {
-        self.get(SEARCH_PATH) == other.get(SEARCH_PATH)
+        [SEARCH_PATH, ROLE].iter().all(|name| self.get(name) == other.get(name))
     }
 
     /// Its `search_path`.
     pub fn search_path(&self) -> SearchPath {
-        self.get(SEARCH_PATH).map(Box::from)
+        SearchPath { list: self.get(SEARCH_PATH).map(Box::from), role: self.get(ROLE).map(Box::from) }
     }
 }
 
@@ -139,17 +146,27 @@ pub fn profile_of(values: Vec<Vec<u8>>) -> Option<Profile> {
 pub fn same_path_query(here: &SearchPath, there: &SearchPath) -> String {
     const SCHEMAS: &str = "pg_catalog.array_cat(pg_catalog.current_schemas(true),pg_catalog.current_schemas(false))";
     let mut sql = format!("SELECT pg_catalog.left(pg_catalog.concat({SCHEMAS} OPERATOR(pg_catalog.=) CASE WHEN ");
-    put_path(&mut sql, there);
+    if here.role != there.role {
+        put_local(&mut sql, ROLE, Some(there.role.as_deref().unwrap_or(b"none")));
+        sql.push_str(" IS NOT NULL AND ");
+    }
+    put_local(&mut sql, SEARCH_PATH, there.list.as_deref());
     sql.push_str(&format!(" IS NOT NULL THEN {SCHEMAS} END,"));
-    put_path(&mut sql, here);
+    put_local(&mut sql, SEARCH_PATH, here.list.as_deref());
+    if here.role != there.role {
+        sql.push(',');
+        put_local(&mut sql, ROLE, Some(here.role.as_deref().unwrap_or(b"none")));
+    }
     sql.push_str("),1)");
     sql
 }
 
-/// Appends the call that sets the `search_path`, up to the end of the transaction.
-fn put_path(sql: &mut String, path: &SearchPath) {
-    sql.push_str("pg_catalog.set_config('search_path',");
-    match path {
+/// Appends the call that sets a setting up to the end of the transaction.
+fn put_local(sql: &mut String, name: &str, value: Option<&[u8]>) {
+    sql.push_str("pg_catalog.set_config(");
+    put_literal(sql, name.as_bytes());
+    sql.push(',');
+    match value {
         Some(value) => put_literal(sql, value),
         None => sql.push_str("NULL"),
     }

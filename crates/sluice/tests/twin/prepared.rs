@@ -18,6 +18,9 @@ matrix!(brief:
     literals_behind_what_may_have_set_something,
     literals_under_another_search_path,
     what_a_server_said_of_literals_is_used_once,
+    literals_that_can_not_be_read_anew_are_tried_again,
+    literals_where_a_transaction_moved_the_path_and_the_next_one_sets_others,
+    literals_where_another_role_finds_other_schemas,
     a_statement_that_was_read_anew_is_lent_as_it_was_parsed,
 );
 
@@ -338,5 +341,81 @@ fn a_statement_that_was_read_anew_is_lent_as_it_was_parsed(case: Case) {
             b.query(0, "RESET search_path");
             b.on_each_server(0, 1, &s().bind("a", &[]).execute().sync());
         }
+    });
+}
+
+fn literals_that_can_not_be_read_anew_are_tried_again(case: Case) {
+    let run = s().bind("a", &[]).execute().sync();
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE SCHEMA s1");
+        for (begin, end) in [("SELECT 1", "SELECT 1"), ("BEGIN", "COMMIT")] {
+            b.clients(&[&[], &[], &[]]);
+            b.query(0, "SET datestyle = 'ISO, DMY'");
+            b.says(0, &s().parse("a", "SELECT date '25/12/2020'").sync());
+            b.says(0, &run);
+            b.query(0, "SET search_path = s1, public; SET datestyle = 'ISO, MDY'");
+            for _ in 0..2 {
+                b.query(0, begin);
+                b.says(0, &run);
+                b.query(0, end);
+            }
+            for style in ["DMY", "YMD", "DMY"] {
+                b.query(0, &format!("SET datestyle = 'ISO, {style}'"));
+                b.query(0, begin);
+                b.says(0, &run);
+                b.says(0, &run);
+                b.query(0, end);
+                b.on_each_server(0, 1, &run);
+            }
+        }
+    });
+}
+
+fn literals_where_a_transaction_moved_the_path_and_the_next_one_sets_others(case: Case) {
+    let literals = "SELECT timestamptz '2020-07-01 00:00', n FROM t";
+    let run = s().bind("a", &[]).execute().sync();
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE SCHEMA s1; CREATE TABLE t AS SELECT 1 AS n");
+        for moves in ["SET", "SET LOCAL"] {
+            for end in ["COMMIT", "ROLLBACK"] {
+                for uses in [run.clone(), s().describe("a").sync()] {
+                    b.clients(&[&[], &[], &[]]);
+                    b.says(0, &s().parse("a", literals).sync());
+                    b.says(0, &run);
+                    b.query(0, "BEGIN");
+                    b.query(0, &format!("{moves} search_path = s1, public"));
+                    b.says(0, &uses);
+                    b.query(0, end);
+                    for zone in ["Asia/Tokyo", "America/New_York"] {
+                        b.query(0, &format!("BEGIN; SET LOCAL timezone = '{zone}'"));
+                        b.says(0, &run);
+                        b.query(0, "COMMIT");
+                        b.on_each_server(0, 1, &run);
+                    }
+                }
+            }
+        }
+    });
+}
+
+fn literals_where_another_role_finds_other_schemas(case: Case) {
+    let run = s().bind("a", &[]).execute().sync();
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE ROLE finds_own_schema; GRANT finds_own_schema TO CURRENT_USER");
+        b.query(1, "CREATE SCHEMA finds_own_schema AUTHORIZATION finds_own_schema; CREATE SCHEMA hidden");
+        for path in ["\"$user\", public", "hidden, public", "public"] {
+            b.clients(&[&[], &[], &[]]);
+            b.query(0, &format!("SET search_path = {path}"));
+            b.says(0, &s().parse("a", "SELECT date '01/02/2020'").sync());
+            b.query(0, "SET datestyle = 'ISO, DMY'");
+            b.on_each_server(0, 1, &run);
+            b.query(0, "SET role = finds_own_schema");
+            b.on_each_server(0, 1, &run);
+            b.query(0, "SET datestyle = 'ISO, MDY'");
+            b.on_each_server(0, 1, &run);
+            b.query(0, "RESET role");
+            b.on_each_server(0, 1, &run);
+        }
+        b.query(1, "DROP OWNED BY finds_own_schema; DROP ROLE finds_own_schema");
     });
 }
