@@ -258,8 +258,9 @@ impl Conversion {
             return Err(Report::new(self.problems));
         }
         let mut document = DocumentMut::new();
-        for (key, item) in self.top.iter() {
-            document.insert(key, item.clone());
+        let (listen, rest): (Vec<_>, Vec<_>) = self.top.into_iter().partition(|(key, _)| key == "listen");
+        for (key, item) in listen.into_iter().chain(rest) {
+            document.insert(&key, item);
         }
         if !self.lookup.is_empty() {
             self.auth.insert("lookup", self.lookup.into());
