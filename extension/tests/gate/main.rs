@@ -15,6 +15,7 @@ mod secrets;
 mod server;
 mod session;
 mod session_random;
+mod stress;
 mod surface;
 mod turns;
 mod waits;
