@@ -42,8 +42,8 @@ const VALUES: &[(&str, &[&str])] = &[
     ("sluice.database_concurrency", &["", "t0=4", "t0=9"]),
     ("sluice.exempt_roles", &["", "", "spared", "spared, nobody"]),
     ("sluice.gate_timeout", &["0", "0", "100ms", "1s"]),
-    ("sluice.gate_turns", &["1", "3", "8"]),
-    ("sluice.superuser_reserved", &["0", "1", "2"]),
+    ("sluice.transactions_per_admission", &["1", "3", "8"]),
+    ("sluice.superuser_reserved_slots", &["0", "1", "2"]),
     ("deadlock_timeout", &["100ms", "1s", "1min"]),
 ];
 
@@ -70,9 +70,9 @@ impl<'a> Chaos<'a> {
         self.next = Instant::now() + Duration::from_millis(*self.random.of(&[30, 200, 700, 1500]));
         self.changes += 1;
         match self.random.below(10) {
-            0 => self
-                .server
-                .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'sluice keeper'"),
+            0 => self.server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'sluice controller'",
+            ),
             1 => self.finish_prepared("interval '1 second'"),
             2 => _ = self.server.value("SELECT count(*) FROM sluice_gate_waiters"),
             _ => self.change_settings(watch),
@@ -107,4 +107,4 @@ pub(super) fn finish_prepared(server: &TestServer, database: &str, age: &str) {
     }
 }
 
-const _: () = assert!(RESERVED_MAX == 2, "the largest value of sluice.superuser_reserved above");
+const _: () = assert!(RESERVED_MAX == 2, "the largest value of sluice.superuser_reserved_slots above");

@@ -17,6 +17,7 @@ mod watch;
 
 use std::{
     fs,
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant, SystemTime},
@@ -53,7 +54,7 @@ const FIRST: [(&str, &str); 7] = [
     ("sluice.autocommit_concurrency", "2"),
     ("sluice.query_concurrency", "2"),
     ("sluice.bigquery_concurrency", "1"),
-    ("sluice.superuser_reserved", "1"),
+    ("sluice.superuser_reserved_slots", "1"),
     // A session that waits for longer hangs.
     ("statement_timeout", "4s"),
     ("idle_in_transaction_session_timeout", "10s"),
@@ -89,12 +90,16 @@ fn everything_at_once(version: Version) {
     // Shown if the test fails.
     println!("{version}: SLUICE_STRESS_SEED={seed} SLUICE_STRESS_SECONDS={}", time.as_secs());
     let server = TestServer::start(version, &LASTING);
+    // `postgresql.conf` includes that file if it exists. PostgreSQL logs at each reload that it does not, and whoever is
+    // cancelled just then leaves the configuration file open, of which a later COMMIT warns.
+    server.execute("COPY (SELECT '') TO PROGRAM 'cat > sluice.conf'");
     set(&server, &FIRST);
     server.execute("CREATE EXTENSION sluice; CREATE ROLE slow LOGIN IN ROLE trusted, app; CREATE ROLE spared LOGIN IN ROLE trusted, app");
     let database = server.database();
     for objects in [ledger::TABLES, acts::OBJECTS] {
         database.execute(objects);
     }
+    let _log = KeepLog(&server);
     let done = run(&server, &database.name, seed, time);
 
     empty(&server, &database.name);
@@ -115,6 +120,19 @@ fn everything_at_once(version: Version) {
     for bad in ["PANIC:", "TRAP:", "was terminated by signal", "XX000", "leak"] {
         let line = log.lines().find(|line| line.contains(bad));
         assert!(line.is_none(), "{line:?}");
+    }
+}
+
+/// Keeps the server's log, which goes with the server, where the test fails.
+struct KeepLog<'a>(&'a TestServer);
+
+impl Drop for KeepLog<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{}.log", std::process::id()));
+            let copied = fs::copy(self.0.log_file(), &kept);
+            eprintln!("the server's log: {} ({copied:?})", kept.display());
+        }
     }
 }
 
@@ -198,7 +216,7 @@ fn all_slots_are_there(server: &TestServer, database: &str) {
             ("sluice.role_concurrency", ""),
             ("sluice.database_concurrency", ""),
             ("sluice.gate_timeout", "0"),
-            ("sluice.superuser_reserved", "1"),
+            ("sluice.superuser_reserved_slots", "1"),
             ("deadlock_timeout", "1min"),
             ("statement_timeout", "0"),
         ],

@@ -71,7 +71,7 @@ impl Answer {
 
     /// The number of errors by which a block failed since its wait at BEGIN had.
     fn refusals(&self) -> usize {
-        let context = "waiting at the BEGIN of this transaction block";
+        let context = "while waiting for admission at the BEGIN of this transaction block";
         let errors = self.messages.iter().filter(|message| message.tag == backend::ERROR_RESPONSE);
         errors.filter(|error| error.field(b'W') == context).count()
     }
