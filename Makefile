@@ -5,6 +5,7 @@ SECONDS_EACH ?= 60
 SEEDS ?= 20000
 SESSIONS ?= 940
 ACTS ?= 56
+STRESS_SECONDS ?= 600
 
 .PHONY: help up test regress driver-suites lint deb bench bench-peers bench-gate soak fuzz reference
 
@@ -17,7 +18,8 @@ help:
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
-	@echo 'make soak         the simulation with many seeds, then the twin test with a million statements  (SEEDS=20000 SESSIONS=940 ACTS=56)'
+	@echo 'make soak         the simulation with many seeds, the twin test with a million statements, then the stress test of the'
+	@echo '                  gate on four servers, one of them with assertions  (SEEDS=20000 SESSIONS=940 ACTS=56 STRESS_SECONDS=600)'
 	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
@@ -64,6 +66,12 @@ soak:
 	    awk '{ print } /statements compared/ { for (i = 1; i < NF; i++) if ($$i == "statements") sum += $$(i - 1) } \
 	         /^test result:/ { ended = 1 } /^test result: FAILED/ { failed = 1 } \
 	         END { print sum " statements compared in all"; exit (failed || !ended || !sum) }'
+	SLUICE_STRESS_SECONDS=$(STRESS_SECONDS) cargo test --release --locked -p sluice-extension --test gate -- \
+	    stress:: --nocapture --test-threads 1
+	scripts/cassert.sh
+	SLUICE_TEST_PG15_BIN=$(CURDIR)/target/postgresql-15-cassert/bin SLUICE_STRESS_SECONDS=$(STRESS_SECONDS) \
+	    cargo test --release --locked -p sluice-extension --test gate -- \
+	    stress::everything_at_once::pg15 --nocapture --test-threads 1
 
 driver-suites:
 	scripts/test-deps.sh

@@ -16,7 +16,7 @@ ORDER BY attrelid::regclass::text, attnum;
 -- Who looks is inside already, so that looking is not counted.
 BEGIN;
 SELECT sluice_gate_reset();
-SELECT kind, name, waiting, admitted, waited, waited_ms, over_limit, given_up, cardinality(wait_histogram) AS buckets,
+SELECT kind, name, waiting, admitted, waited, waited_ms, over_limit, failed_waits, cardinality(wait_histogram) AS buckets,
   (SELECT sum(waits) FROM unnest(wait_histogram) waits) AS waits
 FROM sluice_gate
 WHERE kind = 'class';
@@ -41,7 +41,7 @@ RESET sluice.bigquery_cost;
 SET sluice.gate_timeout = 'soon';
 SET sluice.bigquery_cost = 'much';
 SET sluice.transaction_concurrency = 4;
-SET sluice.superuser_reserved = 4;
+SET sluice.superuser_reserved_slots = 4;
 SET sluice.concurrency = 4;
 ALTER SYSTEM SET sluice.transaction_concurrency = 'many';
 ALTER SYSTEM SET sluice.autocommit_concurrency = -1;
@@ -57,7 +57,7 @@ CREATE ROLE regress_sluice_user;
 SET SESSION AUTHORIZATION regress_sluice_user;
 SELECT count(*) FROM sluice_gate WHERE kind = 'class';
 SELECT * FROM sluice_gate_waiters;
-SELECT * FROM sluice_gate_waiter_rows();
+SELECT * FROM sluice_gate_waiters();
 SELECT sluice_gate_reset();
 -- Anybody may call what a pool calls, but for nothing without the secret.
 SELECT sluice_set_client(''), sluice_set_client('\x00'), sluice_set_client('\x0141040000');
@@ -70,7 +70,7 @@ RESET SESSION AUTHORIZATION;
 GRANT pg_monitor TO regress_sluice_user;
 SET SESSION AUTHORIZATION regress_sluice_user;
 SELECT * FROM sluice_gate_waiters;
-SELECT * FROM sluice_gate_waiter_rows();
+SELECT * FROM sluice_gate_waiters();
 SELECT sluice_gate_reset();
 RESET SESSION AUTHORIZATION;
 
@@ -93,7 +93,7 @@ BEGIN;
 \! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -c "BEGIN" -c "SELECT 1" 2>&1
 \! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -v VERBOSITY=terse -c "SELECT 1" 2>&1
 \! psql -X -q -c "SET SESSION AUTHORIZATION regress_sluice_user" -c "SET sluice.gate_timeout = 20" -v VERBOSITY=sqlstate -c "COPY (SELECT 1) TO STDOUT" 2>&1
-SELECT kind, name, concurrency, is_auto, running, waiting, admitted > 0 AS admits, given_up
+SELECT kind, name, concurrency, is_auto, running, waiting, admitted > 0 AS admits, failed_waits
 FROM sluice_gate
 WHERE kind = 'database' AND name = 'contrib_regression';
 COMMIT;

@@ -1,23 +1,23 @@
 /*
  * client_address.c
- *		The address of the client that a pool works for, as the pool tells it.
+ *		Address of the client on whose behalf a connection pool works.
  *
- * Behind a pool every session seems to come from the pool.  sluice_set_client()
- * puts the client's own address in that place, for all who ask: inet_client_addr()
- * and inet_client_port(), pg_stat_activity, %h and %r of log_line_prefix.  The
- * rules of pg_hba.conf have been applied before, to the pool.
+ * Behind a pool, every session appears to come from the pool.  sluice_set_client()
+ * substitutes the client's own address, as shown by inet_client_addr() and
+ * inet_client_port(), pg_stat_activity, %h and %r of log_line_prefix.  The rules of
+ * pg_hba.conf have been applied to the pool before.
  *
- * Only the pool can say it: each call has to bring the secret that stands in the
- * file "sluice.pool_secret_file".  The keeper reads that file (keeper.c), so that
+ * Only the pool may do so: each call has to include the secret in the file "sluice.pool_secret_file".  The controller reads that file (controller.c), so that
  * sessions need not be able to, and keeps the secret in shared memory, which SQL
  * can't read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
  * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
  * sends the transaction's first statement right behind it.
  *
- * Anybody may call it, so anybody may guess: a session that was wrong TRIES_MAX
- * times is not heard any more, until the secret changes; the log says how often
- * that was, at most once in TOLD_EACH_MS; and a secret has to be of some length
- * and variety.
+ * Any user may call it, and so guess.  After TRIES_MAX wrong secrets a session is
+ * refused until the secret changes; the log has the number of wrong ones, at most
+ * once in REPORT_INTERVAL_MS; and a secret must be of some length and variety.
+ * Guessing by ever new sessions is logged, but not prevented: if it were, any user
+ * could lock out the pool.
  */
 #include "postgres.h"
 
@@ -44,50 +44,56 @@ PG_FUNCTION_INFO_V1(sluice_set_client);
 #define FAMILY_IPV4		4
 #define FAMILY_IPV6		6
 
-/* Wrong secrets that one session may give. */
+/* Maximum number of wrong secrets per session. */
 #define TRIES_MAX		3
 
-/* How often the log tells of them at most, ms. */
-#define TOLD_EACH_MS	10000
+/* Minimum interval of reports in the log, ms. */
+#define REPORT_INTERVAL_MS	10000
 
-/* Different bytes that a secret has to have. */
+/* Minimum number of distinct bytes of a secret. */
 #define VARIETY_MIN		8
 
 /* Wrong secrets that this session has given, and of which secret it was not. */
 static int	tries = 0;
 static uint32 tries_version = 0;
 
-/* The buffers that MyProcPort's texts point to, once an address was told. */
+/* Buffers for MyProcPort's texts, once an address has been reported. */
 static char host_text[NI_MAXHOST];
 static char port_text[NI_MAXSERV];
 
-/* Opens a file that nobody else can read; -1 with a word in the log. */
+/* Opens a file that nobody else can read; on failure logs why, and returns -1. */
 static int
 open_secret(const char *path)
 {
 	struct stat status;
-	/* Something other than a file could block here. */
+	/* Anything but a regular file might block. */
 	int			file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int			saved_errno;
 
-	if (file < 0 || fstat(file, &status) != 0)
+	if (file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+		(status.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+		return file;
+
+	/* Closed before anything is logged: that may process an interrupt. */
+	saved_errno = errno;
+	if (file >= 0)
+		close(file);
+	errno = saved_errno;
+	if (file < 0)
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("sluice: could not open \"%s\": %m", path)));
 	else if (!S_ISREG(status.st_mode))
 		ereport(LOG,
-				(errmsg("sluice: \"%s\" is not a file", path)));
-	else if (status.st_mode & (S_IRWXG | S_IRWXO))
-		ereport(LOG,
-				(errmsg("sluice: \"%s\" is open to others, and is not used", path),
-				 errhint("Run: chmod 600 \"%s\"", path)));
+				(errmsg("sluice: \"%s\" is not a regular file", path)));
 	else
-		return file;
-	if (file >= 0)
-		close(file);
+		ereport(LOG,
+				(errmsg("sluice: \"%s\" has group or world access, and is ignored", path),
+				 errhint("Run: chmod 600 \"%s\"", path)));
 	return -1;
 }
 
-/* The number of different bytes. */
+/* Number of distinct bytes. */
 static int
 variety(const char *secret, int length)
 {
@@ -102,7 +108,7 @@ variety(const char *secret, int length)
 	return count;
 }
 
-/* What is in the data directory is in each copy of it, too. */
+/* Warns of a secret within the data directory, which is part of each backup. */
 static void
 report_if_copied(const char *path)
 {
@@ -115,23 +121,27 @@ report_if_copied(const char *path)
 	free(absolute);
 }
 
-/* The first line of such a file; its length, or 0 with a word in the log. */
+/* Reads the first line of the file; returns its length, or 0 after logging why. */
 static int
 read_secret(const char *path, char *secret)
 {
 	int			file = open_secret(path);
 	ssize_t		length;
+	int			saved_errno;
 
 	if (file < 0)
 		return 0;
 	length = read(file, secret, SECRET_MAX + 1);
+	saved_errno = errno;
+	close(file);
+	errno = saved_errno;
 	if (length < 0)
+	{
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("sluice: could not read \"%s\": %m", path)));
-	close(file);
-	if (length < 0)
 		return 0;
+	}
 	for (int i = 0; i < length; i++)
 	{
 		if (secret[i] == '\n' || secret[i] == '\r')
@@ -140,15 +150,15 @@ read_secret(const char *path, char *secret)
 	if (length < SECRET_MIN || length > SECRET_MAX)
 	{
 		ereport(LOG,
-				(errmsg("sluice: the secret in \"%s\" is not of a length that is used", path),
-				 errdetail("It has %d bytes or more; %d to %d are needed.", (int) length, SECRET_MIN, SECRET_MAX)));
+				(errmsg("sluice: the secret in \"%s\" has an invalid length", path),
+				 errdetail("It has %d bytes or more; it must have %d to %d.", (int) length, SECRET_MIN, SECRET_MAX)));
 		return 0;
 	}
 	if (variety(secret, length) < VARIETY_MIN)
 	{
 		ereport(LOG,
-				(errmsg("sluice: the secret in \"%s\" is too easy to guess, and is not used", path),
-				 errdetail("It has fewer than %d different characters.", VARIETY_MIN),
+				(errmsg("sluice: the secret in \"%s\" is too simple, and is ignored", path),
+				 errdetail("It has fewer than %d distinct characters.", VARIETY_MIN),
 				 errhint("Run: head -c 24 /dev/urandom | base64")));
 		return 0;
 	}
@@ -171,31 +181,30 @@ sluice_read_secret(char *secret)
 	return length;
 }
 
-/* Counts a wrong secret, and has the log tell of it now and then. */
+/* Counts a wrong secret, and reports it in the log if the last report is old. */
 static void
 note_wrong_secret(void)
 {
-	uint64		told = pg_atomic_read_u64(&sluice_shared->wrong_told);
+	uint64		reported = pg_atomic_read_u64(&sluice_shared->wrong_reported);
 	TimestampTz now = GetCurrentTimestamp();
 
 	tries++;
 	pg_atomic_fetch_add_u32(&sluice_shared->wrong_secrets, 1);
-	if (TimestampDifferenceExceeds((TimestampTz) told, now, TOLD_EACH_MS) &&
-		pg_atomic_compare_exchange_u64(&sluice_shared->wrong_told, &told, (uint64) now))
+	if (TimestampDifferenceExceeds((TimestampTz) reported, now, REPORT_INTERVAL_MS) &&
+		pg_atomic_compare_exchange_u64(&sluice_shared->wrong_reported, &reported, (uint64) now))
 		ereport(LOG,
-				(errmsg("sluice: a pool's secret was wrong %u times since that was told last",
+				(errmsg("sluice: %u calls of sluice_set_client() with a wrong secret since the last report",
 						pg_atomic_exchange_u32(&sluice_shared->wrong_secrets, 0)),
-				 errdetail("The last one came from role \"%s\" in database \"%s\".",
+				 errdetail("The last one was by role \"%s\" in database \"%s\".",
 						   MyProcPort->user_name, MyProcPort->database_name),
-				 errhint("If that is a pool, give it the secret of \"sluice.pool_secret_file\".")));
+				 errhint("If that is a connection pool, configure it with the secret in \"sluice.pool_secret_file\".")));
 }
 
 /*
- * Whether that is the secret.  Takes as long whatever it is, unless this session
- * is not heard any more.
+ * Whether that is the secret, compared in constant time.
  */
 static bool
-is_secret(const uint8 *told, int length)
+is_secret(const uint8 *candidate, int length)
 {
 	uint8		padded[SECRET_MAX] = {0};
 	uint32		differs;
@@ -204,7 +213,7 @@ is_secret(const uint8 *told, int length)
 
 	if (length == 0 || length > SECRET_MAX)
 		return false;
-	memcpy(padded, told, length);
+	memcpy(padded, candidate, length);
 	LWLockAcquire(sluice_shared->lock, LW_SHARED);
 	differs = (uint32) length ^ (uint32) sluice_shared->secret_length;
 	for (int i = 0; i < SECRET_MAX; i++)
@@ -224,7 +233,7 @@ is_secret(const uint8 *told, int length)
 	return differs == 0;
 }
 
-/* An address and a port as the pool writes them; whether they are that. */
+/* Parses an address and a port as sent by the pool; returns whether they are valid. */
 static bool
 read_address(const uint8 *bytes, int length, SockAddr *address)
 {
@@ -257,7 +266,7 @@ read_address(const uint8 *bytes, int length, SockAddr *address)
 	return true;
 }
 
-/* Puts an address in the place of the session's own. */
+/* Replaces the session's own client address. */
 static void
 put_address(const SockAddr *address)
 {
@@ -299,7 +308,7 @@ sluice_set_client(PG_FUNCTION_ARGS)
 	if (!read_address(bytes, length, &address))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_BINARY_REPRESENTATION),
-				 errmsg("malformed address of a client")));
+				 errmsg("invalid client address")));
 	put_address(&address);
 	PG_RETURN_BOOL(true);
 }

@@ -1,31 +1,31 @@
 /*
  * deadlock.c
- *		Whether a session that waits at a gate has to go in above its limit.
+ *		Whether a waiting session has to be admitted above the limit.
  *
- * Waiting can't be part of a deadlock for long.  Each DeadlockTimeout, as often
- * as PostgreSQL looks for deadlocks between locks, and not before the first of
- * them is over, a session that waits looks at two things, and goes in above the
- * limit if it finds
+ * A wait for admission cannot be part of a deadlock for long.  At intervals of
+ * deadlock_timeout, as often as PostgreSQL checks for deadlocks of heavyweight
+ * locks, and not before the first interval is over, a waiting session checks two
+ * conditions, and is admitted above the limit if
  *
- * - that somebody waits for a lock that it holds, be it of a single statement,
- *	 which has locked its tables when it was planned, or an advisory one;
- * - being the first, that no place was given back since it looked before, nor
- *	 did any of those inside begin a statement, and that each of them waits: for
- *	 its client, a lock, another process, or an extension such as dblink, any of
- *	 which may wait for one outside.
+ * - somebody waits for a lock that it holds: that of a single statement, which
+ *	 has locked its tables when it was planned, or an advisory lock;
+ * - it is the head of the queue, and since its last check no slot has been
+ *	 released, none of the slot holders has started a statement, and all of them
+ *	 wait: for their client, a lock, another process, or an extension such as
+ *	 dblink, any of which may in turn wait for a session in the queue.
  *
- * A wait that PostgreSQL does not know of looks like work: a program or a
- * procedural language that connects to this server by itself.  There the gate's
- * time-out is the end.
+ * Waits that PostgreSQL does not know of look like work: a program, or a
+ * procedural language that connects to this server by itself.  There
+ * "sluice.gate_timeout" ends the wait.
  *
- * The other way round, not every wait is for one outside.  The leader of a
- * parallel query waits for its workers, which work: it counts as waiting only
- * with all of its lock group.  A session that has postgres_fdw or dblink do
- * something waits for another one, which may be of this server: that one decides,
- * if it has connected by the Unix socket, which tells whose client it is.  If
- * there is none, the other one is probably elsewhere, and works.  It might all the
- * same wait for this server, through a second hop or by TCP, so after LOOKS_AWAY
- * looks in a row it counts as waiting, too.
+ * Conversely, not every wait is for a session in the queue.  The leader of a
+ * parallel query waits for its workers, which run: it counts as waiting only
+ * together with its whole lock group.  A session that uses postgres_fdw or dblink
+ * waits for a session which may be on this same server: if that connected by the
+ * Unix socket, which tells whose client it is, then that session's own status
+ * counts.  If there is none, it is probably on another server, and runs.  Since
+ * it might wait for this server nevertheless, by way of that other server or by
+ * TCP, it counts as waiting after CHECKS_EXTERNAL consecutive checks.
  */
 #include "postgres.h"
 
@@ -33,163 +33,161 @@
 #include "gate.h"
 #include "utils/wait_event.h"
 
-/* Looks in a row by which a gate is known to be stalled. */
-#define LOOKS		2
-#define LOOKS_AWAY	20
+/* Consecutive checks after which a gate is known to be stalled. */
+#define CHECKS			2
+#define CHECKS_EXTERNAL 20
 
-/* Connections from session to session that are followed. */
+/* Maximum length of a chain of connections from session to session. */
 #define HOPS_MAX	8
 
-typedef enum Idleness
+/* In order of precedence: a group has the lowest status of its members. */
+typedef enum WaitStatus
 {
-	WORKS,
-	WAITS_AWAY,					/* for what is probably not on this server */
-	WAITS
-} Idleness;
+	STATUS_RUNNING,
+	STATUS_WAITING_EXTERNAL,	/* probably for another server */
+	STATUS_WAITING
+} WaitStatus;
 
-/* How a single process waits, as far as it tells. */
-static Idleness
-idleness_of_process(const volatile PGPROC *proc)
+/* Status of a single process, by its wait event. */
+static WaitStatus
+process_status(const volatile PGPROC *proc)
 {
-	/* It has been woken, and has not had a processor yet. */
+	/* It has been woken, but has not been scheduled yet. */
 	if (proc->procLatch.is_set)
-		return WORKS;
-	/* A single word, written without a lock by its owner. */
+		return STATUS_RUNNING;
+	/* A single word, written by its process without a lock. */
 	switch (proc->wait_event_info & 0xFF000000)
 	{
 		case PG_WAIT_CLIENT:
 		case PG_WAIT_LOCK:
 		case SLUICE_WAIT_BUFFER_PIN:
 		case PG_WAIT_IPC:
-			return WAITS;
+			return STATUS_WAITING;
 		case PG_WAIT_EXTENSION:
-			return WAITS_AWAY;
+			return STATUS_WAITING_EXTERNAL;
 		default:
-			return WORKS;
+			return STATUS_RUNNING;
 	}
 }
 
 /*
- * How a session waits, with its parallel workers.  Members of its lock group are
- * found without a lock: one that comes or goes just now is seen by the next look.
+ * Status of a session with its parallel workers.  The members of its lock group
+ * are found without a lock: the next check sees one that joins or leaves now.
  */
-static Idleness
-idleness_of_group(int number)
+static WaitStatus
+lock_group_status(int number)
 {
 	PGPROC	   *leader = GetPGProcByNumber(number);
-	Idleness	idleness = idleness_of_process(leader);
+	WaitStatus	status = process_status(leader);
 
-	if (idleness == WORKS || ((volatile PGPROC *) leader)->lockGroupLeader != leader)
-		return idleness;
+	if (status == STATUS_RUNNING || ((volatile PGPROC *) leader)->lockGroupLeader != leader)
+		return status;
 	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
 	{
 		volatile PGPROC *member = &ProcGlobal->allProcs[i];
 
 		if (member->lockGroupLeader == leader)
-			idleness = Min(idleness, idleness_of_process(member));
+			status = Min(status, process_status(member));
 	}
-	return idleness;
+	return status;
 }
 
-/*
- * Whether a session that is inside a gate waits for something that may take for
- * ever, unless this gate lets somebody in.
- */
-static Idleness
-idleness_of(int number, int gate, int hops)
+/* Status of a slot holder, with the sessions of this server that work for it. */
+static WaitStatus
+backend_status(int number, int gate, int hops)
 {
 	int			pid = GetPGProcByNumber(number)->pid;
-	Idleness	idleness = idleness_of_group(number);
-	bool		is_answered_here = false;
-	Idleness	of_others = WAITS;
+	WaitStatus	status = lock_group_status(number);
+	bool		is_served_here = false;
+	WaitStatus	of_others = STATUS_WAITING;
 
-	if (idleness != WAITS_AWAY)
-		return idleness;
-	for (int i = 0; i < sluice_shared->seats; i++)
+	if (status != STATUS_WAITING_EXTERNAL)
+		return status;
+	for (int i = 0; i < sluice_shared->backend_count; i++)
 	{
-		Seat	   *seat = seat_of(i);
+		GateBackend *backend = gate_backend(i);
 
-		if (pid == 0 || ((volatile Seat *) seat)->client_pid != pid)
+		if (pid == 0 || ((volatile GateBackend *) backend)->client_pid != pid)
 			continue;
-		is_answered_here = true;
-		/* A wait at another gate will end by itself. */
-		if (seat->waits_for >= 0 && seat->waits_for != gate)
-			return WORKS;
-		if (seat->waits_for < 0)
-			of_others = Min(of_others, hops < HOPS_MAX ? idleness_of(i, gate, hops + 1) : WAITS);
+		is_served_here = true;
+		/* Another gate sees to it that waits there end. */
+		if (backend->waits_for >= 0 && backend->waits_for != gate)
+			return STATUS_RUNNING;
+		if (backend->waits_for < 0)
+			of_others = Min(of_others, hops < HOPS_MAX ? backend_status(i, gate, hops + 1) : STATUS_WAITING);
 	}
-	return is_answered_here ? of_others : WAITS_AWAY;
+	return is_served_here ? of_others : STATUS_WAITING_EXTERNAL;
 }
 
 /*
- * Whether none of those inside a gate does anything that could lead to its
- * giving its place back without somebody else's doing something first.
- * progress: how many statements they have begun.
+ * Status of a gate: whether any slot holder might release its slot without
+ * another session's help.  *commands is the number of statements and commands
+ * that they have started.
  */
-static Idleness
-idleness_inside(int number, uint64 *progress)
+static WaitStatus
+gate_status(int number, uint64 *commands)
 {
 	Gate	   *gate = &sluice_shared->gates[number];
-	Idleness	idleness = WAITS;
+	WaitStatus	status = STATUS_WAITING;
 	uint32		count = 0;
 
-	*progress = 0;
-	for (int i = 0; i < sluice_shared->seats; i++)
+	*commands = 0;
+	for (int i = 0; i < sluice_shared->backend_count; i++)
 	{
-		Seat	   *seat = seat_of(i);
+		GateBackend *backend = gate_backend(i);
 
-		for (int place = 0; place < HELD_MAX; place++)
+		for (int slot = 0; slot < GATES_PER_BACKEND; slot++)
 		{
-			if (seat->held[place] != number)
+			if (backend->held[slot] != number)
 				continue;
-			/* Its wait at a gate will end by itself. */
-			if (seat->waits_for >= 0)
-				return WORKS;
-			idleness = Min(idleness, idleness_of(i, number, 0));
-			if (idleness == WORKS)
-				return WORKS;
-			*progress += ((volatile Seat *) seat)->progress;
+			/* The gate that it waits at sees to it that this wait ends. */
+			if (backend->waits_for >= 0)
+				return STATUS_RUNNING;
+			status = Min(status, backend_status(i, number, 0));
+			if (status == STATUS_RUNNING)
+				return STATUS_RUNNING;
+			*commands += ((volatile GateBackend *) backend)->commands;
 			count++;
 		}
 	}
-	/* A place that lingers (turns.c) is held by nobody: it will come back by itself. */
+	/* A retained slot (retain.c) has no holder, and will be released by itself. */
 	if (count < pg_atomic_read_u32(&gate->running) + pg_atomic_read_u32(&gate->reserved))
-		return WORKS;
-	return idleness;
+		return STATUS_RUNNING;
+	return status;
 }
 
 /*
- * Whether this session has to go in above the limit, lest those inside wait
- * for it for ever.
+ * Whether this session has to be admitted above the limit, since slot holders
+ * might otherwise wait for it forever.
  */
 bool
-gate_breaks_deadlock(Wait *wait)
+gate_deadlock_detected(Wait *wait)
 {
-	uint64		before = wait->progress;
-	Idleness	idleness = WORKS;
+	uint64		before = wait->commands;
+	WaitStatus	status = STATUS_RUNNING;
 
 	if (sluice_holds_up_others())
 		return true;
-	if (sluice_shared->gates[wait->number].first == SLUICE_MY_PROC_NUMBER)
-		idleness = idleness_inside(wait->number, &wait->progress);
-	if (idleness == WORKS)
+	if (sluice_shared->gates[wait->number].head == SLUICE_MY_PROC_NUMBER)
+		status = gate_status(wait->number, &wait->commands);
+	if (status == STATUS_RUNNING)
 		wait->stalled = 0;
-	else if (wait->stalled == 0 || wait->progress != before)
+	else if (wait->stalled == 0 || wait->commands != before)
 		wait->stalled = 1;
 	else
 		wait->stalled++;
-	/* Had a place been given back since then, it would be ours. */
-	return wait->stalled >= (idleness == WAITS ? LOOKS : LOOKS_AWAY);
+	/* Had a slot been released since then, the head would have acquired it. */
+	return wait->stalled >= (status == STATUS_WAITING ? CHECKS : CHECKS_EXTERNAL);
 }
 
-/* Whether it is time for another look at what seldom changes. */
+/* Whether the next check is due. */
 bool
-gate_look_is_due(Wait *wait)
+gate_check_is_due(Wait *wait)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!TimestampDifferenceExceeds(wait->looked, now, DeadlockTimeout) && now >= wait->looked)
+	if (!TimestampDifferenceExceeds(wait->last_check, now, DeadlockTimeout) && now >= wait->last_check)
 		return false;
-	wait->looked = now;
+	wait->last_check = now;
 	return true;
 }

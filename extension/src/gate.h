@@ -1,19 +1,22 @@
 /*
  * gate.h
- *		Declarations that the parts of the gate share.
+ *		Declarations shared by the parts of the gate.
  *
- * A gate lets a limited number of transactions run and lets the others wait
- * where they hold nothing, or as little as can be.  gate.c has the gates
- * themselves: taking a place, waiting for one, giving it back; turns.c keeps one
- * for a session's next transaction, deadlock.c says when a wait has to end,
- * shared.c makes their shared memory.  hooks.c says when a session has to pass
- * which.  settings.c reads what they are limited
- * to, keeper.c puts that into force and finds the limit where it is "auto",
- * views.c shows it all.
+ * A gate limits the number of transactions that run at a time.  The others wait
+ * for admission where they hold no resources, or as few as possible.
  *
- * Some files serve a pool and are no part of the gate: client_address.c lets it
- * say whom it works for, session.c tells it what a session holds (session.h has
- * its parts), and catalog.c when the catalog has changed.
+ * gate.c admits a session to its gates and releases its slots; queue.c is the
+ * wait queue of a gate; retain.c keeps a slot for a session's next transaction;
+ * deadlock.c decides when a wait has to be ended; shared.c initializes shared
+ * memory; hooks.c decides when a session has to enter which gate; settings.c
+ * defines the configuration parameters; controller.c is the background worker
+ * that applies them, and that searches for the limit where it is "auto"; views.c
+ * has the SQL functions.
+ *
+ * Other files serve a connection pool and are not part of the gate:
+ * client_address.c lets the pool report its client's address, session.c reports
+ * session state to the pool (session.h declares its parts), and catalog.c reports
+ * catalog changes.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -24,13 +27,13 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-/* The kind of work that a session passes a gate with. */
+/* Class of a transaction, which selects the gate that it enters. */
 typedef enum GateClass
 {
-	GATE_TRANSACTION,			/* a transaction block, at its BEGIN */
-	GATE_AUTOCOMMIT,			/* a single statement that writes */
-	GATE_QUERY,					/* a single statement that reads */
-	GATE_BIGQUERY				/* a single statement of a high cost */
+	GATE_TRANSACTION,			/* transaction block, at BEGIN */
+	GATE_AUTOCOMMIT,			/* single statement that writes */
+	GATE_QUERY,					/* single statement that only reads */
+	GATE_BIGQUERY				/* single statement of a high planned cost */
 } GateClass;
 
 #define GATE_CLASSES	4
@@ -39,27 +42,27 @@ typedef enum GateClass
 #define KEYED_GATES		64
 #define GATES			(GATE_CLASSES + KEYED_GATES)
 
-/* Gates that one session passes: its role's, its database's, its class's. */
-#define HELD_MAX		3
-#define HELD_CLASS		2			/* where the class's is among them */
+/* Gates that one session enters: that of its role, its database, its class. */
+#define GATES_PER_BACKEND	3
+#define CLASS_SLOT		2			/* index of the class's gate among them */
 
 /*
- * Exempt names that sessions hear of while they wait.  What is beyond that they
- * take up with their next transaction.
+ * Exempt names that waiting sessions learn of.  Any beyond that take effect with
+ * a session's next transaction.
  */
 #define EXEMPT_MAX		128
 
-/* A limit that the keeper is to find. */
+/* A limit that the controller searches for. */
 #define LIMIT_AUTO		(-1)
 
-/* Bytes of the secret by which a pool tells where its clients come from. */
+/* Length of the secret with which a pool authenticates itself, in bytes. */
 #define SECRET_MIN		16
 #define SECRET_MAX		128
 
-/* Waits from under 2^1 us, 2^2 us, ... ; the last one has all that are longer. */
+/* Histogram buckets: waits below 2^1 us, 2^2 us, ... ; the last one is open. */
 #define WAIT_BUCKETS	28
 
-/* Counts of the catalog's changes; databases share them by a hash. */
+/* Counters of catalog changes; a database's is chosen by a hash of its OID. */
 #define CATALOG_COUNTS	64
 
 typedef enum GateKind
@@ -72,65 +75,63 @@ typedef enum GateKind
 /*
  * A gate, in shared memory.
  *
- * running and reserved may change at any time; what may be taken is taken by
- * one atomic operation. A place that lingers is one of running. limit is the
- * keeper's to change. waiting and first_since change under the gate's lock and
- * are read without it; first and watcher are, too, by who may be it. The rest is
- * read and changed under the lock.
+ * running and reserved are changed by atomic operations at any time.  limit is
+ * set by the controller.  waiting and head_since are changed under the gate's
+ * lock, but read without it; head and watcher may be compared without it with a
+ * backend's own number.  All else is protected by the gate's lock.
  */
 typedef struct Gate
 {
-	pg_atomic_uint32 running;	/* places taken */
-	pg_atomic_uint32 reserved;	/* places above the limit taken by superusers */
-	pg_atomic_uint32 limit;		/* places there are; 0: this is no gate */
-	pg_atomic_uint32 waiting;	/* length of the queue */
-	pg_atomic_uint64 first_since;	/* since when its first one waits */
-	int			first;			/* its first and last one, by number; or -1 */
-	int			last;
-	int			first_lingering;	/* whose place lingers, by number; or -1 */
-	int			last_lingering;
-	int			watcher;		/* who of the queue gives back what lingers for
-								 * too long; -1: nobody waits */
-	bool		is_watched;		/* it wakes up in time for that */
-	uint64		waited;			/* how many were let in after a wait */
-	uint64		waited_us;		/* how long they waited together */
-	uint64		over_limit;		/* how many were let in above the limit */
-	uint64		given_up;		/* how many left the queue by an error */
-	uint64		wait_us[WAIT_BUCKETS];	/* histogram of waits that ended */
-	uint64		further_turns;	/* how many went in by a place that lingered,
-								 * since the server started */
-	uint64		admitted_before;	/* what had been let in at the last reset */
-	GateKind	kind;			/* keyed gates: under SluiceShared.lock */
+	pg_atomic_uint32 running;	/* slots in use, retained ones included */
+	pg_atomic_uint32 reserved;	/* reserved slots in use, above the limit */
+	pg_atomic_uint32 limit;		/* number of slots; 0: unlimited */
+	pg_atomic_uint32 waiting;	/* length of the wait queue */
+	pg_atomic_uint64 head_since;	/* when the head began to wait, or 0 */
+	int			head;			/* wait queue, by backend number; or -1 */
+	int			tail;
+	int			retained_head;	/* backends with a retained slot, or -1 */
+	int			retained_tail;
+	int			watcher;		/* waiter that releases expired retained slots;
+								 * -1 if nobody waits */
+	bool		is_watched;		/* the watcher's timeout is short enough */
+	uint64		waited;			/* admissions after a wait */
+	uint64		waited_us;		/* total time of these waits */
+	uint64		over_limit;		/* admissions above the limit */
+	uint64		failed_waits;	/* waits that ended with an error */
+	uint64		wait_us[WAIT_BUCKETS];	/* histogram of successful waits */
+	uint64		reuses;			/* retained slots used again, since startup */
+	uint64		admitted_before;	/* admissions before the last reset */
+	GateKind	kind;			/* of keyed gates: under SluiceShared.lock */
 	char		name[NAMEDATALEN];
-	char		pad[PG_CACHE_LINE_SIZE];	/* apart from the next one */
+	char		pad[PG_CACHE_LINE_SIZE];	/* avoid false sharing */
 } Gate;
 
 /*
- * A session's own place in shared memory, by the number of its process.
+ * Per-backend state, in shared memory, indexed by backend number.
  *
- * held, is_reserved, client_pid, progress and admitted are written by that session alone,
- * and read by others without a lock. The rest is written by it, and
- * lingers_since, next, previous and is_woken also by others at the same gate,
- * under the gate's lock. A session waits or lingers, never both.
+ * held, is_reserved, client_pid, commands and admitted are written by their
+ * backend only, and read by others without a lock.  The rest is written by the
+ * backend itself; retained_since, next, previous and is_woken also by others
+ * under the lock of the gate concerned.  A backend is in at most one list: it
+ * waits, or it retains a slot, but never both.
  */
-typedef struct Seat
+typedef struct GateBackend
 {
-	int			held[HELD_MAX]; /* gates passed, or -1 */
-	bool		is_reserved[HELD_MAX];	/* by a superuser's place */
-	int			client_pid;		/* the process at the other end of a Unix
-								 * socket; 0: not known */
-	uint64		progress;		/* statements and commands begun */
-	int			waits_for;		/* the gate, or -1 */
-	TimestampTz since;			/* since when it waits */
-	TimestampTz lingers_since;	/* since when its place lingers, or 0 */
-	int			next;			/* in the queue, or among those who linger */
+	int			held[GATES_PER_BACKEND];	/* gates in which it has a slot, or -1 */
+	bool		is_reserved[GATES_PER_BACKEND]; /* it is a reserved slot */
+	int			client_pid;		/* peer process of a Unix socket; 0: unknown */
+	uint64		commands;		/* statements and utility commands started */
+	int			waits_for;		/* gate in whose queue it is, or -1 */
+	TimestampTz since;			/* start of the wait */
+	TimestampTz retained_since; /* when it retained its slot, or 0 */
+	int			next;			/* links of the wait queue or retained list */
 	int			previous;
-	bool		is_superuser;	/* may take a reserved place */
-	bool		is_woken;		/* its latch was set, and it has not looked yet */
+	bool		is_superuser;	/* may take a reserved slot */
+	bool		is_woken;		/* its latch was set; it has not responded yet */
 	uint64		admitted[GATES];
-} Seat;
+} GateBackend;
 
-/* A role or database whose sessions pass without a limit. */
+/* A role or database whose sessions are exempt from all limits. */
 typedef struct ExemptName
 {
 	GateKind	kind;
@@ -140,33 +141,35 @@ typedef struct ExemptName
 typedef struct SluiceShared
 {
 	LWLock	   *lock;			/* protects kind and name of keyed gates, the
-								 * exempt names, the secret, and when all that
-								 * was put into force */
-	LWLockPadded *gate_locks;	/* one a gate */
+								 * exempt names, the secret, and published */
+	LWLockPadded *gate_locks;	/* one per gate */
 	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
-	int			seats;
-	pg_atomic_uint32 keeper;	/* its process, or 0 */
-	pg_atomic_uint64 keeper_left;	/* since when it is not there, or when that
-									 * was told last */
-	TimestampTz published;		/* when the settings that are in force were read */
+	int			backend_count;
+	pg_atomic_uint32 controller;	/* PID of the controller, or 0 */
+	pg_atomic_uint64 controller_left;	/* when it exited, or when its absence
+										 * was last reported */
+	TimestampTz published;		/* when the settings in force were read */
 	int			exempt_count;
 	ExemptName	exempt[EXEMPT_MAX];
 	char		secret[SECRET_MAX];
 	int			secret_length;	/* 0: there is none */
 	uint32		secret_version; /* changes with it */
-	pg_atomic_uint32 wrong_secrets; /* since the log told of them, */
-	pg_atomic_uint64 wrong_told;	/* which was then */
+	pg_atomic_uint32 wrong_secrets; /* since the last report in the log */
+	pg_atomic_uint64 wrong_reported;	/* time of that report */
 	pg_atomic_uint64 catalog[CATALOG_COUNTS];	/* changes of the catalog */
 	Gate		gates[GATES];
-	Seat		seat[FLEXIBLE_ARRAY_MEMBER];
+	GateBackend backends[FLEXIBLE_ARRAY_MEMBER];
 } SluiceShared;
 
 extern SluiceShared *sluice_shared;
 
-static inline Seat *
-seat_of(int number)
+/* This backend's state; NULL until it has entered a gate for the first time. */
+extern GateBackend *gate_my_backend;
+
+static inline GateBackend *
+gate_backend(int number)
 {
-	return &sluice_shared->seat[number];
+	return &sluice_shared->backends[number];
 }
 
 static inline LWLock *
@@ -181,7 +184,34 @@ gate_has_limit(Gate *gate)
 	return pg_atomic_read_u32(&gate->limit) > 0;
 }
 
-/* Whether a gate of a role or database is one, or somebody is there still. */
+static inline bool
+gate_has_free_slot(Gate *gate)
+{
+	return pg_atomic_read_u32(&gate->running) < pg_atomic_read_u32(&gate->limit);
+}
+
+/* Increments a counter unless that would exceed the limit. */
+static inline bool
+gate_increment_below(pg_atomic_uint32 *counter, uint32 limit)
+{
+	uint32		now = pg_atomic_read_u32(counter);
+
+	while (now < limit)
+	{
+		if (pg_atomic_compare_exchange_u32(counter, &now, now + 1))
+			return true;
+	}
+	return false;
+}
+
+/* Acquires a slot if there is a free one. */
+static inline bool
+gate_acquire_slot(Gate *gate)
+{
+	return gate_increment_below(&gate->running, pg_atomic_read_u32(&gate->limit));
+}
+
+/* Whether the gate has a limit, or is still used though it has none any more. */
 static inline bool
 gate_is_in_use(Gate *gate)
 {
@@ -189,17 +219,26 @@ gate_is_in_use(Gate *gate)
 		pg_atomic_read_u32(&gate->reserved) > 0 || pg_atomic_read_u32(&gate->waiting) > 0;
 }
 
-/* The state of a waiter between two looks at its gate. */
+/* How a session was admitted. */
+typedef enum Admission
+{
+	ADMIT_UNLIMITED,			/* without a slot: there is no limit (any more) */
+	ADMIT_SLOT,
+	ADMIT_RESERVED				/* with a slot reserved for superusers */
+} Admission;
+
+/* State of a wait. */
 typedef struct Wait
 {
-	int			number;
-	uint32		generation;		/* when it was last looked for an exemption */
-	TimestampTz looked;			/* when it last looked for a deadlock, or began */
-	int			stalled;		/* looks in a row at which nobody inside went on, and
-								 * it was the first in the queue */
-	uint64		progress;		/* of those inside, at the last one */
-	long		watch_ms;		/* as the watcher: in how many ms a place may
-								 * have to be given back, or -1 */
+	int			number;			/* the gate */
+	TimestampTz deadline_from;	/* "sluice.gate_timeout" counts from here */
+	uint32		generation;		/* when exemptions were last checked */
+	TimestampTz last_check;		/* for a deadlock; at first, start of the wait */
+	int			stalled;		/* consecutive checks at which this was the head
+								 * and no slot holder made progress */
+	uint64		commands;		/* started by the slot holders, at the last one */
+	long		watch_ms;		/* of the watcher: time until a retained slot
+								 * expires, or -1 */
 } Wait;
 
 /* shared.c */
@@ -211,26 +250,32 @@ extern const char *gate_class_name(int class);
 extern const char *gate_kind_name(GateKind kind);
 
 /* deadlock.c */
-extern bool gate_look_is_due(Wait *wait);
-extern bool gate_breaks_deadlock(Wait *wait);
+extern bool gate_check_is_due(Wait *wait);
+extern bool gate_deadlock_detected(Wait *wait);
 
 /* gate.c */
 extern void gate_enter(GateClass class);
 extern void gate_leave(void);
 extern void gate_leave_class(void);
-extern void gate_note_progress(void);
-extern void gate_wake_first(int gate);
-extern void gate_wake_next(Gate *gate);
+extern void gate_count_command(void);
+
+/* queue.c */
+extern Admission gate_wait(int number, uint32 reserve, TimestampTz deadline_from,
+						   uint32 generation);
+extern void gate_abort_wait(void);
+extern void gate_wake_head(int number);
+extern void gate_wake_head_locked(Gate *gate);
+extern void gate_wake_superuser(int number);
 extern void gate_wake_all(void);
 
-/* turns.c */
-extern void turns_begin(bool has_waited);
-extern bool turns_keep_place(int gate);
-extern bool turns_take_up(int gate);
-extern void turns_give_back_late(Gate *gate, TimestampTz now);
-extern void turns_give_back_all(Gate *gate);
-extern long turns_ms_left(const Gate *gate, TimestampTz now);
-extern void turns_wake_watcher(Gate *gate);
+/* retain.c */
+extern void retain_begin(bool has_waited);
+extern bool retain_slot(int gate);
+extern bool retain_reuse(int gate);
+extern void retain_release_expired(Gate *gate, TimestampTz now);
+extern void retain_release_all(Gate *gate);
+extern long retain_ms_left(const Gate *gate, TimestampTz now);
+extern void retain_wake_watcher(Gate *gate);
 
 /* hooks.c */
 extern void gate_check_block(void);
@@ -252,9 +297,9 @@ extern int	sluice_concurrency[GATE_CLASSES];
 extern const KeyedLimits *sluice_role_limits;
 extern const KeyedLimits *sluice_database_limits;
 extern int	sluice_gate_timeout;
-extern int	sluice_gate_turns;
+extern int	sluice_transactions_per_admission;
 extern double sluice_bigquery_cost;
-extern int	sluice_superuser_reserved;
+extern int	sluice_superuser_reserved_slots;
 extern char *sluice_pool_secret_file;
 extern void sluice_define_settings(void);
 extern bool sluice_is_exempt(const char *role, const char *database);
@@ -265,7 +310,7 @@ extern int	sluice_read_secret(char *secret);
 
 /* session.c */
 
-/* Notes about a utility command, taken before it runs, for after it. */
+/* What is noted of a utility command before it runs, for use afterwards. */
 typedef struct UtilityNote
 {
 	Size		libraries;		/* of LOAD: what was loaded before, or 0 */
@@ -286,10 +331,10 @@ extern void catalog_after_change(void);
 extern void catalog_at_end(XactEvent event);
 extern void catalog_define_setting(void);
 
-/* keeper.c */
-extern void sluice_register_keeper(void);
-extern void sluice_publish_settings(bool is_keeper);
-extern void sluice_take_up_reload(void);
-extern void sluice_forget_searches(void);
+/* controller.c */
+extern void sluice_register_controller(void);
+extern void sluice_publish_settings(bool is_controller);
+extern void sluice_apply_reload(void);
+extern void sluice_reset_searches(void);
 
 #endif							/* SLUICE_GATE_H */

@@ -1,46 +1,45 @@
 /*
  * hooks.c
- *		When a session has to pass a gate, and when it leaves.
+ *		When a session has to enter a gate, and when it leaves it.
  *
- * A transaction block waits at its BEGIN, where it has neither a snapshot nor
- * a lock.  A single statement waits when its executor starts, or its COPY:
- * PostgreSQL offers no place before that at which the statement is known, so
- * it has locked its tables and has its snapshot by then (what that means for
- * deadlocks, see gate.c).  Both leave when their transaction has ended,
- * however it ended, or keep their place for the next one (turns.c).  Who is
- * inside passes freely: statements of a block, nested ones of functions and
- * triggers, cursors.
+ * A transaction block waits at BEGIN, where it has neither a snapshot nor locks.
+ * A single statement waits when its executor starts, or its COPY: there is no
+ * earlier hook at which the statement is known, so by then it has locked its
+ * tables and taken its snapshot (for the consequences, see deadlock.c).  Both
+ * release their slots at the end of their transaction, however it ends, or retain
+ * one for the next transaction (retain.c).  Once admitted, a transaction does not
+ * wait again: neither statements of a block, nor nested ones of functions and
+ * triggers, nor cursors.
  *
- * Where a BEGIN stands behind other statements of the same string, these are part
- * of its block: it waits then, with what they have locked, and what they had
- * passed with is given back.
+ * If a BEGIN follows other statements of the same query string, these become part
+ * of its block.  It waits then, with the locks that they have acquired, but
+ * without their slot.
  *
- * A BEGIN does not fail because its wait did.  Nearly all clients send what
- * belongs to a block whatever became of its BEGIN, and would have it run outside
- * of any.  So the block begins, the error is kept, and the block's next statement
- * raises it, which aborts the block as any error does.
+ * A BEGIN does not fail if its wait does.  Nearly all clients send the statements
+ * of a block without looking at the outcome of BEGIN, and these would be run and
+ * committed one by one.  So the block begins, the error is kept, and the block's
+ * next statement raises it, which aborts the block as any error would.
  *
  * The following never wait:
  *
- * - utility commands, and what they execute on their way: they are rare, DDL and
- *	 maintenance are what an administrator needs where load is high, and they
- *	 hold strong locks.  Those that are queries by another name do wait: COPY
- *	 (but not of a program), EXECUTE,
- *	 EXPLAIN ANALYZE, CREATE TABLE AS, DECLARE, and what CALL and DO do.
- * - what the planner executes, where it works out immutable functions or estimates
- *	 by stable ones, and EXPLAIN where it prunes partitions: the statement itself
- *	 waits when it is to run, in its own class.
- * - what is no client's: autovacuum, background workers, parallel workers
- *	 (their leader has a place), walsenders, and with them replication and
+ * - utility commands, and the queries that they run: they are rare, an
+ *	 administrator needs DDL and maintenance when load is high, and they hold
+ *	 strong locks.  Those that run a query of the user's do wait: COPY (except of
+ *	 a program), EXECUTE, EXPLAIN ANALYZE, CREATE TABLE AS, DECLARE, and the
+ *	 statements of CALL and DO.
+ * - what the planner executes, when it simplifies immutable functions or uses
+ *	 stable ones for estimates, and EXPLAIN when it prunes partitions: the
+ *	 statement itself waits before it runs, in its own class.
+ * - processes that do not serve a client: autovacuum, background workers, parallel
+ *	 workers (their leader has a slot), and walsenders, and so replication and
  *	 logical decoding.
- * - what runs before a session's first command, which are triggers of its login:
- *	 an error there would end the connection.
+ * - login event triggers: an error there would end the connection.
  * - sessions of exempt roles and databases.
  *
- * Superusers wait as all others do, with some places in reserve
- * ("sluice.superuser_reserved").
+ * Superusers wait like all others, but have some reserved slots
+ * ("sluice.superuser_reserved_slots").
  *
- * The same hooks show to session.c and catalog.c what a pool is to be told.
+ * session.c and catalog.c use the same hooks.
  */
 #include "postgres.h"
 
@@ -64,45 +63,45 @@ static planner_hook_type previous_planner = NULL;
 static ExecutorStart_hook_type previous_ExecutorStart = NULL;
 
 /*
- * Whether this transaction has passed its gates, or has none to pass. What it
- * holds does not tell: a gate may have had no limit then. Nor does
- * IsTransactionBlock(), which is also true of several statements in one string.
+ * Whether this transaction has been admitted, or need not be.  It may have been
+ * without a slot, where there was no limit.  IsTransactionBlock() is no
+ * substitute: it is also true of several statements in one query string.
  */
-static bool has_passed = false;
+static bool is_admitted = false;
 
-/* The class with which it has, if it has. */
-static GateClass passed_class;
+/* Its class, if it has been admitted. */
+static GateClass admitted_class;
 
 /*
- * Whether a block has begun by COMMIT AND CHAIN or ROLLBACK AND CHAIN, and not
- * by a BEGIN. It waits at its first statement.
+ * Whether the block was started by COMMIT AND CHAIN or ROLLBACK AND CHAIN rather
+ * than by BEGIN.  It waits at its first statement.
  */
 static bool is_chained = false;
 
-/* By which event a block that is to be chained will end, if one is. */
+/* Event at the end of a block that will be chained, or -1. */
 static int	chains_at = -1;
 
 /*
- * The error by which this block's wait at its BEGIN ended, until it is raised, in
- * memory of the transaction; or NULL.
+ * The error with which this block's wait at BEGIN ended, until it is raised, in
+ * TopTransactionContext; or NULL.
  */
 static ErrorData *begin_error = NULL;
 
-/* The depth of this session in utility commands that don't wait. */
+/* Nesting depth of utility commands that don't wait. */
 static int	utility_depth = 0;
 
-/* Its depth in commands that make a table of a query's result, or a view. */
+/* Nesting depth of commands that create a table or view from a query. */
 static int	into_depth = 0;
 
 /*
- * Its depth in planning, and in starting executors for EXPLAIN alone, which both
- * may call functions.
+ * Nesting depth of planning, and of executors started for EXPLAIN only; both may
+ * call functions.
  */
 static int	planner_depth = 0;
 
-/* Whether gates are this session's business. */
+/* Whether this session is subject to gates at all. */
 static bool
-is_concerned(void)
+is_gated(void)
 {
 	return sluice_shared != NULL && MyBackendType == B_BACKEND &&
 		!am_walsender && MyProcPort != NULL && !sluice_is_starting() &&
@@ -123,11 +122,11 @@ class_of(const QueryDesc *query)
 	return GATE_AUTOCOMMIT;
 }
 
-/* Whether what comes now is the first of its transaction that may have to wait. */
+/* Whether the current statement is the first of its transaction that may wait. */
 static bool
-is_outside(void)
+needs_admission(void)
 {
-	return !has_passed && utility_depth == 0 && planner_depth == 0;
+	return !is_admitted && utility_depth == 0 && planner_depth == 0;
 }
 
 static void
@@ -135,30 +134,30 @@ enter(GateClass class)
 {
 	if (is_chained)
 		class = GATE_TRANSACTION;
-	sluice_take_up_reload();
-	if (is_concerned())
+	sluice_apply_reload();
+	if (is_gated())
 		gate_enter(class);
-	passed_class = class;
-	has_passed = true;
+	admitted_class = class;
+	is_admitted = true;
 }
 
 /*
- * A BEGIN comes behind other statements of the same string, whose transaction
- * becomes the block: gives their place back, and waits for a block's.  They may
- * have locked what others wait for, which ends the wait (deadlock.c).
+ * A BEGIN follows other statements of the same query string, whose transaction
+ * becomes the block: releases their slot, and waits for that of a block.  Others
+ * may wait for the locks that they have acquired, which ends the wait (deadlock.c).
  */
 static void
-enter_again(void)
+reenter_as_block(void)
 {
-	has_passed = false;
+	is_admitted = false;
 	gate_leave_class();
 	enter(GATE_TRANSACTION);
 }
 
 /*
- * Lets a block in at its BEGIN.  An error of the wait is kept.  It comes out of
- * gate_enter(), which has then given back all that it had taken and holds nothing
- * else that only the end of the transaction would clean up.
+ * Waits for the admission of a block at BEGIN, and keeps an error of the wait.  No
+ * more than FlushErrorState() is needed to recover from it, since gate_enter() has
+ * released all slots and acquires no resources that need the end of a transaction.
  */
 static void
 enter_block(void)
@@ -167,8 +166,8 @@ enter_block(void)
 
 	PG_TRY();
 	{
-		if (has_passed)
-			enter_again();
+		if (is_admitted)
+			reenter_as_block();
 		else
 			enter(GATE_TRANSACTION);
 	}
@@ -178,11 +177,11 @@ enter_block(void)
 		begin_error = CopyErrorData();
 		FlushErrorState();
 		if (begin_error->context == NULL)
-			begin_error->context = pstrdup("waiting at the BEGIN of this transaction block");
+			begin_error->context = pstrdup("while waiting for admission at the BEGIN of this transaction block");
 		MemoryContextSwitchTo(context);
-		/* All that is left to it is to fail. */
-		passed_class = GATE_TRANSACTION;
-		has_passed = true;
+		/* It will fail at its next statement, and need not wait for that. */
+		admitted_class = GATE_TRANSACTION;
+		is_admitted = true;
 	}
 	PG_END_TRY();
 }
@@ -196,7 +195,7 @@ raise_begin_error(void)
 	ThrowErrorData(error);
 }
 
-/* Something is to run: not in a block that has not been let in. */
+/* Something is about to run: must not be in a block that has not been admitted. */
 void
 gate_check_block(void)
 {
@@ -205,10 +204,10 @@ gate_check_block(void)
 }
 
 /*
- * A command comes in a block that has not been let in.  Rolling back is what is
- * left to do anyway.  One that asks for a commit has to fail as well, and the
- * block be over, as where a deferred constraint fails: so it raises the error
- * itself, once it has had the block end.
+ * Whether a command ends a block, even one that has not been admitted.  ROLLBACK
+ * needs no error.  COMMIT and PREPARE TRANSACTION have to fail as well, and end the
+ * block, as with a deferred constraint: they raise the error when they have set
+ * the block's state.
  */
 static bool
 ends_block(const Node *command)
@@ -244,7 +243,7 @@ sluice_planner(Query *query, const char *text, int options, ParamListInfo params
 	return plan;
 }
 
-/* Starts an executor of which EXPLAIN shows the plan, and nothing is run. */
+/* Starts an executor for EXPLAIN without ANALYZE. */
 static void
 start_explained(QueryDesc *query, int eflags)
 {
@@ -264,19 +263,19 @@ static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
 	gate_check_block();
-	gate_note_progress();
+	gate_count_command();
 	session_before_executor(query->plannedstmt);
 	if (eflags & EXEC_FLAG_EXPLAIN_ONLY)
 	{
 		start_explained(query, eflags);
 		return;
 	}
-	if (is_outside())
+	if (needs_admission())
 		enter(class_of(query));
 	previous_ExecutorStart(query, eflags);
 }
 
-/* Whether a utility command is a query by another name. */
+/* Whether a utility command runs a query of the user's. */
 static bool
 is_query(NodeTag command)
 {
@@ -297,8 +296,8 @@ is_query(NodeTag command)
 
 /*
  * Whether a command copies from or to a program, which may be a client of this
- * server.  It would wait for a place that its own COPY has; and what it is fed
- * with, or writes, must not wait once it runs: triggers, defaults.
+ * server.  That client could wait for the slot of its own COPY; and once it runs,
+ * nothing that the COPY executes, such as triggers and defaults, must wait.
  */
 static bool
 is_of_program(const Node *command)
@@ -306,7 +305,7 @@ is_of_program(const Node *command)
 	return IsA(command, CopyStmt) && ((const CopyStmt *) command)->is_program;
 }
 
-/* Whether a command begins a block, and not within one. */
+/* Whether a command begins a block, outside of one. */
 static bool
 begins_block(const Node *command)
 {
@@ -316,12 +315,12 @@ begins_block(const Node *command)
 		return false;
 	kind = ((const TransactionStmt *) command)->kind;
 	return (kind == TRANS_STMT_BEGIN || kind == TRANS_STMT_START) &&
-		(!has_passed || passed_class != GATE_TRANSACTION);
+		(!is_admitted || admitted_class != GATE_TRANSACTION);
 }
 
 /*
- * Whether a COPY waits before anything of it is done.  One of a query waits where
- * that starts, when its class is known.
+ * Whether a COPY waits before it starts.  COPY of a query waits when that query's
+ * executor starts, and its class is known.
  */
 static bool
 waits_as_copy(const Node *command)
@@ -335,13 +334,13 @@ before_utility(Node *command)
 {
 	if (begins_block(command))
 		enter_block();
-	else if (is_outside() && waits_as_copy(command))
+	else if (needs_admission() && waits_as_copy(command))
 		enter(((CopyStmt *) command)->is_from ? GATE_AUTOCOMMIT : GATE_QUERY);
 }
 
 /*
- * A command about transactions has succeeded, though what it asks for happens
- * later. A block that had failed before has no end any more to wait for.
+ * A transaction command has succeeded, though it takes effect only later.  A block
+ * that had failed before has already had its XACT_EVENT_ABORT.
  */
 static void
 after_transaction_command(TransactionStmtKind kind, bool chain, bool had_failed)
@@ -354,7 +353,7 @@ after_transaction_command(TransactionStmtKind kind, bool chain, bool had_failed)
 		chains_at = kind == TRANS_STMT_COMMIT ? XACT_EVENT_COMMIT : XACT_EVENT_ABORT;
 }
 
-/* Runs a utility command one level deeper by some count. */
+/* Runs a utility command, with a nesting depth incremented. */
 static void
 run_deeper(int *depth, PlannedStmt *plan, const char *text, bool read_only_tree,
 		   ProcessUtilityContext context, ParamListInfo params,
@@ -387,7 +386,7 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 
 	if (!ends_block(command))
 		gate_check_block();
-	gate_note_progress();
+	gate_count_command();
 	before_utility(command);
 	session_before_utility(command, &note);
 	changes_catalog = catalog_before_utility(command);
@@ -429,7 +428,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			gate_leave();
-			has_passed = false;
+			is_admitted = false;
 			begin_error = NULL;
 			is_chained = chains_at == (int) event;
 			chains_at = -1;
@@ -461,8 +460,8 @@ start_shared_memory(void)
 	LWLockRelease(AddinShmemInitLock);
 	if (!found)
 	{
-		/* The first sessions do not wait for the keeper. */
-		sluice_forget_searches();
+		/* The first sessions need not wait for the controller. */
+		sluice_reset_searches();
 		sluice_publish_settings(true);
 	}
 }
@@ -477,7 +476,7 @@ _PG_init(void)
 				 errhint("Add \"sluice\" to \"shared_preload_libraries\", and restart the server.")));
 
 	sluice_define_settings();
-	sluice_register_keeper();
+	sluice_register_controller();
 
 	SLUICE_ON_SHMEM_REQUEST(previous_shmem_request, request_shared_memory);
 	previous_shmem_startup = shmem_startup_hook;

@@ -16,8 +16,8 @@
  * objects, by which functions are seen before they run.  A transaction that did
  * nothing of the kind pays for a few branches.
  *
- * State is looked up where the session keeps it, outside of any transaction, and
- * so without a look into the catalog.  State that can't be looked up there is
+ * State is last_check up where the session keeps it, outside of any transaction, and
+ * so without a look into the catalog.  State that can't be last_check up there is
  * found out before (temporary objects, at commit), or noted for good (that a
  * sequence was used, and others).
  */
@@ -35,7 +35,7 @@
 
 SessionNotes session_notes;
 
-/* The setting's variable, for guc.c; its value is never looked at. */
+/* The setting's variable, for guc.c; its value is never last_check at. */
 static char *session_text = NULL;
 
 /* Whether the value was last asked for while a transaction was under way. */

@@ -61,7 +61,7 @@ session_before_executor(const PlannedStmt *statement)
 		session_notes.has_sequence = session_notes.used_sequence = session_notes.may_have_changed = true;
 }
 
-/* A custom setting is made where it is looked for, also to be kept with a function, a role or a database. */
+/* A custom setting is made where it is last_check for, also to be kept with a function, a role or a database. */
 static void
 note_custom(const VariableSetStmt *command)
 {

@@ -1,10 +1,9 @@
 /*
  * settings.c
- *		The gate's settings, as they stand in the configuration.
+ *		Configuration parameters of the gate.
  *
- * All may be changed by a reload.  What they say of limits comes into force
- * when the keeper has read it (keeper.c); the rest each session reads for
- * itself.
+ * All may be changed by a reload.  Limits come into force when the controller has
+ * read them (controller.c); the rest is read by each session for itself.
  */
 #include "postgres.h"
 
@@ -14,16 +13,16 @@
 #include "gate.h"
 #include "utils/varlena.h"
 
-/* As many sessions as PostgreSQL can have (MAX_BACKENDS). */
+/* MAX_BACKENDS, the maximum number of sessions of any server. */
 #define LIMIT_MAX	0x3FFFF
 
 int			sluice_concurrency[GATE_CLASSES];
 const KeyedLimits *sluice_role_limits = NULL;
 const KeyedLimits *sluice_database_limits = NULL;
 int			sluice_gate_timeout = 0;
-int			sluice_gate_turns = 8;
+int			sluice_transactions_per_admission = 8;
 double		sluice_bigquery_cost = 0;
-int			sluice_superuser_reserved = 3;
+int			sluice_superuser_reserved_slots = 3;
 char	   *sluice_pool_secret_file = NULL;
 
 static char *concurrency_text[GATE_CLASSES];
@@ -32,11 +31,11 @@ static char *database_limits_text = NULL;
 static char *exempt_roles = NULL;
 static char *exempt_databases = NULL;
 
-/* Whether this session is exempt, once that has been found out. */
+/* Whether this session is exempt, cached. */
 static bool exempt_is_known = false;
 static bool is_exempt = false;
 
-/* A limit: a number; whether the text is one. */
+/* Parses a limit; returns whether the text is one. */
 static bool
 read_limit(const char *text, int *limit)
 {
@@ -65,14 +64,14 @@ check_concurrency(char **text, void **extra, GucSource source)
 	else if (!read_limit(*text, limit))
 	{
 		sluice_guc_free(limit);
-		GUC_check_errdetail("It is a number from 0, which means no limit, to %d, or \"auto\".", LIMIT_MAX);
+		GUC_check_errdetail("Valid values are numbers from 0 (no limit) to %d, and \"auto\".", LIMIT_MAX);
 		return false;
 	}
 	*extra = limit;
 	return true;
 }
 
-/* One for each class, since an assign hook does not hear what it is for. */
+/* One per class, since an assign hook is not told its variable. */
 #define ASSIGN_CONCURRENCY(name, class) \
 static void \
 name(const char *text, void *extra) \
@@ -97,12 +96,12 @@ check_keyed_limits(char **text, void **extra, GucSource source)
 	/* Names may be quoted; the limit is part of the item. */
 	if (!SplitGUCList(copy, ',', &items))
 	{
-		GUC_check_errdetail("The list is not well-formed.");
+		GUC_check_errdetail("List syntax is invalid.");
 		return false;
 	}
 	if (list_length(items) > KEYED_GATES / 2)
 	{
-		GUC_check_errdetail("There can be no more than %d of them.", KEYED_GATES / 2);
+		GUC_check_errdetail("There can be at most %d entries.", KEYED_GATES / 2);
 		return false;
 	}
 	limits = sluice_guc_alloc(offsetof(KeyedLimits, limit) +
@@ -152,7 +151,7 @@ check_names(char **text, void **extra, GucSource source)
 
 	if (SplitIdentifierString(pstrdup(*text), ',', &names))
 		return true;
-	GUC_check_errdetail("The list is not well-formed.");
+	GUC_check_errdetail("List syntax is invalid.");
 	return false;
 }
 
@@ -180,7 +179,7 @@ is_among(const char *name, const char *list)
 	return found;
 }
 
-/* Whether sessions of this role, or of this database, pass without a limit. */
+/* Whether sessions of this role or database are exempt from all limits. */
 bool
 sluice_is_exempt(const char *role, const char *database)
 {
@@ -215,7 +214,7 @@ list_names(GateKind kind, const char *list, ExemptName *names, int count, int ma
 	return count;
 }
 
-/* The exempt roles and databases, as many as there is room for; their number. */
+/* Copies the exempt roles and databases, at most max of them; returns their number. */
 int
 sluice_list_exempt(ExemptName *names, int max)
 {
@@ -238,60 +237,60 @@ void
 sluice_define_settings(void)
 {
 	define_concurrency(GATE_TRANSACTION, "sluice.transaction_concurrency",
-					   "Transaction blocks that run at once; others wait at their BEGIN.",
+					   "Maximum number of concurrent transaction blocks; others wait at BEGIN.",
 					   "auto", assign_transaction_concurrency);
 	define_concurrency(GATE_AUTOCOMMIT, "sluice.autocommit_concurrency",
-					   "Single statements that write and run at once.",
+					   "Maximum number of concurrent single statements that write.",
 					   "auto", assign_autocommit_concurrency);
 	define_concurrency(GATE_QUERY, "sluice.query_concurrency",
-					   "Single statements that only read and run at once.",
+					   "Maximum number of concurrent single statements that only read.",
 					   "auto", assign_query_concurrency);
 	define_concurrency(GATE_BIGQUERY, "sluice.bigquery_concurrency",
-					   "Single statements at or above \"sluice.bigquery_cost\" that run at once.",
+					   "Maximum number of concurrent single statements of at least \"sluice.bigquery_cost\".",
 					   "0", assign_bigquery_concurrency);
 	DefineCustomRealVariable("sluice.bigquery_cost",
-							 "Planned cost from which a single statement counts as a big query.",
-							 "In the planner's units (EXPLAIN shows them); 0 for none.",
+							 "Planned cost from which a single statement belongs to the bigquery class.",
+							 "In units of planner cost, as shown by EXPLAIN; 0 disables the class.",
 							 &sluice_bigquery_cost, 0, 0, 1e300, PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 	DefineCustomStringVariable("sluice.role_concurrency",
-							   "Limits of single roles, besides those of classes.",
-							   "As in: reporting=2, batch=4",
+							   "Maximum number of concurrent transactions per role.",
+							   "For example: reporting=2, batch=4. The limits of classes apply as well.",
 							   &role_limits_text, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   check_keyed_limits, assign_role_limits, NULL);
 	DefineCustomStringVariable("sluice.database_concurrency",
-							   "Limits of single databases, besides those of classes.",
-							   "As in: archive=2, shop=16",
+							   "Maximum number of concurrent transactions per database.",
+							   "For example: archive=2, shop=16. The limits of classes apply as well.",
 							   &database_limits_text, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   check_keyed_limits, assign_database_limits, NULL);
 	DefineCustomStringVariable("sluice.exempt_roles",
-							   "Roles whose sessions pass without a limit.",
-							   "By the name that a session has logged in with.",
+							   "Roles whose sessions are exempt from all limits.",
+							   "The name with which a session has authenticated counts.",
 							   &exempt_roles, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   check_names, assign_names, NULL);
 	DefineCustomStringVariable("sluice.exempt_databases",
-							   "Databases whose sessions pass without a limit.",
+							   "Databases whose sessions are exempt from all limits.",
 							   NULL,
 							   &exempt_databases, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   check_names, assign_names, NULL);
 	DefineCustomIntVariable("sluice.gate_timeout",
-							"How long a session waits at a gate at most; 0 for as long as it takes.",
-							"Behind it comes an error with SQLSTATE 53S01.",
+							"Maximum time that a transaction waits for admission; 0 disables the timeout.",
+							"After that it fails with SQLSTATE 53S01.",
 							&sluice_gate_timeout, 0, 0, INT_MAX, PGC_USERSET,
 							GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomIntVariable("sluice.gate_turns",
-							"Transactions that a session may do in a row by one admission while others wait.",
-							"1: each transaction queues up.",
-							&sluice_gate_turns, 8, 1, 1000, PGC_SIGHUP, 0,
+	DefineCustomIntVariable("sluice.transactions_per_admission",
+							"Maximum number of consecutive transactions per admission while others wait.",
+							"With 1, each transaction has to queue.",
+							&sluice_transactions_per_admission, 8, 1, 1000, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
-	DefineCustomIntVariable("sluice.superuser_reserved",
-							"Places above each limit that are kept for superusers.",
+	DefineCustomIntVariable("sluice.superuser_reserved_slots",
+							"Number of slots above each limit that are reserved for superusers.",
 							NULL,
-							&sluice_superuser_reserved, 3, 0, LIMIT_MAX, PGC_SIGHUP, 0,
+							&sluice_superuser_reserved_slots, 3, 0, LIMIT_MAX, PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 	DefineCustomStringVariable("sluice.pool_secret_file",
-							   "File with the secret by which a pool proves itself when it tells its client's address.",
-							   "Empty: no pool is believed.",
+							   "File with the secret by which a connection pool authenticates itself when it reports its client's address.",
+							   "If empty, no pool may report addresses.",
 							   &sluice_pool_secret_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
 							   NULL, NULL, NULL);
 	session_define_setting();

@@ -1,6 +1,6 @@
 /*
  * shared.c
- *		The shared memory of the gates: made once, and what has been counted in it.
+ *		Shared memory of the gates, and its counters.
  */
 #include "postgres.h"
 
@@ -30,11 +30,11 @@ gate_kind_name(GateKind kind)
 Size
 sluice_shared_size(void)
 {
-	return add_size(offsetof(SluiceShared, seat),
-					mul_size(SLUICE_MAX_BACKENDS(), sizeof(Seat)));
+	return add_size(offsetof(SluiceShared, backends),
+					mul_size(SLUICE_MAX_BACKENDS(), sizeof(GateBackend)));
 }
 
-/* Called where shared memory is made or attached to, under AddinShmemInitLock. */
+/* Caller holds AddinShmemInitLock. */
 void
 sluice_shared_init(bool found)
 {
@@ -43,12 +43,12 @@ sluice_shared_init(bool found)
 	memset(sluice_shared, 0, sluice_shared_size());
 	sluice_shared->gate_locks = GetNamedLWLockTranche("sluice_gate");
 	sluice_shared->lock = &sluice_shared->gate_locks[GATES].lock;
-	sluice_shared->seats = SLUICE_MAX_BACKENDS();
+	sluice_shared->backend_count = SLUICE_MAX_BACKENDS();
 	pg_atomic_init_u32(&sluice_shared->generation, 1);
 	pg_atomic_init_u32(&sluice_shared->wrong_secrets, 0);
-	pg_atomic_init_u64(&sluice_shared->wrong_told, 0);
-	pg_atomic_init_u32(&sluice_shared->keeper, 0);
-	pg_atomic_init_u64(&sluice_shared->keeper_left, (uint64) GetCurrentTimestamp());
+	pg_atomic_init_u64(&sluice_shared->wrong_reported, 0);
+	pg_atomic_init_u32(&sluice_shared->controller, 0);
+	pg_atomic_init_u64(&sluice_shared->controller_left, (uint64) GetCurrentTimestamp());
 	for (int i = 0; i < CATALOG_COUNTS; i++)
 		pg_atomic_init_u64(&sluice_shared->catalog[i], 0);
 	for (int i = 0; i < GATES; i++)
@@ -59,37 +59,37 @@ sluice_shared_init(bool found)
 		pg_atomic_init_u32(&gate->reserved, 0);
 		pg_atomic_init_u32(&gate->limit, 0);
 		pg_atomic_init_u32(&gate->waiting, 0);
-		pg_atomic_init_u64(&gate->first_since, 0);
-		gate->first = gate->last = gate->watcher = -1;
-		gate->first_lingering = gate->last_lingering = -1;
+		pg_atomic_init_u64(&gate->head_since, 0);
+		gate->head = gate->tail = gate->watcher = -1;
+		gate->retained_head = gate->retained_tail = -1;
 		if (i < GATE_CLASSES)
 		{
 			gate->kind = KIND_CLASS;
 			strlcpy(gate->name, gate_class_name(i), NAMEDATALEN);
 		}
 	}
-	for (int i = 0; i < sluice_shared->seats; i++)
+	for (int i = 0; i < sluice_shared->backend_count; i++)
 	{
-		Seat	   *seat = seat_of(i);
+		GateBackend *backend = gate_backend(i);
 
-		for (int place = 0; place < HELD_MAX; place++)
-			seat->held[place] = -1;
-		seat->waits_for = seat->next = seat->previous = -1;
+		for (int slot = 0; slot < GATES_PER_BACKEND; slot++)
+			backend->held[slot] = -1;
+		backend->waits_for = backend->next = backend->previous = -1;
 	}
 }
 
-/* The number that a gate has let in since the server started. */
+/* Number of admissions since the server started. */
 uint64
 gate_admitted(int number)
 {
 	uint64		sum = 0;
 
-	for (int i = 0; i < sluice_shared->seats; i++)
-		sum += ((volatile Seat *) seat_of(i))->admitted[number];
+	for (int i = 0; i < sluice_shared->backend_count; i++)
+		sum += ((volatile GateBackend *) gate_backend(i))->admitted[number];
 	return sum;
 }
 
-/* Forgets what a gate has counted so far. */
+/* Resets the counters of a gate. */
 void
 gate_reset(int number)
 {
@@ -98,7 +98,7 @@ gate_reset(int number)
 
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
 	gate->admitted_before = admitted;
-	gate->waited = gate->waited_us = gate->over_limit = gate->given_up = 0;
+	gate->waited = gate->waited_us = gate->over_limit = gate->failed_waits = 0;
 	memset(gate->wait_us, 0, sizeof(gate->wait_us));
 	LWLockRelease(lock_of(number));
 }

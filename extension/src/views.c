@@ -1,6 +1,6 @@
 /*
  * views.c
- *		What the gates are doing, for SQL.
+ *		SQL functions that show the state of the gates.
  */
 #include "postgres.h"
 
@@ -31,7 +31,7 @@ histogram(const uint64 *counts)
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* One row a gate. */
+/* One row per gate. */
 Datum
 sluice_gate(PG_FUNCTION_ARGS)
 {
@@ -62,14 +62,14 @@ sluice_gate(PG_FUNCTION_ARGS)
 		values[7] = Int64GetDatum((int64) copy.waited);
 		values[8] = Float8GetDatum(copy.waited_us / 1000.0);
 		values[9] = Int64GetDatum((int64) copy.over_limit);
-		values[10] = Int64GetDatum((int64) copy.given_up);
+		values[10] = Int64GetDatum((int64) copy.failed_waits);
 		values[11] = histogram(copy.wait_us);
 		tuplestore_putvalues(rows->setResult, rows->setDesc, values, nulls);
 	}
 	return (Datum) 0;
 }
 
-/* One row a session that waits. */
+/* One row per waiting session. */
 Datum
 sluice_gate_waiters(PG_FUNCTION_ARGS)
 {
@@ -84,13 +84,13 @@ sluice_gate_waiters(PG_FUNCTION_ARGS)
 
 		if (pg_atomic_read_u32(&gate->waiting) == 0)
 			continue;
-		pids = palloc(sizeof(int) * sluice_shared->seats);
-		since = palloc(sizeof(TimestampTz) * sluice_shared->seats);
+		pids = palloc(sizeof(int) * sluice_shared->backend_count);
+		since = palloc(sizeof(TimestampTz) * sluice_shared->backend_count);
 		LWLockAcquire(lock_of(number), LW_SHARED);
-		for (int at = gate->first; at >= 0 && count < sluice_shared->seats; at = seat_of(at)->next)
+		for (int at = gate->head; at >= 0 && count < sluice_shared->backend_count; at = gate_backend(at)->next)
 		{
 			pids[count] = GetPGProcByNumber(at)->pid;
-			since[count] = seat_of(at)->since;
+			since[count] = gate_backend(at)->since;
 			count++;
 		}
 		LWLockRelease(lock_of(number));
@@ -113,7 +113,7 @@ sluice_gate_waiters(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Forgets what has been counted. */
+/* Resets all counters. */
 Datum
 sluice_gate_reset(PG_FUNCTION_ARGS)
 {

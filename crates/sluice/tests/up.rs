@@ -96,12 +96,17 @@ fn the_gate_is_on_unless_an_operator_takes_it_out() {
     up.signal(Signal::SIGTERM);
     assert!(up.wait().success());
 
+    // An earlier version kept it there, in each base backup.
+    let old = data.join("pgdata/sluice.secret");
+    fs::copy(&secret, &old).unwrap();
+
     let mut conf = fs::OpenOptions::new().append(true).open(data.join("pgdata/postgresql.conf")).unwrap();
     writeln!(conf, "shared_preload_libraries = ''").unwrap();
     let mut up = Up::start(&mut command());
     let typed = up.line("PGPASSFILE=");
     up.line("Gate      off");
     up.ready();
+    assert!(!old.exists() && secret.exists());
     assert_eq!(printed(&typed, "SELECT 1"), "1\n");
     up.signal(Signal::SIGTERM);
     assert!(up.wait().success());

@@ -188,7 +188,7 @@ fn a_cancel_of_a_begin_is_remembered(version: Version) {
     let messages = raw.until_ready(1);
     assert_eq!(transcript(&messages), "E(57014) Z(E)");
     assert_eq!(messages[0].field(b'M'), "canceling statement due to user request");
-    assert_eq!(messages[0].field(b'W'), "waiting at the BEGIN of this transaction block");
+    assert_eq!(messages[0].field(b'W'), "while waiting for admission at the BEGIN of this transaction block");
     talk(&mut raw, &[("ROLLBACK", "C(ROLLBACK) Z(I)")]);
 }
 
@@ -205,5 +205,5 @@ fn a_block_that_was_not_admitted_holds_nothing(version: Version) {
     gate.runs("transaction", 0);
     talk(&mut raw, &[("SELECT 1", "E(53S01) Z(E)"), ("ROLLBACK", "C(ROLLBACK) Z(I)"), ("BEGIN", "C(BEGIN) Z(T)")]);
     gate.runs("transaction", 1);
-    assert_eq!(gate.of("transaction", "concat_ws('/', given_up, over_limit)"), "1/0");
+    assert_eq!(gate.of("transaction", "concat_ws('/', failed_waits, over_limit)"), "1/0");
 }

@@ -1,4 +1,4 @@
-//! Backends that end in any way, at any point, under load: places in use return to what runs.
+//! Backends that end in any way, at any point, under load: slots in use return to what runs.
 
 use std::{
     sync::{
@@ -13,14 +13,14 @@ use sluice_testkit::{TestServer, Version, becomes, proc, versions};
 
 use crate::server::START;
 
-versions!(places_survive_any_end);
+versions!(slots_survive_any_end);
 
 /// Signals that one run sends; `SLUICE_TEST_KILLS` says how many.
 fn kills() -> u32 {
     std::env::var("SLUICE_TEST_KILLS").map_or(340, |text| text.parse().expect("SLUICE_TEST_KILLS is a number"))
 }
 
-fn places_survive_any_end(version: Version) {
+fn slots_survive_any_end(version: Version) {
     let settings: Vec<_> = START
         .into_iter()
         .chain([
@@ -78,7 +78,7 @@ fn work(server: &TestServer, number: u32, stopped: &AtomicBool, done: &AtomicU32
         "DO $$ BEGIN PERFORM 1/0; EXCEPTION WHEN division_by_zero THEN NULL; END $$",
     ];
     while !stopped.load(Ordering::Relaxed) {
-        // Those without a limit of their role keep places between transactions.
+        // Those without a limit of their role keep slots between transactions.
         let Some(mut client) = server.try_connect(if number.is_multiple_of(2) { "app" } else { "free" }, "busy") else {
             thread::sleep(Duration::from_millis(20));
             continue;

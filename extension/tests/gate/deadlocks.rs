@@ -10,7 +10,7 @@ versions!(
     ddl_behind_a_statement_that_waits,
     a_lock_of_the_session_that_waits,
     a_lock_that_is_held_opens_no_gate_at_once,
-    places_that_nobody_uses,
+    slots_that_nobody_uses,
     a_begin_behind_a_write_in_one_string,
     a_server_that_calls_itself,
     a_transaction_that_goes_on_is_not_idle,
@@ -82,8 +82,8 @@ fn a_lock_that_is_held_opens_no_gate_at_once(version: Version) {
     second.join().unwrap().1.unwrap();
 }
 
-/// All places belong to clients that do nothing with them; they may be waiting for the one outside.
-fn places_that_nobody_uses(version: Version) {
+/// All slots belong to clients that do nothing with them; they may be waiting for the one outside.
+fn slots_that_nobody_uses(version: Version) {
     let gate = Gate::new(version, &[("sluice.transaction_concurrency", "2"), SOON]);
     let mut inside = [gate.session(), gate.session()];
     for client in &mut inside {

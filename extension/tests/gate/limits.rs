@@ -12,7 +12,7 @@ use crate::server::{Gate, START, meanwhile, meanwhile_run, run};
 versions!(
     a_higher_limit_lets_more_in,
     without_a_limit_all_go_in,
-    a_lower_limit_waits_until_places_are_given_back,
+    a_lower_limit_waits_until_slots_are_given_back,
     limits_of_roles_and_databases,
     a_limit_is_found,
     a_limit_that_gains_nothing_stays,
@@ -53,7 +53,7 @@ fn without_a_limit_all_go_in(version: Version) {
     gate.runs("transaction", 0);
 }
 
-fn a_lower_limit_waits_until_places_are_given_back(version: Version) {
+fn a_lower_limit_waits_until_slots_are_given_back(version: Version) {
     let gate = Gate::new(version, &[("sluice.transaction_concurrency", "3")]);
     let mut inside = blocks(&gate, 3);
     gate.set(&[("sluice.transaction_concurrency", "1")]);
@@ -74,7 +74,7 @@ fn limits_of_roles_and_databases(version: Version) {
     becomes("the gate of the role", "1".to_owned(), || gate.of("slow", "concurrency"));
     let mut slow = gate.session_of("slow");
     run(&mut slow, "BEGIN");
-    // The queue of the role holds up nobody else, and who stands there takes no place of the class.
+    // The queue of the role holds up nobody else, and who stands there takes no slot of the class.
     let waiting = meanwhile_run(gate.session_of("slow"), "BEGIN");
     gate.waits("slow", 1);
     gate.runs("transaction", 1);
@@ -110,7 +110,7 @@ fn a_limit_is_found(version: Version) {
     becomes("it begins with what the processors suggest", format!("{first}/t"), || {
         gate.of("query", "concat_ws('/', concurrency, is_auto)")
     });
-    // Statements that only sleep gain by each place that there is.
+    // Statements that only sleep gain by each slot that there is.
     let sleepers: Vec<_> = (0..first * 2)
         .map(|_| meanwhile(gate.session(), |client| while client.batch_execute("SELECT pg_sleep(0.02)").is_ok() {}))
         .collect();
@@ -157,9 +157,9 @@ fn bad_settings_are_refused(version: Version) {
     let gate = Gate::new(version, &[]);
     let mut superuser = gate.database.superuser();
     for (setting, detail) in [
-        ("transaction_concurrency = 'many'", "It is a number from 0, which means no limit, to 262143, or \"auto\"."),
-        ("query_concurrency = '-1'", "It is a number from 0, which means no limit, to 262143, or \"auto\"."),
-        ("query_concurrency = ''", "It is a number from 0, which means no limit, to 262143, or \"auto\"."),
+        ("transaction_concurrency = 'many'", "Valid values are numbers from 0 (no limit) to 262143, and \"auto\"."),
+        ("query_concurrency = '-1'", "Valid values are numbers from 0 (no limit) to 262143, and \"auto\"."),
+        ("query_concurrency = ''", "Valid values are numbers from 0 (no limit) to 262143, and \"auto\"."),
         ("role_concurrency = 'a=1', 'b'", "\"b\" is not of the form name=limit."),
         ("role_concurrency = '=1'", "\"=1\" is not of the form name=limit."),
         ("database_concurrency = 'a=x'", "\"a=x\" is not of the form name=limit."),
@@ -198,10 +198,10 @@ fn without_its_background_worker(version: Version) {
     becomes("the log", true, || {
         server.execute("SELECT pg_reload_conf()");
         let log = fs::read_to_string(server.log_file()).unwrap();
-        log.contains("LOG:  sluice: the background worker \"sluice keeper\" is not running")
+        log.contains("LOG:  sluice: the background worker \"sluice controller\" is not running")
     });
     let log = fs::read_to_string(server.log_file()).unwrap();
-    assert!(log.matches("sluice keeper\" is not running").count() < 4, "{log}");
+    assert!(log.matches("sluice controller\" is not running").count() < 4, "{log}");
     server.value("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'app'");
     assert!(inside.join().unwrap().1.is_err());
     becomes("running", "0".to_owned(), || of("query", "running"));

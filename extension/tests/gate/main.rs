@@ -11,12 +11,13 @@ mod crashes;
 mod deadlocks;
 mod limits;
 mod regression;
+mod retain;
 mod secrets;
 mod server;
 mod session;
 mod session_random;
+mod stress;
 mod surface;
-mod turns;
 mod waits;
 
 use sluice_testkit::Version;

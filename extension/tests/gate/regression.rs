@@ -156,9 +156,9 @@ impl Suite {
     /// The output of each file on a server with these limits.
     fn run(&self, version: Version, places: &str, check: impl FnOnce(&TestServer)) -> BTreeMap<&str, String> {
         let mut settings = START.to_vec();
-        settings.retain(|(name, _)| *name != "sluice.superuser_reserved");
+        settings.retain(|(name, _)| *name != "sluice.superuser_reserved_slots");
         settings.extend([
-            ("sluice.superuser_reserved", "0"),
+            ("sluice.superuser_reserved_slots", "0"),
             ("sluice.transaction_concurrency", places),
             ("sluice.autocommit_concurrency", places),
             ("sluice.query_concurrency", places),

@@ -7,11 +7,18 @@ use sluice_testkit::{TestServer, Version, becomes, versions};
 
 use crate::server::{START, run};
 
-versions!(a_secret_is_hard_to_guess);
+versions!(a_secret_is_hard_to_guess, guesses_by_new_sessions_are_counted, a_secret_without_the_background_worker,);
+
+/// A secret, and another one.
+const SECRETS: [&str; 2] = ["NfuL9fbvZq0T4Ymf3d1Rr0uW", "q8Cz1yJ3k0aTgP5LxWm2Vh7N"];
 
 /// A server whose secret is in that file, relative to its data directory.
 fn server(version: Version, file: &str) -> TestServer {
-    let settings: Vec<_> = START.into_iter().chain([("sluice.pool_secret_file", file)]).collect();
+    server_with(version, &[("sluice.pool_secret_file", file)])
+}
+
+fn server_with(version: Version, settings: &[(&str, &str)]) -> TestServer {
+    let settings: Vec<_> = START.into_iter().chain(settings.iter().copied()).collect();
     let server = TestServer::start(version, &settings);
     server.execute("CREATE EXTENSION sluice");
     server
@@ -33,13 +40,13 @@ fn is_believed(client: &mut Client, secret: &str) -> bool {
 }
 
 fn a_secret_is_hard_to_guess(version: Version) {
-    let (simple, first, second) = ("aaaabbbbaaaabbbbaaaabbbb", "NfuL9fbvZq0T4Ymf3d1Rr0uW", "q8Cz1yJ3k0aTgP5LxWm2Vh7N");
+    let (simple, [first, second]) = ("aaaabbbbaaaabbbbaaaabbbb", SECRETS);
     let server = server(version, "../run/theirs");
     let log = || fs::read_to_string(server.log_file()).unwrap();
     let mut app = server.connect("app", "postgres");
     write(&server, "../run/theirs", simple);
     becomes("a secret that is too simple", true, || {
-        log().contains("LOG:  sluice: the secret in \"../run/theirs\" is too easy to guess, and is not used")
+        log().contains("LOG:  sluice: the secret in \"../run/theirs\" is too simple, and is ignored")
     });
     assert!(!is_believed(&mut app, simple));
     write(&server, "../run/theirs", first);
@@ -52,9 +59,9 @@ fn a_secret_is_hard_to_guess(version: Version) {
     run(&mut guesser, &guesses);
     assert!(!is_believed(&mut guesser, first));
     assert!(is_believed(&mut app, first));
-    let told = "LOG:  sluice: a pool's secret was wrong ";
+    let told = "calls of sluice_set_client() with a wrong secret since the last report";
     assert_eq!(log().matches(told).count(), 1, "{}", log());
-    assert!(log().contains("DETAIL:  The last one came from role \"app\" in database \"postgres\"."));
+    assert!(log().contains("DETAIL:  The last one was by role \"app\" in database \"postgres\"."));
     assert!(!log().contains(first) && !log().contains("is in the data directory"));
     // A session is heard again when the secret is another one.
     write(&server, "../run/theirs", second);
@@ -68,4 +75,49 @@ fn a_secret_is_hard_to_guess(version: Version) {
         fs::read_to_string(server.log_file()).unwrap().contains("is in the data directory, and so in every base backup")
     });
     assert!(is_believed(&mut server.connect("app", "postgres"), first));
+}
+
+/// Who connects anew has three more tries. They are logged, but stop nobody: neither the guesser nor the pool.
+fn guesses_by_new_sessions_are_counted(version: Version) {
+    let server = server(version, "../run/theirs");
+    let [secret, guess] = SECRETS;
+    write(&server, "../run/theirs", secret);
+    let mut pool = server.connect("app", "postgres");
+    becomes("a secret that is used", true, || is_believed(&mut server.connect("app", "postgres"), secret));
+    let log = || fs::read_to_string(server.log_file()).unwrap();
+    let told = "calls of sluice_set_client() with a wrong secret since the last report";
+    let before = log().matches(told).count();
+    for _ in 0..10 {
+        let mut guesser = server.connect("app", "postgres");
+        assert!((0..5).all(|_| !is_believed(&mut guesser, guess)));
+        assert!(is_believed(&mut pool, secret));
+    }
+    assert!(log().matches(told).count() <= before + 1, "{}", log());
+    // Ten seconds after the line before, the next wrong one tells of all.
+    becomes("the log", true, || {
+        assert!(!is_believed(&mut server.connect("app", "postgres"), guess));
+        let log = log();
+        let lines = log.lines().filter(|line| line.contains(told));
+        let counts =
+            lines.map(|line| line.rsplit_once("sluice: ").unwrap().1.split(' ').next().unwrap().parse::<u32>());
+        counts.map(Result::unwrap).sum::<u32>() >= 30
+    });
+}
+
+/// The server has no slot for it: sessions read a new secret with their next transaction.
+fn a_secret_without_the_background_worker(version: Version) {
+    let server = server_with(version, &[("sluice.pool_secret_file", "../run/theirs"), ("max_worker_processes", "0")]);
+    let mut pool = server.connect("app", "postgres");
+    for (secret, other) in [(SECRETS[0], SECRETS[1]), (SECRETS[1], SECRETS[0])] {
+        write(&server, "../run/theirs", secret);
+        becomes("a secret that is used", true, || is_believed(&mut server.connect("app", "postgres"), secret));
+        // A session that was wrong before is heard again.
+        assert!(is_believed(&mut pool, secret));
+        assert!((0..4).all(|_| !is_believed(&mut pool, other)));
+        assert!(!is_believed(&mut pool, secret));
+    }
+    // No file, no secret.
+    server.execute("COPY (SELECT 1) TO PROGRAM 'rm ../run/theirs'");
+    server.execute("SELECT pg_reload_conf()");
+    becomes("no secret is used", false, || is_believed(&mut server.connect("app", "postgres"), SECRETS[1]));
 }

@@ -18,7 +18,7 @@ const OPEN: [(&str, &str); 11] = [
     ("sluice.role_concurrency", ""),
     ("sluice.database_concurrency", ""),
     ("sluice.gate_timeout", "0"),
-    ("sluice.gate_turns", "8"),
+    ("sluice.transactions_per_admission", "8"),
     ("sluice.exempt_roles", ""),
     // Nothing is let in to break a deadlock, unless that is what is tested.
     ("deadlock_timeout", "1min"),
@@ -30,7 +30,7 @@ pub(crate) const START: [(&str, &str); 4] = [
     ("max_prepared_transactions", "10"),
     // The tests look on from there.
     ("sluice.exempt_databases", "postgres"),
-    ("sluice.superuser_reserved", "1"),
+    ("sluice.superuser_reserved_slots", "1"),
 ];
 
 /// A server, a database on it, and its limits, for the time of a test.

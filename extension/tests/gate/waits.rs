@@ -1,4 +1,4 @@
-//! Waits: the sessions that wait and where, the ends of a wait, and the times when a place is given back.
+//! Waits: the sessions that wait and where, the ends of a wait, and the times when a slot is given back.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ versions!(
     statements_are_of_the_class_that_they_are,
     who_is_inside_passes,
     what_never_waits,
-    each_end_gives_the_place_back,
+    each_end_gives_the_slot_back,
     a_wait_can_be_ended,
     a_client_that_has_gone_leaves_the_queue,
     a_wait_has_a_limit,
@@ -29,8 +29,8 @@ versions!(
     a_chained_block_waits_at_its_first_statement,
     a_procedure_that_commits_enters_anew,
     a_chain_that_fails_is_none,
-    an_error_that_is_caught_leaves_no_place_behind,
-    an_error_in_the_catalog_leaves_no_place_behind,
+    an_error_that_is_caught_leaves_no_slot_behind,
+    an_error_in_the_catalog_leaves_no_slot_behind,
     a_statement_that_has_passed_is_inside,
     what_runs_while_planning_passes_no_gate,
     ddl_does_not_wait_for_its_own_queries,
@@ -57,18 +57,20 @@ fn a_block_waits_at_its_begin_and_holds_nothing(version: Version) {
     assert_eq!(held, "t/t/active/Extension/virtualxid");
     let event = gate.server.value(&format!("SELECT wait_event FROM pg_stat_activity WHERE pid = {pid}"));
     assert_eq!(event, if names_waits(version) { "SluiceGateTransaction" } else { "Extension" });
-    let row = gate.server.value("SELECT concat_ws('/', name, place, waits > '0', usename) FROM sluice_gate_waiters");
+    let row = gate
+        .server
+        .value("SELECT concat_ws('/', name, queue_position, wait_time > '0', usename) FROM sluice_gate_waiters");
     assert_eq!(row, "transaction/1/t/app");
     run(&mut first, "COMMIT");
     let (_second, outcome) = waiting.join().unwrap();
     outcome.unwrap();
-    let counted = gate.of("transaction", "concat_ws('/', admitted, waited, over_limit, given_up, waited_ms > 0)");
+    let counted = gate.of("transaction", "concat_ws('/', admitted, waited, over_limit, failed_waits, waited_ms > 0)");
     assert_eq!(counted, "2/1/0/0/t");
     let histogram = gate.of("transaction", "(SELECT sum(n) FROM unnest(wait_histogram) n)");
     assert_eq!(histogram, "1");
 }
 
-/// The place of the query gate, taken by a statement that waits for an advisory lock, which another session holds.
+/// The slot of the query gate, taken by a statement that waits for an advisory lock, which another session holds.
 struct Occupied {
     holder: Client,
     inside: Running,
@@ -94,7 +96,7 @@ fn a_single_statement_waits_before_it_runs(version: Version) {
     let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock_shared(1)");
     let waiting = meanwhile(gate.session(), |client| client.query_one("SELECT 7", &[]).unwrap().get::<_, i32>(0));
     gate.waits("query", 1);
-    // Other classes have places of their own.
+    // Other classes have slots of their own.
     let mut other = gate.session();
     run(&mut other, "CREATE TABLE t (n int)");
     run(&mut other, "INSERT INTO t VALUES (1)");
@@ -200,7 +202,7 @@ fn who_is_inside_passes(version: Version) {
     run(&mut client, "BEGIN; DECLARE h CURSOR WITH HOLD FOR SELECT * FROM t; COMMIT");
     run(&mut client, "FETCH ALL FROM h");
     assert_eq!(gate.sum("admitted"), 3, "and a cursor that is kept has run already");
-    // Workers run under their leader's place.
+    // Workers run under their leader's slot.
     let parallel = if version == Version::V15 { "force_parallel_mode" } else { "debug_parallel_query" };
     run(&mut client, &format!("SET {parallel} = on; SET parallel_setup_cost = 0"));
     run(&mut client, "SELECT count(*) FROM t");
@@ -225,7 +227,7 @@ fn what_never_waits(version: Version) {
     let mut hasty = gate.session_of("hasty");
     run(&mut hasty, "BEGIN; SELECT 1; COMMIT");
     run(&mut hasty, "SELECT 1");
-    // One place above each limit is the superusers'.
+    // One slot above each limit is the superusers'.
     let mut superuser = gate.database.superuser();
     run(&mut superuser, "SELECT 1");
     run(&mut superuser, "BEGIN");
@@ -237,7 +239,7 @@ fn what_never_waits(version: Version) {
     occupied.end();
 }
 
-fn each_end_gives_the_place_back(version: Version) {
+fn each_end_gives_the_slot_back(version: Version) {
     let gate = Gate::new(version, &[ONE_BLOCK]);
     for end in [
         "COMMIT",
@@ -286,18 +288,18 @@ fn a_wait_can_be_ended(version: Version) {
     }
     // In the midst of the queue, too.
     let mut waiting = Vec::new();
-    for place in 1..=3 {
+    for position in 1..=3 {
         let mut client = gate.session();
         let pid = pid_of(&mut client);
         waiting.push((pid, meanwhile_run(client, "BEGIN; COMMIT")));
-        gate.waits("transaction", place);
+        gate.waits("transaction", position);
     }
     gate.server.execute(&format!("SELECT pg_cancel_backend({})", waiting[1].0));
     gate.waits("transaction", 2);
     run(&mut inside, "COMMIT");
     let outcomes: Vec<bool> = waiting.into_iter().map(|(_, handle)| handle.join().unwrap().1.is_ok()).collect();
     assert_eq!(outcomes, [true, false, true]);
-    assert_eq!(gate.of("transaction", "given_up"), "3");
+    assert_eq!(gate.of("transaction", "failed_waits"), "3");
     // In a subtransaction that catches the error, the session goes on, and not in the queue.
     gate.set(&[ONE_QUERY]);
     let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
@@ -340,13 +342,13 @@ fn a_wait_has_a_limit(version: Version) {
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "53S01");
     assert_eq!(error.message(), "canceling statement due to gate timeout");
-    assert_eq!(error.detail(), Some("The class gate \"transaction\" lets 1 in at once, and 1 wait."));
+    assert_eq!(error.detail(), Some("The class gate \"transaction\" has a limit of 1 and a queue length of 1."));
     assert!(error.hint().unwrap().contains("sluice.gate_timeout"));
     // Statements outside of a block go on.
     run(&mut client, "ROLLBACK; SELECT 1");
     run(&mut client, "RESET sluice.gate_timeout; SET statement_timeout = '50ms'; BEGIN");
     assert_eq!(code(client.batch_execute("SELECT 1")), SqlState::QUERY_CANCELED);
-    assert_eq!(gate.of("transaction", "concat_ws('/', waiting, given_up)"), "0/2");
+    assert_eq!(gate.of("transaction", "concat_ws('/', waiting, failed_waits)"), "0/2");
 }
 
 /// The gate of the role opens when most of the time is over; what is left is for the next one.
@@ -374,19 +376,19 @@ fn all_gates_share_one_deadline(version: Version) {
 fn first_come_first_served(version: Version) {
     let gate = Gate::new(version, &[ONE_BLOCK]);
     let mut inside = gate.session();
-    run(&mut inside, "CREATE TABLE came (place int, at timestamptz DEFAULT clock_timestamp()); BEGIN");
+    run(&mut inside, "CREATE TABLE came (position int, at timestamptz DEFAULT clock_timestamp()); BEGIN");
     let mut waiting = Vec::new();
-    for place in 0..8 {
-        let statements = format!("BEGIN; INSERT INTO came VALUES ({place}); COMMIT");
+    for position in 0..8 {
+        let statements = format!("BEGIN; INSERT INTO came VALUES ({position}); COMMIT");
         waiting.push(meanwhile(gate.session(), move |client| run(client, &statements)));
-        gate.waits("transaction", place + 1);
+        gate.waits("transaction", position + 1);
     }
     run(&mut inside, "COMMIT");
     for handle in waiting {
         handle.join().unwrap();
     }
     let order: String =
-        inside.query_one("SELECT string_agg(place::text, '' ORDER BY at) FROM came", &[]).unwrap().get(0);
+        inside.query_one("SELECT string_agg(position::text, '' ORDER BY at) FROM came", &[]).unwrap().get(0);
     assert_eq!(order, "01234567");
 }
 
@@ -398,7 +400,7 @@ fn several_statements_in_one_string(version: Version) {
     run(&mut client, "SELECT 1; INSERT INTO t VALUES (1); SELECT 2");
     assert_eq!(gate.sum("admitted"), 1, "they are one transaction");
     run(&mut client, "INSERT INTO t VALUES (2); BEGIN; SELECT 1; COMMIT; SELECT 2");
-    // The block has a place of its own, and gives back that of what stands before it.
+    // The block has a slot of its own, and gives back that of what stands before it.
     assert_eq!((gate.sum("admitted"), gate.sum("running")), (4, 0));
     let mut inside = gate.session();
     run(&mut inside, "BEGIN");
@@ -483,7 +485,7 @@ fn a_chain_that_fails_is_none(version: Version) {
     gate.runs("transaction", 0);
 }
 
-fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
+fn an_error_that_is_caught_leaves_no_slot_behind(version: Version) {
     let gate = Gate::new(version, &[ONE_QUERY, ("sluice.role_concurrency", "app=9")]);
     let occupied = Occupied::by(&gate, "SELECT pg_advisory_lock(1)");
     let waiting = meanwhile_run(
@@ -497,16 +499,16 @@ fn an_error_that_is_caught_leaves_no_place_behind(version: Version) {
            PERFORM 2 FROM pg_class;
          END $$",
     );
-    // The second statement waits as well, and has not come in by the first one's place.
-    becomes("queued again", "1/1".to_owned(), || gate.of("query", "concat_ws('/', given_up, waiting)"));
+    // The second statement waits as well, and has not come in by the first one's slot.
+    becomes("queued again", "1/1".to_owned(), || gate.of("query", "concat_ws('/', failed_waits, waiting)"));
     occupied.end();
     waiting.join().unwrap().1.unwrap();
     assert_eq!(gate.sum("running"), 0);
 }
 
-/// The session has a place of its role's gate when it finds the next one full, and the catalog of roles is locked: what it
+/// The session has a slot of its role's gate when it finds the next one full, and the catalog of roles is locked: what it
 /// looks up there could not be found before its time is up.
-fn an_error_in_the_catalog_leaves_no_place_behind(version: Version) {
+fn an_error_in_the_catalog_leaves_no_slot_behind(version: Version) {
     let gate = Gate::new(version, &[ONE_QUERY, ("sluice.role_concurrency", "app=9")]);
     becomes("the gate of the role", "9".to_owned(), || gate.of("app", "concurrency"));
     let mut client = gate.session();
@@ -557,7 +559,7 @@ fn a_statement_that_has_passed_is_inside(version: Version) {
          CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS 'BEGIN INSERT INTO t VALUES (1); RETURN 1; END'",
     );
     gate.server.execute("SELECT sluice_gate_reset()");
-    // Queries have no limit, so this one holds no place. What it writes does not wait in the midst of it.
+    // Queries have no limit, so this one holds no slot. What it writes does not wait in the midst of it.
     run(&mut client, "SELECT f() FROM generate_series(1, 3)");
     assert_eq!(gate.of("autocommit", "admitted"), "0");
 }
@@ -654,7 +656,7 @@ fn a_copy_of_a_program_waits_nowhere(version: Version) {
     }
     occupied.end();
     writing.join().unwrap().1.unwrap();
-    assert_eq!(gate.server.value("SELECT sum(given_up + running) FROM sluice_gate"), "0");
+    assert_eq!(gate.server.value("SELECT sum(failed_waits + running) FROM sluice_gate"), "0");
 }
 
 /// Its triggers run queries, and an error of theirs would end the connection.

@@ -1,6 +1,6 @@
 //! The files that a server needs beside its data before each start: `sluice.conf`, and the pool's secret.
 
-use std::io;
+use std::{fs, io};
 
 use super::{PostgresConfig, StartError};
 use crate::{
@@ -16,7 +16,20 @@ pub(super) fn write(config: &PostgresConfig) -> Result<(), StartError> {
     let (path, run_as) = (config.data_dir.pgdata().join("sluice.conf"), config.data_dir.run_as());
     files::write_private(&path, tuning.to_conf().as_bytes(), Owner::Postgres(run_as))
         .map_err(|source| StartError::io(format!("write {}", path.display()), source))?;
+    remove_old_pool_secret(&config.data_dir)?;
     if tuning.gate { make_pool_secret(&config.data_dir) } else { Ok(()) }
+}
+
+/// An earlier version kept the secret in PostgreSQL's data directory, and so in its backups. `sluice.conf` names that file
+/// no more.
+fn remove_old_pool_secret(data_dir: &DataDir) -> Result<(), StartError> {
+    let path = data_dir.pgdata().join(POOL_SECRET);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StartError::io(format!("remove {}", path.display()), error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The secret stays what it is: the pool, which has read it, goes on when PostgreSQL is started again.

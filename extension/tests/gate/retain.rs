@@ -15,20 +15,20 @@ use crate::server::{Gate, Running, meanwhile, meanwhile_run, pid_of, run};
 
 versions!(
     a_session_goes_on_while_others_wait,
-    turns_have_an_end,
-    a_place_is_not_kept_for_long,
-    a_place_is_not_kept_where_another_class_comes,
-    a_place_is_not_kept_by_who_is_limited_as_a_role,
-    turns_are_for_short_transactions,
-    the_end_of_a_session_ends_its_turns,
+    consecutive_transactions_have_a_limit,
+    a_slot_is_not_kept_for_long,
+    a_slot_is_not_kept_where_another_class_comes,
+    a_slot_is_not_kept_by_who_is_limited_as_a_role,
+    slots_are_retained_after_short_transactions,
+    the_end_of_a_session_releases_a_retained_slot,
     the_limit_is_kept,
     limits_change_meanwhile,
 );
 
 const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
-const THREE_TURNS: (&str, &str) = ("sluice.gate_turns", "3");
+const THREE_TRANSACTIONS: (&str, &str) = ("sluice.transactions_per_admission", "3");
 
-/// Far longer than a place may linger, even on a busy machine, and far shorter than `deadlock_timeout`.
+/// Far longer than a slot may be retained, even on a busy machine, and far shorter than `deadlock_timeout`.
 const IN_TIME: Duration = Duration::from_secs(20);
 
 /// Transactions of a session that leave its name, without a client between them that could be late. Others can't be
@@ -55,7 +55,7 @@ fn order(gate: &Gate) -> String {
     gate.session().query_one("SELECT coalesce(string_agg(name, '' ORDER BY at), '') FROM came", &[]).unwrap().get(0)
 }
 
-/// Joins within the time that lingering may take.
+/// Joins within the time for which slots are retained.
 fn join(waiting: Running) -> postgres::Client {
     let begin = Instant::now();
     let (client, outcome) = waiting.join().unwrap();
@@ -64,7 +64,7 @@ fn join(waiting: Running) -> postgres::Client {
     client
 }
 
-/// The order of a session that goes on with `then` in the same string after its first turn, and one that waits.
+/// The order of a session that goes on with `then` in the same string after its first transaction, and one that waits.
 fn order_after(gate: &Gate, then: &str) -> String {
     let mut first = inside(gate);
     let waiting = meanwhile_mark(gate, "b", 1);
@@ -77,10 +77,10 @@ fn order_after(gate: &Gate, then: &str) -> String {
 }
 
 fn a_session_goes_on_while_others_wait(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, ("sluice.gate_turns", "1")]);
+    let gate = Gate::new(version, &[ONE_BLOCK, ("sluice.transactions_per_admission", "1")]);
     assert_eq!(order_after(&gate, ""), "ba", "each transaction queues up");
     run(&mut gate.session(), "DROP TABLE came");
-    gate.set(&[THREE_TURNS]);
+    gate.set(&[THREE_TRANSACTIONS]);
     assert_eq!(order_after(&gate, ""), "ab");
     assert_eq!(gate.of("transaction", "concat_ws('/', admitted, waited, over_limit, running)"), "6/3/0/0");
     // What passes no gate is no end of it, and a chained block is the next one.
@@ -92,15 +92,15 @@ fn a_session_goes_on_while_others_wait(version: Version) {
     }
 }
 
-fn turns_have_an_end(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TURNS]);
+fn consecutive_transactions_have_a_limit(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TRANSACTIONS]);
     let mut holder = inside(&gate);
     let busy: Vec<Running> = ["a", "b"]
         .into_iter()
         .zip(1..)
-        .map(|(name, place)| {
+        .map(|(name, slot)| {
             let waiting = meanwhile_mark(&gate, name, 30);
-            gate.waits("transaction", place);
+            gate.waits("transaction", slot);
             waiting
         })
         .collect();
@@ -109,23 +109,23 @@ fn turns_have_an_end(version: Version) {
     busy.into_iter().for_each(|handle| drop(join(handle)));
     let order = order(&gate);
     let while_both = &order[..order.rfind('a').unwrap().min(order.rfind('b').unwrap())];
-    // A moment without a processor may end turns early, and one of them may be followed by another of the same session's.
+    // A moment without a processor may release a retained slot early, and one of them may be followed by another of the same session's.
     assert!(!while_both.contains("aaaaaaa") && !while_both.contains("bbbbbbb"), "{order}");
     assert!(while_both.matches("aaabbb").count() >= 5, "{order}");
 }
 
 /// Its client does not come back; nobody else does anything.
-fn a_place_is_not_kept_for_long(version: Version) {
-    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "2"), THREE_TURNS]);
+fn a_slot_is_not_kept_for_long(version: Version) {
+    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "2"), THREE_TRANSACTIONS]);
     let mut first = inside(&gate);
     let mut second = gate.session();
     run(&mut second, "BEGIN");
     let mut waiting: Vec<_> = (1..=4)
-        .map(|place| {
+        .map(|slot| {
             let mut client = gate.session();
             let pid = pid_of(&mut client);
             let waiting = meanwhile_run(client, "BEGIN");
-            gate.waits("transaction", place);
+            gate.waits("transaction", slot);
             (pid, waiting)
         })
         .collect();
@@ -133,7 +133,7 @@ fn a_place_is_not_kept_for_long(version: Version) {
     run(&mut first, "COMMIT");
     let mut third = join(next().1);
     gate.runs("transaction", 2);
-    // The session that is to take places back goes away meanwhile.
+    // The session that is to take slots back goes away meanwhile.
     run(&mut third, "COMMIT");
     run(&mut second, "COMMIT");
     let (pid, cancelled) = next();
@@ -147,23 +147,23 @@ fn a_place_is_not_kept_for_long(version: Version) {
     assert_eq!(gate.of("transaction", "over_limit"), "0");
 }
 
-fn a_place_is_not_kept_where_another_class_comes(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TURNS, ("sluice.query_concurrency", "1")]);
+fn a_slot_is_not_kept_where_another_class_comes(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TRANSACTIONS, ("sluice.query_concurrency", "1")]);
     assert_eq!(order_after(&gate, "; SELECT 1; COMMIT"), "ba");
     gate.set(&[("sluice.query_concurrency", "0")]);
     run(&mut gate.session(), "DROP TABLE came");
     assert_eq!(order_after(&gate, "; SELECT 1; COMMIT"), "ba", "a class without a limit is another one, too");
 }
 
-fn a_place_is_not_kept_by_who_is_limited_as_a_role(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TURNS, ("sluice.role_concurrency", "app=5")]);
+fn a_slot_is_not_kept_by_who_is_limited_as_a_role(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TRANSACTIONS, ("sluice.role_concurrency", "app=5")]);
     becomes("the gate of the role", "5".to_owned(), || gate.of("app", "concurrency"));
     assert_eq!(order_after(&gate, ""), "ba");
     assert_eq!(gate.sum("running"), 0);
 }
 
-fn turns_are_for_short_transactions(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TURNS]);
+fn slots_are_retained_after_short_transactions(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TRANSACTIONS]);
     let mut first = inside(&gate);
     let waiting = meanwhile_mark(&gate, "b", 1);
     gate.waits("transaction", 1);
@@ -173,8 +173,8 @@ fn turns_are_for_short_transactions(version: Version) {
     assert_eq!(order(&gate), "ba");
 }
 
-fn the_end_of_a_session_ends_its_turns(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TURNS]);
+fn the_end_of_a_session_releases_a_retained_slot(version: Version) {
+    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TRANSACTIONS]);
     let mut first = inside(&gate);
     for end in ["a client that goes", "termination", "a client that breaks off"] {
         let pid = pid_of(&mut first);
@@ -224,7 +224,7 @@ fn one_of(locks: usize) -> String {
 }
 
 /// Sessions that run transactions until they are told to stop; how many each has done. Each now and then thinks for longer
-/// than its place is kept.
+/// than its slot is kept.
 fn workers(gate: &Gate, count: usize, sql: &str, stopped: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<u64>> {
     (0..count)
         .map(|number| {
@@ -245,7 +245,8 @@ fn workers(gate: &Gate, count: usize, sql: &str, stopped: &Arc<AtomicBool>) -> V
 }
 
 fn the_limit_is_kept(version: Version) {
-    let gate = Gate::new(version, &[("sluice.transaction_concurrency", "3"), ("sluice.gate_turns", "5")]);
+    let gate =
+        Gate::new(version, &[("sluice.transaction_concurrency", "3"), ("sluice.transactions_per_admission", "5")]);
     let stopped = Arc::default();
     let workers = workers(&gate, 12, &one_of(3), &stopped);
     thread::sleep(Duration::from_secs(3));
@@ -257,11 +258,13 @@ fn the_limit_is_kept(version: Version) {
 }
 
 fn limits_change_meanwhile(version: Version) {
-    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TURNS]);
+    let gate = Gate::new(version, &[ONE_BLOCK, THREE_TRANSACTIONS]);
     let stopped = Arc::default();
     let workers = workers(&gate, 8, &one_of(8), &stopped);
-    for (limit, turns) in [("4", "3"), ("1", "10"), ("0", "2"), ("2", "1"), ("3", "1000"), ("1", "8"), ("0", "8")] {
-        gate.set(&[("sluice.transaction_concurrency", limit), ("sluice.gate_turns", turns)]);
+    for (limit, transactions) in
+        [("4", "3"), ("1", "10"), ("0", "2"), ("2", "1"), ("3", "1000"), ("1", "8"), ("0", "8")]
+    {
+        gate.set(&[("sluice.transaction_concurrency", limit), ("sluice.transactions_per_admission", transactions)]);
         thread::sleep(Duration::from_millis(200));
         if limit != "0" {
             let limit = limit.parse::<i64>().unwrap();
@@ -269,7 +272,7 @@ fn limits_change_meanwhile(version: Version) {
         }
         gate.server.execute("SELECT sluice_gate_reset()");
     }
-    // Nobody waits, so no place lingers.
+    // Nobody waits, so no slot is retained.
     becomes("the queue", (0, true), || (gate.sum("waiting"), gate.sum("running") <= 8));
     gate.set(&[("sluice.transaction_concurrency", "2")]);
     stopped.store(true, Ordering::Relaxed);

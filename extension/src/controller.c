@@ -1,25 +1,25 @@
 /*
- * keeper.c
- *		The keeper: a background worker that puts limits into force, and finds
- *		them where they are "auto".
+ * controller.c
+ *		A background worker that applies settings, and searches for limits that
+ *		are "auto".
  *
- * A session reads new settings only between two commands; one that waits would
- * never hear that there is room now.  So one process reads them for all, writes
- * them to shared memory, and wakes whom they concern.  Nobody waits for it.
+ * A session reads new settings only between two commands, so a waiting one would
+ * not notice that a limit has been raised.  Therefore one process reads them for
+ * all, writes them to shared memory, and wakes the waiters.  Nobody waits for it.
  *
- * It may be missing: between a failure and its restart, or for good, where the
- * server has no slot for it (max_worker_processes).  Then a session that begins a
- * transaction behind a reload puts the settings into force in its place, and the
- * log says so.  Automatic limits stay what they are.
+ * It may be missing: between a failure and its restart, or permanently, where
+ * there is no free slot for it (max_worker_processes).  Then a session that
+ * begins a transaction after a reload applies the settings in its place, and the
+ * log says so.  Automatic limits stay as they are.
  *
- * An automatic limit begins with some places a processor, since a transaction
+ * An automatic limit starts with several slots per CPU, since a transaction
  * spends most of its time waiting for its client's next statement, and not below
- * what a server of any size bears without a gate.  While sessions wait, the
- * keeper tries a neighbour, higher and lower in turn: TRIALS times a second with
- * the limit as it is and a second with the other one, so that a change of the
- * load itself meets both.  If more were done with the other one each time, and
- * by GAIN_MIN in the median, it becomes the limit, and the log says so with
- * figures.
+ * what a server of any size can bear without a gate.  While sessions wait, the
+ * controller tries a neighbouring limit, higher and lower in turn: TRIALS times,
+ * one second with the limit as it is and one with the other, so that a change of
+ * the load itself affects both.  If more transactions were finished with the
+ * other one each time, and by GAIN_MIN in the median, it becomes the limit, and
+ * the log says so with figures.
  */
 #include "postgres.h"
 
@@ -34,15 +34,15 @@
 
 #include <unistd.h>
 
-/* The values from which the start of an automatic limit is worked out. */
-#define PLACES_A_PROCESSOR	8
-#define PLACES_MIN			64
+/* The initial automatic limit. */
+#define SLOTS_PER_CPU	8
+#define SLOTS_MIN			64
 
 #define LIMIT_AUTO_MIN		2
 
 /*
- * The time for which each limit is measured, and is in force before that,
- * ms: of a lower one those who are inside have to leave first.
+ * Time for which each limit is measured, and in force before that, ms: after the
+ * limit has been lowered, slots in use have to be released first.
  */
 #define TRIAL_MS	1000
 #define SETTLE_MS	300
@@ -50,23 +50,23 @@
 /* Pairs of measurements before a limit changes. */
 #define TRIALS		4
 
-/* The gain that another limit has to bring: 3 %. */
+/* Gain required of another limit: 3 %. */
 #define GAIN_MIN	1.03
 
-/* How long the keeper may be missing before the log says so, ms. */
+/* Time after which the absence of the controller is reported, ms. */
 #define ABSENT_MS	10000
 
-/* The search for the limit of one class. */
+/* Search for the limit of one class. */
 typedef struct Search
 {
-	int			limit;			/* the best one known; 0: not begun */
-	int			candidate;		/* the one that is tried beside it */
-	bool		tries_candidate;	/* which of both is in force now */
-	bool		goes_up;		/* where the next candidate lies */
-	uint64		finished;		/* how many were done at the trial's start */
-	uint64		waited;			/* how many had been let in after a wait */
-	uint64		further_turns;	/* how many had gone on without a new admission */
-	double		base;			/* per second with the limit, in this pair */
+	int			limit;			/* best one known; 0: not started */
+	int			candidate;		/* its neighbour under trial */
+	bool		tries_candidate;	/* which of the two is in force */
+	bool		goes_up;		/* direction of the candidate */
+	uint64		finished;		/* transactions finished, at the trial's start */
+	uint64		waited;			/* admissions after a wait, likewise */
+	uint64		reuses;	/* retained slots reused, likewise */
+	double		base;			/* transactions per second with the limit */
 	int			pairs;
 	double		gain[TRIALS];
 	double		rate[TRIALS];
@@ -74,33 +74,33 @@ typedef struct Search
 
 static Search searches[GATE_CLASSES];
 
-PGDLLEXPORT void sluice_keeper_main(Datum arg);
+PGDLLEXPORT void sluice_controller_main(Datum arg);
 
-/* Brings an automatic limit within its bounds. */
+/* Clamps an automatic limit to its bounds. */
 static int
-bounded(int limit)
+clamp_limit(int limit)
 {
 	return Max(Min(limit, MaxConnections), LIMIT_AUTO_MIN);
 }
 
-/* The limit that "auto" begins with. */
+/* Initial limit of "auto". */
 static int
 first_limit(void)
 {
 	long		processors = sysconf(_SC_NPROCESSORS_ONLN);
 
-	return bounded(Max((int) processors * PLACES_A_PROCESSOR, PLACES_MIN));
+	return clamp_limit(Max((int) processors * SLOTS_PER_CPU, SLOTS_MIN));
 }
 
 static void
-put_limit(int number, int limit)
+set_limit(int number, int limit)
 {
 	Gate	   *gate = &sluice_shared->gates[number];
 
 	/* A full barrier, before the look at who waits. */
 	pg_atomic_exchange_u32(&gate->limit, limit);
-	/* Each one that goes in wakes the next while there is room. */
-	gate_wake_first(number);
+	/* Each session that is admitted wakes the next while slots are free. */
+	gate_wake_head(number);
 }
 
 static Gate *
@@ -140,9 +140,9 @@ is_listed(const KeyedLimits *limits, const char *name)
 	return false;
 }
 
-/* Gives the first name that no gate was left for, or NULL. */
+/* Returns the first name for which no gate was free, or NULL. */
 static const char *
-put_keyed_limits(GateKind kind, const KeyedLimits *limits)
+set_keyed_limits(GateKind kind, const KeyedLimits *limits)
 {
 	const char *left = NULL;
 
@@ -150,7 +150,7 @@ put_keyed_limits(GateKind kind, const KeyedLimits *limits)
 	{
 		if (sluice_shared->gates[i].kind == kind &&
 			!is_listed(limits, sluice_shared->gates[i].name))
-			put_limit(i, 0);
+			set_limit(i, 0);
 	}
 	for (int i = 0; limits && i < limits->count; i++)
 	{
@@ -169,19 +169,19 @@ put_keyed_limits(GateKind kind, const KeyedLimits *limits)
 			strlcpy(gate->name, wanted->name, NAMEDATALEN);
 			gate_reset(gate - sluice_shared->gates);
 		}
-		put_limit(gate - sluice_shared->gates, wanted->limit);
+		set_limit(gate - sluice_shared->gates, wanted->limit);
 	}
 	return left;
 }
 
-/* A neighbour of a limit: a third more, or a quarter less. */
+/* Neighbour of a limit: a third higher, or a quarter lower. */
 static int
 neighbour(int limit, bool up)
 {
-	return bounded(up ? limit + Max(limit / 3, 1) : limit - Max(limit / 4, 1));
+	return clamp_limit(up ? limit + Max(limit / 3, 1) : limit - Max(limit / 4, 1));
 }
 
-/* Forgets the pairs so far, and goes on with the limit itself. */
+/* Discards the pairs so far, and continues with the limit itself. */
 static void
 begin_pairs(Search *search)
 {
@@ -190,17 +190,17 @@ begin_pairs(Search *search)
 	search->candidate = neighbour(search->limit, search->goes_up);
 }
 
-/* Begins with the limit that is in force, if there is one. */
+/* Starts from the limit in force, if there is one. */
 static void
 begin_search(Search *search, int limit)
 {
 	memset(search, 0, sizeof(Search));
-	search->limit = limit > 0 ? bounded(limit) : first_limit();
+	search->limit = limit > 0 ? clamp_limit(limit) : first_limit();
 	search->goes_up = true;
 	begin_pairs(search);
 }
 
-/* The limit that is to be in force now. */
+/* Limit that has to be in force now. */
 static int
 limit_of(const Search *search)
 {
@@ -209,7 +209,7 @@ limit_of(const Search *search)
 
 /* Shared memory is new, after a crash. */
 void
-sluice_forget_searches(void)
+sluice_reset_searches(void)
 {
 	memset(searches, 0, sizeof(searches));
 }
@@ -225,23 +225,23 @@ publish_limits(void)
 		if (sluice_concurrency[class] != LIMIT_AUTO)
 		{
 			memset(search, 0, sizeof(Search));
-			put_limit(class, sluice_concurrency[class]);
+			set_limit(class, sluice_concurrency[class]);
 		}
 		else
 		{
 			if (search->limit == 0)
 				begin_search(search, pg_atomic_read_u32(&sluice_shared->gates[class].limit));
-			put_limit(class, limit_of(search));
+			set_limit(class, limit_of(search));
 		}
 	}
 }
 
 /*
- * Puts the settings into force, as this process has read them.  Sessions that do
- * that in the keeper's place may come in any order: the latest reading counts.
+ * Applies the settings as this process has read them.  Sessions that do so in
+ * the controller's place may come in any order: the latest reading counts.
  */
 void
-sluice_publish_settings(bool is_keeper)
+sluice_publish_settings(bool is_controller)
 {
 	const char *role_left = NULL;
 	const char *database_left = NULL;
@@ -251,15 +251,15 @@ sluice_publish_settings(bool is_keeper)
 	int			secret_length = sluice_read_secret(secret);
 	bool		is_latest;
 
-	/* Nothing that could fail from here on. */
+	/* Must not fail from here on. */
 	LWLockAcquire(sluice_shared->lock, LW_EXCLUSIVE);
-	is_latest = is_keeper || PgReloadTime > sluice_shared->published;
+	is_latest = is_controller || PgReloadTime > sluice_shared->published;
 	if (is_latest)
 	{
 		sluice_shared->published = Max(PgReloadTime, sluice_shared->published);
 		publish_limits();
-		role_left = put_keyed_limits(KIND_ROLE, sluice_role_limits);
-		database_left = put_keyed_limits(KIND_DATABASE, sluice_database_limits);
+		role_left = set_keyed_limits(KIND_ROLE, sluice_role_limits);
+		database_left = set_keyed_limits(KIND_DATABASE, sluice_database_limits);
 		memcpy(sluice_shared->exempt, exempt, sizeof(ExemptName) * exempt_count);
 		sluice_shared->exempt_count = exempt_count;
 		if (secret_length != sluice_shared->secret_length ||
@@ -275,45 +275,45 @@ sluice_publish_settings(bool is_keeper)
 		gate_wake_all();
 	if (role_left != NULL || database_left != NULL)
 		ereport(LOG,
-				(errmsg("sluice: no gate is left for \"%s\"", role_left ? role_left : database_left),
-				 errhint("It gets one at the next reload, when those that were given up are empty.")));
+				(errmsg("sluice: no gate is available for \"%s\"", role_left ? role_left : database_left),
+				 errhint("Reload the configuration again once sessions have left the gates that were removed.")));
 }
 
-/* Says that there is no keeper, from ABSENT_MS after it has gone on, and once in that time. */
+/* Reports that the controller is missing, after ABSENT_MS and at such intervals. */
 static void
 report_absence(void)
 {
-	uint64		left = pg_atomic_read_u64(&sluice_shared->keeper_left);
+	uint64		left = pg_atomic_read_u64(&sluice_shared->controller_left);
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (TimestampDifferenceExceeds((TimestampTz) left, now, ABSENT_MS) &&
-		pg_atomic_compare_exchange_u64(&sluice_shared->keeper_left, &left, (uint64) now))
+		pg_atomic_compare_exchange_u64(&sluice_shared->controller_left, &left, (uint64) now))
 		ereport(LOG,
-				(errmsg("sluice: the background worker \"sluice keeper\" is not running"),
-				 errdetail("Sessions put changed settings into force with their next transaction; automatic limits stay as they are."),
+				(errmsg("sluice: the background worker \"sluice controller\" is not running"),
+				 errdetail("Sessions apply changed settings with their next transaction; automatic limits do not change."),
 				 errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
 }
 
 /*
- * This session begins a transaction: where it has read the settings anew, and there
- * is no keeper, puts them into force.
+ * This session begins a transaction.  If it has reloaded the settings, and there is
+ * no controller, applies them.
  */
 void
-sluice_take_up_reload(void)
+sluice_apply_reload(void)
 {
-	static TimestampTz taken_up = 0;
+	static TimestampTz applied = 0;
 
-	if (likely(taken_up == PgReloadTime) || sluice_shared == NULL || MyBackendType != B_BACKEND)
+	if (likely(applied == PgReloadTime) || sluice_shared == NULL || MyBackendType != B_BACKEND)
 		return;
-	taken_up = PgReloadTime;
-	if (pg_atomic_read_u32(&sluice_shared->keeper) != 0)
+	applied = PgReloadTime;
+	if (pg_atomic_read_u32(&sluice_shared->controller) != 0)
 		return;
 	report_absence();
 	if (PgReloadTime <= sluice_shared->published)
 		return;
 	sluice_publish_settings(false);
-	/* Finding limits is the keeper's. */
-	sluice_forget_searches();
+	/* Only the controller searches for limits. */
+	sluice_reset_searches();
 }
 
 static int
@@ -325,7 +325,7 @@ compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The lower of the two in the middle: a gain is not to be made larger. */
+/* The lower median, so as not to overstate a gain. */
 static double
 median(const double *values)
 {
@@ -353,8 +353,8 @@ end_pairs(GateClass class, Search *search)
 	if (is_gain(search->gain))
 	{
 		ereport(LOG,
-				(errmsg("sluice: the %s gate lets in %d at once, was %d (auto): %.0f instead of %.0f a second",
-						gate_class_name(class), search->candidate, search->limit,
+				(errmsg("sluice: limit of the %s gate changed from %d to %d (auto): %.0f instead of %.0f transactions per second",
+						gate_class_name(class), search->limit, search->candidate,
 						median(search->rate), median(search->rate) / median(search->gain))));
 		search->limit = search->candidate;
 	}
@@ -363,7 +363,7 @@ end_pairs(GateClass class, Search *search)
 	begin_pairs(search);
 }
 
-/* The number let in that are done; one that lingers is not, until its next turn. */
+/* Number of admissions finished; a retained slot counts as unfinished until reused. */
 static uint64
 finished(GateClass class)
 {
@@ -371,11 +371,11 @@ finished(GateClass class)
 }
 
 static void
-read_counts(GateClass class, uint64 *waited, uint64 *further_turns)
+read_counts(GateClass class, uint64 *waited, uint64 *reuses)
 {
 	LWLockAcquire(lock_of(class), LW_SHARED);
 	*waited = sluice_shared->gates[class].waited;
-	*further_turns = sluice_shared->gates[class].further_turns;
+	*reuses = sluice_shared->gates[class].reuses;
 	LWLockRelease(lock_of(class));
 }
 
@@ -385,26 +385,26 @@ begin_trial(GateClass class)
 	Search	   *search = &searches[class];
 
 	search->finished = finished(class);
-	read_counts(class, &search->waited, &search->further_turns);
+	read_counts(class, &search->waited, &search->reuses);
 }
 
-/* A trial of one class has ended: what comes next. */
+/* A trial of one class has ended: decides on the next one. */
 static void
 end_trial(GateClass class, double seconds)
 {
 	Search	   *search = &searches[class];
 	uint64		count = finished(class) - search->finished;
 	uint64		now_waited;
-	uint64		further_turns;
+	uint64		reuses;
 	double		rate = count / seconds;
 
-	read_counts(class, &now_waited, &further_turns);
-	further_turns -= search->further_turns;
-	/* There may have been a reset. */
+	read_counts(class, &now_waited, &reuses);
+	reuses -= search->reuses;
+	/* The counters may have been reset. */
 	if (now_waited >= search->waited)
 		now_waited -= search->waited;
-	/* The limit does not matter where hardly any newcomer waits. */
-	if (now_waited * 10 + further_turns <= count)
+	/* The limit is irrelevant if hardly any session has to wait. */
+	if (now_waited * 10 + reuses <= count)
 		begin_pairs(search);
 	else if (!search->tries_candidate)
 	{
@@ -419,7 +419,7 @@ end_trial(GateClass class, double seconds)
 		if (++search->pairs == TRIALS)
 			end_pairs(class, search);
 	}
-	put_limit(class, limit_of(search));
+	set_limit(class, limit_of(search));
 }
 
 static void
@@ -429,7 +429,7 @@ log_first_limits(void)
 	{
 		if (searches[class].limit > 0)
 			ereport(LOG,
-					(errmsg("sluice: the %s gate lets in %d at once to begin with (auto)",
+					(errmsg("sluice: initial limit of the %s gate is %d (auto)",
 							gate_class_name(class), searches[class].limit)));
 	}
 }
@@ -445,7 +445,7 @@ has_search(void)
 	return false;
 }
 
-/* Goes on with all searches, if it is time; in turn, limits settle and are measured. */
+/* Advances all searches when it is time: limits settle and are measured in turn. */
 static void
 go_on(TimestampTz *began, bool *settles)
 {
@@ -467,14 +467,14 @@ go_on(TimestampTz *began, bool *settles)
 }
 
 static void
-leave_keeper(int code, Datum arg)
+controller_exit(int code, Datum arg)
 {
-	pg_atomic_write_u64(&sluice_shared->keeper_left, (uint64) GetCurrentTimestamp());
-	pg_atomic_write_u32(&sluice_shared->keeper, 0);
+	pg_atomic_write_u64(&sluice_shared->controller_left, (uint64) GetCurrentTimestamp());
+	pg_atomic_write_u32(&sluice_shared->controller, 0);
 }
 
 void
-sluice_keeper_main(Datum arg)
+sluice_controller_main(Datum arg)
 {
 	TimestampTz began;
 	bool		settles = true;
@@ -482,8 +482,8 @@ sluice_keeper_main(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	on_shmem_exit(leave_keeper, (Datum) 0);
-	pg_atomic_write_u32(&sluice_shared->keeper, (uint32) MyProcPid);
+	on_shmem_exit(controller_exit, (Datum) 0);
+	pg_atomic_write_u32(&sluice_shared->controller, (uint32) MyProcPid);
 	sluice_publish_settings(true);
 	log_first_limits();
 	began = GetCurrentTimestamp();
@@ -500,7 +500,7 @@ sluice_keeper_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 			sluice_publish_settings(true);
-			/* The settings that are being measured are not the same any more. */
+			/* The limits under measurement may have changed. */
 			settles = true;
 			began = GetCurrentTimestamp();
 		}
@@ -509,16 +509,16 @@ sluice_keeper_main(Datum arg)
 }
 
 void
-sluice_register_keeper(void)
+sluice_register_controller(void)
 {
 	BackgroundWorker worker = {0};
 
-	strlcpy(worker.bgw_name, "sluice keeper", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "sluice keeper", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "sluice controller", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "sluice controller", BGW_MAXLEN);
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	worker.bgw_restart_time = 1;
 	strlcpy(worker.bgw_library_name, "sluice", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "sluice_keeper_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "sluice_controller_main", BGW_MAXLEN);
 	RegisterBackgroundWorker(&worker);
 }
