@@ -1,5 +1,7 @@
 //! A configuration of PgBouncer's, by which PgBouncer and Sluice both serve.
 
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
 use std::{
     fs,
     net::{SocketAddr, TcpListener, TcpStream},
