@@ -258,6 +258,7 @@ sluice_publish_settings(bool is_controller)
 	{
 		sluice_shared->published = Max(PgReloadTime, sluice_shared->published);
 		publish_limits();
+		pg_atomic_write_u32(&sluice_shared->reserved_slots, (uint32) sluice_superuser_reserved_slots);
 		role_left = set_keyed_limits(KIND_ROLE, sluice_role_limits);
 		database_left = set_keyed_limits(KIND_DATABASE, sluice_database_limits);
 		memcpy(sluice_shared->exempt, exempt, sizeof(ExemptName) * exempt_count);

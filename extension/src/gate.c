@@ -84,13 +84,11 @@ release_all_slots(void)
 		release_slot(slot);
 }
 
-/* Number of slots above a limit that this session may use. */
-static uint32
-reserved_slots_allowed(void)
+/* Whether this session may use reserved slots.  No catalog is accessed for that. */
+static bool
+is_superuser_session(void)
 {
-	const char *is_superuser = GetConfigOption("is_superuser", false, false);
-
-	return strcmp(is_superuser, "on") == 0 ? sluice_superuser_reserved_slots : 0;
+	return strcmp(GetConfigOption("is_superuser", false, false), "on") == 0;
 }
 
 static void
@@ -121,11 +119,11 @@ enter_immediately(int number, int slot)
 static void
 enter_after_wait(int number, int slot, TimestampTz deadline_from)
 {
-	uint32		reserve = reserved_slots_allowed();
+	bool		is_superuser = is_superuser_session();
 	Admission	admission = ADMIT_RESERVED;
 
-	if (!gate_increment_below(&sluice_shared->gates[number].reserved, reserve))
-		admission = gate_wait(number, reserve, deadline_from, my_generation);
+	if (!is_superuser || !gate_acquire_reserved_slot(&sluice_shared->gates[number]))
+		admission = gate_wait(number, is_superuser, deadline_from, my_generation);
 	if (admission != ADMIT_UNLIMITED)
 		record_admission(number, slot, admission, true);
 }

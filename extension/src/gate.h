@@ -148,6 +148,7 @@ typedef struct SluiceShared
 	pg_atomic_uint32 controller;	/* PID of the controller, or 0 */
 	pg_atomic_uint64 controller_left;	/* when it exited, or when its absence
 										 * was last reported */
+	pg_atomic_uint32 reserved_slots;	/* of each gate, for superusers */
 	TimestampTz published;		/* when the settings in force were read */
 	int			exempt_count;
 	ExemptName	exempt[EXEMPT_MAX];
@@ -211,6 +212,14 @@ gate_acquire_slot(Gate *gate)
 	return gate_increment_below(&gate->running, pg_atomic_read_u32(&gate->limit));
 }
 
+/* Acquires a slot that is reserved for superusers, if there is a free one. */
+static inline bool
+gate_acquire_reserved_slot(Gate *gate)
+{
+	return gate_increment_below(&gate->reserved,
+								pg_atomic_read_u32(&sluice_shared->reserved_slots));
+}
+
 /* Whether the gate has a limit, or is still used though it has none any more. */
 static inline bool
 gate_is_in_use(Gate *gate)
@@ -231,6 +240,7 @@ typedef enum Admission
 typedef struct Wait
 {
 	int			number;			/* the gate */
+	bool		is_superuser;	/* may use a reserved slot */
 	TimestampTz deadline_from;	/* "sluice.gate_timeout" counts from here */
 	uint32		generation;		/* when exemptions were last checked */
 	TimestampTz last_check;		/* for a deadlock; at first, start of the wait */
@@ -260,7 +270,7 @@ extern void gate_leave_class(void);
 extern void gate_count_command(void);
 
 /* queue.c */
-extern Admission gate_wait(int number, uint32 reserve, TimestampTz deadline_from,
+extern Admission gate_wait(int number, bool is_superuser, TimestampTz deadline_from,
 						   uint32 generation);
 extern void gate_abort_wait(void);
 extern void gate_wake_head(int number);

@@ -297,7 +297,7 @@ has_become_exempt(Wait *wait)
 
 /* Whether the wait is over; *admission says how. */
 static bool
-try_admission(Wait *wait, uint32 reserve, Admission *admission)
+try_admission(Wait *wait, Admission *admission)
 {
 	Gate	   *gate = &sluice_shared->gates[wait->number];
 	bool		is_forced = false;	/* admitted whether a slot is free or not */
@@ -305,7 +305,7 @@ try_admission(Wait *wait, uint32 reserve, Admission *admission)
 	bool		is_done = true;
 
 	*admission = ADMIT_SLOT;
-	if (gate_increment_below(&gate->reserved, reserve))
+	if (wait->is_superuser && gate_acquire_reserved_slot(gate))
 	{
 		*admission = ADMIT_RESERVED;
 		is_forced = true;
@@ -346,18 +346,21 @@ try_admission(Wait *wait, uint32 reserve, Admission *admission)
  * has to call gate_abort_wait().
  */
 Admission
-gate_wait(int number, uint32 reserve, TimestampTz deadline_from, uint32 generation)
+gate_wait(int number, bool is_superuser, TimestampTz deadline_from, uint32 generation)
 {
-	Wait		wait = {.number = number, .deadline_from = deadline_from, .generation = generation, .watch_ms = -1};
+	Wait		wait = {
+		.number = number, .is_superuser = is_superuser, .deadline_from = deadline_from,
+		.generation = generation, .watch_ms = -1
+	};
 	Admission	admission;
 
 	LWLockAcquire(lock_of(number), LW_EXCLUSIVE);
-	join_queue(&sluice_shared->gates[number], number, reserve > 0);
+	join_queue(&sluice_shared->gates[number], number, is_superuser);
 	LWLockRelease(lock_of(number));
 	/* Nobody is admitted above the limit without having waited. */
 	wait.last_check = gate_my_backend->since;
 
-	while (!try_admission(&wait, reserve, &admission))
+	while (!try_admission(&wait, &admission))
 	{
 		int			events;
 

@@ -19,6 +19,7 @@ versions!(
     bad_settings_are_refused,
     without_its_background_worker,
     sessions_that_wait_become_exempt,
+    superusers_that_wait_get_reserved_slots,
 );
 
 fn blocks(gate: &Gate, count: usize) -> Vec<postgres::Client> {
@@ -228,4 +229,30 @@ fn sessions_that_wait_become_exempt(version: Version) {
     gate.waits("transaction", 1);
     gate.end_sessions();
     drop((inside.join(), others.map(|handle| handle.join())));
+}
+
+/// The operator waits when somebody else reserves slots for superusers.
+fn superusers_that_wait_get_reserved_slots(version: Version) {
+    let server = TestServer::start(version, &[START[0], START[2]]);
+    server.execute("CREATE EXTENSION sluice");
+    let database = server.database();
+    let of = |column: &str| server.value(&format!("SELECT {column} FROM sluice_gate WHERE name = 'query'"));
+    let set = |name: &str, value: &str| {
+        server.execute(&format!("ALTER SYSTEM SET sluice.{name} = {value}"));
+        server.execute("SELECT pg_reload_conf()");
+        becomes(name, value.to_owned(), || server.value(&format!("SELECT current_setting('sluice.{name}')")));
+    };
+    set("superuser_reserved_slots", "0");
+    set("query_concurrency", "1");
+    becomes("the limit", "1".to_owned(), || of("concurrency"));
+    let inside = meanwhile_run(server.connect("app", &database.name), "SELECT pg_sleep(60)");
+    becomes("running", "1".to_owned(), || of("running"));
+    let waiting = meanwhile_run(server.connect("app", &database.name), "SELECT 1");
+    let superuser = meanwhile_run(database.superuser(), "SELECT 1");
+    becomes("waiting", "2".to_owned(), || of("waiting"));
+    set("superuser_reserved_slots", "1");
+    superuser.join().unwrap().1.unwrap();
+    assert_eq!(of("concat_ws('/', running, waiting)"), "1/1");
+    server.value("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'app'");
+    drop((inside.join(), waiting.join()));
 }
