@@ -127,7 +127,7 @@ fn what_can_not_be_is_refused_before_anything_is_made() {
     let data = place.path().join("data");
     for (arguments, reason) in [
         (["--memory", "64MB"], "PostgreSQL needs at least 128MB"),
-        (["--memory", "1"], "a whole number and MB, GB or TB are needed"),
+        (["--memory", "1"], "a whole number of megabytes with its unit is needed"),
         (["--cpus", "0"], "at least 0.01 of a processor is needed"),
         (["--cpus", "half"], "for example 1 or 0.5"),
         (["--iops", "0"], "operations a second from 1 on"),

@@ -186,7 +186,7 @@ fn malformed_messages_end_that_client_only(case: Case) {
 
 fn oversized_messages_are_refused(case: Case) {
     let database = database(case);
-    let pool = config(case).size(1).limit("rewritten_message = \"64KiB\"").start();
+    let pool = config(case).size(1).limit("rewritten_message = \"64kB\"").start();
     let pid = pool.raw_app(&database).backend();
     let long = format!("SELECT '{}'", "x".repeat(100_000));
     // A statement to prepare must be collected; its text is too long for that.
