@@ -230,19 +230,22 @@ fn all_slots_are_there(server: &TestServer, database: &str) {
         becomes(class, LIMIT.to_string(), || of("concurrency"));
         let mut inside: Vec<Client> = Vec::new();
         thread::scope(|scope| {
-            // A superuser has a slot besides.
-            let roles = std::iter::repeat_n("app", LIMIT + 1).chain(["postgres"; 2]);
-            let clients: Vec<Client> = roles.map(|role| server.connect(role, database)).collect();
-            let tokens: Vec<_> = clients.iter().map(Client::cancel_token).collect();
-            let running: Vec<_> = clients
-                .into_iter()
-                .map(|mut client| {
+            let clients = |role: &str, count| (0..count).map(|_| server.connect(role, database)).collect::<Vec<_>>();
+            let run = |clients: Vec<Client>| {
+                let spawned = clients.into_iter().map(|mut client| {
                     scope.spawn(move || {
                         let _cancelled = client.batch_execute(sql);
                         client
                     })
-                })
-                .collect();
+                });
+                spawned.collect::<Vec<_>>()
+            };
+            let [users, superusers] = [clients("app", LIMIT + 1), clients("postgres", 2)];
+            let tokens: Vec<_> = users.iter().chain(&superusers).map(Client::cancel_token).collect();
+            // One of them has a slot besides, once the others are taken.
+            let mut running = run(users);
+            becomes(class, format!("{LIMIT}/1"), || of("concat_ws('/', running, waiting)"));
+            running.extend(run(superusers));
             becomes(class, format!("{}/2", LIMIT + 1), || of("concat_ws('/', running, waiting)"));
             tokens.iter().for_each(|token| token.cancel_query(postgres::NoTls).unwrap());
             // Those that had waited may have come in just before they were cancelled.
