@@ -15,12 +15,8 @@ for tool in bzip2 gcc make perl xz; do
 done
 [ -e /usr/include/unistd.h ] || missing="$missing libc6-dev"
 if [ -n "$missing" ]; then
-    root=
-    [ "$(id -u)" -eq 0 ] || root=sudo
-    say "installing$missing"
-    $root apt-get update -q >&2
-    # shellcheck disable=SC2086 # a list of words
-    $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >&2
+    # shellcheck disable=SC2086 # a list of names
+    scripts/install.sh cassert $missing
 fi
 
 # apt with lists of its own, so that the system's need not name sources.

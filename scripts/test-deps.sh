@@ -21,10 +21,8 @@ have pgbouncer || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 if [ -n "$missing" ]; then
     root=
     [ "$(id -u)" -eq 0 ] || root=sudo
-    say "installing$missing"
-    $root apt-get update -q >&2
-    # shellcheck disable=SC2086 # both are lists of words
-    $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing >&2
+    # shellcheck disable=SC2086 # a list of names
+    scripts/install.sh test-deps $missing
     # shellcheck disable=SC2086
     $root scripts/stop-services.sh $missing >&2
 fi

@@ -23,18 +23,10 @@ have_postgresql() {
 
 # Each step says by itself whether it failed: `set -e` does not hold where the caller goes on after a failure.
 install() {
-    command -v apt-get >/dev/null 2>&1 || { say "missing:$1; install them by your system's means"; return 1; }
+    # shellcheck disable=SC2086 # a list of names
+    scripts/install.sh up $1 || return 1
     root=
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null 2>&1 || { say "missing:$1; install them as root: apt-get install$1"; return 1; }
-        root=sudo
-    fi
-    say "installing$1"
-    # shellcheck disable=SC2086 # $root is one word or none, $1 a list of names
-    {
-        $root apt-get update -q >&2 || return 1
-        $root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $1 >&2 || return 1
-    }
+    [ "$(id -u)" -eq 0 ] || root=sudo
     # The server's package, not one that is only named after it.
     case "$1 " in *" postgresql "* | *" postgresql-15 "*)
         if [ -d /run/systemd/system ]; then

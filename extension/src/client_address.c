@@ -7,9 +7,10 @@
  * inet_client_port(), pg_stat_activity, %h and %r of log_line_prefix.  The rules of
  * pg_hba.conf have been applied to the pool before.
  *
- * Only the pool may do so: each call has to include the secret in the file "sluice.pool_secret_file".  The controller reads that file (controller.c), so that
- * sessions need not be able to, and keeps the secret in shared memory, which SQL
- * can't read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
+ * Only the pool may do so: each call has to include the secret in the file
+ * "sluice.pool_secret_file".  The controller reads that file (controller.c), so
+ * that sessions need not be able to, and keeps the secret in shared memory, which
+ * SQL can't read.  The pool calls by the protocol's FunctionCall (PostgreSQL documentation,
  * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
  * sends the transaction's first statement right behind it.
  *

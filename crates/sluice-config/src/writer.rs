@@ -14,8 +14,6 @@ use crate::{
 /// clients' secrets up there.
 #[derive(Debug, Clone)]
 pub struct ServerFile {
-    /// The comment at its beginning, in lines.
-    pub comment: &'static [&'static str],
     /// The addresses that clients connect to.
     pub listen: Vec<SocketAddr>,
     /// The interval at which its figures are written to its log; none is never.
@@ -39,14 +37,14 @@ pub struct ServerFile {
 }
 
 impl ServerFile {
-    /// The file's text.
+    /// The file's text, behind a comment of these lines.
     ///
     /// # Errors
     ///
     /// A path that is not UTF-8, which TOML can't hold.
-    pub fn to_toml(&self) -> io::Result<String> {
+    pub fn to_toml(&self, comment: &[&str]) -> io::Result<String> {
         let mut document = DocumentMut::new();
-        let comment: String = self.comment.iter().map(|line| format!("# {line}\n")).collect();
+        let comment: String = comment.iter().map(|line| format!("# {line}\n")).collect();
         document.decor_mut().set_prefix(comment);
         let listen: Option<Array> = self.listen.iter().map(|address| schema::LISTEN.kind.write(address)).collect();
         document.insert(schema::LISTEN.name, Item::from(listen.unwrap_or_default()));
@@ -105,7 +103,6 @@ mod tests {
 
     fn file() -> ServerFile {
         ServerFile {
-            comment: &["Written by a test.", "Twice."],
             listen: vec!["127.0.0.1:6432".parse().unwrap(), "[::1]:6432".parse().unwrap()],
             stats_period: Some(Duration::from_millis(1500)),
             clients_max: 10_000,
@@ -128,7 +125,7 @@ mod tests {
     #[test]
     fn reads_back_whatever_is_in_it() {
         let file = file();
-        let text = file.to_toml().unwrap();
+        let text = file.to_toml(&["Written by a test.", "Twice."]).unwrap();
         assert!(text.starts_with("# Written by a test.\n# Twice.\nlisten = "), "{text}");
         let read = parse(&text, Path::new("written.toml")).unwrap();
         assert_eq!((&read.listen, read.stats_period), (&file.listen, file.stats_period));
@@ -142,8 +139,15 @@ mod tests {
     }
 
     #[test]
+    fn a_path_stands_as_it_is() {
+        let named = ServerFile { client_address_secret_file: Some(PathBuf::from("/a \"secret\"")), ..file() };
+        let text: DocumentMut = named.to_toml(&[]).unwrap().parse().unwrap();
+        assert_eq!(text["database"][0]["client_address_secret_file"].as_str(), Some("/a \"secret\""));
+    }
+
+    #[test]
     fn a_path_that_is_not_utf8_is_refused() {
         let odd = ServerFile { socket_dir: PathBuf::from(OsStr::from_bytes(b"/a\xff")), ..file() };
-        assert!(odd.to_toml().unwrap_err().to_string().contains("host"));
+        assert!(odd.to_toml(&[]).unwrap_err().to_string().contains("host"));
     }
 }

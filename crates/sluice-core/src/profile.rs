@@ -388,18 +388,23 @@ pub(crate) fn put_set_configs<'a>(
     for (name, value) in settings {
         sql.push_str(separator);
         separator = ",";
-        sql.push_str("pg_catalog.set_config(");
-        put_literal(sql, name.as_bytes());
-        sql.push(',');
-        match value {
-            Some(value) => put_literal(sql, value),
-            None => sql.push_str("NULL"),
-        }
-        sql.push_str(match scope {
-            Scope::Session => ",false)",
-            Scope::Transaction => ",true)",
-        });
+        put_set_config(sql, name, value, scope);
     }
+}
+
+/// Appends the call that sets a setting, to the server's own default where the value is `None`.
+fn put_set_config(sql: &mut String, name: &str, value: Option<&[u8]>, scope: Scope) {
+    sql.push_str("pg_catalog.set_config(");
+    put_literal(sql, name.as_bytes());
+    sql.push(',');
+    match value {
+        Some(value) => put_literal(sql, value),
+        None => sql.push_str("NULL"),
+    }
+    sql.push_str(match scope {
+        Scope::Session => ",false)",
+        Scope::Transaction => ",true)",
+    });
 }
 
 fn reset(sql: &mut String, name: &str) {

@@ -8,7 +8,7 @@
 //! 4. [`Postgres::start`]: the server, within its [`Class`], kept alive until [`Postgres::stop`].
 //! 5. [`bootstrap`](bootstrap::bootstrap): the first user and database, and the role by which the pool looks up
 //!    secrets.
-//! 6. [`PoolFile`]: the pool's configuration for this server.
+//! 6. [`write_pool_file`]: the pool's configuration for this server.
 //!
 //! This crate knows the pool only as a reader of a configuration file. It prints nothing: what happens is told to an
 //! [`Observer`], and errors say what to do.
@@ -41,7 +41,7 @@ pub use crate::{
     diagnosis::Diagnosis,
     disk::free_bytes,
     event::{Event, Observer, Silent},
-    pool_file::PoolFile,
+    pool_file::write_pool_file,
     run_as::{RunAs, RunAsError},
     secret::Password,
     server::{Endpoint, Postgres, PostgresConfig, RestartPolicy, StartError, State, StopMode, StopReport},

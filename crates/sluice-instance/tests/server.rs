@@ -15,9 +15,10 @@ use std::{
 };
 
 use common::{Place, config, eventually, login, processes, start, superuser};
+use sluice_config::ServerFile;
 use sluice_instance::{
-    DataDir, DataDirSpec, Diagnosis, Event, Host, PoolFile, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
-    bootstrap,
+    DataDir, DataDirSpec, Diagnosis, Event, Host, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
+    bootstrap, write_pool_file,
 };
 
 #[test]
@@ -117,18 +118,19 @@ fn the_pools_file() {
     let server = start(place.config()).0.unwrap();
     let made = bootstrap::bootstrap(server.data_dir(), server.endpoint()).unwrap();
     let path = place.root().join("sluice.toml");
-    let file = PoolFile {
+    let file = ServerFile {
         client_address_secret_file: None,
         listen: vec!["127.0.0.1:6432".parse().unwrap()],
-        endpoint: server.endpoint().clone(),
-        lookup: made.lookup,
+        socket_dir: server.endpoint().socket_dir.clone(),
+        port: server.endpoint().port,
+        lookup: made.lookup.to_config(),
         pool_size: 20,
         wait_timeout: None,
         stats_period: None,
         servers_max: 90,
         clients_max: 10_000,
     };
-    file.write(&path).unwrap();
+    write_pool_file(&path, &file).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(fs::read_to_string(&path).unwrap().contains("listen = [\"127.0.0.1:6432\"]"));
 }

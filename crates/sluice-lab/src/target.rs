@@ -12,9 +12,10 @@ use std::{
 };
 
 use rustix::process::Signal;
+use sluice_config::ServerFile;
 use sluice_instance::{
-    PoolFile,
     bootstrap::{FIRST_USER, SUPERUSER},
+    write_pool_file,
 };
 
 use crate::{
@@ -227,18 +228,20 @@ fn write_sluice(
     stats_period: Option<Duration>,
 ) -> std::io::Result<()> {
     let other = |error: Error| std::io::Error::other(error.to_string());
-    let file = PoolFile {
+    let endpoint = server.instance_endpoint().map_err(other)?;
+    let file = ServerFile {
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))],
-        endpoint: server.instance_endpoint().map_err(other)?.clone(),
+        socket_dir: endpoint.socket_dir.clone(),
+        port: endpoint.port,
         client_address_secret_file: None,
-        lookup: server.roles().map_err(other)?.lookup.clone(),
+        lookup: server.roles().map_err(other)?.lookup.to_config(),
         pool_size: POOL_SIZE,
         wait_timeout: Some(POOL_WAIT_MAX),
         stats_period,
         servers_max: POOL_SIZE + 5,
         clients_max: clients + 10,
     };
-    file.write(path)
+    write_pool_file(path, &file)
 }
 
 /// It refuses to run as root, so it runs as who PostgreSQL does.

@@ -4,10 +4,12 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread, tim
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use sluice_config::ServerFile;
 use sluice_instance::{
-    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, PoolFile, Postgres, PostgresConfig, RunAs,
-    State, StopMode, Tuning,
+    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, Postgres, PostgresConfig, RunAs, State,
+    StopMode, Tuning,
     bootstrap::{self, Bootstrapped},
+    write_pool_file,
 };
 
 use crate::{
@@ -111,18 +113,19 @@ fn start_pool(
     tuning: Tuning,
 ) -> Result<Pool> {
     let path = server.data_dir().root().join("sluice.toml");
-    let file = PoolFile {
+    let file = ServerFile {
         listen: vec![listen],
-        endpoint: server.endpoint().clone(),
+        socket_dir: server.endpoint().socket_dir.clone(),
+        port: server.endpoint().port,
         client_address_secret_file: roles.gate.then(|| server.data_dir().root().join(POOL_SECRET)),
-        lookup: roles.lookup.clone(),
+        lookup: roles.lookup.to_config(),
         pool_size,
         wait_timeout: None,
         stats_period: None,
         servers_max: tuning.pool_servers_max(),
         clients_max: tuning.pool_clients_max,
     };
-    file.write(&path).map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
+    write_pool_file(&path, &file).map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
     Pool::start(serve::load(&path)?)
 }
 

@@ -8,12 +8,12 @@ mod settings;
 
 use std::path::Path;
 
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::report::{Fault, Problem, Report};
 
 use ini::Entry;
-use settings::{Counterpart, counterpart};
+use settings::{Counterpart, Kind, counterpart};
 
 /// A configuration that was converted.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Note {
     pub line: Option<usize>,
     /// Its name.
     pub key: String,
-    /// What becomes of it.
+    /// Its fate.
     pub what: String,
     /// Whether clients may notice.
     pub matters: bool,
@@ -72,8 +72,31 @@ struct Conversion {
 }
 
 impl Conversion {
+    /// Says of a setting what clients may notice.
     fn note(&mut self, entry: &Entry, what: &str) {
-        self.notes.push(Note { line: Some(entry.line), key: entry.key.clone(), what: what.to_owned(), matters: true });
+        self.say(Some(entry.line), &entry.key, what, true);
+    }
+
+    fn say(&mut self, line: Option<usize>, key: &str, what: impl Into<String>, matters: bool) {
+        self.notes.push(Note { line, key: key.to_owned(), what: what.into(), matters });
+    }
+
+    /// The number of a port, or a problem.
+    fn port(&mut self, entry: &Entry, text: &str) -> Option<u16> {
+        let port = text.parse().ok();
+        if port.is_none() {
+            self.wrong(entry, format!("{text:?} is no port"), "write a number from 1 to 65535");
+        }
+        port
+    }
+
+    /// The value of a setting in TOML, unless it says nothing, or is a problem. `key` may be a part of the entry's value.
+    fn value(&mut self, entry: &Entry, key: &str, kind: &Kind, text: &str) -> Option<Value> {
+        kind.convert(text).unwrap_or_else(|what| {
+            let what = if key == entry.key { what } else { format!("{key}: {what}") };
+            self.wrong(entry, what, "write it as PgBouncer's documentation says");
+            None
+        })
     }
 
     fn wrong(&mut self, entry: &Entry, what: impl Into<String>, remedy: &str) {
@@ -95,10 +118,7 @@ impl Conversion {
         let text = entry.value.as_str();
         match entry.key.as_str() {
             "listen_addr" => self.listen_addr = Some(text.to_owned()),
-            "listen_port" => match text.parse() {
-                Ok(port) => self.listen_port = Some(port),
-                Err(_) => self.wrong(entry, format!("{text:?} is no port"), "write a number from 1 to 65535"),
-            },
+            "listen_port" => self.listen_port = self.port(entry, text),
             "auth_type" => self.auth_type(entry),
             "auth_query" => {
                 // PgBouncer's gives the name first.
@@ -106,16 +126,12 @@ impl Conversion {
                 self.lookup.insert("query", value(query));
             }
             key => match counterpart(key) {
-                Some(Counterpart::Key(table, name, kind)) => match kind.convert(text) {
-                    Ok(Some(converted)) => _ = self.table(table).insert(name, converted.into()),
-                    Ok(None) => {}
-                    Err(what) => self.wrong(entry, what, "write it as PgBouncer's documentation says"),
-                },
-                Some(Counterpart::Unneeded(why)) => {
-                    let note =
-                        Note { line: Some(entry.line), key: key.to_owned(), what: why.to_owned(), matters: false };
-                    self.notes.push(note);
+                Some(Counterpart::Key(table, name, kind)) => {
+                    if let Some(converted) = self.value(entry, key, &kind, text) {
+                        self.table(table).insert(name, converted.into());
+                    }
                 }
+                Some(Counterpart::Unneeded(why)) => self.say(Some(entry.line), key, why, false),
                 Some(Counterpart::Missing(why)) if !matches!(text, "0" | "" | "disable" | "0.0") => {
                     self.note(entry, why)
                 }
@@ -165,19 +181,16 @@ impl Conversion {
                     self.note(entry, "several hosts have no counterpart: the first one is taken");
                 }
                 "host" | "dbname" | "user" | "password" => _ = database.insert(key, value(text.as_str())),
-                "port" => match text.parse::<u16>() {
-                    Ok(port) => _ = database.insert("port", value(i64::from(port))),
-                    Err(_) => self.wrong(entry, format!("{text:?} is no port"), "write a number from 1 to 65535"),
-                },
+                "port" => {
+                    if let Some(port) = self.port(entry, text) {
+                        database.insert("port", value(i64::from(port)));
+                    }
+                }
                 "pool_size" | "min_pool_size" | "pool_mode" | "server_lifetime" => {
                     let name = if key == "pool_size" { "default_pool_size" } else { key };
                     let Some(Counterpart::Key(_, name, kind)) = counterpart(name) else { continue };
-                    match kind.convert(text) {
-                        Ok(Some(converted)) => _ = pool.insert(name, converted.into()),
-                        Ok(None) => {}
-                        Err(what) => {
-                            self.wrong(entry, format!("{key}: {what}"), "write it as PgBouncer's documentation says")
-                        }
+                    if let Some(converted) = self.value(entry, key, &kind, text) {
+                        pool.insert(name, converted.into());
                     }
                 }
                 _ => self.note(
@@ -196,9 +209,10 @@ impl Conversion {
         self.databases.push(database);
     }
 
-    fn listen(&mut self) {
+    /// The addresses to listen on.
+    fn listen(&mut self) -> Array {
         let port = self.listen_port.unwrap_or(6432);
-        let mut addresses = toml_edit::Array::new();
+        let mut addresses = Array::new();
         for address in self.listen_addr.iter().flat_map(|list| list.split(',')).map(str::trim) {
             match address {
                 "" => {}
@@ -209,44 +223,46 @@ impl Conversion {
             }
         }
         if addresses.is_empty() {
-            let what = "PgBouncer listens on its Unix socket only; Sluice needs an address besides".to_owned();
-            self.notes.push(Note { line: None, key: "listen_addr".to_owned(), what, matters: true });
+            self.say(
+                None,
+                "listen_addr",
+                "PgBouncer listens on its Unix socket only; Sluice needs an address besides",
+                true,
+            );
             addresses.push(format!("127.0.0.1:{port}"));
         }
-        self.top.insert("listen", value(addresses));
-        if !self.top.contains_key("unix_socket_dir") {
-            self.top.insert("unix_socket_dir", value("/tmp"));
-        }
+        addresses
     }
 
     fn lookup(&mut self) {
         if !self.lookup.contains_key("user") {
             if self.lookup.contains_key("query") {
-                let what = "no effect without auth_user".to_owned();
-                self.notes.push(Note { line: None, key: "auth_query".to_owned(), what, matters: false });
+                self.say(None, "auth_query", "no effect without auth_user", false);
             }
             self.lookup = Table::new();
             return;
         }
         if self.auth.remove("users_file").is_some() {
-            let what = "secrets are looked up by auth_user; those of the file are not read".to_owned();
-            self.notes.push(Note { line: None, key: "auth_file".to_owned(), what, matters: true });
+            self.say(None, "auth_file", "secrets are looked up by auth_user; those of the file are not read", true);
         }
         if !self.lookup.contains_key("database") {
             let named = self.databases.iter().find_map(|database| database.get("name")?.as_str()).unwrap_or("*");
             let database = if named == "*" { "postgres" } else { named };
             self.lookup.insert("database", value(database));
             let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
-            self.notes.push(Note { line: None, key: "auth_query".to_owned(), what, matters: true });
+            self.say(None, "auth_query", what, true);
         }
         let what = "the role's password is not taken from auth_file: name it by password_file under [auth.lookup]";
-        self.notes.push(Note { line: None, key: "auth_user".to_owned(), what: what.to_owned(), matters: true });
+        self.say(None, "auth_user", what, true);
     }
 
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
-        self.listen();
+        let listen = self.listen();
         self.lookup();
+        if !self.top.contains_key("unix_socket_dir") {
+            self.top.insert("unix_socket_dir", value("/tmp"));
+        }
         if !self.pool.contains_key("mode") {
             // PgBouncer's default; Sluice's is another.
             self.pool.insert("mode", value("session"));
@@ -258,10 +274,8 @@ impl Conversion {
             return Err(Report::new(self.problems));
         }
         let mut document = DocumentMut::new();
-        let (listen, rest): (Vec<_>, Vec<_>) = self.top.into_iter().partition(|(key, _)| key == "listen");
-        for (key, item) in listen.into_iter().chain(rest) {
-            document.insert(&key, item);
-        }
+        document.insert("listen", value(listen));
+        document.extend(self.top);
         if !self.lookup.is_empty() {
             self.auth.insert("lookup", self.lookup.into());
         }

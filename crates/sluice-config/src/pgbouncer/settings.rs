@@ -1,4 +1,4 @@
-//! PgBouncer's settings, up to 1.24, and what becomes of each.
+//! PgBouncer's settings, up to 1.24, and the fate of each.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// What becomes of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
+/// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Unneeded};
     use Kind::{Mode, Number, Seconds, Text};

@@ -118,10 +118,8 @@ impl<I: Io> ClientRelay<'_, I> {
     /// or to put them back behind one where there is no savepoint to go back to. Returns whether the client's message has
     /// to wait for the answer.
     pub(super) fn asks_for_settings(&mut self) -> bool {
-        let questions = [
-            (Question::Defaults, literals::defaults_query as fn() -> String),
-            (Question::Literals, literals::literals_query),
-        ];
+        let questions =
+            [(Question::Defaults, literals::defaults_query as fn() -> String), (Question::Literals, literals::query)];
         self.asks(questions).is_some()
     }
 
@@ -177,7 +175,7 @@ impl<I: Io> ClientRelay<'_, I> {
             () if is_apart && in_block => {
                 // It may have set whatever it likes. What is set here goes with the savepoint, and the statement stays.
                 self.put_own(Some("SAVEPOINT sluice_switch"));
-                let set = literals::set_for_literals(&profile);
+                let set = literals::set(&profile);
                 (Some(set), Some("ROLLBACK TO SAVEPOINT sluice_switch".to_owned()))
             }
             () if is_apart && server.session.knows_settings() => {
@@ -186,7 +184,7 @@ impl<I: Io> ClientRelay<'_, I> {
             }
             () if is_apart => {
                 // Up to the transaction's end, so that nothing stays of it.
-                let set = |profile: &_| Some(literals::set_for_literals(profile));
+                let set = |profile: &_| Some(literals::set(profile));
                 server.session.answers.literals().map_or((None, None), |here| (set(&profile), set(here)))
             }
             () => (None, None),

@@ -1,6 +1,6 @@
 //! The settings by which literals are read.
 
-use super::{Profile, ROLE, Scope, Settings, put_literal, put_set_configs};
+use super::{Profile, ROLE, Scope, Settings, put_set_config, put_set_configs};
 
 /// Settings by which a literal is read.
 const READ_BY_LITERALS: [&str; 13] = [
@@ -82,6 +82,9 @@ impl Profile {
     /// The same with that `search_path`, and its role.
     #[must_use]
     pub fn with_path(&self, path: &SearchPath) -> Self {
+        if self.search_path() == *path {
+            return self.clone();
+        }
         let mut settings = self.settings().clone();
         for (name, value) in [(SEARCH_PATH, &path.list), (ROLE, &path.role)] {
             match value {
@@ -105,14 +108,14 @@ impl Profile {
 
 /// The query that makes the settings by which literals are read what they are in a profile, up to the end of the
 /// transaction or savepoint, whatever they are now.
-pub fn set_for_literals(profile: &Profile) -> String {
+pub fn set(profile: &Profile) -> String {
     let mut sql = String::new();
     put_set_configs(&mut sql, READ_BY_LITERALS.map(|name| (name, profile.get(name))), Scope::Transaction);
     sql
 }
 
 /// The query for the settings by which literals are read, in one text of ASCII.
-pub fn literals_query() -> String {
+pub fn query() -> String {
     let mut sql = "SELECT pg_catalog.concat_ws(','".to_owned();
     for name in READ_BY_LITERALS {
         sql.push_str(",pg_catalog.encode(pg_catalog.convert_to(pg_catalog.current_setting('");
@@ -145,32 +148,27 @@ pub fn profile_of(values: Vec<Vec<u8>>) -> Option<Profile> {
 /// PostgreSQL compares what they lead to, and which schema is the one in which objects are made.
 pub fn same_path_query(here: &SearchPath, there: &SearchPath) -> String {
     const SCHEMAS: &str = "pg_catalog.array_cat(pg_catalog.current_schemas(true),pg_catalog.current_schemas(false))";
+    let has_other_role = here.role != there.role;
+    let put_list = |sql: &mut String, path: &SearchPath| {
+        put_set_config(sql, SEARCH_PATH, path.list.as_deref(), Scope::Transaction);
+    };
+    let put_role = |sql: &mut String, path: &SearchPath| {
+        put_set_config(sql, ROLE, Some(path.role.as_deref().unwrap_or(b"none")), Scope::Transaction);
+    };
     let mut sql = format!("SELECT pg_catalog.left(pg_catalog.concat({SCHEMAS} OPERATOR(pg_catalog.=) CASE WHEN ");
-    if here.role != there.role {
-        put_local(&mut sql, ROLE, Some(there.role.as_deref().unwrap_or(b"none")));
+    if has_other_role {
+        put_role(&mut sql, there);
         sql.push_str(" IS NOT NULL AND ");
     }
-    put_local(&mut sql, SEARCH_PATH, there.list.as_deref());
+    put_list(&mut sql, there);
     sql.push_str(&format!(" IS NOT NULL THEN {SCHEMAS} END,"));
-    put_local(&mut sql, SEARCH_PATH, here.list.as_deref());
-    if here.role != there.role {
+    put_list(&mut sql, here);
+    if has_other_role {
         sql.push(',');
-        put_local(&mut sql, ROLE, Some(here.role.as_deref().unwrap_or(b"none")));
+        put_role(&mut sql, here);
     }
     sql.push_str("),1)");
     sql
-}
-
-/// Appends the call that sets a setting up to the end of the transaction.
-fn put_local(sql: &mut String, name: &str, value: Option<&[u8]>) {
-    sql.push_str("pg_catalog.set_config(");
-    put_literal(sql, name.as_bytes());
-    sql.push(',');
-    match value {
-        Some(value) => put_literal(sql, value),
-        None => sql.push_str("NULL"),
-    }
-    sql.push_str(",true)");
 }
 
 #[cfg(test)]

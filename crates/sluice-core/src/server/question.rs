@@ -1,4 +1,4 @@
-//! What a server is asked about its settings in the midst of a batch, for the message that comes next.
+//! Questions to a server about its settings, in the midst of a batch, and the answers to them.
 
 use crate::{
     holding::unhex,
@@ -66,7 +66,7 @@ impl Answers {
         }
     }
 
-    /// What may be the answer to the first question that is open.
+    /// The answer, perhaps, to the first question that is open.
     pub fn hear(&mut self, row: &str) {
         let settings = || row.split(',').map(unhex).collect::<Option<_>>().and_then(literals::profile_of);
         if matches!(self.defaults, Answer::Asked) {

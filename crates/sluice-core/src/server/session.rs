@@ -53,7 +53,7 @@ pub struct ServerSession {
     has_closed: bool,
     /// The change to the catalogs that its client is making.
     change: Option<Change>,
-    /// What it has said of its settings in the midst of a batch.
+    /// Its answers about its settings, in the midst of a batch.
     pub answers: Answers,
 }
 

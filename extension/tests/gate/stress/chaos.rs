@@ -73,7 +73,7 @@ impl<'a> Chaos<'a> {
             0 => self.server.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'sluice controller'",
             ),
-            1 => self.finish_prepared("interval '1 second'"),
+            1 => finish_prepared(self.server, self.database, "interval '1 second'"),
             2 => _ = self.server.value("SELECT count(*) FROM sluice_gate_waiters"),
             _ => self.change_settings(watch),
         }
@@ -88,11 +88,6 @@ impl<'a> Chaos<'a> {
             })
             .collect();
         set(self.server, &settings);
-    }
-
-    /// Rolls back prepared transactions of that age, whose sessions have lost their way.
-    pub(super) fn finish_prepared(&self, age: &str) {
-        finish_prepared(self.server, self.database, age);
     }
 }
 
