@@ -153,6 +153,7 @@ impl Session<'_> {
             Outcome::Aborted
         };
         self.ledger.end(block.number, outcome);
+        self.is_outside = false;
         self.tidy(&sent.last);
     }
 
@@ -177,6 +178,7 @@ impl Session<'_> {
             let is_over = is_end_sent || answer.is_lost || !(answer.is_ok() || is_careless);
             if place == 0 && is_careless {
                 begin_error = answer.error_of_first();
+                self.is_outside = begin_error.is_some();
             }
             if is_over {
                 return Sent { begin_error, is_end_sent, last: answer };

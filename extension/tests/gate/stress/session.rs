@@ -33,12 +33,17 @@ const EXPECTED: &[&str] = &[
     "42704", // a prepared transaction that somebody else has finished
     "55000", // a prepared transaction is busy
     // What a client runs into that goes on behind an error.
-    "25P01", "26000", "34000", "3B001", "42P03", "42P05", "42P07",
+    "26000", "34000", "3B001", "42P03", "42P05", "42P07",
 ];
 
 /// Warnings that a client may meet.
 const EXPECTED_WARNINGS: &[&str] =
     &["there is no transaction in progress", "there is already a transaction in progress"];
+
+/// What a client meets, besides, where its BEGIN failed before it ran and the rest was sent all the same. Anywhere else it
+/// shows that a statement of a block has run outside of it.
+const OUTSIDE: &[&str] = &["25P01"];
+const OUTSIDE_WARNINGS: &[&str] = &["SET LOCAL can only be used in transaction blocks"];
 
 /// The messages that came back, and whether the connection still stands.
 #[derive(Debug)]
@@ -99,6 +104,8 @@ pub(super) struct Session<'a> {
     pub(super) ledger: Ledger,
     /// The number of BEGINs that failed themselves, by an interrupt before they ran.
     pub(super) begins_failed: usize,
+    /// The BEGIN of the block that is being sent is one of those.
+    pub(super) is_outside: bool,
     /// The number of waits at a BEGIN that ended with an error of the next statement.
     pub(super) begins_refused: usize,
     raw: Option<Raw>,
@@ -127,6 +134,7 @@ impl<'a> Session<'a> {
             random,
             ledger,
             begins_failed,
+            is_outside: false,
             begins_refused,
             raw: None,
             stopped,
@@ -157,7 +165,7 @@ impl<'a> Session<'a> {
             raw.may_be_cut = true;
             let parameters = [("user", self.role), ("database", self.database)];
             let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
-            check(&messages);
+            check(&messages, false);
             if messages.last().is_some_and(|message| message.tag == backend::READY_FOR_QUERY) {
                 self.raw = Some(raw);
             }
@@ -183,7 +191,6 @@ impl<'a> Session<'a> {
         // Behind a connection that has been closed there may still be a message that says why.
         let is_sent = raw.try_send(&script.0).is_ok();
         let messages = raw.until_ready(readies);
-        check(&messages);
         let came = messages.iter().filter(|message| message.tag == backend::READY_FOR_QUERY).count();
         let is_lost = !is_sent || came < readies;
         if is_lost {
@@ -191,6 +198,8 @@ impl<'a> Session<'a> {
         }
         self.note(&format!("  -> {}{}", transcript(&messages), if is_lost { " lost" } else { "" }));
         let answer = Answer { messages, is_lost };
+        let begin_failed = readies > 1 && answer.error_of_first().is_some();
+        check(&answer.messages, self.is_outside || begin_failed);
         self.begins_refused += answer.refusals();
         answer
     }
@@ -248,12 +257,18 @@ impl Drop for Session<'_> {
 }
 
 /// Errors and warnings have to be such as a client may meet.
-fn check(messages: &[Message]) {
+fn check(messages: &[Message], is_outside: bool) {
     for message in messages {
         let is_expected = match message.tag {
-            backend::ERROR_RESPONSE => EXPECTED.contains(&message.field(b'C').as_str()),
+            backend::ERROR_RESPONSE => {
+                let code = message.field(b'C');
+                EXPECTED.contains(&code.as_str()) || (is_outside && OUTSIDE.contains(&code.as_str()))
+            }
             backend::NOTICE_RESPONSE => {
-                message.field(b'V') != "WARNING" || EXPECTED_WARNINGS.contains(&message.field(b'M').as_str())
+                let text = message.field(b'M');
+                message.field(b'V') != "WARNING"
+                    || EXPECTED_WARNINGS.contains(&text.as_str())
+                    || (is_outside && OUTSIDE_WARNINGS.contains(&text.as_str()))
             }
             _ => true,
         };
