@@ -133,6 +133,14 @@ impl Secrets {
         }
     }
 
+    /// The secret of `user` in the file, if it is there.
+    pub fn listed(&self, user: &str) -> Option<Secret> {
+        match &self.source {
+            Source::File(users) => users.get(user).cloned(),
+            Source::LookUp(_) => None,
+        }
+    }
+
     /// The verifier of a password in clear. Runs PBKDF2 once for each user and password.
     pub fn verifier(&self, user: &str, password: &str) -> Verifier {
         let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);

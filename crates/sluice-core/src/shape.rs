@@ -6,7 +6,8 @@ use std::{hash::Hasher, num::NonZeroU64};
 use foldhash::fast::FixedState;
 
 /// The shape of a statement's result: its columns' names and types, whatever table they come from and whatever format
-/// they are sent in. PostgreSQL compares no more (`RevalidateCachedQuery`).
+/// they are sent in. PostgreSQL compares no more (`RevalidateCachedQuery`). Of a name only its beginning in ASCII counts:
+/// what follows comes in the encoding that the client has at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape(NonZeroU64);
 
@@ -28,8 +29,9 @@ impl Shape {
         let (count, mut rest) = body.split_at(body.len().min(2));
         hasher.write(count);
         while let Some((name, tail)) = sluice_wire::message::split_cstr(rest) {
-            hasher.write(name);
-            hasher.write_u8(0);
+            let ascii = name.iter().take_while(|byte| byte.is_ascii()).count();
+            hasher.write(&name[..ascii]);
+            hasher.write_u8(u8::from(ascii < name.len()));
             let (fixed, tail) = tail.split_at(tail.len().min(COLUMN_BYTES));
             hasher.write(fixed.get(ORIGIN_BYTES..).unwrap_or_default());
             rest = tail.get(FORMAT_BYTES..).unwrap_or_default();
@@ -46,6 +48,14 @@ mod tests {
         let mut out = [name.as_bytes(), &[0; 7], &oid.to_be_bytes(), &[0, 4, 0, 0, 0, 0]].concat();
         out.extend_from_slice(&format.to_be_bytes());
         out
+    }
+
+    #[test]
+    fn the_encoding_of_names_does_not_matter() {
+        let of = |name: &[u8]| Shape::of(&[b"\0\x01", name, &[0; 7], &[0, 0, 0, 23, 0, 4, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(of("größe".as_bytes()), of(b"gr\xf6\xdfe"));
+        assert_ne!(of("größe".as_bytes()), of("größe".as_bytes().split_at(1).1));
+        assert_ne!(of("größe".as_bytes()), of(b"gr"));
     }
 
     #[test]

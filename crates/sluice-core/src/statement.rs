@@ -312,7 +312,14 @@ impl Statement {
         self.effects.intersects(Effects::LITERAL) && is_known && in_place != Some(self.profile.context())
     }
 
-    /// The same where it is lent to SQL.
+    /// Whether its characters may be others by the settings in place than by those of its Parse; `None`: nobody knows
+    /// the former. PostgreSQL reads them once, whatever else it reads anew.
+    pub fn is_spelled_apart(&self, in_place: Option<&Profile>) -> bool {
+        let differs = |in_place: &Profile| !in_place.reads_characters_like(&self.profile);
+        self.effects.intersects(Effects::LITERAL) && in_place.is_none_or(differs)
+    }
+
+    /// Whether it is parsed apart where it is lent to SQL.
     pub fn is_lent_apart(&self, in_place: Option<Context>) -> bool {
         self.is_parsed_apart(in_place) || self.is_parsed_apart(None) && in_place != Some(self.to_lend().context())
     }

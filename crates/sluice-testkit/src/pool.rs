@@ -24,6 +24,8 @@ use crate::{
 pub enum Auth {
     /// They need not.
     Trust,
+    /// They need not; with these users and secrets in a file, for the servers.
+    TrustListed(Vec<(String, String)>),
     /// `md5`, with these users and secrets in a file.
     Md5(Vec<(String, String)>),
     /// `scram-sha-256`, with these users and secrets in a file.
@@ -122,6 +124,7 @@ impl PoolConfig {
     fn toml(&self) -> String {
         let (method, secrets) = match &self.auth {
             Auth::Trust => ("trust", String::new()),
+            Auth::TrustListed(_) => ("trust", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Scram(_) => ("scram-sha-256", "users_file = \"users.txt\"\n".to_owned()),
             Auth::LookUp(more) => ("scram-sha-256", look_up(more)),
@@ -142,7 +145,7 @@ impl PoolConfig {
         let place = tempfile::Builder::new().prefix("sluice-pool-").tempdir().unwrap();
         let file = place.path().join("sluice.toml");
         write_private(&file, &self.toml());
-        if let Auth::Md5(users) | Auth::Scram(users) = &self.auth {
+        if let Auth::Md5(users) | Auth::Scram(users) | Auth::TrustListed(users) = &self.auth {
             let lines: String = users.iter().map(|(user, secret)| format!("\"{user}\" \"{secret}\"\n")).collect();
             write_private(&place.path().join("users.txt"), &lines);
         }

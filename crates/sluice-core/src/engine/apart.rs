@@ -28,6 +28,12 @@ impl<I: Io> ClientRelay<'_, I> {
         is_known.then(|| self.session.profile.context())
     }
 
+    /// Whether a statement's characters were read by other settings than those in place, or may have been.
+    pub(super) fn is_spelled_apart(&self, statement: &Statement) -> bool {
+        let is_known = self.context_in_place().is_some();
+        statement.is_spelled_apart(is_known.then_some(&self.session.profile))
+    }
+
     /// Whether a batch that begins now must wait for answers: what is under way decides under which settings, and
     /// whether in a block, and the server lacks a statement of the client's whose literals were read by others.
     pub(super) fn waits_for_settings(&self) -> bool {
@@ -110,7 +116,9 @@ impl<I: Io> ClientRelay<'_, I> {
                 || server.session.answers.literals().is_some()
                 || !server.exchange.prepares()
         });
-        let reads = || effects(text).intersects(Effects::LITERAL) && sql::reads_literals(text);
+        // Characters are converted at the Parse, whatever the statement does.
+        let is_read_now = || sql::reads_literals(text) || !text.is_ascii();
+        let reads = || effects(text).intersects(Effects::LITERAL) && is_read_now();
         !is_known && reads() && self.asks_for_settings()
     }
 

@@ -32,6 +32,10 @@ impl<I: Io> ServerRelay<'_, I> {
             Some(Expected::Bind(Some(failed)) | Expected::Describe(Some(failed), _)) => failed.clone(),
             _ => return false,
         };
+        let session = &self.server.session;
+        if failed.is_spelled_apart(session.knows_settings().then(|| session.profile())) {
+            return false;
+        }
         let possible = self.server.exchange.replay().heal(failed.id, |shape_free| match is_stale(error) {
             true => shape_free || is_missing(error),
             // The client's own Parse, now, might succeed.

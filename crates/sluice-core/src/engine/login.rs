@@ -109,7 +109,10 @@ impl Engine {
             startup::put_negotiate(&mut self.scratch, version, &unknown);
             io.send(client.conn, &self.scratch);
         }
-        let credentials = Credentials::default();
+        let secrets = &self.hub.secrets;
+        // Who is believed to be somebody logs in to the server by what a file says of them.
+        let secret = if secrets.method == Method::Trust { secrets.listed(&user) } else { None };
+        let credentials = Credentials { secret: secret.filter(is_enough_for_servers), keys: None };
         let login = Box::new(LoginRequest { request, user, database, credentials });
         match self.hub.secrets.method {
             Method::Trust => self.authenticated(now, id, *login, io)?,
@@ -201,7 +204,7 @@ impl Engine {
                 Challenge::Md5(salt, stored)
             }
         };
-        login.credentials.secret = secret.filter(|secret| matches!(secret, Secret::Plain(_) | Secret::Md5(_)));
+        login.credentials.secret = secret.filter(is_enough_for_servers);
         let client = &mut self.clients[id];
         client.phase = Phase::Password(login, challenge);
         io.send(client.conn, &self.scratch);
@@ -452,4 +455,9 @@ fn no_pool(why: NoPool, database: &str) -> ErrorResponse {
 
 fn malformed(error: message::Malformed) -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
+}
+
+/// Whether a secret is enough to log in to a server: of a SCRAM verifier, the keys are shown by the client's proof only.
+fn is_enough_for_servers(secret: &Secret) -> bool {
+    matches!(secret, Secret::Plain(_) | Secret::Md5(_))
 }

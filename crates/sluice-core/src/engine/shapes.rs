@@ -86,6 +86,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             }
             None => {}
         }
+        // PostgreSQL has analyzed it anew, of the same characters.
+        if self.is_spelled_apart(statement) && self.prepare_apart(statement, sent_for) {
+            return None;
+        }
         if !self.server().statements.touch(statement.id) {
             self.send_parse(ParseSent::own(statement.clone(), sent_for));
         }

@@ -79,6 +79,11 @@ impl Profile {
         READ_BY_LITERALS.iter().filter(|name| matters(name)).all(|name| self.get(name) == other.get(name))
     }
 
+    /// Whether both have the characters of a text mean the same.
+    pub fn reads_characters_like(&self, other: &Self) -> bool {
+        READ_ONCE.iter().all(|name| self.get(name) == other.get(name))
+    }
+
     /// The same with that `search_path`, and its role.
     #[must_use]
     pub fn with_path(&self, path: &SearchPath) -> Self {

@@ -72,9 +72,11 @@ impl Effects {
         .union(Self::PREPARES);
 }
 
-/// The effects of a text, which may hold several statements.
+/// The effects of a text, which may hold several statements. Names and labels that are not of ASCII depend on the
+/// client's encoding, as literals do.
 pub fn effects(text: &[u8]) -> Effects {
-    plain::effects(text).unwrap_or_else(|| effects_as_read(text))
+    let found = plain::effects(text).unwrap_or_else(|| effects_as_read(text));
+    if text.is_ascii() { found } else { found | Effects::LITERAL }
 }
 
 /// The same, from the words of any text.

@@ -12,6 +12,7 @@ use crate::{HOLD, SLUICE, config, database};
 
 matrix!(transaction:
     trust_lets_anyone_in,
+    trust_with_passwords_for_servers,
     md5_from_a_users_file,
     scram_from_a_users_file,
     scram_by_look_up,
@@ -71,6 +72,22 @@ fn trust_lets_anyone_in(case: Case) {
     let error = pool.connect("nobody_at_all", None, &database.name).err().unwrap();
     let error = error.as_db_error().unwrap();
     assert!(error.severity() == "FATAL" && error.code().code().starts_with("28"), "{error}");
+}
+
+fn trust_with_passwords_for_servers(case: Case) {
+    let database = database(case);
+    let plain = role(&database, "plain", "scram-sha-256", "");
+    let hashed = role(&database, "md5", "md5", "IN ROLE hashed");
+    let verified = role(&database, "verifier", "scram-sha-256", "");
+    let [hash, verifier] = [&hashed, &verified].map(|role| (role.clone(), secret(&database, role)));
+    let users = vec![(plain.clone(), "secret".to_owned()), hash, verifier];
+    let pool = config(case).auth(Auth::TrustListed(users)).start();
+    for role in [plain, hashed] {
+        assert_eq!(current_user(&pool, &role, "anything", &database), Ok(role));
+    }
+    // A verifier opens no server.
+    let error = current_user(&pool, &verified, "secret", &database).unwrap_err();
+    assert!(error.contains("the server asks for SCRAM-SHA-256"), "{error}");
 }
 
 fn md5_from_a_users_file(case: Case) {

@@ -22,6 +22,7 @@ mod beside;
 mod compare;
 mod customs;
 mod disturb;
+mod encodings;
 mod ends;
 mod found;
 mod generate;

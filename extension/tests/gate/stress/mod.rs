@@ -99,7 +99,7 @@ fn everything_at_once(version: Version) {
     for objects in [ledger::TABLES, acts::OBJECTS] {
         database.execute(objects);
     }
-    let _log = KeepLog(&server);
+    let _log = KeepLog(&server, version);
     let done = run(&server, &database.name, seed, time);
 
     empty(&server, &database.name);
@@ -124,12 +124,13 @@ fn everything_at_once(version: Version) {
 }
 
 /// Keeps the server's log, which goes with the server, where the test fails.
-struct KeepLog<'a>(&'a TestServer);
+struct KeepLog<'a>(&'a TestServer, Version);
 
 impl Drop for KeepLog<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{}.log", std::process::id()));
+            let name = format!("stress-{:?}-{}.log", self.1, std::process::id());
+            let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
             let copied = fs::copy(self.0.log_file(), &kept);
             eprintln!("the server's log: {} ({copied:?})", kept.display());
         }
