@@ -71,14 +71,17 @@ impl Session<'_> {
     }
 
     /// What else a block may do, besides leaving rows.
-    fn aside(&mut self, number: usize) -> Vec<String> {
+    fn aside(&mut self, number: usize, part: u32) -> Vec<String> {
         let undone = self.insert(number, UNDONE);
+        // Of this aside alone: a client that goes on behind errors would otherwise go back to an earlier one's, and with
+        // that out of a failed block, whose COMMIT would then stand for some of its parts only.
+        let [savepoint, back, release] = ["SAVEPOINT", "ROLLBACK TO", "RELEASE"].map(|verb| format!("{verb} s{part}"));
         let texts: &[&[&str]] = &[
             &["SELECT pg_sleep(0.005)"],
             &["SELECT pg_sleep(0.3)"],
             &["SELECT count(*) FROM big WHERE n % 7 = 3"],
-            &["SAVEPOINT s", &undone, "ROLLBACK TO s"],
-            &["SAVEPOINT s", "SAVEPOINT t", &undone, "RELEASE t", "ROLLBACK TO s", "RELEASE s"],
+            &[&savepoint, &undone, &back],
+            &[&savepoint, "SAVEPOINT t", &undone, "RELEASE t", &back, &release],
             &["DECLARE c SCROLL CURSOR FOR SELECT n FROM big ORDER BY n DESC", "FETCH 5 FROM c", "CLOSE c"],
             &["DO $$ BEGIN PERFORM 1/0; EXCEPTION WHEN division_by_zero THEN NULL; END $$"],
             &["SELECT planned(1) FROM big LIMIT 1"],
@@ -101,7 +104,7 @@ impl Session<'_> {
         }
         for part in 0..parts {
             if self.random.percent(30) {
-                let aside = self.aside(number);
+                let aside = self.aside(number, part);
                 statements.extend(aside);
             }
             if self.random.percent(15) {
