@@ -13,7 +13,7 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 use crate::report::{Fault, Problem, Report};
 
 use ini::Entry;
-use settings::{Counterpart, Kind, counterpart};
+use settings::{Counterpart, Kind, counterpart, meaning_of_zero};
 
 /// A configuration that was converted.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ struct Conversion {
     databases: Vec<Table>,
     listen_addr: Option<String>,
     listen_port: Option<u16>,
+    /// It has a `unix_socket_dir` that is empty: no Unix sockets.
+    lacks_socket: bool,
     notes: Vec<Note>,
     problems: Vec<Problem>,
 }
@@ -120,6 +122,7 @@ impl Conversion {
             "listen_addr" => self.listen_addr = Some(text.to_owned()),
             "listen_port" => self.listen_port = self.port(entry, text),
             "auth_type" => self.auth_type(entry),
+            "unix_socket_dir" if text.is_empty() => self.lacks_socket = true,
             "auth_query" => {
                 // PgBouncer's gives the name first.
                 let query = format!("SELECT secret FROM ({text}) AS found (name, secret)");
@@ -129,6 +132,11 @@ impl Conversion {
                 Some(Counterpart::Key(table, name, kind)) => {
                     if let Some(converted) = self.value(entry, key, &kind, text) {
                         self.table(table).insert(name, converted.into());
+                    } else if let Some(meaning) = meaning_of_zero(key) {
+                        let what = format!(
+                            "0 means {meaning}, which can't be said here: Sluice's default of {table}.{name} holds"
+                        );
+                        self.note(entry, &what);
                     }
                 }
                 Some(Counterpart::Unneeded(why)) => self.say(Some(entry.line), key, why, false),
@@ -193,15 +201,20 @@ impl Conversion {
                         pool.insert(name, converted.into());
                     }
                 }
-                _ => self.note(
-                    entry,
-                    &format!("{key} has no counterpart: set it for the role or the database by ALTER … SET"),
-                ),
+                key => {
+                    let why = match (key, counterpart(key)) {
+                        ("reserve_pool", _) => "there is no reserve: make the pool larger",
+                        ("auth_user" | "auth_query" | "auth_dbname", _) => {
+                            "there is one look-up for all databases: set it under [auth.lookup]"
+                        }
+                        ("connect_query", _) => "has no counterpart",
+                        (_, Some(Counterpart::Missing(why) | Counterpart::Unneeded(why))) => why,
+                        (_, Some(Counterpart::Key(..))) => "is not for single databases",
+                        (_, None) => "has no counterpart: set it for the role or the database by ALTER … SET",
+                    };
+                    self.note(entry, &format!("{key}: {why}"));
+                }
             }
-        }
-        if !database.contains_key("host") {
-            // As libpq does, on Debian.
-            database.insert("host", value("/var/run/postgresql"));
         }
         if !pool.is_empty() {
             database.insert("pool", pool.into());
@@ -260,8 +273,13 @@ impl Conversion {
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
         self.lookup();
-        if !self.top.contains_key("unix_socket_dir") {
-            self.top.insert("unix_socket_dir", value("/tmp"));
+        let sockets = self.top.get("unix_socket_dir").and_then(Item::as_str).unwrap_or("/tmp").to_owned();
+        for database in self.databases.iter_mut().filter(|database| !database.contains_key("host")) {
+            // Servers' sockets are looked for where its own are.
+            database.insert("host", value(sockets.as_str()));
+        }
+        if !self.lacks_socket {
+            self.top.insert("unix_socket_dir", value(sockets));
         }
         if !self.pool.contains_key("mode") {
             // PgBouncer's default; Sluice's is another.
@@ -386,6 +404,28 @@ mod tests {
             assert!(is_said, "{line}, {part}: {notes:#?}");
         }
         assert_eq!(notes.len(), 7, "{notes:#?}");
+    }
+
+    #[test]
+    fn zeros_single_databases_and_sockets() {
+        let (config, notes) = converted(
+            "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC\n[pgbouncer]\n\
+             auth_type = trust\nlisten_addr = 127.0.0.1\nunix_socket_dir =\nquery_wait_timeout = 0\n\
+             server_lifetime = 0\nidle_transaction_timeout = 0\n",
+        );
+        assert_eq!(config.unix_socket_dir, None);
+        assert_eq!(config.databases[0].server, ServerAddress::Unix { dir: "/tmp".into(), port: 5432 });
+        for (line, part) in [
+            (2, "set it under [auth.lookup]"),
+            (3, "no such limit yet"),
+            (3, "timezone: has no counterpart: set it for the role"),
+            (8, "0 means to wait for ever"),
+            (9, "0 means to use a server once"),
+        ] {
+            let is_said = notes.iter().any(|note| note.starts_with(&format!("line {line}, ")) && note.contains(part));
+            assert!(is_said, "{line}, {part}: {notes:#?}");
+        }
+        assert_eq!(notes.len(), 5, "{notes:#?}");
     }
 
     #[test]

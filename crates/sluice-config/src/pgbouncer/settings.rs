@@ -51,6 +51,17 @@ impl Kind {
     }
 }
 
+/// The meaning of 0 seconds where it is not that of a missing key of Sluice's.
+pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "query_wait_timeout" => "to wait for ever",
+        "server_idle_timeout" => "to keep idle servers for ever",
+        "server_lifetime" => "to use a server once",
+        "client_login_timeout" | "server_connect_timeout" => "no limit",
+        _ => return None,
+    })
+}
+
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Unneeded};

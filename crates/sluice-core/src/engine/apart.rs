@@ -116,9 +116,8 @@ impl<I: Io> ClientRelay<'_, I> {
                 || server.session.answers.literals().is_some()
                 || !server.exchange.prepares()
         });
-        // Characters are converted at the Parse, whatever the statement does.
-        let is_read_now = || sql::reads_literals(text) || !text.is_ascii();
-        let reads = || effects(text).intersects(Effects::LITERAL) && is_read_now();
+        // The answer takes a snapshot, as the Parse of a query does and that of another command does not.
+        let reads = || effects(text).intersects(Effects::LITERAL) && sql::reads_literals(text);
         !is_known && reads() && self.asks_for_settings()
     }
 
