@@ -94,11 +94,21 @@ impl Conversion {
 
     /// The value of a setting in TOML, unless it says nothing, or is a problem. `key` may be a part of the entry's value.
     fn value(&mut self, entry: &Entry, key: &str, kind: &Kind, text: &str) -> Option<Value> {
-        kind.convert(text).unwrap_or_else(|what| {
-            let what = if key == entry.key { what } else { format!("{key}: {what}") };
-            self.wrong(entry, what, "write it as PgBouncer's documentation says");
-            None
-        })
+        let of_part = |what: String| if key == entry.key { what } else { format!("{key}: {what}") };
+        match kind.convert(text) {
+            Ok(None) => {
+                if let Some(meaning) = meaning_of_zero(key) {
+                    let what = format!("0 means {meaning}, which can't be said here: Sluice's default holds");
+                    self.note(entry, &of_part(what));
+                }
+                None
+            }
+            Ok(converted) => converted,
+            Err(what) => {
+                self.wrong(entry, of_part(what), "write it as PgBouncer's documentation says");
+                None
+            }
+        }
     }
 
     fn wrong(&mut self, entry: &Entry, what: impl Into<String>, remedy: &str) {
@@ -132,11 +142,6 @@ impl Conversion {
                 Some(Counterpart::Key(table, name, kind)) => {
                     if let Some(converted) = self.value(entry, key, &kind, text) {
                         self.table(table).insert(name, converted.into());
-                    } else if let Some(meaning) = meaning_of_zero(key) {
-                        let what = format!(
-                            "0 means {meaning}, which can't be said here: Sluice's default of {table}.{name} holds"
-                        );
-                        self.note(entry, &what);
                     }
                 }
                 Some(Counterpart::Unneeded(why)) => self.say(Some(entry.line), key, why, false),
@@ -344,6 +349,15 @@ mod tests {
         (config, notes.iter().map(ToString::to_string).collect())
     }
 
+    /// These notes are there, each of its line, and no others.
+    fn assert_said(notes: &[String], expected: &[(usize, &str)]) {
+        for (line, part) in expected {
+            let is_said = notes.iter().any(|note| note.starts_with(&format!("line {line}, ")) && note.contains(part));
+            assert!(is_said, "{line}, {part}: {notes:#?}");
+        }
+        assert_eq!(notes.len(), expected.len(), "{notes:#?}");
+    }
+
     #[test]
     fn what_has_a_counterpart_is_carried_over() {
         let (config, notes) = converted(
@@ -391,41 +405,40 @@ mod tests {
              auth_type = trust\nlisten_addr = 127.0.0.1\nclient_tls_sslmode = require\nserver_tls_sslmode = disable\n\
              query_timeout = 0\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n",
         );
-        for (line, part) in [
-            (2, "several hosts"),
-            (2, "connect_query"),
-            (4, "single users"),
-            (8, "TLS is not there"),
-            (11, "no reserve"),
-            (12, "not known"),
-            (13, "RUST_LOG"),
-        ] {
-            let is_said = notes.iter().any(|note| note.starts_with(&format!("line {line}, ")) && note.contains(part));
-            assert!(is_said, "{line}, {part}: {notes:#?}");
-        }
-        assert_eq!(notes.len(), 7, "{notes:#?}");
+        assert_said(
+            &notes,
+            &[
+                (2, "several hosts"),
+                (2, "connect_query"),
+                (4, "single users"),
+                (8, "TLS is not there"),
+                (11, "no reserve"),
+                (12, "not known"),
+                (13, "RUST_LOG"),
+            ],
+        );
     }
 
     #[test]
     fn zeros_single_databases_and_sockets() {
         let (config, notes) = converted(
-            "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC\n[pgbouncer]\n\
+            "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC server_lifetime=0\n[pgbouncer]\n\
              auth_type = trust\nlisten_addr = 127.0.0.1\nunix_socket_dir =\nquery_wait_timeout = 0\n\
              server_lifetime = 0\nidle_transaction_timeout = 0\n",
         );
         assert_eq!(config.unix_socket_dir, None);
         assert_eq!(config.databases[0].server, ServerAddress::Unix { dir: "/tmp".into(), port: 5432 });
-        for (line, part) in [
-            (2, "set it under [auth.lookup]"),
-            (3, "no such limit yet"),
-            (3, "timezone: has no counterpart: set it for the role"),
-            (8, "0 means to wait for ever"),
-            (9, "0 means to use a server once"),
-        ] {
-            let is_said = notes.iter().any(|note| note.starts_with(&format!("line {line}, ")) && note.contains(part));
-            assert!(is_said, "{line}, {part}: {notes:#?}");
-        }
-        assert_eq!(notes.len(), 5, "{notes:#?}");
+        assert_said(
+            &notes,
+            &[
+                (2, "set it under [auth.lookup]"),
+                (3, "no such limit yet"),
+                (3, "timezone: has no counterpart: set it for the role"),
+                (3, "server_lifetime: 0 means to use a server once"),
+                (8, "0 means to wait for ever"),
+                (9, "0 means to use a server once"),
+            ],
+        );
     }
 
     #[test]

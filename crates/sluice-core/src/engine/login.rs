@@ -109,13 +109,13 @@ impl Engine {
             startup::put_negotiate(&mut self.scratch, version, &unknown);
             io.send(client.conn, &self.scratch);
         }
-        let secrets = &self.hub.secrets;
-        // Who is believed to be somebody logs in to the server by what a file says of them.
-        let secret = if secrets.method == Method::Trust { secrets.listed(&user) } else { None };
-        let credentials = Credentials { secret: secret.filter(is_enough_for_servers), keys: None };
-        let login = Box::new(LoginRequest { request, user, database, credentials });
+        let mut login = Box::new(LoginRequest { request, user, database, credentials: Credentials::default() });
         match self.hub.secrets.method {
-            Method::Trust => self.authenticated(now, id, *login, io)?,
+            Method::Trust => {
+                // Whoever is believed logs in to the server by what the file says of them.
+                login.credentials.secret = self.hub.secrets.listed(&login.user).filter(is_enough_for_servers);
+                self.authenticated(now, id, *login, io)?;
+            }
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
         }
         Ok(())
