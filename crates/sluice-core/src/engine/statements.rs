@@ -57,7 +57,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let servable = (!self.has_begun_with_snapshot() || self.is_bound_behind(parse.name, 1))
                     && (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
-                        self.session.pool.settings.auto_prepare
+                        self.session.pool.sharing.auto_prepare
                     } else {
                         // An error has to come from a server.
                         self.session.named(parse.name).is_none()
@@ -280,13 +280,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.flush();
         self.restore_within(statement.query());
-        if let Some(step) = self.expect_effects(seen, &names, &statement) {
-            return step;
-        }
         if statement.is_unnamed() && !self.session.learnt && !self.can_be_healed() {
-            // What the client's own Parse would have been.
+            // What the client's own Parse would have been: it is prepared again in what follows.
             let server = self.server();
             server.statements.retire(statement.id);
+        }
+        if let Some(step) = self.expect_effects(seen, &names, &statement) {
+            return step;
         }
         let there = self.server().statements.find(statement.id);
         match self.absence(&statement, there.is_some()) {
