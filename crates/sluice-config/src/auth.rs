@@ -1,7 +1,7 @@
 //! `[auth]` and `[auth.lookup]`: reads them, and checks that every method has what it needs.
 
 use crate::{
-    AuthConfig, AuthMethod, LookupConfig, SecretSource, credentials, files,
+    AuthConfig, LookupConfig, Method, SecretSource, credentials, files,
     listen::Listen,
     reader::{Origin, Read, Section, Setting},
     report::{Fault, Position},
@@ -28,7 +28,7 @@ pub(crate) struct Auth {
 
 /// Reads `[auth]`.
 pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
-    let method = section.read(&schema::METHOD).or_default(AuthMethod::ScramSha256);
+    let method = section.read(&schema::METHOD).or_default(Method::ScramSha256);
     check_trust(section, method, listen);
     let users_file = section.read(&schema::USERS_FILE);
     let lookup_section = section.table(&schema::LOOKUP);
@@ -67,12 +67,12 @@ fn read_lookup(section: &Section<'_>) -> (LookupConfig, Option<(String, usize)>)
 }
 
 /// Checks that trust is meant where other hosts can connect.
-fn check_trust(section: &Section<'_>, method: Setting<AuthMethod>, listen: &Listen) {
+fn check_trust(section: &Section<'_>, method: Setting<Method>, listen: &Listen) {
     let anyone = section.read(&schema::TRUST_ANYONE).or_default(false);
     if anyone.origin == Origin::Bad || method.origin == Origin::Bad {
         return;
     }
-    if method.value != AuthMethod::Trust {
+    if method.value != Method::Trust {
         if let Origin::Given(offset) = anyone.origin {
             let fault = Fault::new("only method = \"trust\" takes it", "leave it out");
             section.note(&schema::TRUST_ANYONE, offset, fault);
@@ -90,7 +90,7 @@ fn check_trust(section: &Section<'_>, method: Setting<AuthMethod>, listen: &List
 }
 
 /// Checks that the secrets have exactly one source.
-fn check_sources(section: &Section<'_>, method: Setting<AuthMethod>, has_file: bool, lookup: &Section<'_>) {
+fn check_sources(section: &Section<'_>, method: Setting<Method>, has_file: bool, lookup: &Section<'_>) {
     let note = |offset, key: &str, what: &str, remedy: &str| {
         section.source().add(offset, key, Fault::new(what, remedy));
     };
@@ -99,11 +99,11 @@ fn check_sources(section: &Section<'_>, method: Setting<AuthMethod>, has_file: b
     }
     match method {
         Setting { origin: Origin::Bad, .. } => {}
-        Setting { value: AuthMethod::Trust, .. } if lookup.is_given() => {
+        Setting { value: Method::Trust, .. } if lookup.is_given() => {
             let remedy = "leave out [auth.lookup], or choose another method";
             note(lookup.offset(), "auth.lookup", "method = \"trust\" looks nothing up", remedy);
         }
-        Setting { value: AuthMethod::Md5 | AuthMethod::ScramSha256, origin } if !has_file && !lookup.is_given() => {
+        Setting { value: Method::Md5 | Method::ScramSha256, origin } if !has_file && !lookup.is_given() => {
             let offset = match origin {
                 Origin::Given(offset) => Some(offset),
                 _ => section.offset(),
@@ -117,13 +117,13 @@ fn check_sources(section: &Section<'_>, method: Setting<AuthMethod>, has_file: b
 }
 
 /// Reads the users file, so that `sluice check` finds its problems too.
-fn check_users_file(section: &Section<'_>, method: Setting<AuthMethod>, path: &std::path::Path, offset: usize) {
+fn check_users_file(section: &Section<'_>, method: Setting<Method>, path: &std::path::Path, offset: usize) {
     let text = match files::read_private(path, files::USERS_BYTES_MAX) {
         Ok(text) => text,
         Err(fault) => return section.note(&schema::USERS_FILE, offset, fault),
     };
     let (users, mut problems) = users::read_lines(&text, path);
-    if method.value == AuthMethod::Md5 && method.origin != Origin::Bad {
+    if method.value == Method::Md5 && method.origin != Origin::Bad {
         for (user, (secret, line)) in &users {
             if users::form(&secret.0) == Ok(SecretForm::Scram) {
                 let what = format!("auth.method = \"md5\" can't check the SCRAM verifier of {user:?}");

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use sluice_core::client_address::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
+use sluice_control::CLIENT_ADDRESS_SECRET_BYTES;
 
 use crate::{
     DatabaseConfig, Secret, ServerAddress, credentials,
@@ -64,7 +64,7 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> D
 fn read_client_address_secret(section: &Section<'_>) -> Option<Secret> {
     let key = &schema::CLIENT_ADDRESS_SECRET_FILE;
     let (secret, offset) = credentials::read_file(section, key)?;
-    let bytes = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+    let bytes = CLIENT_ADDRESS_SECRET_BYTES;
     if !bytes.contains(&secret.0.len()) {
         let what = format!("the secret in the file has {} bytes", secret.0.len());
         let remedy = format!("write a random one of {} to {} bytes there", bytes.start(), bytes.end());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluice_core::settings::Limits;
+use sluice_control::settings::Limits;
 use toml_edit::Document;
 
 use crate::{
@@ -101,7 +101,6 @@ fn read_limits(section: &Section<'_>) -> (Limits, Setting<u32>) {
             .read(&schema::REWRITTEN_MESSAGE)
             .value()
             .unwrap_or(default.rewritten_message_bytes),
-        statement_nonce: default.statement_nonce,
     };
     (limits, servers)
 }

@@ -27,12 +27,13 @@ mod writer;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use sluice_core::settings::{Limits, PoolSettings};
+use sluice_control::settings::{Limits, PoolSettings};
 
 pub use document::{load, parse};
 pub use reference::reference;
 pub use report::{Position, Problem, Report};
 pub use schema::LOOKUP_CACHE;
+pub use sluice_control::{Secret, access::Method};
 pub use writer::ServerFile;
 
 /// The configuration that `sluice serve` runs with.
@@ -74,20 +75,9 @@ pub enum DriverChoice {
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
     /// The method every client must use.
-    pub method: AuthMethod,
-    /// The source of the secrets; `None` only with [`AuthMethod::Trust`].
+    pub method: Method,
+    /// The source of the secrets; `None` only with [`Method::Trust`].
     pub secrets: Option<SecretSource>,
-}
-
-/// The authentication methods, by PostgreSQL's names (PostgreSQL documentation, 21.3 to 21.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AuthMethod {
-    /// Whoever connects is believed.
-    Trust,
-    /// MD5 challenge; for old drivers only. A looked-up SCRAM verifier is asked for by SCRAM, as PostgreSQL does.
-    Md5,
-    /// SCRAM-SHA-256. A user whose secret is an MD5 hash can't log in, as on PostgreSQL.
-    ScramSha256,
 }
 
 /// The source of the clients' secrets.
@@ -130,7 +120,7 @@ pub struct DatabaseConfig {
     pub password: Option<Secret>,
     /// The secret by which the server's extension believes where clients come from; `None`: it is not told.
     pub client_address_secret: Option<Secret>,
-    /// The pool of each (database, user).
+    /// The pool of each (database, role).
     pub pool: PoolSettings,
 }
 
@@ -151,14 +141,4 @@ pub enum ServerAddress {
         /// The port.
         port: u16,
     },
-}
-
-/// A password, or the like: never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Secret(…)")
-    }
 }

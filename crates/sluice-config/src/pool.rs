@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_core::settings::{PinPolicy, PoolMode, PoolSettings};
+use sluice_control::settings::{PinPolicy, PoolMode, PoolSettings, Sharing};
 
 use crate::{
     reader::{Origin, Section, Setting, Source},
@@ -59,7 +59,7 @@ impl Pool {
         let settings = PoolSettings::default();
         Self {
             table: &schema::POOL,
-            mode: default(settings.mode),
+            mode: default(settings.sharing.mode),
             size: default(settings.size),
             min: default(settings.min),
             wait_timeout: default(settings.wait_timeout),
@@ -69,9 +69,9 @@ impl Pool {
             backoff_min: default(settings.backoff_min),
             backoff_max: default(settings.backoff_max),
             parallel_connects: default(settings.parallel_connects),
-            auto_prepare: default(settings.auto_prepare),
-            lazy_begin: default(settings.lazy_begin),
-            pins: default(settings.pins),
+            auto_prepare: default(settings.sharing.auto_prepare),
+            lazy_begin: default(settings.sharing.lazy_begin),
+            pins: default(settings.sharing.pins),
             pinned_max: default(settings.pinned_max.unwrap_or(0)),
             prepared_per_server: default(settings.prepared_per_server),
         }
@@ -170,7 +170,13 @@ impl Pool {
     /// The plain values.
     pub(crate) fn settings(&self) -> PoolSettings {
         PoolSettings {
-            mode: self.mode.value,
+            sharing: Sharing {
+                mode: self.mode.value,
+                // The reference says so: one default for all pools fits both modes.
+                auto_prepare: self.auto_prepare.value && self.mode.value == PoolMode::Transaction,
+                lazy_begin: self.lazy_begin.value && self.mode.value == PoolMode::Transaction,
+                pins: self.pins.value,
+            },
             size: self.size.value,
             min: self.min.value,
             wait_timeout: self.wait_timeout.value,
@@ -180,10 +186,6 @@ impl Pool {
             backoff_min: self.backoff_min.value,
             backoff_max: self.backoff_max.value,
             parallel_connects: self.parallel_connects.value,
-            // The reference says so: one default for all pools fits both modes.
-            auto_prepare: self.auto_prepare.value && self.mode.value == PoolMode::Transaction,
-            lazy_begin: self.lazy_begin.value && self.mode.value == PoolMode::Transaction,
-            pins: self.pins.value,
             pinned_max: Some(self.pinned_max.value).filter(|servers| *servers > 0),
             prepared_per_server: self.prepared_per_server.value,
         }

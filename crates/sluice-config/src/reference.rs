@@ -22,6 +22,23 @@ const INTRODUCTION: &str = "\
 - Sizes are a number and a unit in quotes, as PostgreSQL writes them, 1MB being 1024kB: `\"512B\"`, `\"64kB\"`,
   `\"16MB\"`, `\"1GB\"`.
 - Relative paths start at the folder of the configuration file.
+
+## Reloading
+
+On SIGHUP (`kill -HUP`, or `systemctl reload` with `ExecReload=kill -HUP $MAINPID`) the file is read again, with the
+users file and the password files that it names, and applied as a whole. If anything in it is wrong, all of it is left
+alone. The log says which, and lists what has changed, without secrets.
+
+- Limits, times and sizes of pools, users, authentication and look-ups count from then on. No connection is closed for
+  them, except servers beyond a smaller `size`, as they fall idle.
+- Another `host`, `port`, `password`, `auto_prepare`, `lazy_begin` or `pins` of a database makes new pools: clients go
+  on with these from their next transaction, with their settings and prepared statements, and the old servers are closed
+  when the transactions there have ended. In session mode a client keeps its server for as long as it stays.
+- Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
+  as soon as they have no transaction open.
+- The keys at the top of the file need a restart; a warning names those that differ.
+
+In a terminal, where SIGHUP says that the terminal is gone, it ends the service.
 ";
 
 const USERS_FILE: &str = "

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use sluice_core::settings::{PinPolicy, PoolMode};
+use sluice_control::settings::{PinPolicy, PoolMode};
 
 use crate::{
-    AuthMethod, DriverChoice,
+    DriverChoice, Method,
     kinds::{
         Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Size, Text, Time,
         Words,
@@ -204,7 +204,7 @@ pub(crate) static POOLS: Key<Integer> = Key {
     name: "pools",
     kind: Integer { min: 1, max: 100_000 },
     absent: Absent::Default("1000"),
-    meaning: "Pools at once, that is pairs of database and user whose clients are logged in or whose servers are open. \
+    meaning: "Pools at once, that is pairs of database and role whose clients are logged in or whose servers are open. \
               A client of one more is refused with SQLSTATE 53300.",
 };
 
@@ -250,9 +250,9 @@ pub(crate) static AUTH: Table = Table {
     tables: &[&LOOKUP],
 };
 
-pub(crate) static METHOD: Key<Words<AuthMethod>> = Key {
+pub(crate) static METHOD: Key<Words<Method>> = Key {
     name: "method",
-    kind: Words(&[("trust", AuthMethod::Trust), ("md5", AuthMethod::Md5), ("scram-sha-256", AuthMethod::ScramSha256)]),
+    kind: Words(&[("trust", Method::Trust), ("md5", Method::Md5), ("scram-sha-256", Method::ScramSha256)]),
     absent: Absent::Default("\"scram-sha-256\""),
     meaning: "The method, by PostgreSQL's name. `\"scram-sha-256\"` asks a user whose secret is an MD5 hash for MD5; \
               `\"md5\"` is for old drivers only; `\"trust\"` believes whoever connects.",
@@ -348,7 +348,7 @@ const POOL_KEYS: &[&dyn AnyKey] = &[
 pub(crate) static POOL: Table = Table {
     path: "pool",
     many: false,
-    meaning: "Settings of every pool. There is one pool for each pair of database and user.",
+    meaning: "Settings of every pool. There is one pool for each database and role on its server: for each user, or for all of them together where the database has a `user`.",
     keys: POOL_KEYS,
     tables: &[],
 };

@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table};
 
 use crate::{
-    AuthMethod, LookupConfig,
+    LookupConfig, Method,
     kinds::{HostValue, Kind},
     schema::{self, Key},
 };
@@ -30,7 +30,7 @@ pub struct ServerFile {
     pub port: u16,
     /// The file with the secret by which the server believes where clients are, if it does.
     pub client_address_secret_file: Option<PathBuf>,
-    /// Servers for each (database, user).
+    /// Servers for each (database, role).
     pub pool_size: u32,
     /// Time limit for a client's wait for a server; none is the pool's default.
     pub wait_timeout: Option<Duration>,
@@ -56,7 +56,7 @@ impl ServerFile {
         document.insert(schema::LIMITS.name(), limits.into());
 
         let mut auth = Table::new();
-        put(&mut auth, &schema::METHOD, &AuthMethod::ScramSha256)?;
+        put(&mut auth, &schema::METHOD, &Method::ScramSha256)?;
         let mut lookup = Table::new();
         put(&mut lookup, &schema::LOOKUP_USER, &self.lookup.user)?;
         put_some(&mut lookup, &schema::LOOKUP_PASSWORD, self.lookup.password.as_ref())?;

@@ -321,6 +321,14 @@ impl Session {
         }
     }
 
+    /// It goes on in another pool, without a server. Whatever that pool's server is like is new to it.
+    pub fn move_to(&mut self, pool: Arc<Pool>) {
+        debug_assert_eq!(self.link, Link::None, "a client with a server is where that server is");
+        self.generation = pool.log_ins.generation();
+        self.pool = pool;
+        self.forget_server();
+    }
+
     /// The transaction status of a client without a server.
     pub fn status(&self) -> TransactionStatus {
         match self.begun {

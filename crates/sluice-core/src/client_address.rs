@@ -8,13 +8,7 @@ use std::net::IpAddr;
 
 use sluice_wire::message;
 
-use crate::address::PeerAddress;
-
-/// The bytes of a secret, at most: what one byte can count, and the extension takes.
-pub const SECRET_BYTES_MAX: usize = 128;
-
-/// The bytes of a secret, at least.
-pub const SECRET_BYTES_MIN: usize = 16;
+use sluice_control::{CLIENT_ADDRESS_SECRET_BYTES, address::PeerAddress};
 
 /// Finds the function. Only a superuser can make one in C that is part of that extension, so no other one gets to see
 /// the secret; and nothing here is looked up on the `search_path`, which is the user's own.
@@ -54,7 +48,7 @@ impl AddressFunction {
 
 /// Appends the call.
 pub fn put_call(out: &mut Vec<u8>, function: u32, secret: &[u8], peer: PeerAddress) {
-    let secret = &secret[..secret.len().min(SECRET_BYTES_MAX)];
+    let secret = &secret[..secret.len().min(*CLIENT_ADDRESS_SECRET_BYTES.end())];
     message::put_function_call(out, function, |out| {
         // No longer than that, see above.
         out.push(secret.len() as u8);

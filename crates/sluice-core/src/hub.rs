@@ -12,10 +12,10 @@ use std::{
 
 use foldhash::fast::RandomState;
 use lru::LruCache;
+use sluice_control::{Database, Secret as Hidden, Snapshot, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
 use crate::{
-    address::Address,
     catalog::Catalog,
     customs::Customs,
     holding::Pins,
@@ -25,7 +25,6 @@ use crate::{
     profile::Profile,
     registry::Registry,
     secrets::{Credentials, Secrets},
-    settings::{Limits, PoolSettings},
     start::Start,
     statement::name_prefix,
     time::Time,
@@ -45,20 +44,21 @@ pub struct Upstream {
     /// The role's name there.
     pub user: String,
     /// The password, if one is configured.
-    pub password: Option<String>,
+    pub password: Option<Hidden>,
     /// By which the server believes where a client comes from; `None`: it is not told.
-    pub client_address_secret: Option<Arc<[u8]>>,
+    pub client_address_secret: Option<Hidden>,
 }
 
-/// A pool: one (database, user) as clients name them.
+/// A pool: the connections of one role to one database of one server. What it is does not change: clients go on with
+/// another one where the configuration says so.
 #[derive(Debug)]
 pub struct Pool {
     /// The database's name, as clients say it.
     pub database: String,
-    /// The user's name, as clients say it.
-    pub user: String,
-    /// The operator's settings.
-    pub settings: PoolSettings,
+    /// The configuration's entry that it was made by.
+    entry: Arc<Database>,
+    /// How its clients share its servers.
+    pub sharing: Sharing,
     /// The way to its servers.
     pub upstream: Upstream,
     /// The catalogs of its database.
@@ -73,6 +73,8 @@ pub struct Pool {
     pub statements: Registry,
     state: Mutex<PoolState>,
     login: Mutex<Login>,
+    /// Whether another one has come in its place, or none: no server is opened, and none becomes idle.
+    is_retired: AtomicBool,
     /// The time at which it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
     /// Until when a statement waits for its database to be left by all, in microseconds.
@@ -136,6 +138,12 @@ impl Login {
         self.keys = keys.or(self.keys.take());
     }
 
+    /// Takes what another pool of the same role knows, where nothing is known yet.
+    fn take_over(&mut self, before: &Self) {
+        self.secret = self.secret.take().or_else(|| before.secret.clone());
+        self.keys = self.keys.take().or_else(|| before.keys.clone());
+    }
+
     /// The welcome of clients with these settings who log in now, if it is known.
     pub fn welcome(&mut self, start: &Start, generation: Generation) -> Option<Welcome> {
         self.welcomes.get(start).filter(|welcome| welcome.generation >= generation).cloned()
@@ -155,28 +163,40 @@ impl Login {
 impl Pool {
     fn new(
         database: &str,
-        user: &str,
-        settings: PoolSettings,
-        upstream: Upstream,
+        role: &str,
+        entry: Arc<Database>,
         (catalog, log_ins): (Arc<Catalog>, Arc<LogIns>),
-        nonce: u32,
+        statements: Registry,
+        name_prefix: Box<[u8]>,
     ) -> Self {
-        let prefix = name_prefix(nonce);
+        let upstream = Upstream {
+            address: entry.address.clone(),
+            dbname: entry.dbname_for(database).to_owned(),
+            user: role.to_owned(),
+            password: entry.password.clone(),
+            client_address_secret: entry.client_address_secret.clone(),
+        };
         Self {
             database: database.to_owned(),
-            user: user.to_owned(),
-            state: Mutex::new(PoolState::new(settings.clone())),
-            settings,
+            state: Mutex::new(PoolState::new(entry.pool.clone())),
+            sharing: entry.pool.sharing,
+            entry,
             upstream,
             catalog,
             log_ins,
             reads_sequences: AtomicBool::new(false),
-            statements: Registry::new(&prefix),
-            name_prefix: prefix,
+            statements,
+            name_prefix,
             login: Mutex::default(),
+            is_retired: AtomicBool::new(false),
             unused_since: AtomicU64::new(IN_USE),
             to_be_left_until: AtomicU64::new(0),
         }
+    }
+
+    /// Whether the configuration has another one in its place by now, or none ([`Hub::successor`]).
+    pub fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Acquire)
     }
 
     /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and
@@ -269,25 +289,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A database as clients may name it, and where it is.
-#[derive(Debug, Clone)]
-pub struct Route {
-    /// The name; `None` matches any that no other route has.
-    pub name: Option<String>,
-    /// The server's address.
-    pub address: Address,
-    /// The name there; `None` keeps the client's.
-    pub dbname: Option<String>,
-    /// The role there; `None` keeps the client's user.
-    pub user: Option<String>,
-    /// The password there.
-    pub password: Option<String>,
-    /// The secret of the extension there, of 16 to 128 bytes, to tell it where clients come from.
-    pub client_address_secret: Option<Arc<[u8]>>,
-    /// The settings of its pools.
-    pub pool: PoolSettings,
-}
-
 /// The reason why there is no pool for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoPool {
@@ -297,89 +298,157 @@ pub enum NoPool {
     TooMany,
 }
 
+/// Bytes that are random in each process.
+#[derive(Debug, Clone, Copy)]
+pub struct Nonces {
+    /// The seed of salts for users that do not exist.
+    pub mock_seed: [u8; 32],
+    /// Part of the names of shared statements on the servers, so that no client names one by accident; 0: no part.
+    pub statements: u32,
+}
+
+/// A pool's name: the database's, as clients say it, and the role's on the server.
+type Key = (String, String);
+
 /// Everything the workers share.
 #[derive(Debug)]
 pub struct Hub {
-    /// Limits of the process.
-    pub limits: Limits,
     /// The secrets by which clients are checked.
     pub secrets: Secrets,
     /// The number of workers.
     pub workers: u16,
-    routes: Vec<Route>,
+    nonces: Nonces,
+    /// The snapshot that pools are made by. It changes under the lock of these only.
+    snapshot: RwLock<Arc<Snapshot>>,
     /// In an order of their own, so that what goes over all of them does so the same way each time.
-    pools: RwLock<BTreeMap<(String, String), Arc<Pool>>>,
+    pools: RwLock<BTreeMap<Key, Arc<Pool>>>,
     catalogs: Mutex<HashMap<(Address, String), Arc<Catalog>>>,
-    /// One for each address of the routes, at most.
     log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
+    /// The addresses there have been log-ins to.
+    addresses: AtomicU32,
+    /// The number of the next statement.
+    statements: Arc<AtomicU64>,
     connections: AtomicU32,
     clients: Arc<AtomicU32>,
     servers: AtomicU32,
 }
 
 impl Hub {
-    /// A hub for `workers` workers.
-    pub fn new(limits: Limits, secrets: Secrets, routes: Vec<Route>, workers: u16) -> Self {
+    /// A hub for `workers` workers, which begin with that snapshot.
+    pub fn new(snapshot: Arc<Snapshot>, nonces: Nonces, workers: u16) -> Self {
         Self {
-            limits,
-            secrets,
+            secrets: Secrets::new(nonces.mock_seed),
             workers,
-            routes,
+            nonces,
+            snapshot: RwLock::new(snapshot),
             pools: RwLock::default(),
             catalogs: Mutex::default(),
             log_ins: Mutex::default(),
+            addresses: AtomicU32::new(0),
+            statements: Arc::default(),
             connections: AtomicU32::new(0),
             clients: Arc::default(),
             servers: AtomicU32::new(0),
         }
     }
 
-    /// The route to a database that a client names; `None` if there is no such database.
-    pub fn route(&self, database: &str) -> Option<&Route> {
-        let named = self.routes.iter().find(|r| r.name.as_deref() == Some(database));
-        named.or_else(|| self.routes.iter().find(|r| r.name.is_none()))
+    /// The snapshot that is gone by now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Goes by another snapshot from now on: pools that only differ in sizes and times go by the new ones, others are
+    /// retired. The workers are to be told, by a [`Mail::Published`](crate::mail::Mail::Published) each.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let before =
+            std::mem::replace(&mut *self.snapshot.write().unwrap_or_else(PoisonError::into_inner), snapshot.clone());
+        if !Arc::ptr_eq(&before.access, &snapshot.access) {
+            self.secrets.moved();
+        }
+        let mut moved_to = Vec::new();
+        pools.retain(|_, pool| match snapshot.database(&pool.database) {
+            Some(entry) if entry.keeps_pools_of(&pool.entry, &pool.database) => {
+                pool.state().set_settings(entry.pool.clone());
+                true
+            }
+            entry => {
+                moved_to.extend(entry.map(|entry| entry.address.clone()).filter(|a| *a != pool.upstream.address));
+                pool.is_retired.store(true, Ordering::Release);
+                false
+            }
+        });
+        drop(pools);
+        // Nobody has seen what happened there while no pool led there.
+        let log_ins = lock(&self.log_ins);
+        for log_ins in moved_to.iter().filter_map(|address| log_ins.get(address)) {
+            log_ins.begin_change();
+            log_ins.end_change();
+        }
     }
 
     /// The pool of a database and a user who is known to be one, made on first use.
     pub fn pool(&self, database: &str, user: &str) -> Result<Arc<Pool>, NoPool> {
-        let key = (database.to_owned(), user.to_owned());
+        let snapshot = self.snapshot();
+        let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
+        let key = (database.to_owned(), entry.role_for(user).to_owned());
         if let Some(pool) = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             pool.unused_since.store(IN_USE, Ordering::Relaxed);
             return Ok(pool.clone());
         }
-        let route = self.route(database).ok_or(NoPool::NoDatabase)?;
-        let upstream = Upstream {
-            address: route.address.clone(),
-            dbname: route.dbname.clone().unwrap_or_else(|| database.to_owned()),
-            user: route.user.clone().unwrap_or_else(|| user.to_owned()),
-            password: route.password.clone(),
-            client_address_secret: route.client_address_secret.clone(),
-        };
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        if !pools.contains_key(&key) && pools.len() >= self.limits.pools as usize && !give_up_unused(&mut pools) {
+        // None can come in between now.
+        let snapshot = self.snapshot();
+        let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
+        let key = (database.to_owned(), entry.role_for(user).to_owned());
+        let pools_max = snapshot.limits.pools as usize;
+        if !pools.contains_key(&key) && pools.len() >= pools_max && !give_up_unused(&mut pools) {
             return Err(NoPool::TooMany);
         }
-        let log_ins = self.log_ins(&upstream.address);
-        let shared = (self.catalog(&upstream, &log_ins), log_ins);
-        let nonce = self.limits.statement_nonce;
-        let made = || Arc::new(Pool::new(database, user, route.pool.clone(), upstream, shared, nonce));
+        let made = || Arc::new(self.make_pool(database, entry, entry.role_for(user), pools_max));
         Ok(pools.entry(key).or_insert_with(made).clone())
     }
 
+    fn make_pool(&self, database: &str, entry: &Arc<Database>, role: &str, pools_max: usize) -> Pool {
+        let log_ins = self.log_ins(&entry.address, pools_max);
+        let catalog = self.catalog(&entry.address, entry.dbname_for(database), &log_ins, pools_max);
+        let prefix = name_prefix(self.nonces.statements);
+        let statements = Registry::new(&prefix, self.statements.clone());
+        Pool::new(database, role, entry.clone(), (catalog, log_ins), statements, prefix)
+    }
+
+    /// The pool that clients of a retired one go on with; `None` if the configuration has none whose clients see no
+    /// difference.
+    pub fn successor(&self, pool: &Pool) -> Option<Arc<Pool>> {
+        let next = self.pool(&pool.database, &pool.upstream.user).ok()?;
+        if !next.entry.continues(&pool.entry, &pool.database) {
+            return None;
+        }
+        let was_asked = pool.reads_sequences.load(Ordering::Relaxed);
+        next.reads_sequences.fetch_or(was_asked, Ordering::Relaxed);
+        next.login().take_over(&pool.login());
+        Some(next)
+    }
+
     /// The catalogs of a database, which all of its pools share.
-    fn catalog(&self, upstream: &Upstream, log_ins: &Arc<LogIns>) -> Arc<Catalog> {
+    fn catalog(&self, address: &Address, dbname: &str, log_ins: &Arc<LogIns>, kept_max: usize) -> Arc<Catalog> {
         let mut catalogs = lock(&self.catalogs);
-        if catalogs.len() > self.limits.pools as usize {
+        if catalogs.len() > kept_max {
             catalogs.retain(|_, catalog| Arc::strong_count(catalog) > 1);
         }
-        let key = (upstream.address.clone(), upstream.dbname.clone());
+        let key = (address.clone(), dbname.to_owned());
         catalogs.entry(key).or_insert_with(|| Arc::new(Catalog::new(log_ins.clone()))).clone()
     }
 
     /// The log-ins to a server, which all of its pools share.
-    fn log_ins(&self, address: &Address) -> Arc<LogIns> {
-        let made = || Arc::new(LogIns::new(self.secrets.changes()));
-        lock(&self.log_ins).entry(address.clone()).or_insert_with(made).clone()
+    fn log_ins(&self, address: &Address, kept_max: usize) -> Arc<LogIns> {
+        let mut known = lock(&self.log_ins);
+        if known.len() > kept_max {
+            known.retain(|_, log_ins| Arc::strong_count(log_ins) > 1);
+        }
+        let number = || self.addresses.fetch_add(1, Ordering::Relaxed);
+        let made = || Arc::new(LogIns::new(self.secrets.changes(), number()));
+        known.entry(address.clone()).or_insert_with(made).clone()
     }
 
     /// The pools that somebody uses.
@@ -416,7 +485,7 @@ impl Hub {
 
     /// Counts a connection in that may become a client's, unless there are far more than clients may be.
     pub fn admit_connection(&self) -> bool {
-        take(&self.connections, self.limits.clients.saturating_add(STRANGERS_MAX))
+        take(&self.connections, self.snapshot().limits.clients.saturating_add(STRANGERS_MAX))
     }
 
     /// Counts a connection out.
@@ -426,7 +495,7 @@ impl Hub {
 
     /// Counts a client in, unless there are as many as may be.
     pub fn admit_client(&self) -> Option<Admitted> {
-        take(&self.clients, self.limits.clients).then(|| Admitted(self.clients.clone()))
+        take(&self.clients, self.snapshot().limits.clients).then(|| Admitted(self.clients.clone()))
     }
 
     /// The number of connections that are clients', or may become so.
@@ -436,7 +505,7 @@ impl Hub {
 
     /// Counts a server connection in, unless there are as many as may be.
     pub fn admit_server(&self) -> bool {
-        take(&self.servers, self.limits.servers)
+        take(&self.servers, self.snapshot().limits.servers)
     }
 
     /// Counts a server connection in, whatever the limit says: another is about to be closed for it.
@@ -456,7 +525,7 @@ impl Hub {
 }
 
 /// Makes room for a pool, by the one that has not been used for longest; `false` if all are in use.
-fn give_up_unused(pools: &mut BTreeMap<(String, String), Arc<Pool>>) -> bool {
+fn give_up_unused(pools: &mut BTreeMap<Key, Arc<Pool>>) -> bool {
     let unused = pools.iter().filter(|(_, pool)| !pool.is_used());
     let oldest = unused.min_by_key(|(_, pool)| pool.unused_since.load(Ordering::Relaxed));
     let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };

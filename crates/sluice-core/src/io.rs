@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
+pub use sluice_control::address::{Address, PeerAddress};
+
 use crate::{ids::ClientRef, mail::Mail, server::Server};
 
-pub use crate::{
-    address::{Address, PeerAddress},
-    ids::{Conn, Owner},
-};
+pub use crate::ids::{Conn, Owner};
 
 /// The actions of the core. None of them fails at once: a connection that breaks is reported as an event later.
 pub trait Io {

@@ -3,7 +3,6 @@
 //! Nothing here does I/O, reads a clock or keeps a global: bytes and `now` come in, actions go out through
 //! [`io::Io`]. That is what lets the whole pool run in a seeded simulation.
 
-pub mod address;
 pub mod alarm;
 pub mod amended;
 pub mod catalog;
@@ -28,7 +27,6 @@ pub mod replies;
 mod restoring;
 pub mod secrets;
 pub mod server;
-pub mod settings;
 pub mod shape;
 pub mod sql;
 pub mod start;

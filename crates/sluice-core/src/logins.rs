@@ -40,9 +40,10 @@ pub struct LogIns {
 }
 
 impl LogIns {
-    /// Those to one address; the changes there are counted in `everywhere`, too.
-    pub fn new(everywhere: Arc<AtomicU64>) -> Self {
-        Self { everywhere, ..Self::default() }
+    /// Those to one address; the changes there are counted in `everywhere`, too. `number` is another one for each
+    /// address, so that no generation of one is a generation of another.
+    pub fn new(everywhere: Arc<AtomicU64>, number: u32) -> Self {
+        Self { changes: AtomicU64::new(u64::from(number) << 32), everywhere, ..Self::default() }
     }
 
     /// The generation of whoever logs in now.
@@ -80,12 +81,12 @@ mod tests {
     #[test]
     fn a_change_begins_a_generation_at_its_address_and_is_counted_everywhere() {
         let everywhere = Arc::new(AtomicU64::new(0));
-        let [one, other] = [(); 2].map(|()| LogIns::new(everywhere.clone()));
+        let [one, other] = [0, 1].map(|number| LogIns::new(everywhere.clone(), number));
         let before = one.generation();
         one.begin_change();
         one.end_change();
         assert!(one.generation() > before);
-        assert_eq!(other.generation(), before);
+        assert!(other.generation() != one.generation() && other.generation() != before);
         other.begin_change();
         other.end_change();
         assert_eq!(everywhere.load(Ordering::Acquire), 2);

@@ -39,6 +39,8 @@ pub enum Mail {
     Cancelled(ClientRef),
     /// The secret has been looked up that a client of yours waits for.
     Secret(ClientRef),
+    /// There is another snapshot, which pools are made by already.
+    Published,
     /// Stop: no new transaction, and the end at that time.
     Stop(Time),
 }

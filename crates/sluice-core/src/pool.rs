@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use sluice_control::settings::PoolSettings;
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
     ids::{ClientRef, ServerRef},
     logins::{Generation, Opened},
     queue::{Queue, Ticket},
-    settings::PoolSettings,
     start::StartupParameters,
     time::Time,
 };
@@ -152,6 +152,16 @@ impl PoolState {
         }
     }
 
+    /// Goes by these settings from now on.
+    pub fn set_settings(&mut self, settings: PoolSettings) {
+        self.settings = settings;
+    }
+
+    /// The time that connecting may take, and the statements that are kept on a server at most.
+    pub fn for_new_servers(&self) -> (Duration, u32) {
+        (self.settings.connect_timeout, self.settings.prepared_per_server)
+    }
+
     /// Gives a server to `client`, or a place in the queue.
     pub fn acquire(&mut self, now: Time, client: ClientRef, wants: Wants<'_>) -> Acquired {
         match self.take_idle(client, wants) {
@@ -286,8 +296,13 @@ impl PoolState {
         admitted
     }
 
+    /// Servers that clients may keep and not lose, at most.
+    pub fn pinned_max(&self) -> u32 {
+        self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1))
+    }
+
     fn may_pin(&self, server: ServerRef, pins: Pins) -> bool {
-        let limit = self.settings.pinned_max.unwrap_or_else(|| self.settings.size.saturating_sub(1).max(1));
+        let limit = self.pinned_max();
         // Whoever waits gets a server back that its client may lose.
         if pins.are_soft() { limit > 0 } else { self.kept_for_good(server) < limit }
     }
@@ -345,7 +360,8 @@ impl PoolState {
 
     /// A server is free.
     pub fn release(&mut self, now: Time, server: ServerRef, opened: Opened, made: &Customs) -> Released {
-        if now.since(opened.at) >= self.settings.server_lifetime {
+        // There may be more than may be: it was larger a while ago.
+        if now.since(opened.at) >= self.settings.server_lifetime || self.open > self.settings.size {
             self.open -= 1;
             return Released::Close;
         }
@@ -415,18 +431,22 @@ impl PoolState {
         }
     }
 
-    /// Idle servers that have been idle or have lived for too long; they are no longer part of the pool.
+    /// Idle servers that have been idle or have lived for too long, or are more than may be; they are no longer part of the
+    /// pool.
     pub fn surplus(&mut self, now: Time) -> Vec<ServerRef> {
         let mut gone = Vec::new();
         let mut spare = self.open.saturating_sub(self.settings.min);
+        let mut over = self.open.saturating_sub(self.settings.size);
         self.idle.retain(|idle| {
             let old = now.since(idle.opened.at) >= self.settings.server_lifetime;
             let unused = spare > 0 && now.since(idle.since) >= self.settings.server_idle_timeout;
-            if old || unused {
+            let goes = old || unused || over > 0;
+            if goes {
                 spare = spare.saturating_sub(1);
+                over = over.saturating_sub(1);
                 gone.push(idle.server);
             }
-            !(old || unused)
+            !goes
         });
         self.open -= gone.len() as u32;
         gone

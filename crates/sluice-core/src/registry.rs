@@ -32,8 +32,8 @@ const LOOKS_MAX: usize = 16;
 pub struct Registry {
     shared: Mutex<Shared>,
     hasher: RandomState,
-    /// The number of the next statement.
-    next: AtomicU64,
+    /// The number of the next statement, of all pools: a client may take its statements to another one.
+    next: Arc<AtomicU64>,
     /// The beginning of every name.
     prefix: Box<[u8]>,
 }
@@ -46,9 +46,9 @@ struct Shared {
 }
 
 impl Registry {
-    /// An empty one; the statements' names on the servers begin with `prefix`.
-    pub fn new(prefix: &[u8]) -> Self {
-        Self { prefix: prefix.into(), ..Self::default() }
+    /// An empty one; the statements' names on the servers begin with `prefix`, and are numbered by `next`.
+    pub fn new(prefix: &[u8], next: Arc<AtomicU64>) -> Self {
+        Self { prefix: prefix.into(), next, ..Self::default() }
     }
 
     /// The statement of that definition under those terms, counted as seen once more. `profile` is what
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_same_definition_under_the_same_terms_is_the_same_statement() {
-        let registry = Registry::new(b"sluice_");
+        let registry = Registry::new(b"sluice_", Arc::default());
         let a = intern(&registry, b"select 1\0\0\0");
         assert!(!a.came_again());
         let b = intern(&registry, b"select 1\0\0\0");
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_registry_stays_bounded_and_keeps_what_clients_hold() {
-        let registry = Registry::new(b"sluice_");
+        let registry = Registry::new(b"sluice_", Arc::default());
         let held = intern(&registry, b"held");
         for i in 0..3 * KEPT_MAX {
             intern(&registry, format!("statement {i}").as_bytes());

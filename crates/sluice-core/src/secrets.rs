@@ -1,4 +1,4 @@
-//! The clients' secrets: from a file, or looked up on the server and believed for a while.
+//! The clients' secrets: listed in the configuration, or looked up on the server and believed for a while.
 
 use std::{
     collections::HashMap,
@@ -7,12 +7,11 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use foldhash::fast::RandomState;
 use lru::LruCache;
-
+use sluice_control::access::{Access, LookUp, Users};
 use sluice_wire::{
     ErrorResponse,
     scram::{self, ITERATIONS_DEFAULT, Verifier},
@@ -37,45 +36,16 @@ pub struct Credentials {
     pub keys: Option<scram::Keys>,
 }
 
-/// The way in which clients prove who they are.
+/// The knowledge of the clients' secrets besides what the configuration says.
 #[derive(Debug)]
 pub struct Secrets {
-    /// The method.
-    pub method: Method,
     /// The seed of salts for users that do not exist; secret, and the same for the process's life.
     pub mock_seed: [u8; 32],
-    source: Source,
-    /// Verifiers of passwords that are known in clear, each with the password it was made of.
-    derived: Mutex<LruCache<String, (String, Verifier), RandomState>>,
-}
-
-/// The method every client must use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// None.
-    Trust,
-    /// MD5, or SCRAM for users whose secret is a SCRAM verifier.
-    Md5,
-    /// SCRAM-SHA-256.
-    ScramSha256,
-}
-
-/// The source of secrets.
-#[derive(Debug)]
-pub enum Source {
-    /// All of them are known.
-    File(HashMap<String, Secret>),
-    /// They are asked for one by one.
-    LookUp(LookUp),
-}
-
-/// The secrets that have been looked up.
-#[derive(Debug)]
-pub struct LookUp {
-    ttl: Duration,
     answers: Mutex<Answers>,
     /// The changes to what log-ins go by, wherever they are made: what was found before is asked for again.
     changes: Arc<AtomicU64>,
+    /// Verifiers of passwords that are known in clear, each with the password it was made of.
+    derived: Mutex<LruCache<String, (String, Verifier), RandomState>>,
 }
 
 #[derive(Debug)]
@@ -120,24 +90,21 @@ pub enum Known {
 }
 
 impl Secrets {
-    /// With that method and source.
-    pub fn new(method: Method, source: Source, mock_seed: [u8; 32]) -> Self {
-        Self { method, mock_seed, source, derived: Mutex::new(remembered()) }
-    }
-
-    /// The secret of `user`.
-    pub fn get(&self, now: Time, user: &str, client: ClientRef) -> Known {
-        match &self.source {
-            Source::File(_) => Known::Now(Ok(self.listed(user))),
-            Source::LookUp(look_up) => look_up.get(now, user, client),
+    /// None yet.
+    pub fn new(mock_seed: [u8; 32]) -> Self {
+        Self {
+            mock_seed,
+            answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }),
+            changes: Arc::default(),
+            derived: Mutex::new(remembered()),
         }
     }
 
-    /// The secret of `user` in the file, if it is there.
-    pub fn listed(&self, user: &str) -> Option<Secret> {
-        match &self.source {
-            Source::File(users) => users.get(user).cloned(),
-            Source::LookUp(_) => None,
+    /// The secret of `user`.
+    pub fn get(&self, access: &Access, now: Time, user: &str, client: ClientRef) -> Known {
+        match &access.users {
+            Users::Listed(users) => Known::Now(Ok(users.get(user).cloned())),
+            Users::LookedUp(look_up) => self.look_up(look_up, now, user, client),
         }
     }
 
@@ -155,61 +122,13 @@ impl Secrets {
         verifier
     }
 
-    /// The answer of a look-up has come; gives those who waited for it.
-    pub fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
-        match &self.source {
-            Source::File(_) => Vec::new(),
-            Source::LookUp(look_up) => look_up.found(now, user, found),
-        }
-    }
-
-    /// The last answer of a look-up, however old.
-    pub fn last(&self, user: &str) -> Option<Found> {
-        match &self.source {
-            Source::File(users) => Some(Ok(users.get(user).cloned())),
-            Source::LookUp(look_up) => look_up.answers().known.peek(user).map(|answer| answer.found.clone()),
-        }
-    }
-
-    /// The count of changes after which secrets are looked up again.
-    pub fn changes(&self) -> Arc<AtomicU64> {
-        match &self.source {
-            Source::File(_) => Arc::default(),
-            Source::LookUp(look_up) => look_up.changes.clone(),
-        }
-    }
-
-    /// A login with this user's secret failed: the secret may have been changed on the server.
-    pub fn doubt(&self, user: &str) {
-        if let Source::LookUp(look_up) = &self.source
-            && let Some(answer) = look_up.answers().known.peek_mut(user)
-        {
-            answer.doubted = true;
-        }
-    }
-}
-
-impl LookUp {
-    /// With answers believed for `ttl`.
-    pub fn new(ttl: Duration) -> Self {
-        Self {
-            ttl,
-            answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }),
-            changes: Arc::default(),
-        }
-    }
-
-    fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A user that does not exist takes the same way as one that does, so that the time it takes tells nothing. Only a
     /// look-up that has failed is not believed: what was wrong may be put right at any moment.
-    fn get(&self, now: Time, user: &str, client: ClientRef) -> Known {
+    fn look_up(&self, look_up: &LookUp, now: Time, user: &str, client: ClientRef) -> Known {
         let mut answers = self.answers();
         let changes = self.changes.load(Ordering::Acquire);
         if let Some(Answer { found: Ok(secret), at, doubted: false, changes: seen }) = answers.known.get(user)
-            && now.since(*at) < self.ttl
+            && now.since(*at) < look_up.cache
             && *seen == changes
         {
             return Known::Now(Ok(secret.clone()));
@@ -225,12 +144,39 @@ impl LookUp {
         Known::Later { ask: true }
     }
 
-    fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
+    /// The answer of a look-up has come; gives those who waited for it.
+    pub fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
         let mut answers = self.answers();
         let asked = answers.asking.remove(user);
         let changes = asked.as_ref().map_or(0, |asked| asked.changes);
         answers.known.put(user.to_owned(), Answer { found, changes, at: now, doubted: false });
         asked.map(|asked| asked.waiting).unwrap_or_default()
+    }
+
+    /// The last answer of a look-up, however old.
+    pub fn last(&self, user: &str) -> Option<Found> {
+        self.answers().known.peek(user).map(|answer| answer.found.clone())
+    }
+
+    /// The count of changes after which secrets are looked up again.
+    pub fn changes(&self) -> Arc<AtomicU64> {
+        self.changes.clone()
+    }
+
+    /// Secrets are somewhere else from now on: nothing that was found before is believed.
+    pub fn moved(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A login with this user's secret failed: the secret may have been changed on the server.
+    pub fn doubt(&self, user: &str) {
+        if let Some(answer) = self.answers().known.peek_mut(user) {
+            answer.doubted = true;
+        }
+    }
+
+    fn answers(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -251,6 +197,10 @@ fn too_many() -> ErrorResponse {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use sluice_control::{access::Method, address::Address};
+
     use super::*;
 
     const TTL: Duration = Duration::from_secs(10);
@@ -258,11 +208,24 @@ mod tests {
     const CLIENT: ClientRef = ClientRef { worker: 0, id: crate::ids::ClientId(0), serial: 0 };
 
     fn secrets() -> Secrets {
-        Secrets::new(Method::ScramSha256, Source::LookUp(LookUp::new(TTL)), [3; 32])
+        Secrets::new([3; 32])
+    }
+
+    fn get(secrets: &Secrets, now: Time, user: &str) -> Known {
+        let look_up = LookUp {
+            address: Address::Tcp("localhost".to_owned(), 5432),
+            dbname: "postgres".to_owned(),
+            user: "asks".to_owned(),
+            password: None,
+            query: "select $1".to_owned(),
+            cache: TTL,
+        };
+        let access = Access { method: Method::ScramSha256, users: Users::LookedUp(look_up) };
+        secrets.get(&access, now, user, CLIENT)
     }
 
     fn is_asked_for(secrets: &Secrets, now: Time, user: &str) -> bool {
-        matches!(secrets.get(now, user, CLIENT), Known::Later { ask: true })
+        matches!(get(secrets, now, user), Known::Later { ask: true })
     }
 
     #[test]
@@ -270,13 +233,21 @@ mod tests {
         for found in [Some(Secret::Plain("secret".to_owned())), None] {
             let secrets = secrets();
             let is_known =
-                |now| matches!(secrets.get(now, "a", CLIENT), Known::Now(Ok(it)) if it.is_some() == found.is_some());
+                |now| matches!(get(&secrets, now, "a"), Known::Now(Ok(it)) if it.is_some() == found.is_some());
             assert!(is_asked_for(&secrets, NOW, "a"));
-            assert!(matches!(secrets.get(NOW, "a", CLIENT), Known::Later { ask: false }));
+            assert!(matches!(get(&secrets, NOW, "a"), Known::Later { ask: false }));
             assert_eq!(secrets.found(NOW, "a", Ok(found.clone())), [CLIENT; 2]);
             assert!(is_known(NOW) && is_known(NOW + TTL / 2));
             // Its login fails.
             secrets.doubt("a");
+            assert!(is_asked_for(&secrets, NOW, "a"));
+            secrets.found(NOW, "a", Ok(found.clone()));
+            assert!(is_known(NOW));
+            // They are kept elsewhere now: what is asked for meanwhile is not asked for there.
+            secrets.moved();
+            assert!(is_asked_for(&secrets, NOW, "a"));
+            secrets.moved();
+            secrets.found(NOW, "a", Ok(found.clone()));
             assert!(is_asked_for(&secrets, NOW, "a"));
             secrets.found(NOW, "a", Ok(found.clone()));
             assert!(is_known(NOW));
@@ -298,11 +269,9 @@ mod tests {
     fn no_more_is_asked_for_at_once_than_may_be() {
         let secrets = secrets();
         assert!((0..ASKED_MAX).all(|number| is_asked_for(&secrets, NOW, &number.to_string())));
-        assert!(
-            matches!(secrets.get(NOW, "one more", CLIENT), Known::Now(Err(e)) if e.code == "57P03" && e.hint.is_some())
-        );
+        assert!(matches!(get(&secrets, NOW, "one more"), Known::Now(Err(e)) if e.code == "57P03" && e.hint.is_some()));
         // A client that waits with others needs no place.
-        assert!(matches!(secrets.get(NOW, "0", CLIENT), Known::Later { ask: false }));
+        assert!(matches!(get(&secrets, NOW, "0"), Known::Later { ask: false }));
         assert_eq!(secrets.found(NOW, "0", Ok(None)).len(), 2);
         assert!(is_asked_for(&secrets, NOW, "one more"));
     }
@@ -313,7 +282,7 @@ mod tests {
         for number in 0..REMEMBERED_MAX.get() {
             secrets.found(NOW, &number.to_string(), Ok(None));
         }
-        let is_known = |user: &str| matches!(secrets.get(NOW, user, CLIENT), Known::Now(_));
+        let is_known = |user: &str| matches!(get(&secrets, NOW, user), Known::Now(_));
         assert!(is_known("0"));
         secrets.found(NOW, "one more", Ok(None));
         assert!(is_known("0") && !is_known("1") && is_known("2") && is_known("one more"));

@@ -3,11 +3,13 @@
 //! ```text
 //! client ── driver (io_uring | epoll) ── Net (sluice-net) ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
 //!                      one worker thread = one driver, one engine
-//!           control thread (tokio): secrets looked up, host names resolved, statistics
+//!           control thread (tokio): sluice-control, secrets looked up, host names resolved, statistics
 //! ```
 //!
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
 
+mod control;
+mod files;
 mod host;
 mod log;
 mod lookup;
@@ -19,4 +21,4 @@ mod service;
 mod stats;
 mod worker;
 
-pub use service::{Service, StartError};
+pub use service::{Reloaded, Service, StartError};

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_config::LookupConfig;
+use sluice_control::access::{Access, LookUp, Users};
 use sluice_core::{
     hub::Hub,
     mail::Mail,
@@ -33,17 +33,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
 
-/// The interval at which host names are resolved again.
-const RESOLVE_EVERY: Duration = Duration::from_secs(10);
-
-/// A look-up's query and the server to ask.
-pub(crate) struct LookUp {
-    pub(crate) config: LookupConfig,
-    pub(crate) address: sluice_core::io::Address,
-    /// The database's name on the server.
-    pub(crate) dbname: String,
-}
-
 /// A look-up that is wanted.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -56,56 +45,42 @@ pub(crate) fn requests() -> (mpsc::Sender<Request>, mpsc::Receiver<Request>) {
     mpsc::channel(ASKED_MAX)
 }
 
-/// The task that asks.
-struct Asker {
-    look_up: LookUp,
-    resolver: Arc<Resolver>,
-    hub: Arc<Hub>,
-    mailboxes: Arc<Mailboxes>,
-    epoch: Instant,
-    /// Connections that nobody uses now, the last used last: a few look-ups need only one.
-    idle: Mutex<Vec<Client>>,
+/// The task that asks, as the hub's snapshot says.
+pub(crate) struct Asker {
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) epoch: Instant,
+    pub(crate) idle: Mutex<Idle>,
 }
 
-/// The control thread's work: look-ups until the workers are gone, and host names.
-pub(crate) async fn control(
-    look_up: Option<LookUp>,
-    requests: mpsc::Receiver<Request>,
-    hub: Arc<Hub>,
-    mailboxes: Arc<Mailboxes>,
-    resolver: Arc<Resolver>,
-    epoch: Instant,
-    mut stop: mpsc::Receiver<()>,
-) {
-    let names = keep_names(resolver.clone());
-    let answers = async {
-        let Some(look_up) = look_up else { return std::future::pending().await };
-        let asker = Asker { look_up, resolver, hub, mailboxes, epoch, idle: Mutex::default() };
-        answer(Arc::new(asker), requests).await;
-    };
-    tokio::select! {
-        _ = stop.recv() => {}
-        () = names => {}
-        () = answers => {}
-    }
+/// Connections that nobody uses now, the last used last: a few look-ups need only one.
+#[derive(Default)]
+pub(crate) struct Idle {
+    /// What they were made by.
+    by: Option<Arc<Access>>,
+    clients: Vec<Client>,
 }
 
-/// Resolves host names again and again, and keeps nothing else waiting, however slow that is.
-async fn keep_names(resolver: Arc<Resolver>) {
-    if !resolver.has_names() {
-        return std::future::pending().await;
+impl Idle {
+    /// One that was made by that, if there is one.
+    fn take(&mut self, access: &Arc<Access>) -> Option<Client> {
+        let is_by_it = self.by.as_ref().is_some_and(|by| Arc::ptr_eq(by, access));
+        self.clients.pop().filter(|client| is_by_it && !client.is_closed())
     }
-    loop {
-        tokio::time::sleep(RESOLVE_EVERY).await;
-        let resolver = resolver.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || resolver.refresh()).await {
-            tracing::error!("resolving host names: {error}");
+
+    /// Keeps one; those that were made by something else go.
+    fn keep(&mut self, access: &Arc<Access>, client: Client) {
+        if !self.by.as_ref().is_some_and(|by| Arc::ptr_eq(by, access)) {
+            self.clients.clear();
+            self.by = Some(access.clone());
         }
+        self.clients.push(client);
     }
 }
 
 /// Answers requests in the order in which they come, some at once.
-async fn answer(asker: Arc<Asker>, mut requests: mpsc::Receiver<Request>) {
+pub(crate) async fn answer(asker: Arc<Asker>, mut requests: mpsc::Receiver<Request>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(request) = requests.recv().await {
         let Ok(turn) = turns.clone().acquire_owned().await else { return };
@@ -137,27 +112,31 @@ impl Asker {
 
     /// A connection that is in the middle of something when its time is over is not used again.
     async fn attempt(&self, user: &str) -> Result<Option<Secret>, String> {
-        let kept = self.idle().pop();
+        let access = self.hub.snapshot().access.clone();
+        let Users::LookedUp(look_up) = &access.users else {
+            return Err("secrets are not looked up any more".to_owned());
+        };
+        let kept = self.idle().take(&access);
         // One that has broken since shows it on its first use; a second attempt has a fresh one.
-        if let Some(client) = kept.filter(|client| !client.is_closed())
-            && let Ok(found) = ask(&client, &self.look_up, user).await
+        if let Some(client) = kept
+            && let Ok(found) = ask(&client, look_up, user).await
         {
-            self.idle().push(client);
+            self.idle().keep(&access, client);
             return Ok(found);
         }
-        let client = connect(&self.look_up, &self.resolver).await?;
-        let found = ask(&client, &self.look_up, user).await.map_err(|e| describe(&e))?;
-        self.idle().push(client);
+        let client = connect(look_up, &self.resolver).await?;
+        let found = ask(&client, look_up, user).await.map_err(|e| describe(&e))?;
+        self.idle().keep(&access, client);
         Ok(found)
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Option<Secret>, tokio_postgres::Error> {
-    let row = client.query_opt(look_up.config.query.as_str(), &[&user]).await?;
+    let row = client.query_opt(look_up.query.as_str(), &[&user]).await?;
     let text = match row {
         Some(row) => row.try_get::<_, Option<String>>(0)?,
         None => None,
@@ -167,8 +146,8 @@ async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Option<Sec
 
 async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {
     let mut config = tokio_postgres::Config::new();
-    config.user(&look_up.config.user).dbname(&look_up.dbname).application_name("sluice: secrets");
-    if let Some(password) = &look_up.config.password {
+    config.user(&look_up.user).dbname(&look_up.dbname).application_name("sluice: secrets");
+    if let Some(password) = &look_up.password {
         config.password(&password.0);
     }
     let target = resolver.target(&look_up.address).map_err(|e| e.to_string())?;

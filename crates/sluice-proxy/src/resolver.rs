@@ -18,19 +18,16 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Knows the names in `addresses`, as of now.
-    pub(crate) fn new<'a>(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
-        let resolver = Self::default();
-        let mut names = resolver.names.write().unwrap_or_else(PoisonError::into_inner);
-        for address in addresses {
-            if let Address::Tcp(host, _) = address
-                && host.parse::<IpAddr>().is_err()
-            {
-                names.insert(host.clone(), look_up(host));
-            }
-        }
-        drop(names);
-        resolver
+    /// Knows the names in `addresses`, as of now, and no others. Takes as long as it takes to resolve those that are new.
+    pub(crate) fn know<'a>(&self, addresses: impl IntoIterator<Item = &'a Address>) {
+        let hosts = addresses.into_iter().filter_map(|address| match address {
+            Address::Tcp(host, _) if host.parse::<IpAddr>().is_err() => Some(host),
+            _ => None,
+        });
+        let known = self.names.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let found = |host: &String| known.get(host).cloned().unwrap_or_else(|| look_up(host));
+        let names = hosts.map(|host| (host.clone(), found(host))).collect();
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
     /// The address to connect to.

@@ -5,26 +5,26 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc as std_mpsc},
+    sync::{Arc, Mutex, mpsc as std_mpsc},
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use sluice_config::{AuthMethod, Config, DriverChoice, SecretSource, users};
+use sluice_config::{Config, DriverChoice};
+use sluice_control::{Change, Control};
 use sluice_core::{
-    hub::{Hub, Route, STRANGERS_MAX},
+    hub::{Hub, Nonces, STRANGERS_MAX},
     mail::Mail,
-    secrets::{LookUp, Method, Secrets, Source},
-    settings::Limits,
     time::Time,
 };
-use sluice_wire::secret::Secret;
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    control::{self, Order},
+    files,
     host::Host,
-    lookup,
+    lookup::{self, Asker},
     mailbox::{self, Mailboxes},
     net::{System, epoll::Epoll, sockets, uring::Uring},
     resolver::Resolver,
@@ -68,9 +68,9 @@ pub enum StartError {
         /// The limit that is needed.
         needed: u64,
     },
-    /// The users file can't be used.
+    /// A file that the configuration names can't be used.
     #[error("{0}")]
-    Users(sluice_config::Report),
+    Files(sluice_config::Report),
     /// The system refused something else.
     #[error("can't {what}: {error}")]
     System {
@@ -102,10 +102,21 @@ pub struct Service {
     mailboxes: Arc<Mailboxes>,
     workers: Vec<JoinHandle<io::Result<()>>>,
     control: Option<JoinHandle<()>>,
-    stop_control: mpsc::Sender<()>,
+    orders: mpsc::Sender<Order>,
     hub: Arc<Hub>,
+    resolver: Arc<Resolver>,
     epoch: Instant,
-    grace: Duration,
+    /// The configuration that it was started with.
+    started: Config,
+}
+
+/// The effect of a reload.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// What is otherwise from now on.
+    pub changes: Vec<Change>,
+    /// Keys whose new values count after a restart only.
+    pub after_restart: Vec<&'static str>,
 }
 
 impl Service {
@@ -113,12 +124,13 @@ impl Service {
     pub fn start(config: Config) -> Result<Self, StartError> {
         check_open_files(&config)?;
         let workers = config.workers.unwrap_or_else(default_workers);
-        let hub = Arc::new(make_hub(&config, workers)?);
+        let control = Control::new(files::configuration(&config).map_err(StartError::Files)?);
+        let hub = Arc::new(Hub::new(control.snapshot().clone(), nonces()?, workers));
         let (listeners, addresses, unix_socket) = listen(&config)?;
         let (look_ups, requests) = lookup::requests();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
-        let resolver =
-            Arc::new(Resolver::new(&config.databases.iter().map(|d| sockets::address(&d.server)).collect::<Vec<_>>()));
+        let resolver = Arc::new(Resolver::default());
+        resolver.know(&addresses_of(&config));
         let epoch = Instant::now();
         let mut setups = Vec::new();
         for number in 0..workers {
@@ -137,9 +149,15 @@ impl Service {
         }
         drop((listeners, look_ups));
         let (driver, threads) = start_workers(config.driver, setups)?;
-        let (stop_control, stopped) = mpsc::channel(1);
-        let control =
-            lookup::control(make_look_up(&config), requests, hub.clone(), mailboxes.clone(), resolver, epoch, stopped);
+        let (orders, ordered) = control::orders();
+        let asker = Asker {
+            resolver: resolver.clone(),
+            hub: hub.clone(),
+            mailboxes: mailboxes.clone(),
+            epoch,
+            idle: Mutex::default(),
+        };
+        let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
         let stats = stats::log(hub.clone(), config.stats_period, epoch);
         let control = async move {
             tokio::select! {
@@ -155,11 +173,25 @@ impl Service {
             mailboxes,
             workers: threads,
             control: Some(control),
-            stop_control,
+            orders,
             hub,
+            resolver,
             epoch,
-            grace: config.shutdown_grace,
+            started: config,
         })
+    }
+
+    /// Goes by another configuration from now on, or by none of it if anything in it can't be. What has changed counts
+    /// when this returns; what is under way by what has gone ends in its own time.
+    pub fn reload(&self, config: &Config) -> Result<Reloaded, StartError> {
+        check_open_files(config)?;
+        let configuration = Box::new(files::configuration(config).map_err(StartError::Files)?);
+        self.resolver.know(&addresses_of(config));
+        let (done, changes) = oneshot::channel();
+        let ended = |_| system("reload")(io::Error::other("the control thread has ended"));
+        self.orders.blocking_send(Order::Configure(configuration, done)).map_err(|_| ended(()))?;
+        let changes = changes.blocking_recv().map_err(|_| ended(()))?;
+        Ok(Reloaded { changes, after_restart: after_restart(&self.started, config) })
     }
 
     /// The addresses that it listens on, with the ports that the system chose for port 0.
@@ -184,7 +216,7 @@ impl Service {
 
     /// Ends the service: no new clients, transactions may end within the grace period, then all is closed.
     pub fn shutdown(mut self) {
-        let deadline = Time((self.epoch.elapsed() + self.grace).as_micros() as u64);
+        let deadline = Time((self.epoch.elapsed() + self.started.shutdown_grace).as_micros() as u64);
         self.mailboxes.send_all(|| Mail::Stop(deadline));
         for worker in self.workers.drain(..) {
             match worker.join() {
@@ -193,7 +225,7 @@ impl Service {
                 Err(_) => tracing::error!("a worker panicked"),
             }
         }
-        let _ = self.stop_control.blocking_send(());
+        let _ = self.orders.blocking_send(Order::Stop);
         if let Some(control) = self.control.take() {
             let _ = control.join();
         }
@@ -229,46 +261,29 @@ fn check_open_files(config: &Config) -> Result<(), StartError> {
     }
 }
 
-fn make_hub(config: &Config, workers: u16) -> Result<Hub, StartError> {
-    let method = match config.auth.method {
-        AuthMethod::Trust => Method::Trust,
-        AuthMethod::Md5 => Method::Md5,
-        AuthMethod::ScramSha256 => Method::ScramSha256,
-    };
-    let source = match &config.auth.secrets {
-        Some(SecretSource::File(path)) => {
-            let users = users::load(path).map_err(StartError::Users)?;
-            Source::File(users.into_iter().map(|(user, secret)| (user, Secret::parse(&secret.0))).collect())
-        }
-        Some(SecretSource::Lookup(look_up)) => Source::LookUp(LookUp::new(look_up.cache)),
-        None => Source::File(std::collections::HashMap::new()),
-    };
-    let (mut seed, mut nonce) = ([0; 32], [0; 4]);
-    for bytes in [&mut seed[..], &mut nonce[..]] {
+fn nonces() -> Result<Nonces, StartError> {
+    let (mut mock_seed, mut statements) = ([0; 32], [0; 4]);
+    for bytes in [&mut mock_seed[..], &mut statements[..]] {
         getrandom::fill(bytes).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
     }
-    let limits = Limits { statement_nonce: u32::from_be_bytes(nonce), ..config.limits.clone() };
-    let routes = config.databases.iter().map(|database| Route {
-        name: database.name.clone(),
-        address: sockets::address(&database.server),
-        dbname: database.dbname.clone(),
-        user: database.user.clone(),
-        password: database.password.as_ref().map(|p| p.0.clone()),
-        client_address_secret: database.client_address_secret.as_ref().map(|secret| secret.0.as_bytes().into()),
-        pool: database.pool.clone(),
-    });
-    Ok(Hub::new(limits, Secrets::new(method, source, seed), routes.collect(), workers))
+    Ok(Nonces { mock_seed, statements: u32::from_be_bytes(statements) })
 }
 
-fn make_look_up(config: &Config) -> Option<lookup::LookUp> {
-    let Some(SecretSource::Lookup(look_up)) = &config.auth.secrets else { return None };
-    let exact = config.databases.iter().find(|d| d.name.as_deref() == Some(&look_up.database));
-    let database = exact.or_else(|| config.databases.iter().find(|d| d.name.is_none()))?;
-    Some(lookup::LookUp {
-        config: look_up.clone(),
-        address: sockets::address(&database.server),
-        dbname: database.dbname.clone().unwrap_or_else(|| look_up.database.clone()),
-    })
+fn addresses_of(config: &Config) -> Vec<sluice_control::address::Address> {
+    config.databases.iter().map(|database| sockets::address(&database.server)).collect()
+}
+
+/// The keys that differ and are read at the start only.
+fn after_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let differ = [
+        ("listen", started.listen != now.listen),
+        ("unix_socket_dir", started.unix_socket_dir != now.unix_socket_dir),
+        ("driver", started.driver != now.driver),
+        ("workers", started.workers != now.workers),
+        ("shutdown_grace", started.shutdown_grace != now.shutdown_grace),
+        ("stats_period", started.stats_period != now.stats_period),
+    ];
+    differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
 
 type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Option<PathBuf>);

@@ -37,7 +37,7 @@ fn line(pool: &Pool, up: Duration) {
     tracing::info!(
         target: TARGET,
         database = pool.database,
-        user = pool.user,
+        user = pool.upstream.user,
         up_s = seconds(up),
         waiting,
         longest_wait_s = seconds(longest),

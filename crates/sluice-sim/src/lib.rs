@@ -21,12 +21,22 @@ mod lockstep;
 mod network;
 mod rng;
 
+use std::sync::Arc;
+
+use sluice_control::Snapshot;
+use sluice_core::hub::{Hub, Nonces};
+
 pub use driver::SimDriver;
 pub use faults::Faults;
 pub use host::{SimBell, SimHost};
 pub use lockstep::{Lockstep, Side};
 pub use network::{Delivery, Network, PipeId, SimSocket, Style, Wake};
 pub use rng::Rng;
+
+/// What the workers of a process share, with nothing random about it.
+pub fn hub(snapshot: Arc<Snapshot>, workers: u16) -> Arc<Hub> {
+    Arc::new(Hub::new(snapshot, Nonces { mock_seed: [3; 32], statements: 0 }, workers))
+}
 
 /// A worker on the network.
 pub type SimWorker = sluice_net::Worker<SimDriver, SimHost>;

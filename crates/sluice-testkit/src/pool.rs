@@ -143,12 +143,7 @@ impl PoolConfig {
     /// Writes the configuration, starts the pool, and waits until it listens.
     pub fn start(&self) -> TestPool {
         let place = tempfile::Builder::new().prefix("sluice-pool-").tempdir().unwrap();
-        let file = place.path().join("sluice.toml");
-        write_private(&file, &self.toml());
-        if let Auth::Md5(users) | Auth::Scram(users) | Auth::TrustListed(users) = &self.auth {
-            let lines: String = users.iter().map(|(user, secret)| format!("\"{user}\" \"{secret}\"\n")).collect();
-            write_private(&place.path().join("users.txt"), &lines);
-        }
+        let file = self.write(place.path());
         let log = place.path().join("log");
         // The pool ends with the thread that started it, even if that is killed.
         let mut command = Command::new("setpriv");
@@ -164,6 +159,17 @@ impl PoolConfig {
         };
         pool.address = pool.wait_until_it_listens();
         pool
+    }
+
+    /// Writes the configuration, with the files that it names.
+    fn write(&self, place: &Path) -> PathBuf {
+        let file = place.join("sluice.toml");
+        write_private(&file, &self.toml());
+        if let Auth::Md5(users) | Auth::Scram(users) | Auth::TrustListed(users) = &self.auth {
+            let lines: String = users.iter().map(|(user, secret)| format!("\"{user}\" \"{secret}\"\n")).collect();
+            write_private(&place.join("users.txt"), &lines);
+        }
+        file
     }
 }
 
@@ -264,6 +270,20 @@ impl TestPool {
             config.password(password);
         }
         config.connect(NoTls)
+    }
+
+    /// Has it read another configuration in place of its own; gives the lines that it logs for that.
+    pub fn reload(&self, config: &PoolConfig) -> String {
+        let before = self.log().len();
+        config.write(self.place.path());
+        self.signal(proc::Kind::SIGHUP);
+        let words = || self.log()[before..].to_owned();
+        // What is said of changes is written behind that, at once.
+        eventually("a word on the reload", || {
+            ["read again", "everything stays as it was"].iter().any(|it| words().contains(it))
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        words()
     }
 
     /// Sends a signal to it.

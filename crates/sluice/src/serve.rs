@@ -6,9 +6,9 @@ use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Result, anyhow};
 use sluice_config::Config;
-use sluice_proxy::Service;
+use sluice_proxy::{Reloaded, Service};
 
-use crate::signals::Signals;
+use crate::signals::{Signals, Wake};
 
 /// A running pool.
 pub(crate) struct Pool {
@@ -36,9 +36,37 @@ impl Pool {
         self.service.driver()
     }
 
+    /// Reads the configuration file again and applies it as a whole, or not at all if anything in it is wrong. The log
+    /// says what has changed.
+    pub(crate) fn reload(&self, path: &Path) {
+        match load(path).and_then(|config| Ok(self.service.reload(&config)?)) {
+            Ok(reloaded) => report(path, &reloaded),
+            Err(error) => tracing::error!("not reloaded, and everything stays as it was: {error:#}"),
+        }
+    }
+
     /// Ends it: new clients are refused, transactions may finish within `shutdown_grace`.
     pub(crate) fn shutdown(self) {
         self.service.shutdown();
+    }
+}
+
+fn report(path: &Path, reloaded: &Reloaded) {
+    let Reloaded { changes, after_restart } = reloaded;
+    tracing::info!(
+        "{} read again: {}",
+        path.display(),
+        match changes.len() {
+            0 => "nothing has changed".to_owned(),
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        }
+    );
+    for change in changes {
+        tracing::info!("  {change}");
+    }
+    for key in after_restart {
+        tracing::warn!("  \"{key}\" can't change before a restart");
     }
 }
 
@@ -59,7 +87,9 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
         tracing::info!("listening on {} ({})", path.display(), pool.driver());
     }
     signals.running();
-    let _ = signals.wait();
+    while signals.wait() == Wake::Reload {
+        pool.reload(path);
+    }
     tracing::info!("stopping: transactions may finish; a second signal ends at once");
     std::thread::scope(|scope| {
         scope.spawn(|| {

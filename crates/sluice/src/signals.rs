@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM as messages: the first asks for an orderly end, later ones for haste. SIGHUP is one of them where
-//! it says that the terminal is gone; elsewhere it asks for a reload, which there is not.
+//! SIGINT, SIGTERM and SIGHUP as messages. The first two ask for an orderly end, and then for haste; SIGHUP asks for a
+//! reload, or where there is a terminal says that this is gone, which is like the others.
 
 use std::{
     io::{self, IsTerminal},
@@ -14,10 +14,12 @@ use std::{
 use anyhow::{Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Why to end.
+/// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// Somebody asks for it.
+    /// Read the configuration again.
+    Reload,
+    /// Somebody asks for the end.
     Signal,
     /// PostgreSQL is down and stays down.
     Down(String),
@@ -25,7 +27,7 @@ pub(crate) enum Wake {
     End,
 }
 
-/// The signals, and other reasons to end.
+/// The signals, and other reasons to do something.
 pub(crate) struct Signals {
     /// Until it is set, a signal ends the process at once: there is nothing to end in order.
     running: Arc<AtomicBool>,
@@ -45,7 +47,10 @@ impl Signals {
         let catch = move || {
             for signal in signals.forever() {
                 if signal == SIGHUP && !has_terminal {
-                    tracing::warn!("SIGHUP: the configuration is not read again before a restart");
+                    // Before that, what is there is about to be read.
+                    if flag.load(Ordering::Acquire) {
+                        let _ = to_main.send(Wake::Reload);
+                    }
                     continue;
                 }
                 if !flag.load(Ordering::Acquire) {
@@ -74,7 +79,7 @@ impl Signals {
         self.sender.clone()
     }
 
-    /// Waits for a reason to end.
+    /// Waits for something to do.
     pub(crate) fn wait(&self) -> Wake {
         // A receiver has no state that a panic could leave half changed. Senders live as long as we do.
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or(Wake::End)
@@ -85,7 +90,7 @@ impl Signals {
         loop {
             match self.wait() {
                 Wake::Signal => return true,
-                Wake::Down(_) => {}
+                Wake::Down(_) | Wake::Reload => {}
                 Wake::End => return false,
             }
         }

@@ -96,11 +96,17 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     };
     // The service goes on even if nobody reads this.
     let _ = writeln!(std::io::stdout(), "{ready}");
-    let reason = signals.wait();
+    let file = pool_file(&server);
+    let reason = loop {
+        match signals.wait() {
+            Wake::Reload => pool.reload(&file),
+            reason => break reason,
+        }
+    };
     stop(&signals, pool, &server)?;
     match reason {
         Wake::Down(why) => bail!("{why}"),
-        Wake::Signal | Wake::End => Ok(()),
+        Wake::Signal | Wake::End | Wake::Reload => Ok(()),
     }
 }
 
@@ -112,7 +118,7 @@ fn start_pool(
     pool_size: u32,
     tuning: Tuning,
 ) -> Result<Pool> {
-    let path = server.data_dir().root().join("sluice.toml");
+    let path = pool_file(server);
     let file = ServerFile {
         listen: vec![listen],
         socket_dir: server.endpoint().socket_dir.clone(),
@@ -127,6 +133,11 @@ fn start_pool(
     };
     write_pool_file(&path, &file).map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
     Pool::start(serve::load(&path)?)
+}
+
+/// The pool's configuration.
+fn pool_file(server: &Postgres) -> PathBuf {
+    server.data_dir().root().join("sluice.toml")
 }
 
 /// Stops the pool, whose clients' transactions may finish, then PostgreSQL. Each further signal makes it quicker.

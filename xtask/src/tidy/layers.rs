@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use super::{Finding, files};
 
 /// The product's crates, from below. Each may depend on those before it, and on none of the same step.
-const STEPS: [&[&str]; 6] = [
+const STEPS: [&[&str]; 7] = [
     &["sluice-wire", "sluice-units"],
-    &["sluice-core"],
-    &["sluice-net", "sluice-config"],
+    &["sluice-control"],
+    &["sluice-core", "sluice-config"],
+    &["sluice-net"],
     &["sluice-proxy", "sluice-instance"],
     &["sluice-lab"],
     &["sluice"],
@@ -60,7 +61,7 @@ mod tests {
             [0; 3]
         );
         assert_eq!(
-            [of("sluice-core", "sluice-net"), of("sluice-net", "sluice-config"), of("sluice-core", "sluice-sim")],
+            [of("sluice-core", "sluice-net"), of("sluice-config", "sluice-net"), of("sluice-core", "sluice-sim")],
             [1; 3]
         );
         assert_eq!(of("sluice-new", "serde"), 1);

@@ -13,7 +13,7 @@ const FILE_LINES_MAX: usize = 600;
 /// Files that are longer, until they are divided. None may grow beyond what stands here.
 const LONGER: [(&str, usize); 3] = [
     ("extension/tests/gate/waits.rs", 696),
-    ("crates/sluice-core/tests/scripts/main.rs", 641),
+    ("crates/sluice-core/tests/scripts/main.rs", 627),
     ("crates/sluice-core/tests/scripts/sessions.rs", 698),
 ];
 

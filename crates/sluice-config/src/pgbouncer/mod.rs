@@ -335,10 +335,10 @@ impl std::fmt::Display for Note {
 mod tests {
     use std::time::Duration;
 
-    use sluice_core::settings::PoolMode;
+    use sluice_control::settings::PoolMode;
 
     use super::*;
-    use crate::{AuthMethod, Config, SecretSource, ServerAddress, parse};
+    use crate::{Config, Method, SecretSource, ServerAddress, parse};
 
     /// The configuration that comes of a text, as Sluice reads it, and the notes.
     fn converted(text: &str) -> (Config, Vec<String>) {
@@ -378,10 +378,13 @@ mod tests {
         assert_eq!((config.limits.clients, config.limits.idle_transaction_timeout), (5000, None));
         let [app, odd, rest] = &config.databases[..] else { panic!("{:?}", config.databases) };
         assert_eq!(app.server, ServerAddress::Tcp { host: "10.0.0.1".to_owned(), port: 5433 });
-        assert_eq!((app.dbname.as_deref(), app.pool.size, app.pool.mode), (Some("app_db"), 7, PoolMode::Session));
+        assert_eq!(
+            (app.dbname.as_deref(), app.pool.size, app.pool.sharing.mode),
+            (Some("app_db"), 7, PoolMode::Session)
+        );
         assert_eq!((odd.name.as_deref(), odd.user.as_deref()), (Some("odd name"), Some("own")));
         assert_eq!(odd.password.as_ref().map(|password| &*password.0), Some("it's"));
-        assert_eq!((rest.name.as_ref(), rest.pool.size, rest.pool.mode), (None, 30, PoolMode::Transaction));
+        assert_eq!((rest.name.as_ref(), rest.pool.size, rest.pool.sharing.mode), (None, 30, PoolMode::Transaction));
         assert_eq!((rest.pool.min, rest.pool.wait_timeout), (2, Duration::from_millis(2500)));
         let Some(SecretSource::Lookup(lookup)) = &config.auth.secrets else { panic!("{:?}", config.auth) };
         assert!(lookup.query.starts_with("SELECT secret FROM (SELECT usename, passwd"), "{}", lookup.query);
@@ -392,9 +395,9 @@ mod tests {
     #[test]
     fn defaults_that_clients_notice_are_written_out() {
         let (config, notes) = converted("[databases]\na = \n[pgbouncer]\nauth_type = trust\n");
-        assert_eq!(config.databases[0].pool.mode, PoolMode::Session);
+        assert_eq!(config.databases[0].pool.sharing.mode, PoolMode::Session);
         assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/tmp")));
-        assert_eq!(config.auth.method, AuthMethod::Trust);
+        assert_eq!(config.auth.method, Method::Trust);
         assert!(notes.iter().any(|note| note.starts_with("listen_addr: ")), "{notes:?}");
     }
 

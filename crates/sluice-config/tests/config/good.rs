@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use sluice_config::{AuthMethod, Config, DriverChoice, SecretSource, ServerAddress};
-use sluice_core::settings::{Limits, PoolMode, PoolSettings};
+use sluice_config::{Config, DriverChoice, Method, SecretSource, ServerAddress};
+use sluice_control::settings::{Limits, PoolMode, PoolSettings, Sharing};
 
 fn parse(text: &str) -> Config {
     sluice_config::parse(text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{text}\n{report}"))
@@ -17,7 +17,7 @@ fn what_is_absent_has_the_documented_default() {
     assert_eq!(config.shutdown_grace, Duration::from_secs(10));
     assert_eq!(config.stats_period, None);
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.auth.method, AuthMethod::Trust);
+    assert_eq!(config.auth.method, Method::Trust);
     assert!(config.auth.secrets.is_none());
     let database = &config.databases[0];
     assert_eq!((&database.name, &database.dbname, &database.user), (&None, &None, &None));
@@ -44,8 +44,8 @@ fn a_database_overrides_the_pool_settings_that_it_names() {
     );
     let common = PoolSettings { size: 30, min: 5, backoff_min: Duration::from_millis(250), ..PoolSettings::default() };
     assert_eq!(config.databases[0].pool, common);
-    let session =
-        PoolSettings { mode: PoolMode::Session, size: 3, min: 0, auto_prepare: false, lazy_begin: false, ..common };
+    let sharing = Sharing { mode: PoolMode::Session, auto_prepare: false, lazy_begin: false, ..common.sharing };
+    let session = PoolSettings { sharing, size: 3, min: 0, ..common };
     assert_eq!(config.databases[1].pool, session);
 }
 

@@ -31,7 +31,7 @@ pub(super) fn report_address(server: &mut Server, peer: PeerAddress, scratch: &m
     let Some(secret) = &server.pool.upstream.client_address_secret else { return };
     let Some(function) = server.address_function.take_call(peer) else { return };
     scratch.clear();
-    client_address::put_call(scratch, function, secret, peer);
+    client_address::put_call(scratch, function, secret.0.as_bytes(), peer);
     server.exchange.expect(Expected::Own(Own::ReportAddress));
     io.send(server.conn, scratch);
 }

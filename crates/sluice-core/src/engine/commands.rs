@@ -243,7 +243,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Whether a BEGIN may be answered here and now.
     fn may_begin(&self) -> bool {
         let session = &self.session;
-        let may = self.server.is_none() && session.pool.settings.lazy_begin && session.begun.is_none();
+        let may = self.server.is_none() && session.pool.sharing.lazy_begin && session.begun.is_none();
         // The time that the client has for its transaction is the server's to measure.
         may && !session.profile.limits().in_transactions
     }

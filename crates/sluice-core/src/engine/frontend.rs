@@ -1,5 +1,6 @@
 //! A client's messages on their way to a server. Bytes that need no change pass by reference; only headers are read.
 
+use sluice_control::settings::PoolMode;
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
     message::{FLUSH, PARSE_COMPLETE, Parse, SYNC, TransactionStatus, split_cstr},
@@ -398,7 +399,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     pub(super) fn is_transaction_mode(&self) -> bool {
-        self.session.pool.settings.mode == crate::settings::PoolMode::Transaction
+        self.session.pool.sharing.mode == PoolMode::Transaction
     }
 
     /// The server; to be called only where there is one.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use sluice_control::settings::Limits;
 use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
 
 use crate::{
@@ -12,7 +13,6 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     server::{Role, Server},
-    settings::Limits,
     time::Time,
     watch::Undone,
 };
@@ -26,7 +26,7 @@ impl Engine {
         let Role::Serving(id) = server.role else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
         let undone = undone(client, server);
-        let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(&self.hub.limits, undone)?)))
+        let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(&self.snapshot.limits, undone)?)))
         else {
             client.watch.undone = None;
             return;
@@ -41,7 +41,7 @@ impl Engine {
         let Some(client) = self.clients.get_mut(id) else { return };
         if !is_collected(client) {
             client.watch.undone = None;
-        } else if let Some(at) = client.watch.note(now, Undone::Message, self.hub.limits.client_message_timeout) {
+        } else if let Some(at) = client.watch.note(now, Undone::Message, self.snapshot.limits.client_message_timeout) {
             self.timers.push(at, Timer::Client(id, client.serial));
         }
     }
@@ -58,7 +58,7 @@ impl Engine {
             // It is not its fault that its message does not come.
             client.watch.undone = None;
         }
-        let Some(limit) = limit_of(&self.hub.limits, undone) else { return };
+        let Some(limit) = limit_of(&self.snapshot.limits, undone) else { return };
         let deadline = client.watch.since + limit;
         if client.watch.undone.is_none() {
             if let Some(server) = server {

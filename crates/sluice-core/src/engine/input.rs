@@ -106,7 +106,7 @@ impl Engine {
                 server,
                 scratch: &mut self.scratch,
                 hub: &self.hub,
-                message_bytes_max: self.hub.limits.rewritten_message_bytes as usize,
+                message_bytes_max: self.snapshot.limits.rewritten_message_bytes as usize,
                 now,
                 stream,
                 needed,

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use sluice_control::settings::PinPolicy;
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     replies::Own,
     restoring::restoring,
     server::{Lent, Preparation, Role, Server},
-    settings::PinPolicy,
     sql::Reset,
     start::Start,
     time::Time,
@@ -37,6 +37,10 @@ use super::{
 impl Engine {
     /// A client's transaction has ended, and its server owes nothing.
     pub(super) fn client_at_rest(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
+        let end = match self.stopping {
+            Some(_) => Some(shutting_down()),
+            None => self.end_of(&self.servers[server].pool),
+        };
         let state = &mut self.servers[server];
         if state.cancels.are_under_way() && (state.own_error.is_some() || needs_own(state)) {
             // It could hit that. What the client sends meanwhile waits.
@@ -64,9 +68,11 @@ impl Engine {
                 self.welcome_from(client, server, io);
                 self.detach(now, client, server, io);
             }
-            Phase::Open(_) if self.stopping.is_some() => {
+            Phase::Open(_) if end.is_some() => {
                 self.detach(now, client, server, io);
-                self.refuse_client(now, client, &shutting_down(), io);
+                if let Some(error) = end {
+                    self.refuse_client(now, client, &error, io);
+                }
             }
             Phase::Open(session) if state.follows_statements() => {
                 session.failures = 0;
@@ -296,7 +302,7 @@ const HAS_FUNCTIONS: &str = "EXISTS (SELECT FROM pg_catalog.pg_proc \
 
 fn refusal(server: &Server) -> ErrorResponse {
     let held = server.session.pins().in_words();
-    if server.pool.settings.pins == PinPolicy::Refuse {
+    if server.pool.sharing.pins == PinPolicy::Refuse {
         return ErrorResponse::fatal(
             sqlstate::FEATURE_NOT_SUPPORTED,
             format!("the session holds {held}, so it would need a server of its own"),

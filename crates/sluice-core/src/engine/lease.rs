@@ -57,6 +57,7 @@ impl Engine {
             self.refuse_client(now, id, &shutting_down(), io);
             return;
         }
+        self.move_client(now, id, io);
         let Some(client) = self.client_ref(id) else { return };
         let is_open = self.is_open(id);
         let purpose = if is_open { Purpose::Work } else { Purpose::LogIn };
@@ -226,13 +227,16 @@ impl Engine {
         if let Some(server) = self.servers.get(server) {
             debug_assert!(server.is_at_rest(), "a client leaves its server when nothing is open there");
         }
-        if let Some(client) = self.clients.get_mut(client) {
+        if let Some(state) = self.clients.get_mut(client) {
             // The server has taken all it was sent.
-            client.resume(Reason::Server, io);
-            client.rest.note(now, watch::Request::Ended);
-            if let Some(session) = client.session_mut() {
+            state.resume(Reason::Server, io);
+            state.rest.note(now, watch::Request::Ended);
+            if let Some(session) = state.session_mut() {
                 session.link = Link::None;
                 session.former = Vec::new();
+                if session.pool.is_retired() {
+                    self.todo.push_back(Todo::Move(client));
+                }
             }
         }
         self.watch_rest(client);
@@ -320,8 +324,8 @@ impl Engine {
         if !matches!(server.role, Role::Settling { .. }) || !server.is_settled() {
             return;
         }
-        if server.own_error.take().is_some() {
-            // A server that can't be put in order is of no use.
+        if server.own_error.take().is_some() || server.pool.is_retired() {
+            // A server that can't be put in order is of no use, and nobody uses one of a pool that has gone.
             self.close_server(id, io);
             return;
         }

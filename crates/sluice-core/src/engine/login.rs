@@ -1,5 +1,9 @@
 //! A client from its first byte to its first ReadyForQuery.
 
+use sluice_control::{
+    access::{Method, Users},
+    settings::PoolMode,
+};
 use sluice_wire::{
     ErrorResponse, Frame, FrontendKind, md5,
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, TransactionStatus},
@@ -15,8 +19,7 @@ use crate::{
     hub::{NoPool, Welcome},
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
-    secrets::{Credentials, Found, Known, Method},
-    settings::PoolMode,
+    secrets::{Credentials, Found, Known},
     start::{Start, StartupParameters},
     time::Time,
     watch,
@@ -40,7 +43,7 @@ impl Engine {
     /// a pool's limits of time count then.
     pub(super) fn is_known(&self, id: ClientId) -> bool {
         let phase = self.clients.get(id).map(|client| &client.phase);
-        let waits = |session: &Session| session.pool.settings.mode == PoolMode::Session;
+        let waits = |session: &Session| session.pool.sharing.mode == PoolMode::Session;
         self.is_open(id) || matches!(phase, Some(Phase::Welcome(session, _)) if waits(session))
     }
 
@@ -110,10 +113,12 @@ impl Engine {
             io.send(client.conn, &self.scratch);
         }
         let mut login = Box::new(LoginRequest { request, user, database, credentials: Credentials::default() });
-        match self.hub.secrets.method {
+        match self.snapshot.access.method {
             Method::Trust => {
                 // Whoever is believed logs in to the server by what the file says of them.
-                login.credentials.secret = self.hub.secrets.listed(&login.user).filter(is_enough_for_servers);
+                if let Users::Listed(users) = &self.snapshot.access.users {
+                    login.credentials.secret = users.get(&login.user).cloned().filter(is_enough_for_servers);
+                }
                 self.authenticated(now, id, *login, io)?;
             }
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
@@ -129,7 +134,7 @@ impl Engine {
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
         let Some(client) = self.client_ref(id) else { return Ok(()) };
-        match self.hub.secrets.get(now, &login.user, client) {
+        match self.hub.secrets.get(&self.snapshot.access, now, &login.user, client) {
             Known::Now(found) => self.challenge(id, login, found, io),
             Known::Later { ask } => {
                 if ask {
@@ -149,7 +154,11 @@ impl Engine {
         let id = client.id;
         let Some(client) = self.clients.get_mut(id) else { return };
         let Phase::Secret(login) = &client.phase else { return };
-        let found = self.hub.secrets.last(&login.user);
+        // Unless the configuration has listed it since.
+        let found = match &self.snapshot.access.users {
+            Users::Listed(_) => None,
+            Users::LookedUp(_) => self.hub.secrets.last(&login.user),
+        };
         let Phase::Secret(login) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
         let asked = match found {
             Some(found) => self.challenge(id, login, found, io),
@@ -175,7 +184,7 @@ impl Engine {
             hint: Some(error.hint.clone().unwrap_or_else(|| LOOKS_UP.to_owned())),
             ..ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
         })?;
-        let method = self.hub.secrets.method;
+        let method = self.snapshot.access.method;
         let scram_verifier = match (&secret, method) {
             (Some(Secret::Scram(verifier)), _) => Some(verifier.clone()),
             (Some(Secret::Plain(password)), Method::ScramSha256) => {
@@ -328,7 +337,7 @@ impl Engine {
         let client = &mut self.clients[id];
         client.key = key.into();
         // Whoever has not proven who it is hears nothing of what is wrong with its settings.
-        let (start, startup, welcome) = match pool.settings.mode {
+        let (start, startup, welcome) = match pool.sharing.mode {
             PoolMode::Transaction => {
                 let start = Start::of(&request)?;
                 let welcome = pool.login().welcome(&start, pool.log_ins.generation());
@@ -446,7 +455,7 @@ fn no_pool(why: NoPool, database: &str) -> ErrorResponse {
                 .hint("The pool's configuration has no [[database]] of that name, and none named \"*\".")
         }
         NoPool::TooMany => {
-            let error = "sorry, too many pairs of database and user already";
+            let error = "sorry, too many pairs of database and role already";
             ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, error)
                 .hint("Raise \"pools\" under [limits] in the pool's configuration.")
         }

@@ -54,6 +54,7 @@ mod keeping;
 mod lease;
 mod lending;
 mod login;
+mod moving;
 mod notifications;
 mod opening;
 mod own_answers;
@@ -71,6 +72,7 @@ mod waiting;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use sluice_control::Snapshot;
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
@@ -100,6 +102,8 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Engine {
     worker: u16,
     hub: Arc<Hub>,
+    /// The snapshot that it goes by.
+    snapshot: Arc<Snapshot>,
     clients: Slots<ClientId, Client>,
     servers: Slots<ServerId, Server>,
     cancels: Slots<CancelId, Canceller>,
@@ -121,6 +125,8 @@ enum Todo {
     Settle(ServerId),
     /// A client whose bytes may be handled now.
     Input(ClientId),
+    /// A client without a server whose pool is retired.
+    Move(ClientId),
     /// A server for whose client a cancel has waited: it is for what that client has sent, if it has the server still.
     Cancel(ServerId, Option<ClientId>),
 }
@@ -130,6 +136,7 @@ impl Engine {
     pub fn new(worker: u16, hub: Arc<Hub>) -> Self {
         Self {
             worker,
+            snapshot: hub.snapshot(),
             hub,
             clients: Slots::default(),
             servers: Slots::default(),
@@ -160,7 +167,7 @@ impl Engine {
         let id = self.clients.insert(Client::new(conn, serial, peer));
         let client = ClientRef { worker: self.worker, id, serial };
         self.forget_logins();
-        self.logins.push_back((now + self.hub.limits.login_timeout, client));
+        self.logins.push_back((now + self.snapshot.limits.login_timeout, client));
         Some(Owner::Client(id))
     }
 
@@ -242,6 +249,7 @@ impl Engine {
             Mail::Cancel { client, key, asker } => self.cancel_client(now, client, &key, asker, io),
             Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
+            Mail::Published => self.published(now, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
         }
         self.work(now, io);
@@ -323,6 +331,7 @@ impl Engine {
                     self.arm(server);
                 }
                 Todo::Input(client) => self.resume_input(now, client, io),
+                Todo::Move(client) => self.move_client(now, client, io),
                 // What the client has sent goes first.
                 Todo::Cancel(..) if self.todo.iter().any(|todo| !matches!(todo, Todo::Cancel(..))) => {
                     self.todo.push_back(todo);

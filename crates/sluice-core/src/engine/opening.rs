@@ -32,7 +32,7 @@ enum Ended {
 impl Engine {
     /// Opens as many connections as the pool needs now and may have.
     pub(super) fn connect_for(&mut self, now: Time, pool: &Arc<Pool>, io: &mut impl Io) {
-        if self.stopping.is_some() {
+        if self.stopping.is_some() || pool.is_retired() {
             return;
         }
         loop {

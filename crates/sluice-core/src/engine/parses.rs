@@ -89,7 +89,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let statement = self.statement_of(parse.definition, true, known);
         let is_worth_it = statement.is_always_accepted()
             || (statement.came_again() && statement.is_accepted() && self.can_be_healed());
-        let may_be_shared = self.session.pool.settings.auto_prepare && statement.terms.is_some();
+        let may_be_shared = self.session.pool.sharing.auto_prepare && statement.terms.is_some();
         let raw = is_refused || !may_be_shared || !is_worth_it;
         if raw && self.server.is_none() {
             return Step::Stop(Stop::NeedServer);

@@ -77,9 +77,27 @@ fn busy(waiting: u32) -> PoolState {
 }
 
 #[test]
+fn a_pool_that_becomes_smaller_gives_servers_up_as_they_fall_idle() {
+    let mut pool = pool(3);
+    for i in 0..3 {
+        assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
+        assert!(pool.reserve(NOW).is_some());
+        pool.connected(&StartupParameters::NONE);
+        assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default()), Released::To(client(i)));
+    }
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Idle);
+    pool.set_settings(PoolSettings { size: 1, ..PoolSettings::default() });
+    assert_eq!(pool.surplus(NOW), [server(0)]);
+    assert!(matches!(pool.acquire(NOW, client(3), wants()), Acquired::Queued(_)));
+    assert_eq!(pool.release(NOW, server(1), opened(NOW), &Customs::default()), Released::Close);
+    assert_eq!(pool.release(NOW, server(2), opened(NOW), &Customs::default()), Released::To(client(3)));
+    assert_eq!(pool.counts().open, 1);
+}
+
+#[test]
 fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
     let mut pool = busy(0);
-    let changed = LogIns::new(Arc::default());
+    let changed = LogIns::new(Arc::default(), 0);
     changed.begin_change();
     changed.end_change();
     let later = Wants { generation: changed.generation(), ..wants() };

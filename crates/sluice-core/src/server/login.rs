@@ -113,7 +113,7 @@ fn offers(mechanisms: &[u8], wanted: &str) -> bool {
 
 fn plain_password(pool: &Pool) -> Option<String> {
     if let Some(password) = &pool.upstream.password {
-        return Some(password.clone());
+        return Some(password.0.clone());
     }
     match &pool.login().secret {
         Some(Secret::Plain(password)) => Some(password.clone()),

@@ -16,6 +16,7 @@ mod turns;
 
 use std::{sync::Arc, time::Duration};
 
+use sluice_control::settings::{PinPolicy, PoolMode};
 use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 
 use crate::{
@@ -27,7 +28,6 @@ use crate::{
     logins::Opened,
     profile::Profile,
     replies::Own,
-    settings::{PinPolicy, PoolMode},
     sql::{CustomNames, Effects, effects, effects_of_beginning},
     start::StartupParameters,
     stream::Stream,
@@ -178,11 +178,12 @@ impl Server {
     /// A connection that is being opened with these parameters.
     pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, startup: StartupParameters, now: Time) -> Self {
         let opened = Opened { at: now, generation: pool.log_ins.generation(), startup };
-        let statements = ServerStatements::new(pool.settings.prepared_per_server);
+        let (connect_timeout, prepared_max) = pool.state().for_new_servers();
+        let statements = ServerStatements::new(prepared_max);
         Self {
             conn,
             serial,
-            role: Role::Opening { deadline: now + pool.settings.connect_timeout, login: ServerLogin::Connecting },
+            role: Role::Opening { deadline: now + connect_timeout, login: ServerLogin::Connecting },
             pool,
             is_in_use: false,
             is_worn: false,
@@ -348,7 +349,7 @@ impl Server {
         let pins = self.session.pins();
         let pinned = match self.kept.take() {
             Some(Kept { pinned, .. }) => pinned.set_pins(pins).then_some(pinned),
-            None if self.pool.settings.pins == PinPolicy::Pin => Pinned::take(&self.pool, this, pins),
+            None if self.pool.sharing.pins == PinPolicy::Pin => Pinned::take(&self.pool, this, pins),
             None => None,
         };
         self.kept = pinned.map(|pinned| Kept { pinned, recall_at });
@@ -382,6 +383,6 @@ impl Server {
 
     /// Whether clients' prepared statements are followed.
     pub fn follows_statements(&self) -> bool {
-        self.pool.settings.mode == PoolMode::Transaction
+        self.pool.sharing.mode == PoolMode::Transaction
     }
 }

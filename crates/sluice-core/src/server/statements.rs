@@ -197,7 +197,7 @@ mod tests {
     use crate::{profile::Profile, registry::Registry, statement::Terms};
 
     fn statements() -> [Arc<Statement>; 3] {
-        let registry = Registry::new(b"sluice_");
+        let registry = Registry::new(b"sluice_", std::sync::Arc::default());
         [1, 2, 3].map(|i| registry.intern(format!("{i}").as_bytes(), Terms::PLAIN, &Profile::default()))
     }
 

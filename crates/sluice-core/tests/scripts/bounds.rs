@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use sluice_core::{
-    client::PENDING_BYTES_MAX,
-    secrets::Method,
+use sluice_control::{
+    access::Method,
     settings::{Limits, PoolSettings},
 };
+use sluice_core::client::PENDING_BYTES_MAX;
 use sluice_wire::message;
 
 use crate::{
@@ -326,5 +326,20 @@ fn who_goes_on_with_a_transaction_begins_its_time_anew() {
     // One that no server knows of keeps nobody waiting.
     table.says(client, &query("BEGIN"));
     table.passes(Duration::from_secs(30));
+    assert!(!table.is_closed(client));
+}
+
+#[test]
+fn a_large_bind_may_be_cut_anywhere() {
+    let (mut table, client, server) = prepared("SELECT $1");
+    // Larger than what may be collected.
+    let large = bind("a", 10_000);
+    for cut in 1..20 {
+        table.says(client, &large[..cut]);
+        table.says(client, &large[cut..]);
+        table.says(client, &[execute(), sync()].concat());
+        assert_eq!(table.hears(server), "B(sluice_0) E S", "cut at {cut}");
+        table.says(server, &answers("2 C(SELECT 1) Z(I)"));
+    }
     assert!(!table.is_closed(client));
 }

@@ -1,6 +1,6 @@
 //! Queries of Sluice's own that fail: nothing of a client's runs on a server where its settings are not in place.
 
-use sluice_core::settings::PoolSettings;
+use sluice_control::settings::PoolSettings;
 
 use crate::{
     one, run, seated,

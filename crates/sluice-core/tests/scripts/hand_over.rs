@@ -1,12 +1,9 @@
 //! A server goes from one worker to another.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use sluice_core::{
-    hub::{Hub, Route},
-    io::{Address, Owner, PeerAddress},
-    secrets::{Method, Secrets, Source},
-};
+use sluice_control::{access::Method, address::PeerAddress};
+use sluice_core::io::Owner;
 use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, TransactionStatus},
@@ -15,7 +12,7 @@ use sluice_wire::{
 
 use crate::{
     one,
-    table::{answers, limits, query},
+    table::{answers, hub, limits, query, scripted},
 };
 
 /// Two workers with a pool of one server between them.
@@ -27,17 +24,7 @@ struct Two {
 impl Two {
     /// The server is the second one's, and idle.
     fn new(styles: [Style; 2]) -> Self {
-        let route = Route {
-            name: None,
-            address: Address::Unix("/scripted".into()),
-            dbname: None,
-            user: None,
-            password: None,
-            client_address_secret: None,
-            pool: one(),
-        };
-        let secrets = Secrets::new(Method::Trust, Source::File(HashMap::new()), [3; 32]);
-        let hub = Arc::new(Hub::new(limits(), secrets, vec![route], 2));
+        let hub = hub(scripted(one()), limits(), Method::Trust, 2);
         let mut net = Lockstep::new(&hub, &styles, (16, 4096), 8 << 10).holding_mail();
         log_in(&mut net, 1);
         let server = net.connecting()[0];

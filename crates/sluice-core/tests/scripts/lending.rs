@@ -1,7 +1,7 @@
 //! Names that a client lends to its server while SQL may mean them: what is sent for that, and that nobody else finds
 //! them (docs/decisions/0016).
 
-use sluice_core::settings::PoolSettings;
+use sluice_control::settings::PoolSettings;
 
 use crate::{
     one, prepared, run, seated,

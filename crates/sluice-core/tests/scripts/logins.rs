@@ -1,6 +1,6 @@
 //! Log-ins that come after a change to what PostgreSQL decides at a log-in.
 
-use sluice_core::settings::PoolSettings;
+use sluice_control::settings::PoolSettings;
 
 use crate::{
     one,

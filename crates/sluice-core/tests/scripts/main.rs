@@ -8,6 +8,7 @@ mod failing;
 mod hand_over;
 mod lending;
 mod logins;
+mod reloads;
 mod resets;
 mod rest;
 mod session_mode;
@@ -17,7 +18,7 @@ mod table;
 
 use std::time::Duration;
 
-use sluice_core::settings::PoolSettings;
+use sluice_control::settings::PoolSettings;
 use sluice_wire::message;
 
 use table::{Side, Table, answers, bind, describe, execute, flush, own, parse, parse_typed, query, sync, terminate};
@@ -103,21 +104,6 @@ fn a_statement_that_was_closed_behind_its_error_is_not_stale() {
     // It is prepared again, and needs no second Close but the one that makes room.
     table.says(client, &run("b"));
     assert_eq!(table.hears(server), "C(sluice_2) P(sluice_1: SELECT 2) B(sluice_1) E S");
-}
-
-#[test]
-fn a_large_bind_may_be_cut_anywhere() {
-    let (mut table, client, server) = prepared("SELECT $1");
-    // Larger than what may be collected.
-    let large = bind("a", 10_000);
-    for cut in 1..20 {
-        table.says(client, &large[..cut]);
-        table.says(client, &large[cut..]);
-        table.says(client, &[execute(), sync()].concat());
-        assert_eq!(table.hears(server), "B(sluice_0) E S", "cut at {cut}");
-        table.says(server, &answers("2 C(SELECT 1) Z(I)"));
-    }
-    assert!(!table.is_closed(client));
 }
 
 #[test]

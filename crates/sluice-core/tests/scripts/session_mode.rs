@@ -1,12 +1,12 @@
 //! Session mode: a client has a server for all of its session, which was opened as that client has asked.
 
-use sluice_core::settings::{PoolMode, PoolSettings};
+use sluice_control::settings::{PoolMode, PoolSettings, Sharing};
 
 use crate::table::{Side, Table, answers, bind, execute, parse, query, sync, terminate};
 
 /// A pool of so many servers.
 fn of(size: u32) -> PoolSettings {
-    PoolSettings { mode: PoolMode::Session, size, ..PoolSettings::default() }
+    PoolSettings { sharing: Sharing { mode: PoolMode::Session, ..Sharing::default() }, size, ..PoolSettings::default() }
 }
 
 /// What a server is asked behind a client's session.

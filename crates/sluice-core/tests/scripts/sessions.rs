@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluice_core::settings::{PinPolicy, PoolSettings};
+use sluice_control::settings::{PinPolicy, PoolSettings, Sharing};
 use sluice_wire::message;
 
 use crate::{
@@ -198,7 +198,7 @@ fn a_custom_setting_stays_known_where_its_client_goes_amid_the_probe() {
 #[test]
 fn what_cannot_be_kept_is_refused() {
     for (settings, code) in [
-        (PoolSettings { pins: PinPolicy::Refuse, ..one() }, "0A000"),
+        (PoolSettings { sharing: Sharing { pins: PinPolicy::Refuse, ..Sharing::default() }, ..one() }, "0A000"),
         (PoolSettings { pinned_max: Some(0), ..one() }, "53300"),
     ] {
         let (mut table, client, server) = seated(settings);

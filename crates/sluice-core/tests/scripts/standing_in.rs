@@ -1,6 +1,6 @@
 //! Statements that answer in place of a client's which the server does not have: what PostgreSQL would have said, it says.
 
-use sluice_core::settings::PoolSettings;
+use sluice_control::settings::PoolSettings;
 use sluice_wire::{FrontendKind, message};
 
 use crate::{

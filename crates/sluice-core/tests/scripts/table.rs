@@ -4,13 +4,13 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use sluice_core::{
-    hub::{Hub, Route},
-    io::{Address, Owner, PeerAddress},
-    mail::Mail,
-    secrets::{Method, Secrets, Source},
+use sluice_control::{
+    Configuration, Control, Database, Observation, Secret, Snapshot,
+    access::{Access, Method, Users},
+    address::{Address, PeerAddress},
     settings::{Limits, PoolSettings},
 };
+use sluice_core::{hub::Hub, io::Owner, mail::Mail};
 use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     ErrorFields, Frame, Framer,
@@ -43,6 +43,18 @@ pub(crate) struct Table {
     version: &'static str,
 }
 
+/// The database that a table's clients name, whatever they call it.
+pub(crate) fn scripted(settings: PoolSettings) -> Database {
+    Database::any_at(Address::Unix("/scripted".into()), settings)
+}
+
+/// What the workers share; clients prove who they are by that method, and nobody is known.
+pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
+    let access = Access { method, users: Users::Listed(HashMap::new()) };
+    let first = Snapshot::first(Configuration { databases: vec![database], access, limits });
+    sluice_sim::hub(Arc::new(first), workers)
+}
+
 impl Table {
     pub(crate) fn new(settings: PoolSettings) -> Self {
         Self::with_secret(settings, None)
@@ -50,7 +62,7 @@ impl Table {
 
     /// One whose servers are told where their clients are, by function 77.
     pub(crate) fn telling(settings: PoolSettings) -> Self {
-        Self::with_secret(settings, Some((*b"a secret between them").into()))
+        Self::with_secret(settings, Some(Secret("a secret between them".to_owned())))
     }
 
     /// One whose servers say by themselves what their sessions hold.
@@ -63,7 +75,7 @@ impl Table {
         Self { version, ..Self::new(settings) }
     }
 
-    fn with_secret(settings: PoolSettings, client_address_secret: Option<Arc<[u8]>>) -> Self {
+    fn with_secret(settings: PoolSettings, client_address_secret: Option<Secret>) -> Self {
         Self::with_all(settings, client_address_secret, limits(), Method::Trust)
     }
 
@@ -72,24 +84,9 @@ impl Table {
         Self::with_all(settings, None, limits, method)
     }
 
-    fn with_all(
-        settings: PoolSettings,
-        client_address_secret: Option<Arc<[u8]>>,
-        limits: Limits,
-        method: Method,
-    ) -> Self {
-        let secrets = Secrets::new(method, Source::File(HashMap::new()), [3; 32]);
-        let address = Address::Unix("/scripted".into());
-        let route = Route {
-            name: None,
-            address,
-            dbname: None,
-            user: None,
-            password: None,
-            client_address_secret,
-            pool: settings,
-        };
-        let hub = Arc::new(Hub::new(limits, secrets, vec![route], 1));
+    fn with_all(settings: PoolSettings, client_address_secret: Option<Secret>, limits: Limits, method: Method) -> Self {
+        let database = Database { client_address_secret, ..scripted(settings) };
+        let hub = hub(database, limits, method, 1);
         let net = Lockstep::new(&hub, &[Style::Polls], BUFFERS, ROOM_BYTES).unread();
         Self {
             net,
@@ -100,6 +97,24 @@ impl Table {
             version: "15.0",
             reports: false,
         }
+    }
+
+    /// The configuration has this database from now on, in place of what it had.
+    pub(crate) fn publishes(&mut self, database: Database) {
+        let before = self.hub.snapshot();
+        let mut control = Control::new(Configuration {
+            databases: before.databases.iter().map(|database| (**database).clone()).collect(),
+            access: (*before.access).clone(),
+            limits: before.limits.clone(),
+        });
+        let configuration = Configuration {
+            databases: vec![database],
+            access: (*before.access).clone(),
+            limits: before.limits.clone(),
+        };
+        let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");
+        self.hub.publish(published.snapshot);
+        self.net.post(0, Mail::Published);
     }
 
     /// The number of pools.
@@ -158,7 +173,8 @@ impl Table {
             message::put_backend_key_data(&mut welcome, 1000 + side as u32, b"abcd");
             welcome.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
             self.says(side, &welcome);
-            if self.hears(side).starts_with("Q(SELECT p.oid") {
+            let tells = self.hub.snapshot().databases[0].client_address_secret.is_some();
+            if tells && self.hears(side).starts_with("Q(SELECT p.oid") {
                 self.says(side, &answers("D(77) C(SELECT 1) Z(I)"));
             }
             servers.push(side);

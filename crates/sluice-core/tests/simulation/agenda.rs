@@ -32,6 +32,8 @@ pub(crate) enum Event {
     Crash,
     CrashOf(ServerRef),
     Reload,
+    /// The pool is configured otherwise.
+    Configure,
     Stop,
     SchemaChange,
     Nothing,

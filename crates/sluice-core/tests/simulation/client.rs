@@ -2,7 +2,8 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use sluice_core::{secrets::Method, settings::PinPolicy, time::Time};
+use sluice_control::{access::Method, settings::PinPolicy};
+use sluice_core::time::Time;
 use sluice_sim::Rng;
 use sluice_wire::{
     ErrorFields, md5,
@@ -319,10 +320,10 @@ impl Client {
             (_, "28P01") => self.kind == Kind::WrongPassword || self.kind == Kind::UnknownUser,
             (_, "53300") if text.contains("too many clients") => plan.clients as u32 >= plan.client_limit,
             (Phase::Ready, "53300") if text.contains("too many other sessions already have one") => {
-                plan.pool.pins == PinPolicy::Pin && self.has_pins() && plan.is_transaction_mode()
+                plan.pool.sharing.pins == PinPolicy::Pin && self.has_pins() && plan.is_transaction_mode()
             }
             (Phase::Ready, "0A000") => {
-                plan.pool.pins == PinPolicy::Refuse && self.has_pins() && plan.is_transaction_mode()
+                plan.pool.sharing.pins == PinPolicy::Refuse && self.has_pins() && plan.is_transaction_mode()
             }
             (_, "53300") => waited >= plan.pool.wait_timeout,
             (_, "57P01") if text.contains("shutting down") => plan.stops_after_micros.is_some(),

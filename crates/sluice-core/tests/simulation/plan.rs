@@ -1,15 +1,15 @@
 //! The decisions of a seed about a run as a whole. The kind of run goes round with the seed, so that a failure can be
 //! sought among few causes.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use sluice_core::{
-    hub::{Hub, Route},
-    io::Address,
-    secrets::{LookUp, Method, Secrets, Source},
-    settings::{Limits, PinPolicy, PoolMode, PoolSettings},
-    time::Time,
+use sluice_control::{
+    Configuration, Database, Secret as Hidden,
+    access::{Access, LookUp, Method, Users},
+    address::Address,
+    settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
+use sluice_core::time::Time;
 use sluice_wire::{scram::Verifier, secret::Secret};
 
 use sluice_sim::Rng;
@@ -23,8 +23,11 @@ pub(crate) const USERS: [&str; 2] = ["alice", "bob"];
 /// The largest Parse that the pool takes, in bytes.
 pub(crate) const PARSE_BYTES_MAX: u32 = 100 << 10;
 
+/// Two ways to the server.
+pub(crate) const ADDRESSES: [&str; 2] = ["/simulated", "/the/same"];
+
 /// The number of kinds of runs.
-pub(crate) const KINDS: u64 = 15;
+pub(crate) const KINDS: u64 = 16;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -54,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) schema_changes: u64,
     /// The number of times that the servers' configuration is reloaded, so that they say something unasked.
     pub(crate) reloads: u64,
+    /// Times at which the pool is configured otherwise, without a client being able to tell.
+    pub(crate) configurations: u64,
     /// Of BEGINs that the server refuses, as a gate does where the wait is too long.
     pub(crate) refused_percent: u64,
     /// Of steps that keep a server for seconds.
@@ -109,7 +114,7 @@ impl Plan {
             }
             6 => {
                 plan.kind = "session mode";
-                plan.pool.mode = PoolMode::Session;
+                plan.pool.sharing.mode = PoolMode::Session;
                 plan.vanish_percent = rng.pick(&[0, 10]);
                 plan.cancel_percent = rng.pick(&[0, 10]);
             }
@@ -143,7 +148,7 @@ impl Plan {
                 plan.pool.size = 1;
                 plan.steps = 5;
                 plan.long_percent = 25;
-                plan.pool.mode = rng.pick(&[PoolMode::Transaction, PoolMode::Session]);
+                plan.pool.sharing.mode = rng.pick(&[PoolMode::Transaction, PoolMode::Session]);
                 plan.vanish_percent = rng.pick(&[0, 5]);
             }
             12 => {
@@ -156,11 +161,19 @@ impl Plan {
                 plan.kind = "what can't follow";
                 plan.settings_percent = 70;
                 plan.pool.size = rng.range(1, 3) as u32;
-                plan.pool.pins = rng.pick(&[PinPolicy::Pin, PinPolicy::Pin, PinPolicy::Refuse]);
+                plan.pool.sharing.pins = rng.pick(&[PinPolicy::Pin, PinPolicy::Pin, PinPolicy::Refuse]);
                 plan.pool.pinned_max = rng.pick(&[None, Some(0), Some(1), Some(2)]);
                 plan.reloads = rng.pick(&[0, 100]);
                 plan.vanish_percent = rng.pick(&[0, 5]);
                 plan.cancel_percent = rng.pick(&[0, 20]);
+            }
+            14 => {
+                plan.kind = "other configurations";
+                plan.configurations = rng.range(1, 30);
+                plan.pool.sharing.mode = rng.pick(&[PoolMode::Transaction, PoolMode::Transaction, PoolMode::Session]);
+                (plan.schema_changes, plan.settings_percent) = rng.pick(&[(0, 5), (0, 40), (3, 5)]);
+                plan.vanish_percent = rng.pick(&[0, 5]);
+                plan.cancel_percent = rng.pick(&[0, 10]);
             }
             _ => {
                 plan.kind = "everything";
@@ -175,6 +188,7 @@ impl Plan {
                 plan.settings_percent = rng.pick(&[0, 20]);
                 plan.copy_percent = rng.pick(&[0, 20]);
                 plan.servers = rng.pick(&[2, 100]);
+                plan.configurations = rng.below(5);
             }
         }
         plan
@@ -183,7 +197,6 @@ impl Plan {
     fn calm(rng: &mut Rng) -> Self {
         let size = rng.range(1, 4) as u32;
         let pool = PoolSettings {
-            mode: PoolMode::Transaction,
             size,
             min: rng.below(u64::from(size) + 1) as u32,
             wait_timeout: Duration::from_secs(rng.range(5, 12)),
@@ -191,8 +204,12 @@ impl Plan {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_millis(500),
             parallel_connects: rng.range(1, 3) as u32,
-            auto_prepare: rng.percent(70),
-            lazy_begin: rng.percent(80),
+            sharing: Sharing {
+                mode: PoolMode::Transaction,
+                auto_prepare: rng.percent(70),
+                lazy_begin: rng.percent(80),
+                pins: PinPolicy::Pin,
+            },
             prepared_per_server: rng.pick(&[1, 2, 4, 100]),
             ..PoolSettings::default()
         };
@@ -216,6 +233,7 @@ impl Plan {
             vanish_percent: 0,
             crashes: 0,
             schema_changes: 0,
+            configurations: 0,
             reloads: rng.pick(&[0, 0, 30]),
             refused_percent: rng.pick(&[0, 0, 0, 10]),
             long_percent: 0,
@@ -239,7 +257,7 @@ impl Plan {
 
     /// Whether settings and temporary things must stay with a client's transaction.
     pub(crate) fn is_transaction_mode(&self) -> bool {
-        self.pool.mode == PoolMode::Transaction
+        self.pool.sharing.mode == PoolMode::Transaction
     }
 
     pub(crate) fn verifier() -> Verifier {
@@ -253,12 +271,19 @@ impl Plan {
         }
     }
 
-    pub(crate) fn hub(&self) -> Hub {
-        let source = if self.look_up {
-            Source::LookUp(LookUp::new(Duration::from_millis(500)))
+    /// The configuration of the pool.
+    pub(crate) fn configuration(&self) -> Configuration {
+        let users = if self.look_up {
+            Users::LookedUp(LookUp {
+                address: Address::Unix(ADDRESSES[0].into()),
+                dbname: "postgres".to_owned(),
+                user: "asks".to_owned(),
+                password: None,
+                query: "select $1".to_owned(),
+                cache: Duration::from_millis(500),
+            })
         } else {
-            let users: HashMap<String, Secret> = USERS.iter().map(|u| (u.to_string(), self.secret())).collect();
-            Source::File(users)
+            Users::Listed(USERS.iter().map(|u| (u.to_string(), self.secret())).collect())
         };
         let limits = Limits {
             clients: self.client_limit,
@@ -268,17 +293,11 @@ impl Plan {
             client_message_timeout: Duration::from_secs(20),
             idle_transaction_timeout: None,
             rewritten_message_bytes: PARSE_BYTES_MAX,
-            statement_nonce: 0,
         };
-        let route = Route {
-            name: None,
-            address: Address::Unix("/simulated".into()),
-            dbname: None,
-            user: None,
-            password: None,
-            client_address_secret: self.tells.then(|| SECRET.into()),
-            pool: self.pool.clone(),
+        let database = Database {
+            client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
+            ..Database::any_at(Address::Unix(ADDRESSES[0].into()), self.pool.clone())
         };
-        Hub::new(limits, Secrets::new(self.method, source, [3; 32]), vec![route], self.workers)
+        Configuration { databases: vec![database], access: Access { method: self.method, users }, limits }
     }
 }

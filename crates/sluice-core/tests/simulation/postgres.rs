@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use sluice_core::{client_address, io::PeerAddress, profile::Profile, settings::PoolMode};
+use sluice_control::{address::PeerAddress, settings::PoolMode};
+use sluice_core::{client_address, profile::Profile};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
     scram::{ServerExchange, Verifier},
@@ -23,7 +24,7 @@ const OUTPUT_BYTES: usize = 8 << 10;
 
 /// The function by which the pool tells where its clients are, and the secret that goes with it.
 const TELLER: u32 = 7777;
-pub(crate) const SECRET: &[u8] = b"known to both of them";
+pub(crate) const SECRET: &str = "known to both of them";
 
 /// The setting that is reported after a reload: one that does not follow a client.
 pub(crate) const RELOADED: &str = "in_hot_standby";
@@ -69,6 +70,15 @@ pub(crate) struct Postgres {
     pub(crate) verifier: Option<Verifier>,
     pub(crate) crashes: u32,
     pub(crate) served: u64,
+}
+
+/// The setting that a parameter of a StartupMessage is for: `options` has one at most.
+fn of_options(name: String, value: String) -> (String, String) {
+    let in_options = value.strip_prefix("-c ").and_then(|option| option.split_once('='));
+    match in_options.filter(|_| name == "options") {
+        Some((name, value)) => (name.to_owned(), value.to_owned()),
+        None => (name, value),
+    }
 }
 
 impl Postgres {
@@ -194,10 +204,11 @@ impl Postgres {
                             return;
                         }
                         Ok(Some((Startup::Session(request), used))) => {
-                            let is_shared = io.plan.pool.mode == PoolMode::Transaction;
+                            let is_shared = io.plan.pool.sharing.mode == PoolMode::Transaction;
                             assert!(!is_shared || request.parameters.len() == 2, "the pool starts with settings");
                             let backend = &mut self.backends[index];
-                            backend.startup = request.parameters.into_iter().skip(2).collect();
+                            let settings = request.parameters.into_iter().skip(2);
+                            backend.startup = settings.map(|(name, value)| of_options(name, value)).collect();
                             backend.input = input[used..].to_vec();
                             self.begin_login(index, io);
                         }
@@ -451,7 +462,7 @@ pub(crate) fn place_of(id: usize) -> PeerAddress {
 fn read_call(body: &[u8]) -> PeerAddress {
     let argument = body[14..].strip_suffix(&[0, 1]).expect("the result is to be binary");
     let (secret, address) = argument[1..].split_at(usize::from(argument[0]));
-    assert_eq!(secret, SECRET);
+    assert_eq!(secret, SECRET.as_bytes());
     let [4, port @ .., a, b, c, d] = address else { panic!("an address of IPv4, not {address:?}") };
     PeerAddress::Tcp([*a, *b, *c, *d].into(), u16::from_be_bytes(port.try_into().expect("a port has two bytes")))
 }

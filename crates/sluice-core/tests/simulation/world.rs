@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, io::ErrorKind, rc::Rc, sync::Arc, time::Duration};
 
+use sluice_control::{Control, Observation, access::Method, address::Address, settings::PoolMode};
 use sluice_core::{
     Engine,
     engine::BACKLOG_HIGH_BYTES,
@@ -11,7 +12,6 @@ use sluice_core::{
     logins::Generation,
     mail::Mail,
     pool::Counts,
-    settings::PoolMode,
     time::Time,
 };
 use sluice_net::Parcel;
@@ -21,7 +21,7 @@ use sluice_wire::startup;
 use crate::{
     agenda::{Event, Peer, PipeId, SimIo},
     client::{Client, Kind},
-    plan::Plan,
+    plan::{ADDRESSES, Plan},
     postgres::{Postgres, place_of},
 };
 
@@ -49,6 +49,7 @@ pub(crate) struct Figures {
 
 pub(crate) struct World {
     io: SimIo,
+    control: Control,
     hub: Arc<Hub>,
     workers: Vec<SimWorker>,
     mailboxes: Rc<SimMailboxes>,
@@ -66,8 +67,9 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, tracing: bool) -> Self {
         let plan = Plan::new(seed);
-        let hub = Arc::new(plan.hub());
-        let upstream_checks = plan.method != sluice_core::secrets::Method::Trust;
+        let control = Control::new(plan.configuration());
+        let hub = sluice_sim::hub(control.snapshot().clone(), plan.workers);
+        let upstream_checks = plan.method != Method::Trust;
         let mut io = SimIo::new(seed, plan, tracing);
         let mailboxes = SimHost::mailboxes(&io.network, io.plan.workers);
         let worker = |number: u16| {
@@ -84,8 +86,8 @@ impl World {
             .map(|id| {
                 let kind = match io.rng.below(8) {
                     _ if !io.rng.percent(io.plan.strange_percent) => Kind::Good,
-                    0 | 1 if io.plan.method != sluice_core::secrets::Method::Trust => Kind::WrongPassword,
-                    2 if io.plan.method != sluice_core::secrets::Method::Trust => Kind::UnknownUser,
+                    0 | 1 if io.plan.method != Method::Trust => Kind::WrongPassword,
+                    2 if io.plan.method != Method::Trust => Kind::UnknownUser,
                     3 | 4 => Kind::NoPostgres,
                     _ => Kind::Breaks(io.rng.below(io.plan.steps)),
                 };
@@ -109,6 +111,10 @@ impl World {
             let at = io.rng.below(300_000);
             io.after(at, Event::Reload);
         }
+        for _ in 0..io.plan.configurations {
+            let at = io.rng.below(1_000_000);
+            io.after(at, Event::Configure);
+        }
         for _ in 0..io.plan.schema_changes {
             let at = io.rng.below(500_000);
             io.after(at, Event::SchemaChange);
@@ -116,6 +122,7 @@ impl World {
         io.after(0, Event::Tick);
         Self {
             io,
+            control,
             hub,
             workers,
             mailboxes,
@@ -196,6 +203,7 @@ impl World {
                 }
             }
             Event::Stop => self.stop(),
+            Event::Configure => self.configure(),
             Event::Reload => self.postgres.reload(&mut self.io),
             Event::SchemaChange => self.postgres.schema += 1,
             Event::Nothing => {}
@@ -204,9 +212,9 @@ impl World {
 
     /// Checks that a free server holds nothing of a client's, and that no more servers are kept than may be.
     fn check_sessions(&self) {
-        let settings = &self.io.plan.pool;
-        let limit = settings.pinned_max.unwrap_or(settings.size.saturating_sub(1).max(1));
         for pool in self.hub.pools() {
+            // One that was larger a moment ago may still have as many.
+            let limit = pool.state().pinned_max() + u32::from(self.io.plan.configurations > 0);
             let kept = pool.state().kept().filter(|pins| pins.are_lasting()).count();
             assert!(kept <= limit as usize, "more servers are kept than may be: {kept}");
         }
@@ -346,7 +354,7 @@ impl World {
         for pool in self.hub.pools() {
             let waiting: Vec<ClientRef> = pool.state().waiting().collect();
             waiting.iter().for_each(|client| self.note_name(*client));
-            let key = (pool.database.clone(), pool.user.clone());
+            let key = (pool.database.clone(), pool.upstream.user.clone());
             let before = self.queues.insert(key, waiting.clone()).unwrap_or_default();
             let first = before.iter().position(|c| waiting.contains(c)).unwrap_or(before.len());
             self.figures.waits += first as u64;
@@ -356,7 +364,7 @@ impl World {
                 // One that logged in behind a change waits for a server that has, too; and in session mode for one that
                 // was opened as it asked.
                 let startup = |client: &ClientRef| self.names.get(client).map(|id| &self.clients[*id].startup);
-                let is_shared = pool.settings.mode == PoolMode::Transaction;
+                let is_shared = pool.sharing.mode == PoolMode::Transaction;
                 let are_alike = pool.log_ins.generation() == Generation::FIRST
                     && (is_shared || startup(gone) == startup(&before[first]));
                 assert!(
@@ -443,6 +451,27 @@ impl World {
         self.run_until(|world| world.clients.iter().all(Client::is_done));
         for client in &self.clients[first..] {
             assert_eq!(client.lost, None, "client {} was not served after all was quiet", client.id);
+        }
+    }
+
+    /// The pool has another size, goes to the server in another way, or makes less of its clients' statements.
+    fn configure(&mut self) {
+        let mut configuration = self.io.plan.configuration();
+        let rng = &mut self.io.rng;
+        let database = &mut configuration.databases[0];
+        database.address = Address::Unix(rng.pick(&ADDRESSES).into());
+        database.pool.size += rng.below(2) as u32;
+        if database.pool.sharing.mode == PoolMode::Transaction {
+            database.pool.sharing.auto_prepare = rng.percent(50);
+            database.pool.sharing.lazy_begin = rng.percent(50);
+        }
+        let Some(published) = self.control.observe(Observation::Configured(configuration)) else { return };
+        self.io.trace(|| published.changes.iter().map(|change| format!("{change}; ")).collect());
+        self.hub.publish(published.snapshot);
+        // They wait elsewhere now.
+        self.queues.clear();
+        for worker in 0..self.io.plan.workers {
+            self.mailboxes.send(worker, Parcel::Mail(Mail::Published));
         }
     }
 

@@ -9,14 +9,13 @@ mod peers;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use sluice_core::{
-    engine::BACKLOG_HIGH_BYTES,
-    hub::{Hub, Route},
-    io::{Address, Owner, PeerAddress},
-    mail::Mail,
-    secrets::{LookUp, Method, Secrets, Source},
-    settings::{Limits, PinPolicy, PoolMode, PoolSettings},
+use sluice_control::{
+    Configuration, Database, Secret as Hidden, Snapshot,
+    access::{Access, LookUp, Method, Users},
+    address::{Address, PeerAddress},
+    settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
+use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail};
 use sluice_sim::{Lockstep, PipeId, SimWorker, Style};
 use sluice_wire::{
     ErrorResponse, md5,
@@ -167,33 +166,33 @@ impl World {
         let (method, sizes) = (input.byte(), input.byte());
         let size = u32::from(sizes % 3) + 1;
         let pool = |mode| PoolSettings {
-            mode,
+            sharing: Sharing {
+                mode,
+                auto_prepare: sizes >> 4 & 1 == 0,
+                pins: if method >> 5 & 1 == 0 { PinPolicy::Pin } else { PinPolicy::Refuse },
+                ..Sharing::default()
+            },
             size,
             min: u32::from(sizes >> 2 & 1),
             prepared_per_server: u32::from(sizes >> 3 & 1) + 1,
-            auto_prepare: sizes >> 4 & 1 == 0,
-            pins: if method >> 5 & 1 == 0 { PinPolicy::Pin } else { PinPolicy::Refuse },
             pinned_max: (method >> 6 & 1 == 1).then_some(0),
             ..PoolSettings::default()
         };
-        let route = |name: Option<&str>, mode| Route {
+        let database = |name: Option<&str>, mode| Database {
             name: name.map(str::to_owned),
-            address: Address::Tcp("db".into(), 5432),
-            dbname: None,
-            user: None,
-            password: (method >> 3 & 1 == 1).then(|| PASSWORD.to_owned()),
-            client_address_secret: (method >> 4 & 1 == 1).then(|| (*b"sixteen of bytes").into()),
-            pool: pool(mode),
+            password: (method >> 3 & 1 == 1).then(|| Hidden(PASSWORD.to_owned())),
+            client_address_secret: (method >> 4 & 1 == 1).then(|| Hidden("sixteen of bytes".to_owned())),
+            ..Database::any_at(Address::Tcp("db".into(), 5432), pool(mode))
         };
-        let routes = vec![route(Some("session"), PoolMode::Session), route(None, PoolMode::Transaction)];
+        let databases = vec![database(Some("session"), PoolMode::Session), database(None, PoolMode::Transaction)];
         let limits = Limits {
             clients: 8,
             servers: u32::from(sizes >> 5) + 1,
             rewritten_message_bytes: 512,
-            statement_nonce: 0,
             ..Limits::default()
         };
-        let hub = Arc::new(Hub::new(limits, secrets(method), routes, WORKERS));
+        let first = Snapshot::first(Configuration { databases, access: access(method), limits });
+        let hub = sluice_sim::hub(Arc::new(first), WORKERS);
         let mut net = Lockstep::new(&hub, &DRIVERS, BUFFERS, ROOM_BYTES).holding_mail();
         net.pass(Duration::from_secs(1));
         Self { hub, net, peers: Vec::new(), large: 0, reached: Reached::default() }
@@ -261,8 +260,7 @@ impl World {
             assert!(is_free, "a server is free that is kept for a client");
         }
         for pool in self.hub.pools() {
-            let pinned = pool.state().counts().pinned;
-            let most = pool.settings.pinned_max.unwrap_or_else(|| (pool.settings.size - 1).max(1));
+            let (pinned, most) = (pool.state().counts().pinned, pool.state().pinned_max());
             assert!(pinned <= most, "more servers are kept for clients than may be");
             self.reached.pinned = self.reached.pinned.max(pinned as usize);
         }
@@ -465,13 +463,20 @@ fn secret_of(user: &str) -> Option<Secret> {
     }
 }
 
-fn secrets(method: u8) -> Secrets {
-    let source = if method >> 2 & 1 == 1 {
-        Source::LookUp(LookUp::new(Duration::from_secs(10)))
+fn access(method: u8) -> Access {
+    let users = if method >> 2 & 1 == 1 {
+        Users::LookedUp(LookUp {
+            address: Address::Tcp("db".into(), 5432),
+            dbname: "postgres".to_owned(),
+            user: "asks".to_owned(),
+            password: None,
+            query: "select $1".to_owned(),
+            cache: Duration::from_secs(10),
+        })
     } else {
         let known = USERS.iter().filter_map(|user| Some((user.to_string(), secret_of(user)?)));
-        Source::File(known.collect::<HashMap<_, _>>())
+        Users::Listed(known.collect::<HashMap<_, _>>())
     };
     let method = [Method::Trust, Method::Md5, Method::ScramSha256][usize::from(method & 3) % 3];
-    Secrets::new(method, source, [3; 32])
+    Access { method, users }
 }

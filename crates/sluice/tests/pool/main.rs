@@ -13,6 +13,7 @@ mod gate;
 mod login;
 mod pools;
 mod protocol;
+mod reloads;
 mod sessions;
 mod statements;
 mod storms;

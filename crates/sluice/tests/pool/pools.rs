@@ -378,9 +378,6 @@ fn a_stop_lets_transactions_finish(case: Case) {
     asking.send(&s().query("SELECT 'slept' FROM pg_sleep(2)"));
     becomes("sleepers", 1, || database.count("wait_event = 'PgSleep'"));
     pool.note_servers(&database);
-    // There is no terminal that could be gone.
-    pool.signal(proc::Kind::SIGHUP);
-    eventually("a word on the signal", || pool.log().contains("SIGHUP"));
     pool.signal(proc::Kind::SIGTERM);
     // In session mode an idle session ends as soon as it is at rest.
     assert_eq!(transcript(&idle.until_end()), "E(FATAL 57P01)");

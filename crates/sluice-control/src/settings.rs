@@ -1,4 +1,4 @@
-//! An operator's decisions about a pool. Plain values: the configuration file is parsed elsewhere.
+//! An operator's decisions about pools and the process. Plain values: the configuration file is parsed elsewhere.
 
 use std::time::Duration;
 
@@ -20,11 +20,24 @@ pub enum PinPolicy {
     Refuse,
 }
 
-/// The settings of one pool, that is of one (database, user) pair.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolSettings {
+/// The way in which the clients of a pool share its servers: what a client can rely on from its log-in to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharing {
     /// The time at which a server goes back to the pool.
     pub mode: PoolMode,
+    /// Whether unnamed statements that come again are served from shared prepared ones.
+    pub auto_prepare: bool,
+    /// Whether a BEGIN on its own is answered without a server, and sent with the statement behind it.
+    pub lazy_begin: bool,
+    /// The policy for a client whose session holds something that can't follow it to another server.
+    pub pins: PinPolicy,
+}
+
+/// The settings of one pool, that is of one (database, role) pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// How clients share servers.
+    pub sharing: Sharing,
     /// Server connections at most, over all workers.
     pub size: u32,
     /// Server connections kept open once the pool has been used; at most `size`.
@@ -43,22 +56,22 @@ pub struct PoolSettings {
     pub backoff_max: Duration,
     /// Connects under way at once, at most.
     pub parallel_connects: u32,
-    /// Whether unnamed statements that come again are served from shared prepared ones.
-    pub auto_prepare: bool,
-    /// Whether a BEGIN on its own is answered without a server, and sent with the statement behind it.
-    pub lazy_begin: bool,
-    /// The policy for a client whose session holds something that can't follow it to another server.
-    pub pins: PinPolicy,
-    /// Servers that clients may keep for that between transactions; `None`: all of the pool's but one.
+    /// Servers that clients may keep between transactions for what can't follow them; `None`: all of the pool's but one.
     pub pinned_max: Option<u32>,
     /// Prepared statements kept on each server, at most; the least recently used goes first.
     pub prepared_per_server: u32,
 }
 
+impl Default for Sharing {
+    fn default() -> Self {
+        Self { mode: PoolMode::Transaction, auto_prepare: true, lazy_begin: true, pins: PinPolicy::Pin }
+    }
+}
+
 impl Default for PoolSettings {
     fn default() -> Self {
         Self {
-            mode: PoolMode::Transaction,
+            sharing: Sharing::default(),
             size: 20,
             min: 0,
             wait_timeout: Duration::from_secs(30),
@@ -68,9 +81,6 @@ impl Default for PoolSettings {
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
             parallel_connects: 4,
-            auto_prepare: true,
-            lazy_begin: true,
-            pins: PinPolicy::Pin,
             pinned_max: None,
             prepared_per_server: 500,
         }
@@ -84,7 +94,7 @@ pub struct Limits {
     pub clients: u32,
     /// Server connections at once, over all pools.
     pub servers: u32,
-    /// Pools at once, that is pairs of database and user; one more gets SQLSTATE 53300.
+    /// Pools at once, that is pairs of database and role; one more gets SQLSTATE 53300.
     pub pools: u32,
     /// The time that a client may take from connecting to being logged in.
     pub login_timeout: Duration,
@@ -95,8 +105,6 @@ pub struct Limits {
     /// The largest client message that is collected whole (Parse, startup, passwords), in bytes. Messages that only
     /// pass through have no limit but PostgreSQL's own (1 GiB).
     pub rewritten_message_bytes: u32,
-    /// Part of the names of shared statements on the servers, so that no client names one by accident; 0: no part.
-    pub statement_nonce: u32,
 }
 
 impl Default for Limits {
@@ -110,7 +118,6 @@ impl Default for Limits {
             client_message_timeout: Duration::from_secs(20),
             idle_transaction_timeout: None,
             rewritten_message_bytes: 16 << 20,
-            statement_nonce: 0,
         }
     }
 }

@@ -1,0 +1,64 @@
+//! How clients prove who they are, and where their secrets are.
+
+use std::{collections::HashMap, time::Duration};
+
+use sluice_wire::secret::Secret as StoredSecret;
+
+use crate::{Secret, address::Address};
+
+/// How clients prove who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The method every client must use.
+    pub method: Method,
+    /// The source of the secrets that they are checked by.
+    pub users: Users,
+}
+
+/// The authentication methods, by PostgreSQL's names (PostgreSQL documentation, 21.3 to 21.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Whoever connects is believed.
+    Trust,
+    /// An MD5 challenge, or SCRAM for users whose secret is a SCRAM verifier.
+    Md5,
+    /// SCRAM-SHA-256.
+    ScramSha256,
+}
+
+impl Method {
+    /// Its name in `pg_hba.conf`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trust => "trust",
+            Self::Md5 => "md5",
+            Self::ScramSha256 => "scram-sha-256",
+        }
+    }
+}
+
+/// The source of secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Users {
+    /// All of them are known, by the users' names.
+    Listed(HashMap<String, StoredSecret>),
+    /// They are asked for one by one.
+    LookedUp(LookUp),
+}
+
+/// A look-up of secrets on a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookUp {
+    /// The server to ask.
+    pub address: Address,
+    /// The database's name there.
+    pub dbname: String,
+    /// The role that asks.
+    pub user: String,
+    /// The role's password; `None`: peer or trust on the server's side.
+    pub password: Option<Secret>,
+    /// Takes the user's name as `$1`; returns no row, or one with the secret in its first column.
+    pub query: String,
+    /// The time for which an answer is believed.
+    pub cache: Duration,
+}

@@ -1,0 +1,218 @@
+//! The differences between two snapshots, for whoever asked for the newer one: by the keys of the configuration file,
+//! without any secret.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use sluice_units::Quantity;
+
+use crate::{
+    access::{Access, Users},
+    settings::{Limits, PinPolicy, PoolMode, PoolSettings},
+    snapshot::{Database, Snapshot},
+};
+
+/// A difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Clients may name a database that they could not name before.
+    Added(String),
+    /// Clients may not name that database any more.
+    Removed(String),
+    /// The users whose secrets are listed are others: so many of them.
+    Users {
+        /// New ones.
+        added: usize,
+        /// Those that have gone.
+        removed: usize,
+        /// Those with another secret.
+        changed: usize,
+    },
+    /// A key has another value.
+    Set {
+        /// The key, with what it belongs to.
+        key: String,
+        /// The value before and now; `None` where it is a secret.
+        values: Option<(String, String)>,
+    },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added(name) => write!(f, "database \"{name}\" added"),
+            Self::Removed(name) => write!(f, "database \"{name}\" removed"),
+            Self::Users { added, removed, changed } => {
+                let counts = [(added, "added"), (removed, "removed"), (changed, "with another secret")];
+                let counts =
+                    counts.iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}"));
+                write!(f, "users: {}", counts.collect::<Vec<_>>().join(", "))
+            }
+            Self::Set { key, values: Some((before, now)) } => write!(f, "{key}: {now}, was {before}"),
+            Self::Set { key, values: None } => write!(f, "{key} changed"),
+        }
+    }
+}
+
+/// The differences of `now` from `before`, in the order of the configuration file.
+pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
+    let mut found = Differences::default();
+    limits(&mut found, &before.limits, &now.limits);
+    if !Arc::ptr_eq(&before.access, &now.access) {
+        access(&mut found, &before.access, &now.access);
+    }
+    let named = |snapshot: &Snapshot, name: &Option<String>| {
+        snapshot.databases.iter().find(|database| database.name == *name).cloned()
+    };
+    for database in &before.databases {
+        if named(now, &database.name).is_none() {
+            found.0.push(Change::Removed(shown(database)));
+        }
+    }
+    for database in &now.databases {
+        match named(before, &database.name) {
+            None => found.0.push(Change::Added(shown(database))),
+            Some(before) if Arc::ptr_eq(&before, database) => {}
+            Some(before) => self::database(&mut found, &before, database),
+        }
+    }
+    found.0
+}
+
+/// The name as the configuration file has it.
+fn shown(database: &Database) -> String {
+    database.name.clone().unwrap_or_else(|| "*".to_owned())
+}
+
+#[derive(Default)]
+struct Differences(Vec<Change>);
+
+impl Differences {
+    /// Notes a key if its values differ.
+    fn compare<T: PartialEq + Value>(&mut self, key: impl fmt::Display, before: &T, now: &T) {
+        if before != now {
+            self.0.push(Change::Set { key: key.to_string(), values: Some((before.show(), now.show())) });
+        }
+    }
+
+    /// The same for one whose values are not to be shown.
+    fn compare_secret<T: PartialEq>(&mut self, key: impl fmt::Display, before: &T, now: &T) {
+        if before != now {
+            self.0.push(Change::Set { key: key.to_string(), values: None });
+        }
+    }
+}
+
+fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
+    found.compare("limits.clients", &before.clients, &now.clients);
+    found.compare("limits.servers", &before.servers, &now.servers);
+    found.compare("limits.pools", &before.pools, &now.pools);
+    found.compare("limits.login_timeout", &before.login_timeout, &now.login_timeout);
+    found.compare("limits.client_message_timeout", &before.client_message_timeout, &now.client_message_timeout);
+    found.compare("limits.idle_transaction_timeout", &before.idle_transaction_timeout, &now.idle_transaction_timeout);
+    let bytes = |limits: &Limits| Quantity::from(u64::from(limits.rewritten_message_bytes));
+    found.compare("limits.rewritten_message", &bytes(before), &bytes(now));
+}
+
+fn access(found: &mut Differences, before: &Access, now: &Access) {
+    found.compare("auth.method", &before.method.name(), &now.method.name());
+    match (&before.users, &now.users) {
+        (Users::Listed(before), Users::Listed(now)) => {
+            let added = now.keys().filter(|name| !before.contains_key(*name)).count();
+            let removed = before.keys().filter(|name| !now.contains_key(*name)).count();
+            let same_name = |name: &String| before.get(name).is_some_and(|secret| now.get(name) != Some(secret));
+            let changed = now.keys().filter(|name| same_name(name)).count();
+            found.0.extend((added + removed + changed > 0).then_some(Change::Users { added, removed, changed }));
+        }
+        (Users::LookedUp(before), Users::LookedUp(now)) => {
+            found.compare("auth.lookup: server", &before.address.to_string(), &now.address.to_string());
+            found.compare("auth.lookup.database", &before.dbname, &now.dbname);
+            found.compare("auth.lookup.user", &before.user, &now.user);
+            found.compare_secret("auth.lookup.password", &before.password, &now.password);
+            found.compare_secret("auth.lookup.query", &before.query, &now.query);
+            found.compare("auth.lookup.cache", &before.cache, &now.cache);
+        }
+        (before, now) => {
+            let source = |users: &Users| match users {
+                Users::Listed(_) => "a file",
+                Users::LookedUp(_) => "looked up",
+            };
+            found.compare("users", &source(before), &source(now));
+        }
+    }
+}
+
+fn database(found: &mut Differences, before: &Database, now: &Database) {
+    let key = |key: &str| format!("database \"{}\": {key}", shown(now));
+    found.compare(key("server"), &before.address.to_string(), &now.address.to_string());
+    found.compare(key("dbname"), &before.dbname, &now.dbname);
+    found.compare(key("user"), &before.user, &now.user);
+    found.compare_secret(key("password"), &before.password, &now.password);
+    found.compare_secret(key("client address secret"), &before.client_address_secret, &now.client_address_secret);
+    let PoolSettings { sharing: shared_before, .. } = before.pool;
+    let PoolSettings { sharing: shared_now, .. } = now.pool;
+    let (before, now) = (&before.pool, &now.pool);
+    found.compare(key("mode"), &shared_before.mode, &shared_now.mode);
+    found.compare(key("size"), &before.size, &now.size);
+    found.compare(key("min"), &before.min, &now.min);
+    found.compare(key("wait_timeout"), &before.wait_timeout, &now.wait_timeout);
+    found.compare(key("server_lifetime"), &before.server_lifetime, &now.server_lifetime);
+    found.compare(key("server_idle_timeout"), &before.server_idle_timeout, &now.server_idle_timeout);
+    found.compare(key("connect_timeout"), &before.connect_timeout, &now.connect_timeout);
+    found.compare(key("backoff_min"), &before.backoff_min, &now.backoff_min);
+    found.compare(key("backoff_max"), &before.backoff_max, &now.backoff_max);
+    found.compare(key("parallel_connects"), &before.parallel_connects, &now.parallel_connects);
+    found.compare(key("auto_prepare"), &shared_before.auto_prepare, &shared_now.auto_prepare);
+    found.compare(key("lazy_begin"), &shared_before.lazy_begin, &shared_now.lazy_begin);
+    found.compare(key("pins"), &shared_before.pins, &shared_now.pins);
+    found.compare(key("pinned_max"), &before.pinned_max, &now.pinned_max);
+    found.compare(key("prepared_per_server"), &before.prepared_per_server, &now.prepared_per_server);
+}
+
+/// A value as an operator reads it.
+trait Value {
+    fn show(&self) -> String;
+}
+
+macro_rules! shown_as_they_are {
+    ($($kind:ty),*) => {
+        $(impl Value for $kind {
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+
+shown_as_they_are!(u32, bool, String, &str, Quantity);
+
+impl Value for Duration {
+    fn show(&self) -> String {
+        if self.is_zero() { "0s".to_owned() } else { Quantity::from(*self).to_string() }
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "none".to_owned(), T::show)
+    }
+}
+
+impl Value for PoolMode {
+    fn show(&self) -> String {
+        match self {
+            Self::Transaction => "transaction",
+            Self::Session => "session",
+        }
+        .to_owned()
+    }
+}
+
+impl Value for PinPolicy {
+    fn show(&self) -> String {
+        match self {
+            Self::Pin => "pin",
+            Self::Refuse => "refuse",
+        }
+        .to_owned()
+    }
+}

@@ -1,0 +1,164 @@
+//! The state machine: observations in, snapshots out.
+
+use std::sync::Arc;
+
+use crate::{
+    changes::{self, Change},
+    snapshot::{Configuration, Snapshot},
+};
+
+/// Something that has been observed outside.
+#[derive(Debug)]
+pub enum Observation {
+    /// The configuration has been read, and is valid.
+    Configured(Configuration),
+}
+
+/// A snapshot that is to be gone by from now on.
+#[derive(Debug)]
+pub struct Published {
+    /// The snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Its differences from the one before.
+    pub changes: Vec<Change>,
+}
+
+/// The control plane's state: the one writer of snapshots.
+#[derive(Debug)]
+pub struct Control {
+    snapshot: Arc<Snapshot>,
+}
+
+impl Control {
+    /// With that configuration.
+    pub fn new(configuration: Configuration) -> Self {
+        Self { snapshot: Arc::new(Snapshot::first(configuration)) }
+    }
+
+    /// The snapshot that was published last.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// Takes an observation; gives the snapshot that it leads to, or nothing where all stays as it is.
+    pub fn observe(&mut self, observation: Observation) -> Option<Published> {
+        let Observation::Configured(configuration) = observation;
+        let next = self.snapshot.next(configuration);
+        let changes = changes::between(&self.snapshot, &next);
+        if changes.is_empty() {
+            return None;
+        }
+        self.snapshot = Arc::new(next);
+        Some(Published { snapshot: self.snapshot.clone(), changes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, time::Duration};
+
+    use sluice_wire::secret::Secret as StoredSecret;
+
+    use super::*;
+    use crate::{
+        Database, Secret,
+        access::{Access, Method, Users},
+        address::Address,
+        settings::{Limits, PoolMode, PoolSettings, Sharing},
+    };
+
+    fn configuration() -> Configuration {
+        let named = |name: &str| Database {
+            name: Some(name.to_owned()),
+            password: Some(Secret("hidden".to_owned())),
+            ..Database::any_at(Address::Tcp("db".to_owned(), 5432), PoolSettings::default())
+        };
+        let users = ["alice", "bob"].map(|user| (user.to_owned(), StoredSecret::Plain("known".to_owned())));
+        Configuration {
+            databases: vec![named("one"), named("two")],
+            access: Access { method: Method::ScramSha256, users: Users::Listed(HashMap::from(users)) },
+            limits: Limits::default(),
+        }
+    }
+
+    /// What is said of a change, after which the snapshot's version is the second one.
+    fn changed(change: impl FnOnce(&mut Configuration)) -> Vec<String> {
+        let mut control = Control::new(configuration());
+        let mut next = configuration();
+        change(&mut next);
+        let published = control.observe(Observation::Configured(next)).expect("something has changed");
+        assert_eq!((published.snapshot.version, control.snapshot().version), (2, 2));
+        published.changes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_same_configuration_is_no_news() {
+        let mut control = Control::new(configuration());
+        assert!(control.observe(Observation::Configured(configuration())).is_none());
+        assert_eq!(control.snapshot().version, 1);
+    }
+
+    #[test]
+    fn what_has_not_changed_is_the_same_value() {
+        let mut control = Control::new(configuration());
+        let before = control.snapshot().clone();
+        let mut next = configuration();
+        next.databases[1].pool.size = 3;
+        next.databases.swap(0, 1);
+        let now = control.observe(Observation::Configured(next)).expect("something has changed").snapshot;
+        assert!(Arc::ptr_eq(&before.access, &now.access));
+        assert!(Arc::ptr_eq(&before.databases[0], &now.databases[1]), "whatever stands before it");
+        assert!(!Arc::ptr_eq(&before.databases[1], &now.databases[0]));
+    }
+
+    #[test]
+    fn changes_are_told_by_key_with_both_values_and_no_secret() {
+        let all = changed(|next| {
+            next.limits.clients = 5;
+            next.limits.idle_transaction_timeout = Some(Duration::from_secs(90));
+            next.access.method = Method::Md5;
+            let Users::Listed(users) = &mut next.access.users else { unreachable!("they are listed") };
+            users.remove("alice");
+            users.insert("bob".to_owned(), StoredSecret::Plain("other".to_owned()));
+            users.insert("carol".to_owned(), StoredSecret::Plain("new".to_owned()));
+            next.databases.remove(0);
+            let two = &mut next.databases[0];
+            two.address = Address::Tcp("other".to_owned(), 5433);
+            two.password = Some(Secret("new".to_owned()));
+            two.user = Some("app".to_owned());
+            two.pool.wait_timeout = Duration::from_millis(1500);
+            two.pool.sharing = Sharing { mode: PoolMode::Session, auto_prepare: false, ..two.pool.sharing };
+            next.databases.push(Database { name: None, ..next.databases[0].clone() });
+        });
+        let expected = [
+            "limits.clients: 5, was 10000",
+            "limits.idle_transaction_timeout: 90s, was none",
+            "auth.method: md5, was scram-sha-256",
+            "users: 1 added, 1 removed, 1 with another secret",
+            "database \"one\" removed",
+            "database \"two\": server: other:5433, was db:5432",
+            "database \"two\": user: app, was none",
+            "database \"two\": password changed",
+            "database \"two\": mode: session, was transaction",
+            "database \"two\": wait_timeout: 1500ms, was 30s",
+            "database \"two\": auto_prepare: false, was true",
+            "database \"*\" added",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn an_address_is_not_for_clients_to_see_and_a_role_is() {
+        let before = &configuration().databases[0];
+        let moved = Database { address: Address::Unix("/elsewhere".into()), ..before.clone() };
+        assert!(moved.continues(before, "one") && !moved.keeps_pools_of(before, "one"));
+        let other = Database { user: Some("app".to_owned()), ..before.clone() };
+        assert!(!other.continues(before, "one") && !other.keeps_pools_of(before, "one"));
+        // The same database by another entry.
+        let any = Database { name: None, ..before.clone() };
+        assert!(any.continues(before, "one") && any.keeps_pools_of(before, "one"));
+        assert!(!Database { dbname: Some("two".to_owned()), ..any }.continues(before, "one"));
+        let larger = Database { pool: PoolSettings { size: 50, ..before.pool.clone() }, ..before.clone() };
+        assert!(larger.keeps_pools_of(before, "one"));
+    }
+}

@@ -1,0 +1,112 @@
+//! The snapshot that workers go by, and the configuration that it is made of.
+
+use std::sync::Arc;
+
+use crate::{
+    Secret,
+    access::Access,
+    address::Address,
+    settings::{Limits, PoolSettings},
+};
+
+/// An operator's decisions, all of them valid together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Configuration {
+    /// The databases that clients may name; no two have the same name.
+    pub databases: Vec<Database>,
+    /// How clients prove who they are.
+    pub access: Access,
+    /// The limits of the process.
+    pub limits: Limits,
+}
+
+/// A database as clients may name it, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// The name; `None` matches any that no other has.
+    pub name: Option<String>,
+    /// The server's address.
+    pub address: Address,
+    /// The name there; `None` keeps the client's.
+    pub dbname: Option<String>,
+    /// The role there; `None` keeps the client's user.
+    pub user: Option<String>,
+    /// The password there.
+    pub password: Option<Secret>,
+    /// The secret of the extension there, to tell it where clients come from.
+    pub client_address_secret: Option<Secret>,
+    /// The settings of its pools.
+    pub pool: PoolSettings,
+}
+
+/// All that workers go by, as of one moment. It never changes.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// A number that is larger in each later one.
+    pub version: u64,
+    /// The databases that clients may name. What has not changed is the same value as in the snapshot before.
+    pub databases: Vec<Arc<Database>>,
+    /// How clients prove who they are; the same value as before unless it has changed.
+    pub access: Arc<Access>,
+    /// The limits of the process.
+    pub limits: Limits,
+}
+
+impl Database {
+    /// Any database of the server at that address, under the clients' own names.
+    pub fn any_at(address: Address, pool: PoolSettings) -> Self {
+        Self { name: None, address, dbname: None, user: None, password: None, client_address_secret: None, pool }
+    }
+
+    /// The name on the server for clients that call it `name`.
+    pub fn dbname_for<'a>(&'a self, name: &'a str) -> &'a str {
+        self.dbname.as_deref().unwrap_or(name)
+    }
+
+    /// The role on the server for a client of that user.
+    pub fn role_for<'a>(&'a self, user: &'a str) -> &'a str {
+        self.user.as_deref().unwrap_or(user)
+    }
+
+    /// Whether clients that call it `name` can go on by this where they were served by that: a server's address is not
+    /// for them to see, but the database and the role there are, and so is the time for which they have a server.
+    pub fn continues(&self, before: &Self, name: &str) -> bool {
+        let seen = |it: &Self| (it.dbname_for(name).to_owned(), it.user.clone(), it.pool.sharing.mode);
+        seen(self) == seen(before)
+    }
+
+    /// Whether that one's pools are just as good for this: no more than sizes and times differ.
+    pub fn keeps_pools_of(&self, before: &Self, name: &str) -> bool {
+        let settled = |it: &Self| {
+            let login = (it.user.clone(), it.password.clone(), it.client_address_secret.clone());
+            (it.address.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing)
+        };
+        settled(self) == settled(before)
+    }
+}
+
+impl Snapshot {
+    /// The first one.
+    pub fn first(configuration: Configuration) -> Self {
+        let Configuration { databases, access, limits } = configuration;
+        let databases = databases.into_iter().map(Arc::new).collect();
+        Self { version: 1, databases, access: Arc::new(access), limits }
+    }
+
+    /// The one after this.
+    pub(crate) fn next(&self, configuration: Configuration) -> Self {
+        let Configuration { databases, access, limits } = configuration;
+        let keep = |database: Database| {
+            let known = self.databases.iter().find(|known| ***known == database);
+            known.cloned().unwrap_or_else(|| Arc::new(database))
+        };
+        let access = if *self.access == access { self.access.clone() } else { Arc::new(access) };
+        Self { version: self.version + 1, databases: databases.into_iter().map(keep).collect(), access, limits }
+    }
+
+    /// The database that a client means by that name; `None` if there is none.
+    pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
+        let named = self.databases.iter().find(|database| database.name.as_deref() == Some(name));
+        named.or_else(|| self.databases.iter().find(|database| database.name.is_none()))
+    }
+}

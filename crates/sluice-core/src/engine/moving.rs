@@ -1,0 +1,96 @@
+//! Another snapshot: pools that it does not have any more, or has otherwise, are left. What is idle there is closed,
+//! and what is under way ends there; clients go on with the pool that has come in the place of theirs, or end where
+//! there is none.
+
+use sluice_wire::{ErrorResponse, sqlstate};
+
+use crate::{
+    client::{Client, Link},
+    hub::Pool,
+    ids::ClientId,
+    io::Io,
+    server::Role,
+    time::Time,
+};
+
+use super::Engine;
+
+impl Engine {
+    /// Goes by the hub's snapshot from now on.
+    pub(super) fn published(&mut self, now: Time, io: &mut impl Io) {
+        self.snapshot = self.hub.snapshot();
+        for id in self.servers.ids(|server| server.pool.is_retired()) {
+            match self.servers[id].role {
+                Role::Idle | Role::Opening { .. } => self.close_server(id, io),
+                // Its client keeps it, and may be doing nothing with it.
+                Role::Serving(_) if self.end_of(&self.servers[id].pool).is_some() => self.check_rest(now, id, io),
+                Role::Serving(_) | Role::Settling { .. } => {}
+            }
+        }
+        // In the order in which they have waited.
+        let mut left: Vec<_> = self.clients.ids(is_left).into_iter().map(|id| (self.ticket(id), id)).collect();
+        left.sort_by_key(|(ticket, _)| *ticket);
+        for (_, client) in left {
+            self.move_client(now, client, io);
+        }
+    }
+
+    fn ticket(&self, id: ClientId) -> Option<crate::queue::Ticket> {
+        match self.clients.get(id)?.session()?.link {
+            Link::Waiting(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// Moves a client without a server to the pool that has come in the place of its own, or ends it.
+    pub(super) fn move_client(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
+        let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) else { return };
+        if !session.pool.is_retired() {
+            return;
+        }
+        let waits = match session.link {
+            Link::None => false,
+            Link::Waiting(ticket) => {
+                if !session.pool.state().leave(ticket) {
+                    // A server is on its way to it, or an error.
+                    return;
+                }
+                session.link = Link::None;
+                true
+            }
+            Link::Coming | Link::Server(_) => return,
+        };
+        match self.hub.successor(&session.pool) {
+            Some(next) => {
+                session.move_to(next);
+                if waits {
+                    self.acquire(now, id, io);
+                }
+            }
+            None => {
+                let error = database_gone(&session.pool);
+                self.refuse_client(now, id, &error, io);
+            }
+        }
+    }
+
+    /// The reason why a client of that pool ends as soon as it has no transaction open, if there is one.
+    pub(super) fn end_of(&self, pool: &Pool) -> Option<ErrorResponse> {
+        let is_over = pool.is_retired() && self.hub.successor(pool).is_none();
+        is_over.then(|| database_gone(pool))
+    }
+}
+
+/// Whether a client is without a server and its pool is retired.
+fn is_left(client: &Client) -> bool {
+    client.session().is_some_and(|session| session.pool.is_retired() && !matches!(session.link, Link::Server(_)))
+}
+
+fn database_gone(pool: &Pool) -> ErrorResponse {
+    let error = "terminating connection due to administrator command";
+    let detail = format!(
+        "The database \"{}\" has been removed from the pool's configuration, or is another one.",
+        pool.database
+    );
+    ErrorResponse::fatal(sqlstate::ADMIN_SHUTDOWN, error).routine("ProcessInterrupts").detail(detail)
+}

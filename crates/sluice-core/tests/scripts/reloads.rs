@@ -1,0 +1,140 @@
+//! Another configuration while clients are there: who goes on, with which server, and who ends.
+
+use sluice_control::{
+    Database,
+    address::Address,
+    settings::{PoolMode, PoolSettings, Sharing},
+};
+
+use crate::{
+    one, prepared, run, seated,
+    table::{Table, answers, parse, query, scripted, sync},
+};
+
+/// The same database on another server.
+fn moved(settings: PoolSettings) -> Database {
+    Database { address: Address::Unix("/another".into()), ..scripted(settings) }
+}
+
+/// One that no table's client names.
+fn other(settings: PoolSettings) -> Database {
+    Database { name: Some("other".to_owned()), ..scripted(settings) }
+}
+
+const ENDED: &str = "E(57P01)";
+
+#[test]
+fn another_size_counts_at_once_and_no_server_is_closed() {
+    let (mut table, client, server) = seated(one());
+    let later = table.client();
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.says(later, &query("SELECT 1"));
+    assert_eq!(table.connects().len(), 0);
+    table.publishes(scripted(PoolSettings { size: 2, ..one() }));
+    table.says(later, &[]);
+    table.passes(std::time::Duration::from_millis(200));
+    let servers = table.connects();
+    assert_eq!(servers.len(), 1, "who waits gets the server that may be opened now");
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
+    assert!(!table.is_closed(server));
+}
+
+#[test]
+fn clients_go_on_with_the_server_at_the_new_address() {
+    let (mut table, client, server) = prepared("SELECT 1");
+    let waiting = table.client();
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
+    table.says(waiting, &query("SELECT 2"));
+    table.publishes(moved(one()));
+    // Whoever waited waits there.
+    let servers = table.connects();
+    assert_eq!(servers.len(), 1);
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 2)");
+    table.says(servers[0], &answers("C(SELECT 1) Z(I)"));
+    // A transaction ends where it has begun.
+    table.hears(server);
+    table.says(client, &query("COMMIT"));
+    assert_eq!(table.hears(server), "Q(COMMIT)");
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+    assert!(table.is_closed(server), "that server is nobody's any more");
+    // Its prepared statement goes along, under a name that nothing else has.
+    table.says(client, &run("a"));
+    assert!(table.hears(servers[0]).starts_with("P(sluice_0: SELECT 1)"));
+}
+
+#[test]
+fn statements_of_two_pools_have_no_name_in_common() {
+    let (mut table, client, _) = prepared("SELECT 1");
+    table.publishes(moved(one()));
+    table.says(client, &[parse("b", "SELECT 2"), sync()].concat());
+    let server = table.connects()[0];
+    assert!(table.hears(server).starts_with("P(sluice_1: SELECT 2)"));
+}
+
+#[test]
+fn what_is_idle_is_closed_and_a_server_that_is_being_opened_is_not_waited_for() {
+    let (mut table, client, server) = seated(PoolSettings { size: 2, ..one() });
+    table.publishes(moved(one()));
+    assert!(table.is_closed(server) && !table.is_closed(client));
+    table.says(client, &query("SELECT 1"));
+    table.publishes(scripted(one()));
+    let servers = table.connects();
+    assert_eq!(servers.len(), 1, "the one that was begun to the other address is given up");
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
+}
+
+#[test]
+fn clients_of_a_database_that_is_gone_end_when_they_have_no_transaction() {
+    let (mut table, client, server) = seated(one());
+    let idle = table.client();
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    let waiting = table.stranger("app");
+    assert!(table.hears(waiting).ends_with("Z(I)"));
+    table.says(waiting, &query("SELECT 1"));
+    table.hears(client);
+    table.publishes(other(one()));
+    for gone in [idle, waiting] {
+        assert_eq!(table.hears(gone), ENDED);
+        assert!(table.is_closed(gone));
+    }
+    assert_eq!(table.hears(client), "");
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    assert_eq!(table.hears(client), format!("C(COMMIT) Z(I) {ENDED}"));
+    assert!(table.is_closed(client) && table.is_closed(server));
+    let late = table.stranger("app");
+    assert!(table.hears(late).contains("E(3D000"));
+}
+
+#[test]
+fn a_client_that_keeps_its_server_ends_with_its_database_as_well() {
+    let mut table = Table::reporting(one());
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &query("LISTEN a"));
+    table.says(server, &answers("C(LISTEN) S(sluice.session=pins=listen) Z(I)"));
+    assert_eq!(table.hears(client), "C(LISTEN) Z(I)");
+    // A database under another name there is not the one that clients know.
+    table.publishes(Database { dbname: Some("elsewhere".to_owned()), ..scripted(one()) });
+    assert_eq!(table.hears(client), ENDED);
+    assert!(table.is_closed(server));
+}
+
+#[test]
+fn a_session_with_a_server_of_its_own_keeps_it_where_the_address_changes() {
+    let settings = PoolSettings { sharing: Sharing { mode: PoolMode::Session, ..Sharing::default() }, ..one() };
+    let (mut table, client, server) = seated(settings.clone());
+    table.publishes(moved(settings.clone()));
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+    // In transaction mode it could not go on as it is.
+    table.publishes(moved(one()));
+    assert_eq!(table.hears(client), ENDED);
+}

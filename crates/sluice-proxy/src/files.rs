@@ -1,0 +1,55 @@
+//! The configuration file as the control plane's observation.
+
+use std::collections::HashMap;
+
+use sluice_config::{Config, LookupConfig, Report, SecretSource, users};
+use sluice_control::{
+    Configuration, Database,
+    access::{Access, LookUp, Users},
+};
+use sluice_wire::secret::Secret;
+
+use crate::net::sockets;
+
+/// Reads the files that a configuration names; what is wrong there is told as for the configuration itself.
+pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
+    let users = match &config.auth.secrets {
+        Some(SecretSource::File(path)) => {
+            let users = users::load(path)?;
+            Users::Listed(users.into_iter().map(|(user, secret)| (user, Secret::parse(&secret.0))).collect())
+        }
+        Some(SecretSource::Lookup(look_up)) => look_up_of(config, look_up),
+        None => Users::Listed(HashMap::new()),
+    };
+    let databases = config.databases.iter().map(|database| Database {
+        name: database.name.clone(),
+        address: sockets::address(&database.server),
+        dbname: database.dbname.clone(),
+        user: database.user.clone(),
+        password: database.password.clone(),
+        client_address_secret: database.client_address_secret.clone(),
+        pool: database.pool.clone(),
+    });
+    Ok(Configuration {
+        databases: databases.collect(),
+        access: Access { method: config.auth.method, users },
+        limits: config.limits.clone(),
+    })
+}
+
+/// Secrets are looked up on the server of the database that the configuration says.
+fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
+    let exact = config.databases.iter().find(|d| d.name.as_deref() == Some(&look_up.database));
+    let Some(database) = exact.or_else(|| config.databases.iter().find(|d| d.name.is_none())) else {
+        // A valid configuration has it.
+        return Users::Listed(HashMap::new());
+    };
+    Users::LookedUp(LookUp {
+        address: sockets::address(&database.server),
+        dbname: database.dbname.clone().unwrap_or_else(|| look_up.database.clone()),
+        user: look_up.user.clone(),
+        password: look_up.password.clone(),
+        query: look_up.query.clone(),
+        cache: look_up.cache,
+    })
+}

@@ -1,0 +1,147 @@
+//! SIGHUP: the configuration is read again, and gone by as a whole or not at all.
+
+use std::{thread, time::Duration};
+
+use sluice_testkit::{Auth, Case, Database, Mode, PoolConfig, TestServer, becomes, matrix, raw::transcript};
+
+use crate::{HOLD, SLUICE, config, database};
+
+matrix!(both_modes: another_size_counts_for_those_who_wait, a_database_that_is_gone_ends_its_clients);
+matrix!(brief: users_come_and_go, a_configuration_that_can_not_be_is_not_gone_by);
+matrix!(brief: clients_go_on_where_the_database_has_moved);
+matrix!(brief_session: a_session_stays_where_its_server_is);
+
+fn users(list: &[(&str, &str)]) -> Auth {
+    Auth::Scram(list.iter().map(|(user, secret)| ((*user).to_owned(), (*secret).to_owned())).collect())
+}
+
+fn another_size_counts_for_those_who_wait(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).start();
+    let mut holder = pool.raw_app(&database);
+    holder.query(HOLD);
+    thread::scope(|scope| {
+        // In session mode it waits for that before it is let in.
+        let waiting = scope.spawn(|| pool.raw_app(&database).query("SELECT 1"));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!waiting.is_finished());
+        let words = pool.reload(&config(case).size(2));
+        assert!(words.contains("read again: 1 change\n"), "{words}");
+        assert!(words.contains("database \"*\": size: 2, was 1"), "{words}");
+        assert_eq!(waiting.join().unwrap(), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    });
+    assert_eq!(holder.query("COMMIT"), "C(COMMIT) Z(I)");
+    assert!(pool.reload(&config(case).size(2)).contains("nothing has changed"));
+}
+
+fn users_come_and_go(case: Case) {
+    let database = database(case);
+    let with = |list: &[(&str, &str)]| config(case).auth(users(list));
+    let pool = with(&[("app", "first")]).start();
+    let mut known = pool.connect("app", Some("first"), &database.name).unwrap();
+    let words = pool.reload(&with(&[("app", "second"), ("another", "third")]));
+    assert!(words.contains("users: 1 added, 1 with another secret"), "{words}");
+    assert!(!words.contains("second") && !words.contains("third"), "no secret is in the log");
+    let refused = pool.connect("app", Some("first"), &database.name).err().unwrap();
+    assert_eq!(refused.code().unwrap().code(), "28P01");
+    pool.connect("app", Some("second"), &database.name).unwrap();
+    // PostgreSQL asks nobody twice either.
+    known.simple_query("SELECT 1").unwrap();
+}
+
+fn a_database_that_is_gone_ends_its_clients(case: Case) {
+    let database = database(case);
+    let server = TestServer::shared(case.version);
+    let both = || {
+        let other = format!("dbname = \"{}\"", database.name);
+        PoolConfig::without_databases(SLUICE, case)
+            .database(&database.name, server, "")
+            .database("other", server, &other)
+    };
+    let pool = both().start();
+    let (mut busy, mut idle, mut other) =
+        (pool.raw_app(&database), pool.raw_app(&database), pool.raw().login("app", "other"));
+    assert_eq!(idle.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    busy.query(HOLD);
+    let lines = format!("dbname = \"{}\"", database.name);
+    let words = pool.reload(&PoolConfig::without_databases(SLUICE, case).database("other", server, &lines));
+    assert!(words.contains(&format!("database \"{}\" removed", database.name)), "{words}");
+    assert_eq!(transcript(&idle.until_end()), "E(FATAL 57P01)");
+    assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(T)");
+    assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+    assert_eq!(transcript(&busy.until_end()), "E(FATAL 57P01)");
+    let refused = pool.connect("app", None, &database.name).err().unwrap();
+    assert_eq!(refused.code().unwrap().code(), "3D000");
+    assert_eq!(other.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    // And come again.
+    pool.reload(&both());
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+}
+
+fn a_configuration_that_can_not_be_is_not_gone_by(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(3).start();
+    let mut client = pool.raw_app(&database);
+    for (bad, why) in [
+        (config(case).size(2).limit("servers = 1"), "limits.servers"),
+        (config(case).size(2).limit("clients = 900000"), "files open"),
+        (config(case).size(2).auth(Auth::Scram(vec![("app".to_owned(), String::new())])), "users.txt"),
+        (config(case).size(2).pool("sise = 3"), "sise"),
+    ] {
+        let words = pool.reload(&bad);
+        assert!(words.contains("everything stays as it was") && words.contains(why), "{why}: {words}");
+        assert_eq!(client.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    }
+    // Nothing of those has been taken.
+    assert!(pool.reload(&config(case).size(3)).contains("nothing has changed"));
+    let words = pool.reload(&config(case).size(3).workers(2));
+    assert!(words.contains("\"workers\" can't change before a restart"), "{words}");
+}
+
+/// Two servers with the same database; a table says which is which.
+fn here_and_there(case: Case) -> (Database<'static>, TestServer) {
+    let here = database(case);
+    let there = TestServer::start(case.version, &[]);
+    there.execute(&format!("CREATE DATABASE {} OWNER app TEMPLATE template0", here.name));
+    let twin = Database { server: &there, name: here.name.clone() };
+    for (database, place) in [(&here, "here"), (&twin, "there")] {
+        database.execute(&format!("CREATE TABLE place AS SELECT '{place}' AS it"));
+    }
+    (here, there)
+}
+
+fn at(case: Case, server: &TestServer) -> PoolConfig {
+    PoolConfig::without_databases(SLUICE, case).database("*", server, "").size(2)
+}
+
+fn clients_go_on_where_the_database_has_moved(case: Case) {
+    let (here, there) = here_and_there(case);
+    let pool = at(case, here.server).start();
+    let (mut idle, mut busy) = (pool.app(&here), pool.raw_app(&here));
+    let statement = idle.prepare("SELECT it FROM place WHERE $1").unwrap();
+    let place = |client: &mut postgres::Client| client.query_one(&statement, &[&true]).unwrap().get::<_, String>(0);
+    assert_eq!(place(&mut idle), "here");
+    assert_eq!(busy.query(HOLD), "C(BEGIN) Z(T)");
+    let words = pool.reload(&at(case, &there));
+    assert!(words.contains("database \"*\": server: "), "{words}");
+    assert_eq!(busy.query("SELECT it FROM place"), "T(it) D(here) C(SELECT 1) Z(T)");
+    assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+    assert_eq!(place(&mut idle), "there");
+    assert_eq!(busy.query("SELECT it FROM place"), "T(it) D(there) C(SELECT 1) Z(I)");
+    becomes("connections to the server that was left", 0, || here.connections());
+    // And back, to a server that was known before.
+    pool.reload(&at(case, here.server));
+    assert_eq!(place(&mut idle), "here");
+}
+
+fn a_session_stays_where_its_server_is(case: Case) {
+    assert_eq!(case.mode, Mode::Session);
+    let (here, there) = here_and_there(case);
+    let pool = at(case, here.server).start();
+    let mut client = pool.raw_app(&here);
+    pool.reload(&at(case, &there));
+    assert_eq!(client.query("SELECT it FROM place"), "T(it) D(here) C(SELECT 1) Z(I)");
+    assert_eq!(pool.raw_app(&here).query("SELECT it FROM place"), "T(it) D(there) C(SELECT 1) Z(I)");
+    drop(client);
+    becomes("connections to the server that was left", 0, || here.connections());
+}
