@@ -63,6 +63,15 @@ pub struct Change {
 }
 
 impl Change {
+    /// Some of it is done, and more is to come: whoever has seen the catalogs without that has to look again.
+    pub fn go_on(&mut self) {
+        let mut rest = self.catalog.begin_change();
+        if self.concerns_log_ins {
+            rest.concerns_log_ins();
+        }
+        *self = rest;
+    }
+
     /// It is also a change to what log-ins go by.
     pub fn concerns_log_ins(&mut self) {
         if !std::mem::replace(&mut self.concerns_log_ins, true) {

@@ -37,7 +37,7 @@ const UNKNOWN: &[u8] = &[0, 0, 2, 0xc1];
 /// No parameter types, as they stand in Parse.
 const NO_TYPES: &[u8] = &[0, 0];
 
-/// A shared statement's number within its pool.
+/// A statement's number, which no other of the process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StatementId(pub u64);
 

@@ -460,10 +460,8 @@ impl<I: Io> ServerRelay<'_, I> {
         let answered = self.server.exchange.ready(self.now, status);
         self.server.sequences.end_batch(false);
         self.server.session.answers.forget();
-        if status == TransactionStatus::Idle {
-            // What it did to the catalogs is done or undone.
-            self.server.session.end_transaction();
-        }
+        let Server { session, exchange, .. } = &mut *self.server;
+        session.answered(status == TransactionStatus::Idle, || exchange.replies().requests());
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
             self.after_reset(resets, status);
         }

@@ -185,7 +185,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return match seen.is_whole() {
                 true => self.pass_malformed(seen),
                 // Only the names have to be seen, however much follows them.
-                false if seen.body.len() < self.message_bytes_max => Step::Incomplete(0),
+                // Not for each byte that comes.
+                false if seen.body.len() < self.message_bytes_max => {
+                    Step::Incomplete((2 * (5 + seen.body.len())).min(seen.total))
+                }
                 false => self.incomplete(seen),
             };
         };

@@ -263,13 +263,13 @@ impl Server {
         if effects.intersects(Effects::STATE) {
             self.lent.doubt();
         }
-        self.session.expect_text(effects, text, &self.pool);
+        self.session.expect_text(effects, text, &self.pool, || self.exchange.replies().requests());
     }
 
     /// The same of a client that has it for all of its session; a text that has not come whole may do anything.
     pub fn expect_for_session(&mut self, text: &[u8], is_whole: bool) {
         let effects = if is_whole { effects(text) } else { effects_of_beginning(text) };
-        self.session.expect_for_session(effects, text, &self.pool);
+        self.session.expect_for_session(effects, text, &self.pool, || self.exchange.replies().requests());
     }
 
     /// Custom settings may be about to be made.

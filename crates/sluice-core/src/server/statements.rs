@@ -1,5 +1,7 @@
 //! The prepared statements on a server: the shared ones, by name, and the unnamed one.
 
+use std::collections::BTreeSet;
+
 use lru::LruCache;
 
 use crate::{
@@ -19,7 +21,7 @@ pub struct ServerStatements {
     /// Shared ones that are to be closed there before they are prepared again.
     stale: Vec<OnServer>,
     /// Shared ones that were used while nobody knew the settings.
-    tainted: Vec<StatementId>,
+    tainted: BTreeSet<StatementId>,
     /// The unnamed one, if it is one that the pool knows.
     unnamed: Option<StatementId>,
     /// The number of times that the server has deallocated some without the pool.
@@ -53,7 +55,7 @@ impl ServerStatements {
             known: LruCache::unbounded_with_hasher(foldhash::fast::RandomState::default()),
             limit: limit as usize,
             stale: Vec::new(),
-            tainted: Vec::new(),
+            tainted: BTreeSet::new(),
             unnamed: None,
             deallocated: 0,
         }
@@ -142,7 +144,7 @@ impl ServerStatements {
 
     /// It is used while nobody knows the settings: PostgreSQL may parse it anew under those.
     pub fn taint(&mut self, id: StatementId) {
-        self.tainted.push(id);
+        self.tainted.insert(id);
     }
 
     /// The transaction is over in which some were tainted.

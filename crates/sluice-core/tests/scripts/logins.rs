@@ -3,8 +3,8 @@
 use sluice_control::settings::PoolSettings;
 
 use crate::{
-    one,
-    table::{Side, Table, answers, query},
+    one, run,
+    table::{Side, Table, answers, parse, query},
 };
 
 /// A table with a client and a server, where the client has changed what log-ins go by.
@@ -48,6 +48,25 @@ fn a_client_that_comes_later_is_let_in_by_a_server_that_comes_later() {
         // The next one is let in at once.
         let another = table.stranger("app");
         assert!(table.hears(another).ends_with("Z(I)"), "{sql}");
+    }
+}
+
+#[test]
+fn a_change_that_is_sent_behind_another_request_ends_with_its_own_answer() {
+    for first in [query("SELECT 1"), [parse("", "SELECT 1"), run("")].concat()] {
+        let mut table = Table::reporting(PoolSettings { size: 3, ..one() });
+        let client = table.client();
+        let server = table.servers()[0];
+        table.says(client, &[first.clone(), query("ALTER ROLE app SET work_mem = '5MB'")].concat());
+        let answer = if first[0] == b'Q' { "C(SELECT 1) Z(I)" } else { "1 2 C(SELECT 1) Z(I)" };
+        table.says(server, &answers(answer));
+        // What this one is told is as of before the change.
+        let early = table.stranger("app");
+        table.connects();
+        assert!(table.hears(early).ends_with("Z(I)"));
+        table.says(server, &answers("C(ALTER ROLE) Z(I)"));
+        let late = table.stranger("app");
+        assert_eq!(table.hears(late), "R", "it is let in by a server that comes later");
     }
 }
 
