@@ -6,7 +6,7 @@ use sluice_control::settings::Limits;
 use toml_edit::Document;
 
 use crate::{
-    Config, DriverChoice, auth,
+    Config, DriverChoice, admin, auth,
     auth::Auth,
     database,
     database::Database,
@@ -71,6 +71,7 @@ fn read(root: &Section<'_>) -> Config {
     check_pools(&pool, &databases, servers, root.source());
     database::check_names(&databases, root.source());
     check_databases(root, &databases, &auth);
+    let admin = admin::read(&root.table(&schema::ADMIN), &databases);
     Config {
         listen: listen.addresses.into_iter().map(|(address, _)| address).collect(),
         unix_socket_dir: listen.unix_socket_dir,
@@ -79,6 +80,7 @@ fn read(root: &Section<'_>) -> Config {
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
         auth: auth.config,
+        admin,
         limits,
         databases: databases.into_iter().map(|database| database.config).collect(),
     }

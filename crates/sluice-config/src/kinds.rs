@@ -68,6 +68,11 @@ pub(crate) struct Text {
     pub(crate) bytes_max: usize,
 }
 
+/// Names: a list, of which `read` takes one element and `Section::read_list` the whole.
+pub(crate) struct Names {
+    pub(crate) count_max: usize,
+}
+
 /// A password; messages do not show it.
 pub(crate) struct Password;
 
@@ -229,6 +234,22 @@ impl Kind for Text {
         let text = value.as_str().ok_or_else(|| wrong_type("a text", value, "write it in quotes"))?;
         plain_text(text, self.bytes_max)?;
         Ok(text.to_owned())
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.as_str().into())
+    }
+}
+
+impl Kind for Names {
+    type Value = String;
+
+    fn describe(&self) -> String {
+        format!("list of names, 1 to {}", self.count_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<String, Fault> {
+        Text { bytes_max: NAME_BYTES_MAX }.read(value)
     }
 
     fn write(&self, value: &Self::Value) -> Option<Value> {

@@ -7,6 +7,7 @@
 //! `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
 //! together. What is wrong goes into one [`Report`]. `writer` writes a file along the same schema.
 
+mod admin;
 mod auth;
 mod credentials;
 mod database;
@@ -33,7 +34,10 @@ pub use document::{load, parse};
 pub use reference::reference;
 pub use report::{Position, Problem, Report};
 pub use schema::LOOKUP_CACHE;
-pub use sluice_control::{Secret, access::Method};
+pub use sluice_control::{
+    Secret,
+    access::{Admin, Method},
+};
 pub use writer::ServerFile;
 
 /// The configuration that `sluice serve` runs with.
@@ -54,6 +58,8 @@ pub struct Config {
     pub stats_period: Option<Duration>,
     /// The authentication of clients.
     pub auth: AuthConfig,
+    /// Who may use the admin console; `None`: there is none.
+    pub admin: Option<Admin>,
     /// Limits of the process.
     pub limits: Limits,
     /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    auth, credentials, database, listen, pool,
+    admin, auth, credentials, database, listen, pool,
     schema::{self, Absent, Table},
 };
 
@@ -118,7 +118,7 @@ fn write_table(table: &Table, page: &mut String) {
 
 fn write_rules(page: &mut String) {
     page.push_str("\n## What can't stand together\n\n");
-    for rule in [listen::RULES, auth::RULES, credentials::RULES, pool::RULES, database::RULES].concat() {
+    for rule in [listen::RULES, auth::RULES, admin::RULES, credentials::RULES, pool::RULES, database::RULES].concat() {
         let _ = writeln!(page, "- {rule}");
     }
 }
@@ -131,6 +131,7 @@ mod tests {
     use crate::parse;
 
     const DATABASE: &str = "[[database]]\nname = \"*\"\n";
+    const ADMIN: &str = "[admin]\nusers = [\"boss\"]\n";
     const SECRETS: &str = "[auth.lookup]\nuser = \"sluice\"\ndatabase = \"postgres\"\n";
 
     /// A file that writes out every default of the reference.
@@ -150,6 +151,10 @@ mod tests {
                 (_, _, Absent::Means(_)) => {}
             }
         }
+        if table.path == "admin" {
+            // Without somebody who may use it, it is none.
+            file.push_str("users = [\"boss\"]\n");
+        }
         table.tables.iter().for_each(|table| written_out(table, file));
     }
 
@@ -160,7 +165,7 @@ mod tests {
         written_out(&schema::FILE, &mut text);
         let written = parse(&text, file).unwrap_or_else(|report| panic!("{text}\n{report}"));
         let secrets = SECRETS.replace("\"postgres\"", "\"sluice\"");
-        let absent = parse(&format!("{secrets}{DATABASE}"), file).unwrap_or_else(|report| panic!("{report}"));
+        let absent = parse(&format!("{secrets}{ADMIN}{DATABASE}"), file).unwrap_or_else(|report| panic!("{report}"));
         assert_eq!(format!("{written:?}"), format!("{absent:?}"), "{text}");
     }
 }

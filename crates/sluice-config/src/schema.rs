@@ -10,8 +10,8 @@ use sluice_control::settings::{PinPolicy, PoolMode};
 use crate::{
     DriverChoice, Method,
     kinds::{
-        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Size, Text, Time,
-        Words,
+        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Names, Password, Size, Text,
+        Time, Words,
     },
 };
 
@@ -123,7 +123,7 @@ pub(crate) static FILE: Table = Table {
     many: false,
     meaning: "Keys before the first table.",
     keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD],
-    tables: &[&LIMITS, &AUTH, &POOL, &DATABASE],
+    tables: &[&LIMITS, &AUTH, &ADMIN, &POOL, &DATABASE],
 };
 
 pub(crate) static LISTEN: Key<Addresses> = Key {
@@ -324,6 +324,39 @@ pub(crate) static CACHE: Key<Time> = Key {
     absent: Absent::Default("\"10s\""),
     meaning: "How long an answer is believed, also that there is no such user. A login that fails ends it: the next one \
               asks again.",
+};
+
+pub(crate) static ADMIN: Table = Table {
+    path: "admin",
+    many: false,
+    meaning: "The admin console, which clients reach as a database: `psql -h … -p … -U … pgbouncer`, and then `SHOW HELP`. \
+              Without this table there is none.",
+    keys: &[&ADMIN_DATABASE, &ADMIN_USERS, &ADMIN_STATS_USERS],
+    tables: &[],
+};
+
+pub(crate) static ADMIN_DATABASE: Key<Text> = Key {
+    name: "database",
+    kind: NAME,
+    absent: Absent::Default("\"pgbouncer\""),
+    meaning: "The name of that database. No `[[database]]` may have it.",
+};
+
+/// The name of the admin console's database.
+pub(crate) const CONSOLE: &str = "pgbouncer";
+
+pub(crate) static ADMIN_USERS: Key<Names> = Key {
+    name: "users",
+    kind: Names { count_max: 100 },
+    absent: Absent::Means("nobody"),
+    meaning: "Users that may do everything there. They prove who they are like all others.",
+};
+
+pub(crate) static ADMIN_STATS_USERS: Key<Names> = Key {
+    name: "stats_users",
+    kind: Names { count_max: 100 },
+    absent: Absent::Means("nobody"),
+    meaning: "Users that may only look: `SHOW`.",
 };
 
 /// The keys of a pool: in `[pool]` for all, in `[database.pool]` for one.

@@ -46,6 +46,38 @@ pub enum Users {
     LookedUp(LookUp),
 }
 
+/// Who may use the admin console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// The name of the database by which clients reach it.
+    pub database: String,
+    /// The users that may do everything there.
+    pub users: Vec<String>,
+    /// The users that may look only.
+    pub stats_users: Vec<String>,
+}
+
+/// What a user of the admin console may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rights {
+    /// Everything.
+    All,
+    /// `SHOW`.
+    Show,
+}
+
+impl Admin {
+    /// What that user may; `None`: nothing.
+    pub fn rights_of(&self, user: &str) -> Option<Rights> {
+        let is_among = |users: &[String]| users.iter().any(|name| name == user);
+        match () {
+            () if is_among(&self.users) => Some(Rights::All),
+            () if is_among(&self.stats_users) => Some(Rights::Show),
+            () => None,
+        }
+    }
+}
+
 /// A look-up of secrets on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookUp {

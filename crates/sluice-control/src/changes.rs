@@ -60,6 +60,9 @@ pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
     if !Arc::ptr_eq(&before.access, &now.access) {
         access(&mut found, &before.access, &now.access);
     }
+    if before.admin != now.admin {
+        found.0.push(Change::Set { key: "admin".to_owned(), values: None });
+    }
     let named = |snapshot: &Snapshot, name: &Option<String>| {
         snapshot.databases.iter().find(|database| database.name == *name).cloned()
     };

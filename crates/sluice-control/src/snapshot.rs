@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Secret,
-    access::Access,
+    access::{Access, Admin},
     address::Address,
     settings::{Limits, PoolSettings},
 };
@@ -16,6 +16,8 @@ pub struct Configuration {
     pub databases: Vec<Database>,
     /// How clients prove who they are.
     pub access: Access,
+    /// Who may use the admin console; `None`: there is none.
+    pub admin: Option<Admin>,
     /// The limits of the process.
     pub limits: Limits,
 }
@@ -48,6 +50,8 @@ pub struct Snapshot {
     pub databases: Vec<Arc<Database>>,
     /// How clients prove who they are; the same value as before unless it has changed.
     pub access: Arc<Access>,
+    /// Who may use the admin console.
+    pub admin: Option<Admin>,
     /// The limits of the process.
     pub limits: Limits,
 }
@@ -88,20 +92,20 @@ impl Database {
 impl Snapshot {
     /// The first one.
     pub fn first(configuration: Configuration) -> Self {
-        let Configuration { databases, access, limits } = configuration;
+        let Configuration { databases, access, admin, limits } = configuration;
         let databases = databases.into_iter().map(Arc::new).collect();
-        Self { version: 1, databases, access: Arc::new(access), limits }
+        Self { version: 1, databases, access: Arc::new(access), admin, limits }
     }
 
     /// The one after this.
     pub(crate) fn next(&self, configuration: Configuration) -> Self {
-        let Configuration { databases, access, limits } = configuration;
+        let Configuration { databases, access, admin, limits } = configuration;
         let keep = |database: Database| {
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
         let access = if *self.access == access { self.access.clone() } else { Arc::new(access) };
-        Self { version: self.version + 1, databases: databases.into_iter().map(keep).collect(), access, limits }
+        Self { version: self.version + 1, databases: databases.into_iter().map(keep).collect(), access, admin, limits }
     }
 
     /// The database that a client means by that name; `None` if there is none.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
+use sluice_control::access::Rights;
 use sluice_wire::{FrontendKind, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
@@ -85,8 +86,21 @@ pub enum Phase {
     Welcome(Box<Session>, Start),
     /// It is logged in.
     Open(Box<Session>),
+    /// It talks to the admin console.
+    Console(Console),
     /// It has sent a CancelRequest, and ends when that has been delivered.
     Asker,
+}
+
+/// A client of the admin console.
+#[derive(Debug, Clone, Copy)]
+pub struct Console {
+    /// What it may.
+    pub rights: Rights,
+    /// Whether an answer is being made for it.
+    pub waits: bool,
+    /// Whether all is dropped up to its next Sync, because of an error.
+    pub skips: bool,
 }
 
 /// A login that is not complete.

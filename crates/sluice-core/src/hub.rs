@@ -28,6 +28,7 @@ use crate::{
     start::Start,
     statement::name_prefix,
     time::Time,
+    traffic::Traffic,
 };
 
 /// Connections beyond the limit of clients: each has time to say what it wants, since a CancelRequest is always heard,
@@ -71,6 +72,8 @@ pub struct Pool {
     pub name_prefix: Box<[u8]>,
     /// Its prepared statements.
     pub statements: Registry,
+    /// The work done for its clients.
+    pub traffic: Traffic,
     state: Mutex<PoolState>,
     login: Mutex<Login>,
     /// Whether another one has come in its place, or none: no server is opened, and none becomes idle.
@@ -187,6 +190,7 @@ impl Pool {
             reads_sequences: AtomicBool::new(false),
             statements,
             name_prefix,
+            traffic: Traffic::default(),
             login: Mutex::default(),
             is_retired: AtomicBool::new(false),
             unused_since: AtomicU64::new(IN_USE),
@@ -501,6 +505,11 @@ impl Hub {
     /// The number of connections that are clients', or may become so.
     pub fn connections(&self) -> u32 {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The number of clients that have said who they are.
+    pub fn clients(&self) -> u32 {
+        self.clients.load(Ordering::Relaxed)
     }
 
     /// Counts a server connection in, unless there are as many as may be.

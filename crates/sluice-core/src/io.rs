@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use sluice_control::access::Rights;
+
 pub use sluice_control::address::{Address, PeerAddress};
 
 use crate::{ids::ClientRef, mail::Mail, server::Server};
@@ -45,11 +47,27 @@ pub trait Io {
     /// wait for it as [`Mail::Secret`].
     fn look_up(&mut self, user: &str);
 
+    /// Gives a command of the admin console to the control thread, which answers by [`Mail::Answer`]; `false` if it has so
+    /// many to carry out that it takes no more.
+    #[must_use]
+    fn command(&mut self, command: Command) -> bool;
+
     /// Fills `bytes` with random ones fit for keys.
     fn random(&mut self, bytes: &mut [u8]);
 
     /// Says something to the operator.
     fn log(&mut self, event: LogEvent<'_>);
+}
+
+/// A command of a client of the admin console.
+#[derive(Debug)]
+pub struct Command {
+    /// The client.
+    pub client: ClientRef,
+    /// What it may.
+    pub rights: Rights,
+    /// The text of its Query.
+    pub text: String,
 }
 
 /// For whom a server is handed over.

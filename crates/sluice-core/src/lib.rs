@@ -10,6 +10,7 @@ pub mod client;
 pub mod client_address;
 pub mod customs;
 pub mod engine;
+pub mod figures;
 pub mod holding;
 pub mod hub;
 pub mod ids;
@@ -33,6 +34,7 @@ pub mod start;
 pub mod statement;
 pub mod stream;
 pub mod time;
+pub mod traffic;
 pub mod watch;
 
 pub use engine::Engine;

@@ -39,6 +39,8 @@ pub enum Mail {
     Cancelled(ClientRef),
     /// The secret has been looked up that a client of yours waits for.
     Secret(ClientRef),
+    /// What a client of yours has asked of the admin console is answered, in messages up to ReadyForQuery.
+    Answer(ClientRef, Box<[u8]>),
     /// There is another snapshot, which pools are made by already.
     Published,
     /// Stop: no new transaction, and the end at that time.

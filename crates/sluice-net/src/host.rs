@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io};
 
 use sluice_core::{
     ids::ClientRef,
-    io::{Address, LogEvent},
+    io::{Address, Command, LogEvent},
     mail::Mail,
     server::Server,
 };
@@ -43,6 +43,10 @@ pub trait Host {
 
     /// Asks the control thread for a user's secret.
     fn look_up(&mut self, user: &str);
+
+    /// Gives a command of the admin console to the control thread; `false` if it takes no more.
+    #[must_use]
+    fn command(&mut self, command: Command) -> bool;
 
     /// Fills `bytes` with random ones fit for keys.
     fn random(&mut self, bytes: &mut [u8]);

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io, net::Shutdown, time::Duration};
 use slab::Slab;
 use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
-    io::{Address, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
+    io::{Address, Command, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
     mail::Mail,
     server::Server,
     time::Time,
@@ -563,6 +563,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
 
     fn look_up(&mut self, user: &str) {
         self.host.look_up(user);
+    }
+
+    fn command(&mut self, command: Command) -> bool {
+        self.host.command(command)
     }
 
     fn random(&mut self, bytes: &mut [u8]) {

@@ -6,6 +6,7 @@ use sluice_config::{Config, LookupConfig, Report, SecretSource, users};
 use sluice_control::{
     Configuration, Database,
     access::{Access, LookUp, Users},
+    address::Address,
 };
 use sluice_wire::secret::Secret;
 
@@ -33,8 +34,14 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     Ok(Configuration {
         databases: databases.collect(),
         access: Access { method: config.auth.method, users },
+        admin: config.admin.clone(),
         limits: config.limits.clone(),
     })
+}
+
+/// The addresses of all servers.
+pub(crate) fn addresses(config: &Config) -> Vec<Address> {
+    config.databases.iter().map(|database| sockets::address(&database.server)).collect()
 }
 
 /// Secrets are looked up on the server of the database that the configuration says.

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io, sync::Arc, time::Instant};
 
-use sluice_core::io::{Address, LogEvent};
+use sluice_core::io::{Address, Command, LogEvent};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -19,6 +19,7 @@ pub(crate) struct Host {
     pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) look_ups: mpsc::Sender<Request>,
+    pub(crate) commands: mpsc::Sender<Command>,
 }
 
 impl sluice_net::Host for Host {
@@ -39,6 +40,10 @@ impl sluice_net::Host for Host {
     fn look_up(&mut self, user: &str) {
         // The control thread outlives the workers, and there is room for as many as may be asked for.
         let _ = self.look_ups.try_send(Request { user: user.to_owned(), asked: Instant::now() });
+    }
+
+    fn command(&mut self, command: Command) -> bool {
+        self.commands.try_send(command).is_ok()
     }
 
     fn random(&mut self, bytes: &mut [u8]) {

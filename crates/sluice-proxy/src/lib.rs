@@ -8,6 +8,7 @@
 //!
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
 
+mod console;
 mod control;
 mod files;
 mod host;
@@ -16,9 +17,10 @@ mod lookup;
 mod mailbox;
 mod net;
 mod pace;
+mod reload;
 mod resolver;
 mod service;
 mod stats;
 mod worker;
 
-pub use service::{Reloaded, Service, StartError};
+pub use service::{OpenFiles, Service, StartError};

@@ -11,22 +11,24 @@ use std::{
 };
 
 use sluice_config::{Config, DriverChoice};
-use sluice_control::{Change, Control};
+use sluice_control::Control;
 use sluice_core::{
     hub::{Hub, Nonces, STRANGERS_MAX},
     mail::Mail,
     time::Time,
 };
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::{
+    console::{self, Console},
     control::{self, Order},
     files,
     host::Host,
     lookup::{self, Asker},
     mailbox::{self, Mailboxes},
     net::{System, epoll::Epoll, sockets, uring::Uring},
+    reload::Reloader,
     resolver::Resolver,
     stats,
     worker::{Setup, Worker},
@@ -57,20 +59,11 @@ pub enum StartError {
         error: io::Error,
     },
     /// The process may not have as many files open as the limits demand.
-    #[error(
-        "the limits allow {wanted} connections, and this process may have only {allowed} files open\n  raise the limit (ulimit -n {needed}, or LimitNOFILE={needed}), or lower \"clients\" under [limits]"
-    )]
-    OpenFiles {
-        /// Clients and servers.
-        wanted: u64,
-        /// The hard limit.
-        allowed: u64,
-        /// The limit that is needed.
-        needed: u64,
-    },
-    /// A file that the configuration names can't be used.
     #[error("{0}")]
-    Files(sluice_config::Report),
+    OpenFiles(#[from] OpenFiles),
+    /// The configuration can't be used, or a file that it names.
+    #[error("{0}")]
+    Files(#[from] sluice_config::Report),
     /// The system refused something else.
     #[error("can't {what}: {error}")]
     System {
@@ -79,6 +72,20 @@ pub enum StartError {
         /// The system's error.
         error: io::Error,
     },
+}
+
+/// The process may not have as many files open as the limits demand.
+#[derive(Debug, Error)]
+#[error(
+    "the limits allow {wanted} connections, and this process may have only {allowed} files open\n  raise the limit (ulimit -n {needed}, or LimitNOFILE={needed}), or lower \"clients\" under [limits]"
+)]
+pub struct OpenFiles {
+    /// Clients and servers.
+    wanted: u64,
+    /// The hard limit.
+    allowed: u64,
+    /// The limit that is needed.
+    needed: u64,
 }
 
 fn listen_remedy(error: &io::Error) -> &'static str {
@@ -103,34 +110,25 @@ pub struct Service {
     workers: Vec<JoinHandle<io::Result<()>>>,
     control: Option<JoinHandle<()>>,
     orders: mpsc::Sender<Order>,
+    reloader: Arc<Reloader>,
     hub: Arc<Hub>,
-    resolver: Arc<Resolver>,
     epoch: Instant,
-    /// The configuration that it was started with.
-    started: Config,
-}
-
-/// The effect of a reload.
-#[derive(Debug)]
-pub struct Reloaded {
-    /// What is otherwise from now on.
-    pub changes: Vec<Change>,
-    /// Keys whose new values count after a restart only.
-    pub after_restart: Vec<&'static str>,
 }
 
 impl Service {
-    /// Starts the service; it listens when this returns.
-    pub fn start(config: Config) -> Result<Self, StartError> {
+    /// Starts the service by a configuration file; it listens when this returns.
+    pub fn start(file: &Path) -> Result<Self, StartError> {
+        let config = sluice_config::load(file)?;
         check_open_files(&config)?;
         let workers = config.workers.unwrap_or_else(default_workers);
-        let control = Control::new(files::configuration(&config).map_err(StartError::Files)?);
+        let control = Control::new(files::configuration(&config)?);
         let hub = Arc::new(Hub::new(control.snapshot().clone(), nonces()?, workers));
         let (listeners, addresses, unix_socket) = listen(&config)?;
         let (look_ups, requests) = lookup::requests();
+        let (commands, asked) = console::commands();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
         let resolver = Arc::new(Resolver::default());
-        resolver.know(&addresses_of(&config));
+        resolver.know(&files::addresses(&config));
         let epoch = Instant::now();
         let mut setups = Vec::new();
         for number in 0..workers {
@@ -142,12 +140,13 @@ impl Service {
                     mailboxes: mailboxes.clone(),
                     resolver: resolver.clone(),
                     look_ups: look_ups.clone(),
+                    commands: commands.clone(),
                 },
                 listeners: listeners.map_err(system("share the listening sockets"))?,
                 epoch,
             });
         }
-        drop((listeners, look_ups));
+        drop((listeners, look_ups, commands));
         let (driver, threads) = start_workers(config.driver, setups)?;
         let (orders, ordered) = control::orders();
         let asker = Asker {
@@ -157,12 +156,21 @@ impl Service {
             epoch,
             idle: Mutex::default(),
         };
-        let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
         let stats = stats::log(hub.clone(), config.stats_period, epoch);
+        let reloader = Arc::new(Reloader { file: file.to_owned(), started: config, resolver, orders: orders.clone() });
+        let console = Arc::new(Console {
+            hub: hub.clone(),
+            mailboxes: mailboxes.clone(),
+            reloader: reloader.clone(),
+            epoch,
+            averages: Mutex::default(),
+        });
+        let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
         let control = async move {
             tokio::select! {
                 () = control => {}
                 () = stats => {}
+                () = console::serve(console, asked) => {}
             }
         };
         let control = spawn_control(control).map_err(system("start the control thread"))?;
@@ -174,24 +182,16 @@ impl Service {
             workers: threads,
             control: Some(control),
             orders,
+            reloader,
             hub,
-            resolver,
             epoch,
-            started: config,
         })
     }
 
-    /// Goes by another configuration from now on, or by none of it if anything in it can't be. What has changed counts
-    /// when this returns; what is under way by what has gone ends in its own time.
-    pub fn reload(&self, config: &Config) -> Result<Reloaded, StartError> {
-        check_open_files(config)?;
-        let configuration = Box::new(files::configuration(config).map_err(StartError::Files)?);
-        self.resolver.know(&addresses_of(config));
-        let (done, changes) = oneshot::channel();
-        let ended = |_| system("reload")(io::Error::other("the control thread has ended"));
-        self.orders.blocking_send(Order::Configure(configuration, done)).map_err(|_| ended(()))?;
-        let changes = changes.blocking_recv().map_err(|_| ended(()))?;
-        Ok(Reloaded { changes, after_restart: after_restart(&self.started, config) })
+    /// Reads the configuration file again, and goes by it as a whole or not at all. The log says what has come of it.
+    pub fn reload(&self) {
+        // What went wrong is in the log, and nobody else is there to hear it.
+        let _ = self.reloader.reload_and_log();
     }
 
     /// The addresses that it listens on, with the ports that the system chose for port 0.
@@ -216,7 +216,7 @@ impl Service {
 
     /// Ends the service: no new clients, transactions may end within the grace period, then all is closed.
     pub fn shutdown(mut self) {
-        let deadline = Time((self.epoch.elapsed() + self.started.shutdown_grace).as_micros() as u64);
+        let deadline = Time((self.epoch.elapsed() + self.reloader.started.shutdown_grace).as_micros() as u64);
         self.mailboxes.send_all(|| Mail::Stop(deadline));
         for worker in self.workers.drain(..) {
             match worker.join() {
@@ -246,7 +246,7 @@ fn default_workers() -> u16 {
 }
 
 /// Raises the soft limit on open files to the hard one, and checks that it is enough.
-fn check_open_files(config: &Config) -> Result<(), StartError> {
+pub(crate) fn check_open_files(config: &Config) -> Result<(), OpenFiles> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let wanted = [config.limits.clients, STRANGERS_MAX, config.limits.servers].map(u64::from).iter().sum::<u64>();
     let needed = wanted + FILES_OTHER;
@@ -256,7 +256,7 @@ fn check_open_files(config: &Config) -> Result<(), StartError> {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
     }
     match getrlimit(Resource::Nofile).current {
-        Some(allowed) if allowed < needed => Err(StartError::OpenFiles { wanted, allowed, needed }),
+        Some(allowed) if allowed < needed => Err(OpenFiles { wanted, allowed, needed }),
         _ => Ok(()),
     }
 }
@@ -267,23 +267,6 @@ fn nonces() -> Result<Nonces, StartError> {
         getrandom::fill(bytes).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
     }
     Ok(Nonces { mock_seed, statements: u32::from_be_bytes(statements) })
-}
-
-fn addresses_of(config: &Config) -> Vec<sluice_control::address::Address> {
-    config.databases.iter().map(|database| sockets::address(&database.server)).collect()
-}
-
-/// The keys that differ and are read at the start only.
-fn after_restart(started: &Config, now: &Config) -> Vec<&'static str> {
-    let differ = [
-        ("listen", started.listen != now.listen),
-        ("unix_socket_dir", started.unix_socket_dir != now.unix_socket_dir),
-        ("driver", started.driver != now.driver),
-        ("workers", started.workers != now.workers),
-        ("shutdown_grace", started.shutdown_grace != now.shutdown_grace),
-        ("stats_period", started.stats_period != now.stats_period),
-    ];
-    differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
 
 type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Option<PathBuf>);

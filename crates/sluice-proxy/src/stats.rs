@@ -6,11 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_core::{
-    hub::{Hub, Pool},
-    pool::Counts,
-    time::Time,
-};
+use sluice_core::{figures::PoolFigures, hub::Hub, time::Time};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// The name of these lines in `RUST_LOG`.
@@ -23,31 +19,29 @@ pub(crate) async fn log(hub: Arc<Hub>, period: Option<Duration>, epoch: Instant)
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        for pool in hub.pools() {
-            line(&pool, epoch.elapsed());
+        let up = epoch.elapsed();
+        for pool in &hub.figures(Time(up.as_micros() as u64)).pools {
+            line(pool, up);
         }
     }
 }
 
-fn line(pool: &Pool, up: Duration) {
-    let (Counts { open, idle, connecting, waiting, pinned, served, waited }, pins, longest) = {
-        let state = pool.state();
-        (state.counts(), state.pins(), state.longest_wait(Time(up.as_micros() as u64)))
-    };
+fn line(pool: &PoolFigures, up: Duration) {
+    let counts = &pool.counts;
     tracing::info!(
         target: TARGET,
         database = pool.database,
-        user = pool.upstream.user,
+        user = pool.role,
         up_s = seconds(up),
-        waiting,
-        longest_wait_s = seconds(longest),
-        active = open - idle - connecting,
-        idle,
-        connecting,
-        pinned,
-        pins = (pinned > 0).then(|| pins.to_string()),
-        served,
-        waited_s = seconds(waited),
+        waiting = counts.waiting,
+        longest_wait_s = seconds(pool.longest_wait),
+        active = pool.active(),
+        idle = counts.idle,
+        connecting = counts.connecting,
+        pinned = counts.pinned,
+        pins = (counts.pinned > 0).then(|| pool.pins.to_string()),
+        served = counts.served,
+        waited_s = seconds(counts.waited),
         "pool"
     );
 }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io, rc::Rc};
 
 use sluice_core::{
-    io::{Address, LogEvent},
+    io::{Address, Command, LogEvent},
     mail::Mail,
 };
 use sluice_net::{Bell, Host, Parcel};
@@ -71,6 +71,10 @@ impl Host for SimHost {
 
     fn look_up(&mut self, user: &str) {
         self.network.wake(Wake::LookUp(user.to_owned()));
+    }
+
+    fn command(&mut self, _: Command) -> bool {
+        false
     }
 
     fn random(&mut self, bytes: &mut [u8]) {

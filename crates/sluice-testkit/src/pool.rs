@@ -272,10 +272,15 @@ impl TestPool {
         config.connect(NoTls)
     }
 
+    /// Writes another configuration in place of its own, which it does not read by itself.
+    pub fn write(&self, config: &PoolConfig) {
+        config.write(self.place.path());
+    }
+
     /// Has it read another configuration in place of its own; gives the lines that it logs for that.
     pub fn reload(&self, config: &PoolConfig) -> String {
         let before = self.log().len();
-        config.write(self.place.path());
+        self.write(config);
         self.signal(proc::Kind::SIGHUP);
         let words = || self.log()[before..].to_owned();
         // What is said of changes is written behind that, at once.

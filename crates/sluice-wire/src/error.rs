@@ -47,6 +47,11 @@ pub mod sqlstate {
     /// A client has been idle for too long.
     pub const IDLE_SESSION_TIMEOUT: &str = "57P05";
     /// A fault of Sluice's own.
+    /// `config_file_error`.
+    pub const CONFIG_FILE_ERROR: &str = "F0000";
+    /// `insufficient_privilege`.
+    pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    /// `internal_error`.
     pub const INTERNAL_ERROR: &str = "XX000";
 }
 

@@ -5,8 +5,7 @@
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Result, anyhow};
-use sluice_config::Config;
-use sluice_proxy::{Reloaded, Service};
+use sluice_proxy::Service;
 
 use crate::signals::{Signals, Wake};
 
@@ -16,9 +15,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts the pool on a configuration.
-    pub(crate) fn start(config: Config) -> Result<Self> {
-        Ok(Self { service: Service::start(config)? })
+    /// Starts the pool on a configuration file.
+    pub(crate) fn start(file: &Path) -> Result<Self> {
+        Ok(Self { service: Service::start(file)? })
     }
 
     /// The addresses that it listens on, with the ports that the system chose for port 0.
@@ -36,13 +35,9 @@ impl Pool {
         self.service.driver()
     }
 
-    /// Reads the configuration file again and applies it as a whole, or not at all if anything in it is wrong. The log
-    /// says what has changed.
-    pub(crate) fn reload(&self, path: &Path) {
-        match load(path).and_then(|config| Ok(self.service.reload(&config)?)) {
-            Ok(reloaded) => report(path, &reloaded),
-            Err(error) => tracing::error!("not reloaded, and everything stays as it was: {error:#}"),
-        }
+    /// Reads its configuration file again; the log says what has come of it.
+    pub(crate) fn reload(&self) {
+        self.service.reload();
     }
 
     /// Ends it: new clients are refused, transactions may finish within `shutdown_grace`.
@@ -51,35 +46,10 @@ impl Pool {
     }
 }
 
-fn report(path: &Path, reloaded: &Reloaded) {
-    let Reloaded { changes, after_restart } = reloaded;
-    tracing::info!(
-        "{} read again: {}",
-        path.display(),
-        match changes.len() {
-            0 => "nothing has changed".to_owned(),
-            1 => "1 change".to_owned(),
-            count => format!("{count} changes"),
-        }
-    );
-    for change in changes {
-        tracing::info!("  {change}");
-    }
-    for key in after_restart {
-        tracing::warn!("  \"{key}\" can't change before a restart");
-    }
-}
-
-/// Reads and checks a configuration; the error lists all that is wrong with it.
-pub(crate) fn load(path: &Path) -> Result<Config> {
-    sluice_config::load(path).map_err(|report| anyhow!("{report}"))
-}
-
 /// `sluice serve`: the pool alone, until a signal.
 pub(crate) fn serve(path: &Path) -> Result<()> {
-    let config = load(path)?;
     let signals = Signals::install()?;
-    let pool = Pool::start(config)?;
+    let pool = Pool::start(path)?;
     for address in pool.listen_addrs() {
         tracing::info!("listening on {address} ({})", pool.driver());
     }
@@ -88,7 +58,7 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     }
     signals.running();
     while signals.wait() == Wake::Reload {
-        pool.reload(path);
+        pool.reload();
     }
     tracing::info!("stopping: transactions may finish; a second signal ends at once");
     std::thread::scope(|scope| {
@@ -107,7 +77,7 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
 
 /// `sluice check`: tells whether `serve` would accept the file.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    load(path)?;
+    sluice_config::load(path).map_err(|report| anyhow!("{report}"))?;
     println!("{}: good", path.display());
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::{
     listen,
     number::number,
     ready::Ready,
-    serve::{self, Pool},
+    serve::Pool,
     signals::{Signals, Wake},
 };
 
@@ -96,10 +96,9 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     };
     // The service goes on even if nobody reads this.
     let _ = writeln!(std::io::stdout(), "{ready}");
-    let file = pool_file(&server);
     let reason = loop {
         match signals.wait() {
-            Wake::Reload => pool.reload(&file),
+            Wake::Reload => pool.reload(),
             reason => break reason,
         }
     };
@@ -118,7 +117,7 @@ fn start_pool(
     pool_size: u32,
     tuning: Tuning,
 ) -> Result<Pool> {
-    let path = pool_file(server);
+    let path = server.data_dir().root().join("sluice.toml");
     let file = ServerFile {
         listen: vec![listen],
         socket_dir: server.endpoint().socket_dir.clone(),
@@ -132,12 +131,7 @@ fn start_pool(
         clients_max: tuning.pool_clients_max,
     };
     write_pool_file(&path, &file).map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
-    Pool::start(serve::load(&path)?)
-}
-
-/// The pool's configuration.
-fn pool_file(server: &Postgres) -> PathBuf {
-    server.data_dir().root().join("sluice.toml")
+    Pool::start(&path)
 }
 
 /// Stops the pool, whose clients' transactions may finish, then PostgreSQL. Each further signal makes it quicker.

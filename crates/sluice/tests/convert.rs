@@ -10,6 +10,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use postgres::SimpleQueryMessage;
 use sluice_testkit::{TestServer, Version, eventually};
 
 /// A pool of either kind, which ends with this.
@@ -46,6 +47,18 @@ fn answer(port: u16, user: &str, password: &str, database: &str) -> String {
     })
 }
 
+/// The columns of a table that the admin console shows.
+fn columns(port: u16, password: &str, table: &str) -> Vec<String> {
+    let mut config = postgres::Config::new();
+    config.host("127.0.0.1").port(port).user("converted").password(password).dbname("pgbouncer");
+    let messages = config.connect(postgres::NoTls).unwrap().simple_query(&format!("SHOW {table}")).unwrap();
+    let columns = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::RowDescription(columns) => Some(columns.iter().map(|it| it.name().to_owned()).collect()),
+        _ => None,
+    });
+    columns.unwrap_or_default()
+}
+
 fn sluice(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
     command.args(arguments);
@@ -79,7 +92,7 @@ fn both_serve_by_it() {
              listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir = {dir}\nauth_type = scram-sha-256\n\
              auth_file = {users}\npool_mode = session\nmax_client_conn = 50\ndefault_pool_size = 5\n\
              server_reset_query = DISCARD ALL\nignore_startup_parameters = extra_float_digits\n\
-             server_idle_timeout = 2\nserver_login_retry = 1\n",
+             server_idle_timeout = 2\nserver_login_retry = 1\nadmin_users = somebody, converted\n",
             host = server.socket_dir().display(),
             at = server.port(),
             name = database.name,
@@ -122,6 +135,12 @@ fn both_serve_by_it() {
         for port in [bouncers, sluices] {
             assert_eq!(answer(port, user, password, name), expected, "{user} {name}, {}", port == sluices);
         }
+    }
+    for table in
+        ["DATABASES", "POOLS", "STATS", "STATS_TOTALS", "STATS_AVERAGES", "LISTS", "USERS", "CONFIG", "VERSION"]
+    {
+        let columns = |port| columns(port, &password, table);
+        assert_eq!(columns(sluices), columns(bouncers), "{table}");
     }
     // PgBouncer's code for a wrong password is its own; Sluice's is PostgreSQL's.
     assert!(answer(bouncers, "converted", "wrong", "other").starts_with("refused with "));

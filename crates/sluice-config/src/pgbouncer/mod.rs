@@ -63,6 +63,7 @@ struct Conversion {
     limits: Table,
     auth: Table,
     lookup: Table,
+    admin: Table,
     pool: Table,
     databases: Vec<Table>,
     listen_addr: Option<String>,
@@ -120,6 +121,7 @@ impl Conversion {
             "limits" => &mut self.limits,
             "auth" => &mut self.auth,
             "auth.lookup" => &mut self.lookup,
+            "admin" => &mut self.admin,
             "pool" => &mut self.pool,
             _ => &mut self.top,
         }
@@ -306,6 +308,7 @@ impl Conversion {
         for (name, item) in [
             ("limits", Item::from(self.limits)),
             ("auth", self.auth.into()),
+            ("admin", self.admin.into()),
             ("pool", self.pool.into()),
             ("database", Item::ArrayOfTables(databases)),
         ] {

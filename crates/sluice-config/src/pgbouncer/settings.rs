@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Seconds,
     /// A path, or a name.
     Text,
+    /// Names with commas between them.
+    Names,
     /// `session`, `transaction` or `statement`.
     Mode,
 }
@@ -42,6 +44,10 @@ impl Kind {
                 Ok((!time.is_zero()).then(|| units::show_duration(time).into()))
             }
             Self::Text => Ok((!text.is_empty()).then(|| text.into())),
+            Self::Names => {
+                let names: Vec<_> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+                Ok((!names.is_empty()).then(|| names.into_iter().collect()))
+            }
             Self::Mode => match text {
                 "session" | "transaction" => Ok(Some(text.into())),
                 "statement" => Ok(Some("transaction".into())),
@@ -65,7 +71,7 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Unneeded};
-    use Kind::{Mode, Number, Seconds, Text};
+    use Kind::{Mode, Names, Number, Seconds, Text};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
         "stats_period" => Key("", "stats_period", Seconds),
@@ -121,7 +127,8 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
             Unneeded("the system's resolver is asked")
         }
         "server_round_robin" => Unneeded("the server that was used last serves next: its caches are warm"),
-        "admin_users" | "stats_users" => Missing("there is no admin console yet; statistics go to the log"),
+        "admin_users" => Key("admin", "users", Names),
+        "stats_users" => Key("admin", "stats_users", Names),
         "reserve_pool_size" | "reserve_pool_timeout" => Missing("there is no reserve: make the pool larger"),
         "max_db_connections" | "max_user_connections" | "max_db_client_connections" | "max_user_client_connections" => {
             Missing("there is no such limit yet; limits.servers and the pools' sizes bound connections")

@@ -57,6 +57,9 @@ pub(super) enum Verdict {
 impl Engine {
     pub(super) fn server_bytes(&mut self, now: Time, id: ServerId, bytes: &[u8], shared: bool, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
+        if matches!(server.role, Role::Serving(_)) {
+            server.pool.traffic.sent(bytes.len());
+        }
         if server.pending.is_empty() {
             self.server_input(now, id, bytes, shared, io);
         } else {
@@ -454,6 +457,12 @@ impl<I: Io> ServerRelay<'_, I> {
         Verdict::Pass
     }
 
+    /// A query or a batch of the client's has been answered.
+    fn end_metered(&mut self, status: TransactionStatus) {
+        let is_over = status == TransactionStatus::Idle;
+        self.server.meter.end(self.now, is_over, &self.server.pool.traffic);
+    }
+
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
@@ -491,8 +500,14 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.cancels |= self.server.cancels.release();
                 Ok(Verdict::Swallow)
             }
-            Some(Expected::Query { .. }) => Ok(Verdict::Pass),
-            Some(Expected::Sync(_)) => Ok(self.ready_after_sync()),
+            Some(Expected::Query { .. }) => {
+                self.end_metered(status);
+                Ok(Verdict::Pass)
+            }
+            Some(Expected::Sync(_)) => {
+                self.end_metered(status);
+                Ok(self.ready_after_sync())
+            }
             Some(Expected::OwnSync) => {
                 self.resumes = true;
                 self.transaction_fails();

@@ -251,7 +251,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn attached(&mut self, seen: Seen<'a>) -> Step {
-        self.server().is_in_use = true;
+        let now = self.now;
+        let server = self.server();
+        server.is_in_use = true;
+        server.meter.begin(now);
         match seen.kind {
             FrontendKind::Parse
             | FrontendKind::Bind

@@ -3,7 +3,7 @@
 use sluice_wire::FrontendKind;
 
 use crate::{
-    client::{Client, Link, PENDING_BYTES_MAX, Phase},
+    client::{Client, Console, Link, PENDING_BYTES_MAX, Phase},
     ids::{ClientId, ClientRef},
     io::Io,
     pauses::Reason,
@@ -20,9 +20,13 @@ impl Engine {
     pub(super) fn client_bytes(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.watch.heard(bytes.len());
-        let waits = matches!(client.phase, Phase::Secret(_) | Phase::Welcome(..))
-            || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
-            || client.pauses.has(Reason::Unread);
+        if let Some(session) = client.session() {
+            session.pool.traffic.received(bytes.len());
+        }
+        let waits =
+            matches!(client.phase, Phase::Secret(_) | Phase::Welcome(..) | Phase::Console(Console { waits: true, .. }))
+                || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
+                || client.pauses.has(Reason::Unread);
         if waits {
             client.pending.extend_from_slice(bytes);
             if client.pending.len() > PENDING_BYTES_MAX {
@@ -55,6 +59,7 @@ impl Engine {
             let used = match client.phase {
                 Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
+                Phase::Console(_) => self.console_input(now, id, &bytes[pos..], io),
                 Phase::Secret(_) | Phase::Welcome(..) => Some(0),
                 // It has nothing more to say.
                 Phase::Asker => return,

@@ -120,6 +120,7 @@ impl Engine {
         session.link = Link::Server(id);
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
+        server.meter.forget();
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;
         if is_foreign || opened.generation < session.generation || opened.startup != session.startup {

@@ -44,7 +44,8 @@ impl Engine {
     pub(super) fn is_known(&self, id: ClientId) -> bool {
         let phase = self.clients.get(id).map(|client| &client.phase);
         let waits = |session: &Session| session.pool.sharing.mode == PoolMode::Session;
-        self.is_open(id) || matches!(phase, Some(Phase::Welcome(session, _)) if waits(session))
+        let is_let_in = matches!(phase, Some(Phase::Open(_) | Phase::Console(_)));
+        is_let_in || matches!(phase, Some(Phase::Welcome(session, _)) if waits(session))
     }
 
     /// Handles first packets at the beginning of `bytes`; returns how many bytes they took. `None`: the client is
@@ -326,6 +327,9 @@ impl Engine {
     ) -> Result<(), ErrorResponse> {
         let LoginRequest { request, user, database, credentials } = login;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
+        if self.is_console(&database) {
+            return self.enter_console(id, &user, io);
+        }
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
         if pool.upstream.user == user {
             pool.login().learn(credentials);

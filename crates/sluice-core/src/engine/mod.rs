@@ -19,6 +19,8 @@
 //! | `begin` | a BEGIN that the client was told of before its server |
 //! | `shapes` | the shapes of results, as a client was told |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
+//! | `moving` | another configuration: pools that have gone, and where their clients go on |
+//! | `console` | clients of the admin console |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
 //! | `resetting` | what follows where a client resets settings |
@@ -44,6 +46,7 @@ mod begin;
 mod cancel;
 mod client_address;
 mod commands;
+mod console;
 mod errors;
 mod failing;
 mod frontend;
@@ -249,6 +252,7 @@ impl Engine {
             Mail::Cancel { client, key, asker } => self.cancel_client(now, client, &key, asker, io),
             Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
+            Mail::Answer(client, answer) => self.command_answered(client, &answer, io),
             Mail::Published => self.published(now, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
         }

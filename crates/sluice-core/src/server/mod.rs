@@ -3,6 +3,7 @@
 mod batch_resets;
 mod begin;
 mod cancels;
+mod changing;
 mod exchange;
 mod lent;
 mod login;
@@ -32,6 +33,7 @@ use crate::{
     start::StartupParameters,
     stream::Stream,
     time::Time,
+    traffic::Meter,
 };
 
 pub use begin::EarlyBegin;
@@ -70,6 +72,8 @@ pub struct Server {
     pub role: Role,
     /// Whether its client has sent it anything since it got it: before that, nothing there is the client's doing.
     pub is_in_use: bool,
+    /// What its client is in the midst of, for the figures.
+    pub meter: Meter,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
     /// Its log-in.
@@ -186,6 +190,7 @@ impl Server {
             role: Role::Opening { deadline: now + connect_timeout, login: ServerLogin::Connecting },
             pool,
             is_in_use: false,
+            meter: Meter::default(),
             is_worn: false,
             opened,
             stream: Stream::default(),

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    catalog::Change,
     customs::Customs,
     holding::{Holding, Pins, Prepared},
     hub::Pool,
@@ -18,16 +17,7 @@ use crate::{
     time::Time,
 };
 
-use super::question::Answers;
-
-/// A change to the catalogs that is under way.
-#[derive(Debug)]
-struct Changing {
-    change: Change,
-    /// The requests before the last one that makes it which are not answered: it is done or undone with that one's own
-    /// answer.
-    behind: usize,
-}
+use super::{changing::Changing, question::Answers};
 
 /// The session on a server.
 #[derive(Debug, Default)]
@@ -61,7 +51,7 @@ pub struct ServerSession {
     /// Whether the protocol may have closed a cursor or a statement since it was last known what it holds.
     has_closed: bool,
     /// The change to the catalogs that its client is making.
-    changing: Option<Changing>,
+    changing: Changing,
     /// Its answers about its settings, in the midst of a batch.
     pub answers: Answers,
 }
@@ -139,7 +129,7 @@ impl ServerSession {
 
     /// Whether its client is changing the catalogs.
     pub fn is_changing_catalogs(&self) -> bool {
-        self.changing.is_some()
+        self.changing.is_under_way()
     }
 
     /// Whether it holds what only its end takes away.
@@ -160,7 +150,7 @@ impl ServerSession {
 
     /// A text is about to be sent that may have these effects.
     pub fn expect_text(&mut self, effects: Effects, text: &[u8], pool: &Pool, behind: impl FnOnce() -> usize) {
-        self.note_change(effects, pool, behind);
+        self.changing.note(effects, &pool.catalog, behind);
         self.effects.insert(effects);
         if self.reports {
             return;
@@ -176,22 +166,9 @@ impl ServerSession {
     /// A client that has the server for all of its session is about to send a text that may have these effects. What
     /// DISCARD ALL may not take away ends with the server.
     pub fn expect_for_session(&mut self, effects: Effects, text: &[u8], pool: &Pool, behind: impl FnOnce() -> usize) {
-        self.note_change(effects, pool, behind);
+        self.changing.note(effects, &pool.catalog, behind);
         if !self.effects.intersects(Effects::SPENDS_SERVER) && sql::may_outlast_discard(effects, text) {
             self.effects.insert(Effects::SPENDS_SERVER);
-        }
-    }
-
-    /// What may have these effects is about to be sent, behind so many requests that are not answered: those on the
-    /// catalogs concern others.
-    fn note_change(&mut self, effects: Effects, pool: &Pool, behind: impl FnOnce() -> usize) {
-        if effects.intersects(Effects::CATALOG) {
-            let begun = || Changing { change: pool.catalog.begin_change(), behind: 0 };
-            let changing = self.changing.get_or_insert_with(begun);
-            changing.behind = behind();
-            if effects.intersects(Effects::LOG_INS) {
-                changing.change.concerns_log_ins();
-            }
         }
     }
 
@@ -260,17 +237,9 @@ impl ServerSession {
         self.made.cover(names) && (self.unsure.is_empty() || !names.names().any(|name| self.unsure.contains(name)))
     }
 
-    /// A request has been answered, and so many have not; `is_over` says whether no transaction is open. Then what was
-    /// done to the catalogs is done or undone, but for what was sent behind that request.
+    /// A request has been answered, and so many have not; `is_over` says whether no transaction is open.
     pub fn answered(&mut self, is_over: bool, left: impl FnOnce() -> usize) {
-        let Some(changing) = &mut self.changing else { return };
-        let is_last = changing.behind == 0 || left() == 0;
-        changing.behind = changing.behind.saturating_sub(1);
-        match (is_over, is_last) {
-            (false, _) => {}
-            (true, true) => self.changing = None,
-            (true, false) => changing.change.go_on(),
-        }
+        self.changing.answered(is_over, left);
     }
 
     /// The server has said by itself what it holds; `None` is a report that can't be read. A newer extension may know

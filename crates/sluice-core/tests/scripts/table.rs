@@ -51,7 +51,7 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
 /// What the workers share; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
     let access = Access { method, users: Users::Listed(HashMap::new()) };
-    let first = Snapshot::first(Configuration { databases: vec![database], access, limits });
+    let first = Snapshot::first(Configuration { databases: vec![database], access, admin: None, limits });
     sluice_sim::hub(Arc::new(first), workers)
 }
 
@@ -105,11 +105,13 @@ impl Table {
         let mut control = Control::new(Configuration {
             databases: before.databases.iter().map(|database| (**database).clone()).collect(),
             access: (*before.access).clone(),
+            admin: None,
             limits: before.limits.clone(),
         });
         let configuration = Configuration {
             databases: vec![database],
             access: (*before.access).clone(),
+            admin: None,
             limits: before.limits.clone(),
         };
         let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");

@@ -298,6 +298,6 @@ impl Plan {
             client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
             ..Database::any_at(Address::Unix(ADDRESSES[0].into()), self.pool.clone())
         };
-        Configuration { databases: vec![database], access: Access { method: self.method, users }, limits }
+        Configuration { databases: vec![database], access: Access { method: self.method, users }, admin: None, limits }
     }
 }

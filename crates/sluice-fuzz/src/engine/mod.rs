@@ -191,7 +191,7 @@ impl World {
             rewritten_message_bytes: 512,
             ..Limits::default()
         };
-        let first = Snapshot::first(Configuration { databases, access: access(method), limits });
+        let first = Snapshot::first(Configuration { databases, access: access(method), admin: None, limits });
         let hub = sluice_sim::hub(Arc::new(first), WORKERS);
         let mut net = Lockstep::new(&hub, &DRIVERS, BUFFERS, ROOM_BYTES).holding_mail();
         net.pass(Duration::from_secs(1));

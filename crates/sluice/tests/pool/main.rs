@@ -8,6 +8,7 @@
 mod addresses;
 mod begin;
 mod bounds;
+mod console;
 mod drivers;
 mod gate;
 mod login;

@@ -1,0 +1,121 @@
+//! A client of the admin console: it has no pool and no server. What it asks goes to the control thread, which answers.
+
+use sluice_wire::{
+    ErrorResponse, Frame, FrontendKind,
+    message::{self, TransactionStatus},
+    sqlstate,
+};
+
+use crate::{
+    client::{Client, Console, Phase},
+    ids::{ClientId, ClientRef},
+    io::{Command, Io},
+    time::Time,
+};
+
+use super::{Engine, Todo, cancel};
+
+/// The longest command, in bytes.
+const COMMAND_BYTES_MAX: usize = 16 << 10;
+
+/// What the console reports at a log-in, for drivers that need it.
+const PARAMETERS: [(&str, &str); 6] = [
+    ("client_encoding", "UTF8"),
+    ("server_encoding", "UTF8"),
+    ("DateStyle", "ISO"),
+    ("TimeZone", "UTC"),
+    ("standard_conforming_strings", "on"),
+    ("integer_datetimes", "on"),
+];
+
+impl Engine {
+    /// Whether clients call the admin console so.
+    pub(super) fn is_console(&self, database: &str) -> bool {
+        self.snapshot.admin.as_ref().is_some_and(|admin| admin.database == database)
+    }
+
+    /// A client that is who it says wants to talk to the console.
+    pub(super) fn enter_console(&mut self, id: ClientId, user: &str, io: &mut impl Io) -> Result<(), ErrorResponse> {
+        let rights = self.snapshot.admin.as_ref().and_then(|admin| admin.rights_of(user));
+        let rights = rights.ok_or_else(|| {
+            let error = format!("user \"{user}\" may not use the admin console");
+            ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error)
+                .hint("Name it in \"users\" or \"stats_users\" under [admin] in the pool's configuration.")
+        })?;
+        let worker = self.worker;
+        let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
+        let number = cancel::process_id(ClientRef { worker, id, serial: client.serial });
+        self.scratch.clear();
+        message::put_parameter_status(&mut self.scratch, "server_version", concat!("16.0/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in PARAMETERS {
+            message::put_parameter_status(&mut self.scratch, name, value);
+        }
+        message::put_backend_key_data(&mut self.scratch, number, &[0; 4]);
+        self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
+        client.phase = Phase::Console(Console { rights, waits: false, skips: false });
+        io.send(client.conn, &self.scratch);
+        Ok(())
+    }
+
+    /// Handles a message at the beginning of `bytes`; returns how many bytes it took. `None`: the client is gone.
+    pub(super) fn console_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+        let this = self.client_ref(id)?;
+        let Client { conn, stream, phase: Phase::Console(console), .. } = self.clients.get_mut(id)? else {
+            return Some(0);
+        };
+        if console.waits {
+            return Some(0);
+        }
+        let (kind, total) = match stream.next(bytes) {
+            Ok(Frame::Message { tag, total, here }) if here == total => (FrontendKind::from(tag), total),
+            Ok(Frame::Message { total, .. }) if total <= COMMAND_BYTES_MAX => return Some(0),
+            Ok(Frame::Short) => return Some(0),
+            _ => {
+                let error = format!("a message of the admin console has at most {COMMAND_BYTES_MAX} bytes");
+                self.refuse_client(now, id, &ErrorResponse::fatal(sqlstate::PROGRAM_LIMIT_EXCEEDED, error), io);
+                return None;
+            }
+        };
+        match kind {
+            FrontendKind::Query => {
+                let text = message::split_cstr(&bytes[5..total]).map_or(&bytes[5..total], |(text, _)| text);
+                let text = String::from_utf8_lossy(text).into_owned();
+                console.waits = io.command(Command { client: this, rights: console.rights, text });
+                if !console.waits {
+                    let error = "the admin console has too much to do";
+                    let error = ErrorResponse::error(sqlstate::CANNOT_CONNECT_NOW, error).hint("Try again.");
+                    io.send(*conn, &error.to_bytes());
+                    io.send(*conn, &TransactionStatus::Idle.ready_for_query());
+                }
+            }
+            FrontendKind::Sync => {
+                console.skips = false;
+                io.send(*conn, &TransactionStatus::Idle.ready_for_query());
+            }
+            FrontendKind::Terminate => {
+                self.drop_client(now, id, io);
+                return None;
+            }
+            FrontendKind::Flush => {}
+            _ if console.skips => {}
+            _ => {
+                console.skips = true;
+                let error = "the admin console speaks the simple query protocol only";
+                let hint = "Use psql, or have the driver send queries without parameters as they are.";
+                io.send(*conn, &ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint).to_bytes());
+            }
+        }
+        Some(total)
+    }
+
+    /// What a client of the console has asked is answered.
+    pub(super) fn command_answered(&mut self, client: ClientRef, answer: &[u8], io: &mut impl Io) {
+        if !self.is_current(client) {
+            return;
+        }
+        let Some(Client { conn, phase: Phase::Console(console), .. }) = self.clients.get_mut(client.id) else { return };
+        console.waits = false;
+        io.send(*conn, answer);
+        self.todo.push_back(Todo::Input(client.id));
+    }
+}

@@ -1,0 +1,142 @@
+//! The admin console: commands of clients that may give them, carried out by the control thread. Its tables have the
+//! columns of PgBouncer's, so that what reads those reads these.
+
+mod command;
+mod rows;
+mod tables;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sluice_core::{figures::Figures, hub::Hub, io::Command as Asked, mail::Mail, time::Time};
+use sluice_wire::{
+    ErrorResponse,
+    message::{self, TransactionStatus},
+    sqlstate,
+};
+use tokio::sync::mpsc;
+
+use crate::{
+    mailbox::{Mailboxes, Parcel},
+    reload::Reloader,
+};
+use command::{Command, Show};
+
+/// Commands that wait to be carried out, at most.
+const WAITING_MAX: usize = 64;
+
+/// The interval over which averages are taken (PgBouncer's `stats_period`).
+const AVERAGED: Duration = Duration::from_secs(60);
+
+/// The way to the console.
+pub(crate) fn commands() -> (mpsc::Sender<Asked>, mpsc::Receiver<Asked>) {
+    mpsc::channel(WAITING_MAX)
+}
+
+/// What the console knows and can do.
+pub(crate) struct Console {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) reloader: Arc<Reloader>,
+    pub(crate) epoch: Instant,
+    pub(crate) averages: Mutex<Averages>,
+}
+
+/// The figures at the ends of the last whole interval, by which averages are taken.
+#[derive(Debug, Default)]
+pub(crate) struct Averages {
+    begin: Option<Arc<Figures>>,
+    end: Option<Arc<Figures>>,
+}
+
+/// Carries out commands as they come, some at once, and takes the figures for averages.
+pub(crate) async fn serve(console: Arc<Console>, mut asked: mpsc::Receiver<Asked>) {
+    let mut interval = tokio::time::interval(AVERAGED);
+    loop {
+        tokio::select! {
+            command = asked.recv() => {
+                let Some(command) = command else { return };
+                let console = console.clone();
+                tokio::spawn(async move { console.answer(command).await });
+            }
+            _ = interval.tick() => console.take_figures(),
+        }
+    }
+}
+
+impl Console {
+    async fn answer(&self, asked: Asked) {
+        let mut out = Vec::new();
+        if let Err(error) = self.carry_out(&asked, &mut out).await {
+            out.clear();
+            error.write(&mut out);
+        }
+        out.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
+        self.mailboxes.send(asked.client.worker, Parcel::Mail(Mail::Answer(asked.client, out.into())));
+    }
+
+    async fn carry_out(&self, asked: &Asked, out: &mut Vec<u8>) -> Result<(), ErrorResponse> {
+        let command = Command::parse(&asked.text, asked.rights)?;
+        match command {
+            Command::Nothing => message::framed(out, b'I', |_| {}),
+            Command::Show(Show::Help) => {
+                command::put_help(out);
+                message::put_command_complete(out, "SHOW");
+            }
+            Command::Show(show) => {
+                let seen = tables::Seen {
+                    figures: self.figures(),
+                    snapshot: self.hub.snapshot(),
+                    averages: self.averages().differences(),
+                };
+                seen.table(show).write(out);
+                message::put_command_complete(out, "SHOW");
+            }
+            Command::Reload => {
+                self.reload().await?;
+                message::put_command_complete(out, "RELOAD");
+            }
+            Command::Shutdown => {
+                tracing::info!("the admin console is told to shut down");
+                let this = rustix::process::getpid();
+                rustix::process::kill_process(this, rustix::process::Signal::TERM)
+                    .map_err(|error| ErrorResponse::error(sqlstate::INTERNAL_ERROR, error.to_string()))?;
+                message::put_command_complete(out, "SHUTDOWN");
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the configuration read again. Files and names may take their time, so that is not done here.
+    async fn reload(&self) -> Result<(), ErrorResponse> {
+        let reloader = self.reloader.clone();
+        let done = tokio::task::spawn_blocking(move || reloader.reload_and_log()).await;
+        let failed = |error: String| {
+            ErrorResponse::error(sqlstate::CONFIG_FILE_ERROR, "the configuration was not reloaded").detail(error)
+        };
+        done.map_err(|error| failed(error.to_string()))?.map_err(failed)
+    }
+
+    fn figures(&self) -> Figures {
+        self.hub.figures(Time(self.epoch.elapsed().as_micros() as u64))
+    }
+
+    fn take_figures(&self) {
+        let now = Arc::new(self.figures());
+        let mut averages = self.averages();
+        averages.begin = averages.end.replace(now);
+    }
+
+    fn averages(&self) -> std::sync::MutexGuard<'_, Averages> {
+        self.averages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Averages {
+    /// The figures at both ends of the last interval, and its length in seconds; `None` in the first one.
+    fn differences(&self) -> Option<(Arc<Figures>, Arc<Figures>, u64)> {
+        Some((self.begin.clone()?, self.end.clone()?, AVERAGED.as_secs()))
+    }
+}

@@ -1,0 +1,120 @@
+//! A table as PostgreSQL's protocol has it: RowDescription and DataRows, in text.
+
+use sluice_wire::message::{framed, put_cstr};
+
+/// The type of a column: PostgreSQL's OID and size.
+#[derive(Debug, Clone, Copy)]
+enum Type {
+    Text,
+    Number,
+}
+
+impl Type {
+    fn oid(self) -> u32 {
+        match self {
+            Self::Text => 25,
+            Self::Number => 20,
+        }
+    }
+
+    fn size(self) -> i16 {
+        match self {
+            Self::Text => -1,
+            Self::Number => 8,
+        }
+    }
+}
+
+/// A value.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Text(String),
+    Number(u64),
+    Null,
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, T::into)
+    }
+}
+
+/// A table: the names of its columns, and rows of as many values.
+#[derive(Debug)]
+pub(super) struct Table {
+    columns: &'static [&'static str],
+    /// Those of the columns that hold texts; the others hold numbers.
+    texts: &'static [&'static str],
+    rows: Vec<Vec<Value>>,
+}
+
+impl Table {
+    /// An empty one.
+    pub(super) fn new(columns: &'static [&'static str], texts: &'static [&'static str]) -> Self {
+        Self { columns, texts, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(super) fn push<const N: usize>(&mut self, row: [Value; N]) {
+        debug_assert_eq!(N, self.columns.len(), "a row has all columns");
+        self.rows.push(row.into());
+    }
+
+    /// Appends it to `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        framed(out, b'T', |out| {
+            out.extend_from_slice(&(self.columns.len() as u16).to_be_bytes());
+            for column in self.columns {
+                let kind = if self.texts.contains(column) { Type::Text } else { Type::Number };
+                put_cstr(out, column.as_bytes());
+                // Of no table; no modifier; as text.
+                out.extend_from_slice(&[0; 6]);
+                out.extend_from_slice(&kind.oid().to_be_bytes());
+                out.extend_from_slice(&kind.size().to_be_bytes());
+                out.extend_from_slice(&(-1_i32).to_be_bytes());
+                out.extend_from_slice(&0_u16.to_be_bytes());
+            }
+        });
+        for row in &self.rows {
+            framed(out, b'D', |out| {
+                out.extend_from_slice(&(row.len() as u16).to_be_bytes());
+                for value in row {
+                    let text = match value {
+                        Value::Null => {
+                            out.extend_from_slice(&(-1_i32).to_be_bytes());
+                            continue;
+                        }
+                        Value::Text(text) => text.clone(),
+                        Value::Number(number) => number.to_string(),
+                    };
+                    out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                    out.extend_from_slice(text.as_bytes());
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The configuration file read again: applied as a whole, or not at all.
+
+use std::{path::PathBuf, sync::Arc};
+
+use sluice_config::{Config, Report};
+use sluice_control::Change;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    control::Order,
+    files,
+    resolver::Resolver,
+    service::{OpenFiles, check_open_files},
+};
+
+/// Why a configuration is not applied. Nothing of it is.
+#[derive(Debug, Error)]
+pub(crate) enum ReloadError {
+    /// Something is wrong with it, or with a file that it names.
+    #[error("{0}")]
+    Files(#[from] Report),
+    /// The process may not have as many files open as it demands.
+    #[error("{0}")]
+    OpenFiles(#[from] OpenFiles),
+    /// The service is ending.
+    #[error("the service is ending")]
+    Ending,
+}
+
+/// The effect of a reload.
+#[derive(Debug)]
+struct Reloaded {
+    /// What is otherwise from now on.
+    changes: Vec<Change>,
+    /// Keys whose new values count after a restart only.
+    after_restart: Vec<&'static str>,
+}
+
+/// Whoever has the configuration read again.
+#[derive(Debug)]
+pub(crate) struct Reloader {
+    pub(crate) file: PathBuf,
+    /// The configuration that the service was started with.
+    pub(crate) started: Config,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) orders: mpsc::Sender<Order>,
+}
+
+impl Reloader {
+    /// Reads the file again, and says in the log what has come of it. The error is in the log, too.
+    pub(crate) fn reload_and_log(&self) -> Result<(), String> {
+        match self.reload() {
+            Ok(reloaded) => {
+                self.log(&reloaded);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!("not reloaded, and everything stays as it was: {error}");
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// What is under way by what has gone ends in its own time.
+    fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let config = sluice_config::load(&self.file)?;
+        check_open_files(&config)?;
+        let configuration = Box::new(files::configuration(&config)?);
+        self.resolver.know(&files::addresses(&config));
+        let (done, changes) = oneshot::channel();
+        let order = Order::Configure(configuration, done);
+        self.orders.blocking_send(order).map_err(|_| ReloadError::Ending)?;
+        let changes = changes.blocking_recv().map_err(|_| ReloadError::Ending)?;
+        Ok(Reloaded { changes, after_restart: after_restart(&self.started, &config) })
+    }
+
+    fn log(&self, Reloaded { changes, after_restart }: &Reloaded) {
+        let count = match changes.len() {
+            0 => "nothing has changed".to_owned(),
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        };
+        tracing::info!("{} read again: {count}", self.file.display());
+        for change in changes {
+            tracing::info!("  {change}");
+        }
+        for key in after_restart {
+            tracing::warn!("  \"{key}\" can't change before a restart");
+        }
+    }
+}
+
+/// The keys that differ and are read at the start only.
+fn after_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let differ = [
+        ("listen", started.listen != now.listen),
+        ("unix_socket_dir", started.unix_socket_dir != now.unix_socket_dir),
+        ("driver", started.driver != now.driver),
+        ("workers", started.workers != now.workers),
+        ("shutdown_grace", started.shutdown_grace != now.shutdown_grace),
+        ("stats_period", started.stats_period != now.stats_period),
+    ];
+    differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}

@@ -1,0 +1,127 @@
+//! The admin console.
+
+use postgres::SimpleQueryMessage;
+use sluice_testkit::{Auth, Case, PoolConfig, Script, TestPool, eventually, matrix};
+
+use crate::{HOLD, config, database};
+
+matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what);
+matrix!(brief: a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
+
+/// A pool with a console for `boss`, and for `monitor` to look at.
+fn with_console(case: Case) -> PoolConfig {
+    config(case).limit("[admin]\nusers = [\"boss\"]\nstats_users = [\"monitor\"]")
+}
+
+/// The first row of a table for which a column has that value, as `column=value` each.
+fn row(pool: &TestPool, table: &str, column: &str, value: &str) -> Option<String> {
+    let mut console = pool.connect("monitor", None, "pgbouncer").unwrap();
+    let messages = console.simple_query(&format!("SHOW {table}")).unwrap();
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) if row.get(column) == Some(value) => {
+            let values = row.columns().iter().enumerate();
+            let shown = values.map(|(at, column)| format!("{}={}", column.name(), row.get(at).unwrap_or("-")));
+            Some(shown.collect::<Vec<_>>().join(" "))
+        }
+        _ => None,
+    })
+}
+
+fn its_tables_say_what_there_is(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).size(2).start();
+    let (mut busy, mut other) = (pool.raw_app(&database), pool.raw_app(&database));
+    busy.query(HOLD);
+    other.query("SELECT 1");
+    let pools = || row(&pool, "POOLS", "database", &database.name).unwrap();
+    assert!(pools().contains(" user=app cl_active=2 cl_waiting=0 "), "{}", pools());
+    assert!(pools().contains(" sv_active=1 ") && pools().contains(" sv_idle=1 "), "{}", pools());
+    assert!(pools().ends_with(" pool_mode=transaction"));
+    let databases = row(&pool, "DATABASES", "name", "*").unwrap();
+    let place = format!(
+        "host={} port={} database=- force_user=- ",
+        database.server.socket_dir().display(),
+        database.server.port()
+    );
+    assert!(databases.contains(&place) && databases.contains(" pool_size=2 "), "{databases}");
+    assert!(databases.contains(" current_connections=2 "), "{databases}");
+    assert_eq!(row(&pool, "LISTS", "list", "used_clients").as_deref(), Some("list=used_clients items=3"));
+    assert_eq!(row(&pool, "USERS", "name", "app").as_deref(), Some("name=app pool_mode=-"));
+    assert_eq!(row(&pool, "PINS", "user", "app"), None);
+    other.query("CREATE TEMP TABLE kept ()");
+    eventually("a pin", || row(&pool, "PINS", "user", "app").is_some_and(|pin| pin.contains("reasons=temp=1")));
+    let config = row(&pool, "CONFIG", "key", "stats_users").unwrap();
+    assert_eq!(config, "key=stats_users value=monitor default=- changeable=yes");
+}
+
+fn figures_count_what_clients_do(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).start();
+    let mut client = pool.raw_app(&database);
+    for _ in 0..3 {
+        client.query("BEGIN READ WRITE; SELECT pg_sleep(0.01)");
+        client.query("SELECT 1");
+        client.query("COMMIT");
+    }
+    client.talk(&Script::new().unnamed("SELECT 1", &[]).sync());
+    let stats = row(&pool, "STATS_TOTALS", "database", &database.name).unwrap();
+    assert!(stats.contains(" xact_count=4 query_count=10 "), "{stats}");
+    let number = |name: &str| {
+        let rest = stats.split_once(&format!(" {name}=")).unwrap().1;
+        rest.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert!(number("xact_time") >= number("query_time") && number("query_time") >= 30_000, "{stats}");
+    assert!(number("bytes_received") > 200 && number("bytes_sent") > 200, "{stats}");
+}
+
+fn who_may_do_what(case: Case) {
+    let database = database(case);
+    let secrets = ["boss", "monitor", "app"].map(|user| (user.to_owned(), format!("{user}'s own")));
+    let pool = with_console(case).auth(Auth::Scram(secrets.into())).start();
+    let connect = |user: &str, password: &str| pool.connect(user, Some(password), "pgbouncer");
+    let code = |error: postgres::Error| error.code().unwrap().code().to_owned();
+    assert_eq!(code(connect("boss", "wrong").err().unwrap()), "28P01");
+    assert_eq!(code(connect("app", "app's own").err().unwrap()), "28000");
+    let mut monitor = connect("monitor", "monitor's own").unwrap();
+    monitor.simple_query("SHOW POOLS").unwrap();
+    for command in ["RELOAD", "SHUTDOWN"] {
+        assert_eq!(code(monitor.simple_query(command).err().unwrap()), "42501");
+    }
+    let mut boss = connect("boss", "boss's own").unwrap();
+    assert_eq!(code(boss.simple_query("SHOW NONSENSE").err().unwrap()), "42601");
+    boss.simple_query("RELOAD").unwrap();
+    assert!(pool.log().contains("read again: nothing has changed"));
+    // What others are told is not told by the console.
+    assert!(pool.connect("app", Some("app's own"), &database.name).is_ok());
+    boss.simple_query("SHUTDOWN").unwrap();
+    let mut pool = pool;
+    assert!(pool.wait().success());
+}
+
+fn a_reload_says_what_is_wrong(case: Case) {
+    let pool = with_console(case).start();
+    let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+    pool.write(&with_console(case).pool("sise = 3"));
+    let error = boss.simple_query("RELOAD").err().unwrap();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "F0000");
+    assert!(error.detail().unwrap().contains("sise"), "{error:?}");
+    pool.write(&with_console(case).size(7));
+    boss.simple_query("RELOAD").unwrap();
+    assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" pool_size=7 "));
+    // Whoever is no longer named may stay, and comes in no more.
+    pool.reload(&config(case));
+    boss.simple_query("SHOW VERSION").unwrap();
+    assert!(pool.connect("boss", None, "pgbouncer").is_err());
+}
+
+fn the_extended_protocol_is_refused_and_the_session_goes_on(case: Case) {
+    let pool = with_console(case).start();
+    let mut console = pool.raw().login("boss", "pgbouncer");
+    assert_eq!(console.talk(&Script::new().unnamed("SHOW POOLS", &[]).sync()), "E(0A000) Z(I)");
+    assert_eq!(console.query(""), "I Z(I)");
+    assert_eq!(
+        console.talk_to(&Script::new().query("SHOW VERSION").query("nonsense").query("RELOAD"), 3),
+        "T(version) D(Sluice 0.1.0) C(SHOW) Z(I) E(42601) Z(I) C(RELOAD) Z(I)"
+    );
+}
