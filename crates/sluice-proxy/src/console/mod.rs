@@ -69,16 +69,29 @@ pub(crate) async fn serve(console: Arc<Console>, mut asked: mpsc::Receiver<Asked
 impl Console {
     async fn answer(&self, asked: Asked) {
         let mut out = Vec::new();
-        if let Err(error) = self.carry_out(&asked, &mut out).await {
+        let command = Command::parse(&asked.text, asked.rights);
+        let shuts_down = matches!(command, Ok(Command::Shutdown));
+        let done = match command {
+            Ok(command) => self.carry_out(command, &mut out).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
             out.clear();
             error.write(&mut out);
         }
         out.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
         self.mailboxes.send(asked.client.worker, Parcel::Mail(Mail::Answer(asked.client, out.into())));
+        // Behind the answer: a worker that is told to stop ends its clients.
+        if shuts_down {
+            tracing::info!("the admin console says to shut down");
+            let this = rustix::process::getpid();
+            if let Err(error) = rustix::process::kill_process(this, rustix::process::Signal::TERM) {
+                tracing::error!("this process can't be sent a signal: {error}");
+            }
+        }
     }
 
-    async fn carry_out(&self, asked: &Asked, out: &mut Vec<u8>) -> Result<(), ErrorResponse> {
-        let command = Command::parse(&asked.text, asked.rights)?;
+    async fn carry_out(&self, command: Command, out: &mut Vec<u8>) -> Result<(), ErrorResponse> {
         match command {
             Command::Nothing => message::framed(out, b'I', |_| {}),
             Command::Show(Show::Help) => {
@@ -86,9 +99,11 @@ impl Console {
                 message::put_command_complete(out, "SHOW");
             }
             Command::Show(show) => {
+                let snapshot = self.hub.snapshot();
                 let seen = tables::Seen {
                     figures: self.figures(),
-                    snapshot: self.hub.snapshot(),
+                    console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
+                    snapshot,
                     averages: self.averages().differences(),
                 };
                 seen.table(show).write(out);
@@ -98,13 +113,7 @@ impl Console {
                 self.reload().await?;
                 message::put_command_complete(out, "RELOAD");
             }
-            Command::Shutdown => {
-                tracing::info!("the admin console is told to shut down");
-                let this = rustix::process::getpid();
-                rustix::process::kill_process(this, rustix::process::Signal::TERM)
-                    .map_err(|error| ErrorResponse::error(sqlstate::INTERNAL_ERROR, error.to_string()))?;
-                message::put_command_complete(out, "SHUTDOWN");
-            }
+            Command::Shutdown => message::put_command_complete(out, "SHUTDOWN"),
         }
         Ok(())
     }

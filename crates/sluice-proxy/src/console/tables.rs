@@ -1,5 +1,5 @@
 //! The tables that `SHOW` shows. Where PgBouncer has one of that name, it has PgBouncer's columns, with zeros for what
-//! Sluice has no counterpart of.
+//! Sluice has no counterpart of, and a row for the console itself, by which exporters see that there is somebody.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,6 +22,8 @@ use super::{
 /// What there is to show.
 pub(super) struct Seen {
     pub(super) figures: Figures,
+    /// The console's own database.
+    pub(super) console: String,
     pub(super) snapshot: Arc<Snapshot>,
     /// The figures at both ends of the last interval, and its length in seconds.
     pub(super) averages: Option<(Arc<Figures>, Arc<Figures>, u64)>,
@@ -43,22 +45,38 @@ impl Seen {
             Show::Pools => self.pools(),
             Show::Pins => self.pins(),
             Show::Stats => self.stats(),
-            Show::StatsTotals => {
-                let mut table = Table::new(&STATS_BRIEF, &["database"]);
-                sums(&self.figures).into_iter().for_each(|(name, sums)| table.push(brief(name, totals(&sums))));
-                table
-            }
-            Show::StatsAverages => {
-                let mut table = Table::new(&STATS_BRIEF, &["database"]);
-                for name in sums(&self.figures).keys() {
-                    table.push(brief(name, self.averages(name)));
-                }
-                table
-            }
+            Show::StatsTotals => self.stats_brief(|_, sums| totals(sums)),
+            Show::StatsAverages => self.stats_brief(|name, _| self.averages(name)),
             Show::Lists => self.lists(),
             Show::Users => self.users(),
             Show::Config => self.config(),
         }
+    }
+
+    /// A database's sums each, the console's among them.
+    fn sums(&self) -> BTreeMap<&str, Sums> {
+        let mut sums = sums(&self.figures);
+        sums.entry(&self.console).or_default();
+        sums
+    }
+
+    fn stats_brief(&self, of: impl Fn(&str, &Sums) -> [u64; 7]) -> Table {
+        const COLUMNS: [&str; 8] = [
+            "database",
+            "xact_count",
+            "query_count",
+            "bytes_received",
+            "bytes_sent",
+            "xact_time",
+            "query_time",
+            "wait_time",
+        ];
+        let mut table = Table::new(&COLUMNS, &["database"]);
+        for (name, sums) in self.sums() {
+            let [a, b, c, d, e, f, g] = of(name, &sums).map(Value::from);
+            table.push([name.into(), a, b, c, d, e, f, g]);
+        }
+        table
     }
 
     fn databases(&self) -> Table {
@@ -89,7 +107,7 @@ impl Seen {
                 name_of(database).into(),
                 host.into(),
                 port.into(),
-                database.dbname.clone().or_else(|| database.name.clone()).into(),
+                database.dbname.as_deref().unwrap_or(name_of(database)).into(),
                 database.user.clone().into(),
                 (*size).into(),
                 (*min).into(),
@@ -101,6 +119,13 @@ impl Seen {
                 0_u32.into(),
             ]);
         }
+        let own = || Value::from(self.console.as_str());
+        let none = || Value::from(0_u32);
+        let modes = [none(), none(), none(), Value::Null, none(), none(), none(), none()];
+        let [size, min, reserve, mode, most, open, paused, disabled] = modes;
+        let row =
+            [own(), Value::Null, Value::Null, own(), own(), size, min, reserve, mode, most, open, paused, disabled];
+        table.push(row);
         table
     }
 
@@ -125,26 +150,20 @@ impl Seen {
         ];
         let mut table = Table::new(&COLUMNS, &["database", "user", "pool_mode"]);
         for pool in &self.figures.pools {
-            let waiting = pool.counts.waiting;
-            table.push([
-                pool.database.as_str().into(),
-                pool.role.as_str().into(),
-                (pool.clients - waiting.min(pool.clients)).into(),
-                waiting.into(),
-                0_u32.into(),
-                0_u32.into(),
-                pool.active().into(),
-                0_u32.into(),
-                0_u32.into(),
-                pool.counts.idle.into(),
-                0_u32.into(),
-                0_u32.into(),
-                pool.counts.connecting.into(),
-                pool.longest_wait.as_secs().into(),
-                pool.longest_wait.subsec_micros().into(),
-                mode(pool.mode).into(),
-            ]);
+            let PoolFigures { counts, longest_wait, .. } = pool;
+            let clients = pool.clients.saturating_sub(counts.waiting);
+            let servers = [pool.active(), counts.idle, counts.connecting];
+            let wait = (longest_wait.as_secs(), longest_wait.subsec_micros());
+            table.push(pool_row(
+                [&pool.database, &pool.role, mode(pool.mode)],
+                [clients, counts.waiting],
+                servers,
+                wait,
+            ));
         }
+        let in_pools: u32 = self.figures.pools.iter().map(|pool| pool.clients).sum();
+        let others = self.figures.clients.saturating_sub(in_pools);
+        table.push(pool_row([&self.console, &self.console, "statement"], [others, 0], [0; 3], (0, 0)));
         table
     }
 
@@ -181,7 +200,7 @@ impl Seen {
             "avg_wait_time",
         ];
         let mut table = Table::new(&COLUMNS, &["database"]);
-        for (name, sums) in sums(&self.figures) {
+        for (name, sums) in self.sums() {
             let [a, b, c, d, e, f, g] = totals(&sums).map(Value::from);
             let [h, i, j, k, l, m, n] = self.averages(name).map(Value::from);
             table.push([name.into(), a, b, c, d, e, f, g, h, i, j, k, l, m, n]);
@@ -274,12 +293,37 @@ impl Seen {
     }
 }
 
-const STATS_BRIEF: [&str; 8] =
-    ["database", "xact_count", "query_count", "bytes_received", "bytes_sent", "xact_time", "query_time", "wait_time"];
-
-fn brief(name: &str, values: [u64; 7]) -> [Value; 8] {
-    let [a, b, c, d, e, f, g] = values.map(Value::from);
-    [name.into(), a, b, c, d, e, f, g]
+/// A row of `SHOW POOLS`: names, clients that are active and that wait, servers that are active, idle and logging in, and
+/// the longest wait.
+fn pool_row(
+    [database, user, mode]: [&str; 3],
+    clients: [u32; 2],
+    [active, idle, connecting]: [u32; 3],
+    (seconds, micros): (u64, u32),
+) -> [Value; 16] {
+    let none = || Value::from(0_u32);
+    let [clients, waiting] = clients.map(Value::from);
+    let [active, idle, connecting] = [active, idle, connecting].map(Value::from);
+    let (cancels, server_cancels) = ([none(), none()], [none(), none()]);
+    let ([cancelling, cancels_wait], [sent, cancelled]) = (cancels, server_cancels);
+    [
+        database.into(),
+        user.into(),
+        clients,
+        waiting,
+        cancelling,
+        cancels_wait,
+        active,
+        sent,
+        cancelled,
+        idle,
+        none(),
+        none(),
+        connecting,
+        seconds.into(),
+        micros.into(),
+        mode.into(),
+    ]
 }
 
 fn version() -> Table {

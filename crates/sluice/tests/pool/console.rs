@@ -1,11 +1,20 @@
 //! The admin console.
 
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
 use postgres::SimpleQueryMessage;
 use sluice_testkit::{Auth, Case, PoolConfig, Script, TestPool, eventually, matrix};
 
 use crate::{HOLD, config, database};
 
 matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what);
+matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
 matrix!(brief: a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
@@ -39,7 +48,7 @@ fn its_tables_say_what_there_is(case: Case) {
     assert!(pools().ends_with(" pool_mode=transaction"));
     let databases = row(&pool, "DATABASES", "name", "*").unwrap();
     let place = format!(
-        "host={} port={} database=- force_user=- ",
+        "host={} port={} database=* force_user=- ",
         database.server.socket_dir().display(),
         database.server.port()
     );
@@ -72,6 +81,61 @@ fn figures_count_what_clients_do(case: Case) {
     };
     assert!(number("xact_time") >= number("query_time") && number("query_time") >= 30_000, "{stats}");
     assert!(number("bytes_received") > 200 && number("bytes_sent") > 200, "{stats}");
+}
+
+/// An exporter that is made for PgBouncer, as it is.
+fn prometheus_is_told_by_an_exporter_of_pgbouncers(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).size(4).start();
+    pool.raw_app(&database).query("SELECT 1");
+    let port = free_port();
+    let program = sluice_testkit::case::repository().join("tests/drivers/pgbouncer-exporter/run");
+    let mut exporter = Command::new("setpriv");
+    exporter.args(["--pdeathsig", "KILL", "--"]).arg(program).args(["127.0.0.1", &port.to_string()]);
+    let target = [("PGHOST", "127.0.0.1"), ("PGUSER", "monitor"), ("PGPASSWORD", "none"), ("PGDATABASE", "pgbouncer")];
+    exporter.envs(target).env("PGPORT", pool.address().port().to_string()).stdin(Stdio::null());
+    let mut exporter = exporter.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut ended = None;
+    let mut metrics = String::new();
+    // It may have to be installed first.
+    for _ in 0..600 {
+        ended = exporter.try_wait().unwrap();
+        metrics = get(port).unwrap_or_default();
+        if ended.is_some() || !metrics.is_empty() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    if ended.is_some_and(|status| status.code() == Some(77)) {
+        eprintln!("skipped: there is no python with venv");
+        return;
+    }
+    let _ = exporter.kill();
+    let _ = exporter.wait();
+    let of_pool = format!("{{database=\"{}\",user=\"app\"}}", database.name);
+    for line in [
+        "pgbouncer_up 1.0".to_owned(),
+        "pgbouncer_config_max_client_conn 10000.0".to_owned(),
+        "pgbouncer_databases_database_pool_size{backend_database=\"*\",database=\"*\"} 4.0".to_owned(),
+        format!("pgbouncer_pools_server_idle_connections{of_pool} 1.0"),
+        format!("pgbouncer_stats_transactions_total{{database=\"{}\"}} 1.0", database.name),
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}, {ended:?}:\n{metrics}");
+    }
+}
+
+/// What is served there, if anything is.
+fn get(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.starts_with("HTTP/1.0 200").then_some(answer)
+}
+
+/// A port that nobody has just now.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn who_may_do_what(case: Case) {
