@@ -33,9 +33,14 @@ struct Addition {
 }
 
 impl Amended {
-    /// Adds to a text what brings back what its client began with; `None` where there is nothing to add, or its
-    /// characters can't be counted (by `count`). Returns the text with it.
-    pub fn amend(text: &[u8], start: &Profile, count: impl Fn(&[u8]) -> Option<usize>) -> Option<(Vec<u8>, Self)> {
+    /// Adds to a text what brings back what its client began with; `None` where there is nothing to add, where its
+    /// characters can't be counted (by `count`), or where it would have more than `bytes_max`. Returns the text with it.
+    pub fn amend(
+        text: &[u8],
+        start: &Profile,
+        bytes_max: usize,
+        count: impl Fn(&[u8]) -> Option<usize>,
+    ) -> Option<(Vec<u8>, Self)> {
         if start.settings().is_empty() || text.contains(&0) {
             return None;
         }
@@ -51,6 +56,9 @@ impl Amended {
             let added = separator.to_owned() + &sql.concat();
             out.extend_from_slice(&text[from..end]);
             out.extend_from_slice(added.as_bytes());
+            if out.len() + (text.len() - end) > bytes_max {
+                return None;
+            }
             at += count(&text[from..end])?;
             amended.additions.push(Addition { set_tags, commands: sql.len(), at, length: added.len() });
             at += added.len();
@@ -93,13 +101,17 @@ mod tests {
     use crate::profile::Settings;
 
     fn amended(text: &str, can_count: bool) -> Option<(String, Amended)> {
+        amended_within(text, can_count, usize::MAX)
+    }
+
+    fn amended_within(text: &str, can_count: bool, bytes_max: usize) -> Option<(String, Amended)> {
         let settings = [("app.x", "it's é"), ("timezone", "Asia/Tokyo")];
         let settings: Settings = settings.map(|(name, value)| (name.to_owned(), value.as_bytes().into())).into();
         let count = |part: &[u8]| {
             let part = std::str::from_utf8(part).ok()?;
             (can_count || part.is_ascii()).then(|| part.chars().count())
         };
-        let (text, amended) = Amended::amend(text.as_bytes(), &Profile::new(settings), count)?;
+        let (text, amended) = Amended::amend(text.as_bytes(), &Profile::new(settings), bytes_max, count)?;
         Some((String::from_utf8(text).expect("it is one"), amended))
     }
 
@@ -126,6 +138,14 @@ mod tests {
             assert_eq!(amended.complete(tag.as_bytes()), is_clients, "{tag}");
         }
         assert!(!amended.is_at_own());
+    }
+
+    #[test]
+    fn what_would_become_too_large_is_left_as_it_is() {
+        let text = "RESET ALL;".repeat(20) + "SELECT 1";
+        let amended = |bytes_max| amended_within(&text, true, bytes_max).map(|(text, _)| text.len());
+        let length = amended(usize::MAX).expect("it is followed");
+        assert_eq!((amended(length), amended(length - 1)), (Some(length), None));
     }
 
     #[test]

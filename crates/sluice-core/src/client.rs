@@ -156,6 +156,8 @@ pub struct Session {
     pub skipping: bool,
     /// Whether the shape that a Bind was held for has come.
     pub learnt: bool,
+    /// Whether the unnamed statement was taken for another one, to be prepared again, for the Bind that is held.
+    pub renewed: bool,
     /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
     /// The Query that it has sent, where that waits for names to be lent.
@@ -322,6 +324,7 @@ impl Session {
             bound: None,
             skipping: false,
             learnt: false,
+            renewed: false,
             portal: None,
             query: Waiting::None,
             made: Customs::default(),

@@ -101,6 +101,8 @@ pub struct Login {
     pub keys: Option<scram::Keys>,
     /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
     pub secret: Option<Secret>,
+    /// What the last server that was opened reported, as a hash.
+    reported: Option<u64>,
     /// The reports of the server to clients that start with these settings.
     welcomes: LruCache<Start, Welcome, RandomState>,
 }
@@ -129,7 +131,7 @@ impl Default for Login {
         // Grows as it is used: most pools know a few.
         let mut welcomes = LruCache::unbounded_with_hasher(RandomState::default());
         welcomes.resize(WELCOMES_MAX);
-        Self { keys: None, secret: None, welcomes }
+        Self { keys: None, secret: None, reported: None, welcomes }
     }
 }
 
@@ -155,6 +157,11 @@ impl Login {
     /// Remembers what the server reports.
     pub fn remember(&mut self, asked: Start, welcome: Welcome) {
         self.welcomes.put(asked, welcome);
+    }
+
+    /// Notes what a server has reported at its log-in, as a hash. Returns whether the one before it did otherwise.
+    pub fn reports_otherwise(&mut self, reported: u64) -> bool {
+        self.reported.replace(reported).is_some_and(|before| before != reported)
     }
 
     /// The server may report something else from now on.

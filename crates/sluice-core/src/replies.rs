@@ -5,6 +5,8 @@ mod expected;
 
 use std::{collections::VecDeque, sync::Arc};
 
+use sluice_wire::{BackendKind, FrontendKind};
+
 use crate::{
     amended::Amended,
     sql::Reset,
@@ -280,6 +282,23 @@ impl Replies {
             None | Some(Expected::Sync(_) | Expected::OwnSync | Expected::Own(_)) => None,
             Some(_) => self.pop(),
         }
+    }
+
+    /// The kind of the message that the server would have met first within the COPY that it has begun to read, if that is
+    /// one which the pool has answered by itself.
+    pub fn kept_from_copy(&self) -> Option<FrontendKind> {
+        let next =
+            self.queue.iter().skip(1).find(|expected| !matches!(expected, Expected::Sync(_) | Expected::OwnSync));
+        let Some(Expected::Local(local)) = next else { return None };
+        Some(match &**local {
+            Local::ParseComplete(_) => FrontendKind::Parse,
+            Local::CloseComplete(_) => FrontendKind::Close,
+            Local::Message(answer, _) => match answer.first().map(|tag| BackendKind::from(*tag)) {
+                Some(BackendKind::BindComplete) => FrontendKind::Bind,
+                Some(BackendKind::CommandComplete) => FrontendKind::Execute,
+                _ => FrontendKind::Describe,
+            },
+        })
     }
 
     /// The server has begun to read a COPY: it ignores each Sync up to the COPY's end (PostgreSQL documentation, 55.2.6).

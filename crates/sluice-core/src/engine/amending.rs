@@ -14,8 +14,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn query_amended(&mut self, seen: Seen<'a>, clears: bool) -> Option<Step> {
         let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole())?;
         let server = self.server.as_deref_mut()?;
-        let (text, amended) =
-            Amended::amend(text, &self.session.start, |part| server.parameters.count_characters(part))?;
+        let count = |part: &[u8]| server.parameters.count_characters(part);
+        // It is collected whole, as what is rewritten.
+        let (text, amended) = Amended::amend(text, &self.session.start, self.message_bytes_max, count)?;
         let resets = server.exchange.take_resets();
         self.drop_message(seen);
         self.scratch.clear();
@@ -30,7 +31,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 impl<I: Io> ServerRelay<'_, I> {
     /// An error or a notice of a Query: the place that it names is one of the client's text.
     pub(super) fn in_clients_places(&mut self, kind: BackendKind, body: &[u8]) -> Verdict {
-        let Some(amended) = self.server.exchange.replies().amended() else { return Verdict::Pass };
+        // Of one that is cut, the place is not there yet.
+        let amended = self.server.exchange.replies().amended().filter(|_| !self.is_cut);
+        let Some(amended) = amended else { return Verdict::Pass };
         let place = ErrorFields(body).get(b'P').and_then(|place| std::str::from_utf8(place).ok()?.parse().ok());
         let Some(place) = place.map(|place| amended.place(place)) else { return Verdict::Pass };
         let Some((conn, _)) = &self.client else { return Verdict::Pass };

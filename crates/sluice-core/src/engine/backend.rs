@@ -24,6 +24,11 @@ use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, frontend::send_local};
 /// Messages that are read whole are small; a server that announces a larger one is not PostgreSQL.
 const WHOLE_BYTES_MAX: usize = 64 << 20;
 
+/// An error that is larger than this passes as it comes, when so much of it has been read: what is acted on stands ahead
+/// of its message. PostgreSQL quotes values of any size there.
+const ERROR_BYTES_MAX: usize = 1 << 20;
+const ERROR_HEAD_BYTES: usize = 64 << 10;
+
 /// The stream of a server's messages makes no sense any more.
 pub(super) struct OutOfStep(pub(super) &'static str);
 
@@ -46,6 +51,8 @@ pub(super) struct ServerRelay<'a, I> {
     pub(super) resumes: bool,
     /// Whether what a cancel was held for has come.
     pub(super) cancels: bool,
+    /// Whether no more than the head has come of the message that is being handled.
+    pub(super) is_cut: bool,
 }
 
 /// Whether the client sees a message.
@@ -63,9 +70,12 @@ impl Engine {
         if server.pending.is_empty() {
             self.server_input(now, id, bytes, shared, io);
         } else {
-            let mut whole = std::mem::take(&mut server.pending);
-            whole.extend_from_slice(bytes);
-            self.server_input(now, id, &whole, false, io);
+            server.pending.extend_from_slice(bytes);
+            if server.pending.len() >= server.needed {
+                server.needed = 0;
+                let whole = std::mem::take(&mut server.pending);
+                self.server_input(now, id, &whole, false, io);
+            }
         }
         self.check_rest(now, id, io);
     }
@@ -111,6 +121,7 @@ impl Engine {
             run: pos,
             resumes: false,
             cancels: false,
+            is_cut: false,
         };
         let outcome = relay.run();
         let (pos, resumes, cancels) = (relay.pos, relay.resumes, relay.cancels);
@@ -151,12 +162,17 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 Ok(Frame::Message { tag, total, here }) => {
                     let kind = BackendKind::from(tag);
-                    if here < total && (is_read_whole(kind) || self.is_read_here(kind)) {
-                        if total > WHOLE_BYTES_MAX {
+                    let fails = matches!(kind, BackendKind::ErrorResponse | BackendKind::NoticeResponse);
+                    let passes = fails && total > ERROR_BYTES_MAX && here >= ERROR_HEAD_BYTES;
+                    if here < total && !passes && (is_read_whole(kind) || self.is_read_here(kind)) {
+                        if total > WHOLE_BYTES_MAX && !fails {
                             return Err(OutOfStep("it sent a message of an impossible length"));
                         }
+                        // Not for each chunk that comes.
+                        self.server.needed = if fails && total > ERROR_BYTES_MAX { ERROR_HEAD_BYTES } else { total };
                         break;
                     }
+                    self.is_cut = here < total;
                     let body = &self.bytes[self.pos + 5..self.pos + here];
                     let verdict = self.message(kind, body).inspect_err(|_| self.flush())?;
                     self.dispose(verdict, total, here);
@@ -393,17 +409,6 @@ impl<I: Io> ServerRelay<'_, I> {
         if matches!(self.server.exchange.replies().front(), Some(Expected::Execute)) {
             self.server.exchange.answered();
         }
-    }
-
-    fn copy_in(&mut self) -> Result<(), OutOfStep> {
-        let ignores_sync = self.server.exchange.begin_copy();
-        if ignores_sync && self.client.is_none() {
-            // The cancel that is on its way may end the COPY before that Sync is read, which then is not ignored.
-            return Err(OutOfStep("a COPY began for a client that is gone"));
-        }
-        // What it sends for the COPY may have been held.
-        self.resumes = true;
-        Ok(())
     }
 
     fn command_complete(&mut self, body: &[u8]) -> Verdict {

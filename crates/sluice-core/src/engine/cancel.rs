@@ -10,6 +10,7 @@ use crate::{
     io::{Conn, Io, Owner},
     mail::Mail,
     server::{Role, Server},
+    stream::Fate,
     time::Time,
 };
 
@@ -122,7 +123,12 @@ impl Engine {
                     return None;
                 }
                 session.link = Link::None;
-                client.pending.drain(..request.bytes);
+                let here = request.bytes.min(client.pending.len());
+                client.pending.drain(..here);
+                if here < request.bytes {
+                    // Its rest is dropped as it comes.
+                    client.stream.handle(Fate::Dropped, request.bytes, here);
+                }
                 let error = ErrorResponse::error(QUERY_CANCELED, "canceling statement due to user request");
                 io.send(client.conn, &error.to_bytes());
                 if let Some(begun) = &mut session.begun {
@@ -235,17 +241,20 @@ struct Request {
     has_end: bool,
 }
 
-/// The first request in `pending`: a Query, or a batch up to its Sync.
+/// The first request in `pending`: a Query, or a batch up to its Sync. Of a message that has not come whole it takes all.
 fn first_request(pending: &[u8]) -> Request {
     let framer = sluice_wire::Framer::default();
     let mut bytes = 0;
     while let Some(Ok(Frame::Message { tag, total, here })) = pending.get(bytes..).map(|rest| framer.next(rest)) {
-        if here < total {
+        if here < total && bytes > 0 {
             break;
         }
         bytes += total;
         if matches!(FrontendKind::from(tag), FrontendKind::Query | FrontendKind::FunctionCall | FrontendKind::Sync) {
             return Request { bytes, has_end: true };
+        }
+        if here < total {
+            break;
         }
     }
     Request { bytes, has_end: false }

@@ -242,6 +242,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 session.portal = None;
             }
             session.learnt = false;
+            session.renewed = false;
         }
         verdict
     }
@@ -270,7 +271,8 @@ impl<I: Io> ServerRelay<'_, I> {
     fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>, otherwise: Option<&[u8]>) -> Verdict {
         let on_server = if known.is_some() { STAND_IN } else { &*self.server.pool.name_prefix };
         let quoted = [b"\"", on_server].concat();
-        let Some(start) = body.windows(quoted.len()).position(|window| window == quoted) else { return Verdict::Pass };
+        let start = body.windows(quoted.len()).position(|window| window == quoted).filter(|_| !self.is_cut);
+        let Some(start) = start else { return Verdict::Pass };
         let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
         let Some((conn, session)) = &self.client else { return Verdict::Pass };
         let Some(own) = known.or_else(|| session.name_of(name)).or(otherwise) else { return Verdict::Pass };

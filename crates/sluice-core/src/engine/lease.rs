@@ -121,6 +121,7 @@ impl Engine {
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
         server.meter.forget();
+        server.taken_by(client);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;
         if is_foreign || opened.generation < session.generation || opened.startup != session.startup {

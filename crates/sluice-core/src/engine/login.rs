@@ -98,12 +98,19 @@ impl Engine {
             ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(READS_STARTUP)
         })?;
         let database = request.get("database").filter(|d| !d.is_empty()).unwrap_or(&user).to_owned();
-        if request.get("replication").is_some_and(|r| !matches!(r, "false" | "off" | "no" | "0")) {
-            return Err(ErrorResponse::fatal(
-                sqlstate::FEATURE_NOT_SUPPORTED,
-                "replication connections can't go through the pool",
-            )
-            .hint("Connect to the PostgreSQL server itself."));
+        if let Some(value) = request.get("replication").filter(|value| !says(value, false)) {
+            return Err(match value == "database" || says(value, true) {
+                true => {
+                    let error = "replication connections can't go through the pool";
+                    let hint = "Connect to the PostgreSQL server itself.";
+                    ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint)
+                }
+                false => {
+                    let error = format!("invalid value for parameter \"replication\": \"{value}\"");
+                    let hint = "Valid values are: \"false\", 0, \"true\", 1, \"database\".";
+                    ErrorResponse::fatal(sqlstate::INVALID_PARAMETER_VALUE, error).hint(hint).routine(READS_STARTUP)
+                }
+            });
         }
         let client = &mut self.clients[id];
         client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
@@ -430,6 +437,20 @@ impl Engine {
 const LOOKS_UP: &str =
     "The pool's configuration says under [auth.lookup] as which role it looks secrets up, and how that logs in.";
 
+/// Whether a text stands for that truth value, as PostgreSQL reads one (`parse_bool`): a beginning that no word for the
+/// other has is enough.
+fn says(text: &str, truth: bool) -> bool {
+    let words = if truth {
+        [("true", 1), ("yes", 1), ("on", 2), ("1", 1)]
+    } else {
+        [("false", 1), ("no", 1), ("off", 2), ("0", 1)]
+    };
+    let is_beginning = |word: &str, least: usize| {
+        text.len() >= least && word.get(..text.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(text))
+    };
+    words.iter().any(|(word, least)| is_beginning(word, *least))
+}
+
 /// The routine of PostgreSQL that reads a StartupMessage.
 const READS_STARTUP: &str = "ProcessStartupPacket";
 
@@ -473,4 +494,29 @@ fn malformed(error: message::Malformed) -> ErrorResponse {
 /// Whether a secret is enough to log in to a server: of a SCRAM verifier, the keys are shown by the client's proof only.
 fn is_enough_for_servers(secret: &Secret) -> bool {
     matches!(secret, Secret::Plain(_) | Secret::Md5(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truth_values_are_read_as_postgresql_reads_them() {
+        for (text, is_true, is_false) in [
+            ("t", true, false),
+            ("TRUE", true, false),
+            ("ye", true, false),
+            ("on", true, false),
+            ("1", true, false),
+            ("of", false, true),
+            ("n", false, true),
+            ("0", false, true),
+            ("o", false, false),
+            ("", false, false),
+            ("database", false, false),
+            ("truest", false, false),
+        ] {
+            assert_eq!((says(text, true), says(text, false)), (is_true, is_false), "{text}");
+        }
+    }
 }

@@ -21,6 +21,7 @@
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `moving` | another configuration: pools that have gone, and where their clients go on |
 //! | `console` | clients of the admin console |
+//! | `copying` | COPYs that the server begins to read |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
 //! | `resetting` | what follows where a client resets settings |
@@ -47,6 +48,7 @@ mod cancel;
 mod client_address;
 mod commands;
 mod console;
+mod copying;
 mod errors;
 mod failing;
 mod frontend;

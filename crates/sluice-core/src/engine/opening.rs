@@ -162,6 +162,10 @@ impl Engine {
         if server.session.reports() || !server.has_login_triggers() || !server.follows_statements() {
             server.session.begin_as_told();
         }
+        if server.follows_statements() && server.pool.login().reports_otherwise(server.parameters.fingerprint()) {
+            // The configuration was changed while nobody was there to hear of it.
+            server.pool.reloaded();
+        }
         server.pool.state().connected(&server.opened.startup);
         self.todo.push_back(Todo::Settle(id));
     }

@@ -214,7 +214,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.session.portal = None;
         }
         match meaning {
-            Meaning::Shared(prepared) => self.bind_shared(seen, names, prepared),
+            Meaning::Shared(prepared) => {
+                let step = self.bind_shared(seen, names, prepared);
+                // Where it has to wait, it comes again.
+                self.session.renewed &= matches!(step, Step::Stop(_) | Step::Incomplete(_));
+                step
+            }
             Meaning::Raw | Meaning::Servers => self.bind_as_it_is(seen, &names),
             Meaning::Missing => self.pass_missing(seen, names.statement),
         }
@@ -283,8 +288,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.flush();
         self.restore_within(statement.query());
-        if statement.is_unnamed() && !self.session.learnt && !self.can_be_healed() {
+        if statement.is_unnamed() && !self.session.renewed && !self.can_be_healed() {
             // What the client's own Parse would have been: it is prepared again in what follows.
+            self.session.renewed = true;
             let server = self.server();
             server.statements.retire(statement.id);
         }

@@ -21,11 +21,27 @@ const SESSION: &str = "\
     pg_catalog.concat('schema=',pg_catalog.pg_my_temp_schema(),' conf=',\
         pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.pg_conf_load_time()),'hex'))";
 
-/// Custom settings, which PostgreSQL does not list: one that was reset is left as an empty string.
+/// What a role begins with in a database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`), as `name=value`.
+const BEGINNINGS: &str = "\
+    pg_catalog.pg_db_role_setting d,pg_catalog.unnest(d.setconfig) e(s) \
+        WHERE (pg_catalog.oideq(d.setdatabase,0::pg_catalog.oid) OR pg_catalog.oideq(d.setdatabase,\
+            (SELECT b.oid FROM pg_catalog.pg_database b WHERE pg_catalog.nameeq(b.datname,pg_catalog.current_database())))) \
+        AND (pg_catalog.oideq(d.setrole,0::pg_catalog.oid) \
+            OR pg_catalog.oideq(d.setrole,pg_catalog.to_regrole({user})::pg_catalog.oid))";
+
+/// The role that it begins with. The one of the role in the database counts before that of the role, and the
+/// database's before that of all.
+const ROLE: &str = "\
+    COALESCE((SELECT pg_catalog.substr(e.s,6) FROM {beginnings} AND pg_catalog.starts_with(e.s,'role=') \
+        ORDER BY d.setrole DESC,d.setdatabase DESC LIMIT 1),'none')";
+
+/// Custom settings, which PostgreSQL does not list: one that was reset is left as an empty string, or as what the session
+/// began with.
 const CUSTOMS: &str = "\
     (SELECT pg_catalog.concat('made=',pg_catalog.string_agg({name},','),\
         ' set=',pg_catalog.string_agg(pg_catalog.concat({name},':',{value}),',') \
-            FILTER (WHERE pg_catalog.textne(pg_catalog.current_setting(c.n,true),''))) \
+            FILTER (WHERE pg_catalog.textne(pg_catalog.current_setting(c.n,true),'') OR EXISTS (SELECT FROM {beginnings} \
+                AND pg_catalog.texteq(pg_catalog.lower(pg_catalog.split_part(e.s,'=',1)),c.n)))) \
         FROM pg_catalog.unnest(ARRAY[{customs}]::pg_catalog.text[]) c(n) \
         WHERE pg_catalog.current_setting(c.n,true) IS NOT NULL{only})";
 
@@ -119,8 +135,13 @@ pub(super) fn put_libraries(sql: &mut String) {
 
 fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>, only: &str) {
     sql.push_str(SESSION);
-    put_user(sql, "role", "pg_catalog.current_setting('role')", "none");
-    put_user(sql, "session_authorization", "session_user::pg_catalog.text", user);
+    let mut quoted = String::new();
+    put_literal(&mut quoted, format!("\"{}\"", user.replace('"', "\"\"")).as_bytes());
+    let beginnings = BEGINNINGS.replace("{user}", &quoted);
+    put_user(sql, "role", "pg_catalog.current_setting('role')", &ROLE.replace("{beginnings}", &beginnings));
+    let mut usual = String::new();
+    put_literal(&mut usual, user.as_bytes());
+    put_user(sql, "session_authorization", "session_user::pg_catalog.text", &usual);
     if !customs.is_empty() {
         let mut names = String::new();
         for name in customs {
@@ -129,14 +150,14 @@ fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>, only: &st
         }
         sql.push(',');
         let query = CUSTOMS.replace("{name}", CUSTOM_NAME).replace("{value}", VALUE).replace("{only}", only);
+        let query = query.replace("{beginnings}", &beginnings);
         sql.push_str(&query.replace("{customs}", &names));
     }
 }
 
-/// Whom the session works as, if that is somebody else.
+/// Whom the session works as, if that is somebody else than usual, which is an expression too.
 fn put_user(sql: &mut String, setting: &str, is: &str, usual: &str) {
-    let _ = write!(sql, ",CASE WHEN pg_catalog.textne({is},");
-    put_literal(sql, usual.as_bytes());
+    let _ = write!(sql, ",CASE WHEN pg_catalog.textne({is},{usual}");
     let hex: String = setting.bytes().map(|byte| format!("{byte:02x}")).collect();
     let _ = write!(
         sql,

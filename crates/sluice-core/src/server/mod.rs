@@ -25,7 +25,7 @@ use crate::{
     client_address::AddressFunction,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
-    ids::{ClientId, Conn, ServerRef},
+    ids::{ClientId, ClientRef, Conn, ServerRef},
     logins::Opened,
     profile::Profile,
     replies::Own,
@@ -72,6 +72,8 @@ pub struct Server {
     pub role: Role,
     /// Whether its client has sent it anything since it got it: before that, nothing there is the client's doing.
     pub is_in_use: bool,
+    /// Its last client, and the changes to log-ins before that got it: roles of the same names may be others since.
+    pub holder: Option<(ClientRef, u64)>,
     /// What its client is in the midst of, for the figures.
     pub meter: Meter,
     /// Whether it is closed when its client lets it go.
@@ -82,6 +84,8 @@ pub struct Server {
     pub stream: Stream,
     /// A message that must be seen whole, as far as it has come.
     pub pending: Vec<u8>,
+    /// Bytes that have to be there before another look at them is worth it.
+    pub needed: usize,
     /// Whether reading stopped because the client does not read.
     pub paused: bool,
     /// The messages between it and its client.
@@ -190,11 +194,13 @@ impl Server {
             role: Role::Opening { deadline: now + connect_timeout, login: ServerLogin::Connecting },
             pool,
             is_in_use: false,
+            holder: None,
             meter: Meter::default(),
             is_worn: false,
             opened,
             stream: Stream::default(),
             pending: Vec::new(),
+            needed: 0,
             paused: false,
             exchange: Exchange::new(now),
             statements,
@@ -261,6 +267,16 @@ impl Server {
     pub fn is_too_old(&self, since: Time, now: Time) -> bool {
         let age_max = if self.session.reports() { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
         now.since(since) >= age_max && !self.knows_catalogs(now)
+    }
+
+    /// A client gets it. Where roles have changed since its last one did, the settings are put in place anew: a role that
+    /// is set there may be one that is gone, by whose name there is another.
+    pub fn taken_by(&mut self, client: ClientRef) {
+        let changes = self.pool.log_ins.changes();
+        let was_there = self.holder.replace((client, changes));
+        if was_there.is_some_and(|(other, before)| other != client && before != changes) {
+            self.session.doubt_role();
+        }
     }
 
     /// A text is about to be sent to it that may have these effects.

@@ -1,6 +1,9 @@
 //! The parameters that a server reports (PostgreSQL documentation, 55.2.7).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::BuildHasher,
+};
 
 use sluice_wire::message;
 
@@ -35,6 +38,11 @@ impl Parameters {
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// A hash of all names and values.
+    pub fn fingerprint(&self) -> u64 {
+        foldhash::quality::FixedState::default().hash_one(&self.values)
     }
 
     /// Whether texts and names are in UTF-8, on their way and in the database.

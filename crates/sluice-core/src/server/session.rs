@@ -11,7 +11,7 @@ use crate::{
     holding::{Holding, Pins, Prepared},
     hub::Pool,
     probe::{Circumstances, Probe, Seen, is_of_library},
-    profile::{self, Profile, Way},
+    profile::{self, Profile, ROLE, SESSION_AUTHORIZATION, Way},
     sql::{self, CustomNames, Effects, Reset},
     start::Start,
     time::Time,
@@ -385,6 +385,13 @@ impl ServerSession {
         self.add_made(profile.customs());
         self.go_to(profile.clone());
         (!sql.is_empty()).then_some(sql)
+    }
+
+    /// The role that is set, if one is, may be another than the one that is called so now.
+    pub fn doubt_role(&mut self) {
+        if [ROLE, SESSION_AUTHORIZATION].iter().any(|name| self.profile.get(name).is_some()) {
+            self.way = Way::Anew;
+        }
     }
 
     /// These settings are about to be put in place.

@@ -210,6 +210,11 @@ impl<'a> Reader<'a, '_> {
                 }
                 self.anything();
             }
+            // Of databases, among others.
+            "reassign" => {
+                self.found.insert(Effects::CATALOG | Effects::LOG_INS);
+                self.anything();
+            }
             "grant" | "revoke" => {
                 self.found.insert(Effects::CATALOG);
                 self.grant();
@@ -387,12 +392,12 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A COMMIT PREPARED may make others' changes to the catalogs seen.
+    /// A COMMIT PREPARED may make others' changes to the catalogs seen, and to roles.
     fn commit(&mut self) {
         match self.next_token() {
             None | Some(Token::Semicolon) => {}
             Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"prepared") => {
-                self.found.insert(Effects::CATALOG);
+                self.found.insert(Effects::CATALOG | Effects::LOG_INS);
                 self.skip();
             }
             Some(_) => self.skip(),

@@ -98,7 +98,7 @@ impl<'a> Lexer<'a> {
     /// Goes to a literal that continues the one before; `false` if there is none.
     pub(super) fn goes_on(&mut self) -> bool {
         let mut ahead = self.clone();
-        let goes_on = ahead.skip_space() && ahead.peek(0) == b'\'';
+        let goes_on = ahead.skip_space() && ahead.peek(0) == b'\'' && is_broken(&self.text[self.at..ahead.at]);
         if goes_on {
             self.at = ahead.at;
         }
@@ -263,6 +263,11 @@ impl<'a> Lexer<'a> {
     }
 }
 
+/// Whether a literal goes on behind that space: there is a newline in it, and no comment but to a line's end.
+fn is_broken(space: &[u8]) -> bool {
+    space.iter().any(|byte| matches!(byte, b'\n' | b'\r')) && !space.windows(2).any(|pair| pair == b"/*")
+}
+
 /// Whether a byte may be part of a word behind its first one.
 fn is_part(b: &u8) -> bool {
     /// By the byte: most bytes of a text are looked at here.
@@ -288,12 +293,13 @@ impl<'a> Iterator for Lexer<'a> {
     type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Token<'a>> {
+        let from = self.at;
         if !self.skip_space() {
             self.at = self.text.len();
             return Some(self.refuse());
         }
         let first = *self.text.get(self.at)?;
-        let continues = self.continues.take();
+        let continues = self.continues.take().filter(|_| is_broken(&self.text[from..self.at]));
         let token = match first {
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => self.word(),
             b'"' => match self.quoted(b'"', false) {
@@ -360,6 +366,11 @@ pub(super) mod tests {
             ("create/* a /* b */ ' */temp -- 'x\n table t;", "create temp table t ;"),
             ("'it''s' E'\\'' \"a\"\"b\"", "'it''s' '\\'' \"a\"\"b\""),
             ("$$a 'b$$ $x$ $$ $x$ $1", "'a 'b' ' $$ ' $1"),
+            // The second one goes on only behind the end of a line.
+            ("E'a'\n'\\'b' c", "'a' '\\'b' c"),
+            ("E'a' -- so\n'\\'b' c", "'a' '\\'b' c"),
+            ("E'a' '\\' b", "'a' '\\' b"),
+            ("E'a' /* so\n*/ '\\' b", "'a' '\\' b"),
             ("a$b 1.5e3 x'ff' 1::int", "a$b ? . ? e3 'ff' ? ? ? int"),
             ("", ""),
         ] {

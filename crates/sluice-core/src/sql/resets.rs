@@ -191,6 +191,9 @@ pub fn reset(text: &[u8]) -> Option<Reset> {
 fn read(lexer: &mut Lexer<'_>) -> Option<Reset> {
     let mut found = Course::default();
     statements(lexer, |head, _| found.statement(head))?;
+    if found.kept > KEPT_MAX {
+        return None;
+    }
     let takes = found.now.takes || found.has_undone;
     Some(Reset { takes, ..found.now })
 }
@@ -230,7 +233,12 @@ struct Course {
     savepoints: Vec<(Vec<u8>, Reset)>,
     /// Whether something that was reset is no longer.
     has_undone: bool,
+    /// The names that are kept for savepoints.
+    kept: usize,
 }
+
+/// Names that are kept for a text's savepoints, at most: one with more is not read.
+const KEPT_MAX: usize = 4096;
 
 impl Course {
     fn statement(&mut self, head: &[Token<'_>]) {
@@ -249,7 +257,10 @@ impl Course {
                 self.savepoints.clear();
             }
         } else if words.take("savepoint") {
-            self.savepoints.push((words.label(), self.now.clone()));
+            self.kept += 1 + self.now.names.len() + self.now.set.len() + self.now.local.len();
+            if self.kept <= KEPT_MAX {
+                self.savepoints.push((words.label(), self.now.clone()));
+            }
         } else if words.take("release") {
             let _noise = words.take("savepoint");
             let name = words.label();
@@ -377,6 +388,15 @@ impl Head<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_with_so_many_savepoints_that_it_would_take_too_much_is_not_read() {
+        let text = |savepoints| {
+            (0..100).map(|i| format!("reset a.b{i};")).collect::<String>() + &"savepoint s;".repeat(savepoints)
+        };
+        assert!(reset(text(10).as_bytes()).is_some());
+        assert!(reset(text(20_000).as_bytes()).is_none());
+    }
 
     #[test]
     fn reads_the_ways_to_reset() {

@@ -7,7 +7,7 @@ use sluice_control::{
     settings::{Limits, PoolSettings},
 };
 use sluice_core::client::PENDING_BYTES_MAX;
-use sluice_wire::message;
+use sluice_wire::{ErrorResponse, message};
 
 use crate::{
     one, prepared, seated,
@@ -342,4 +342,39 @@ fn a_large_bind_may_be_cut_anywhere() {
         table.says(server, &answers("2 C(SELECT 1) Z(I)"));
     }
     assert!(!table.is_closed(client));
+}
+
+#[test]
+fn a_large_error_passes_as_it_comes_and_the_session_goes_on() {
+    let (mut table, client, server) = seated(one());
+    for (length, whole) in [(3_000_000, false), (200_000, true)] {
+        table.says(client, &query("SELECT 1"));
+        table.hears(server);
+        let mut error = ErrorResponse::error("22P02", "x".repeat(length)).to_bytes();
+        error.extend_from_slice(&answers("Z(I)"));
+        // Not before its code is there.
+        for (at, piece) in error.chunks(50_000).enumerate() {
+            table.says(server, piece);
+            if at == 2 {
+                assert_eq!(table.unread(client) == 0, whole, "{length}");
+            }
+        }
+        let heard = table.hears(client);
+        assert!(heard.starts_with("E(22P02") && heard.ends_with("Z(I)"), "{}", &heard[..100]);
+    }
+    table.says(client, &query("SELECT 2"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
+
+#[test]
+fn what_stands_behind_a_copy_meets_it_as_in_postgresql() {
+    let (mut table, client, server) = prepared("COPY t FROM STDIN");
+    // The pool knows what this one returns, and would answer the Describe itself.
+    table.says(client, &[bind("a", 0), execute(), describe("a"), sync()].concat());
+    let sent = table.hears(server);
+    assert!(sent.ends_with("E S"), "{sent}");
+    table.says(server, &answers("2 G"));
+    assert_eq!(table.hears(server), "D()", "the server refuses that");
+    table.says(server, &answers("E(08P01) E(FATAL 08P01)"));
+    assert!(table.hears(client).starts_with("2 G E(08P01)"));
 }

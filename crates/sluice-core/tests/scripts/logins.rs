@@ -89,6 +89,55 @@ fn a_reload_is_seen_by_what_a_server_reports() {
 }
 
 #[test]
+fn a_reload_is_seen_by_what_a_server_reports_that_is_opened_later() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let client = table.client();
+    let server = table.servers()[0];
+    table.hangs_up(server);
+    table.reports_at_login("TimeZone", "Asia/Seoul");
+    table.says(client, &query("SELECT 1"));
+    let server = table.connects()[0];
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    table.says(server, &answers("D(1) C(SELECT 1) Z(I)"));
+    let later = table.stranger("app");
+    assert_eq!(table.hears(later), "R", "what was reported before is not told any more");
+    table.connects();
+    assert!(table.hears(later).contains("S(TimeZone=Asia/Seoul)"));
+}
+
+#[test]
+fn a_role_that_was_made_again_is_set_again() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let [a, b, c] = [(); 3].map(|()| table.client());
+    let first = table.servers()[0];
+    let says = |table: &mut Table, server, client, sql: &str, answer: &str| {
+        table.says(client, &query(sql));
+        let heard = table.hears(server);
+        if heard.starts_with("Q(RESET") || heard.starts_with("Q(SET ROLE") && !sql.starts_with("SET") {
+            table.says(server, &answers("C(RESET) Z(I)"));
+        }
+        table.hears(server);
+        table.says(server, &answers(answer));
+        heard
+    };
+    // `role` is `x`, as the extension reports it.
+    let role = "C(SET) S(sluice.session=set=726f6c65:78) Z(I)";
+    says(&mut table, first, a, "SET ROLE x", role);
+    says(&mut table, first, a, "BEGIN READ WRITE", "C(BEGIN) Z(T)");
+    table.says(b, &query("DROP ROLE x; CREATE ROLE x"));
+    let second = table.connects()[0];
+    assert_eq!(table.hears(second), "Q(DROP ROLE x; CREATE ROLE x)");
+    table.says(second, &answers("C(DROP ROLE) C(CREATE ROLE) Z(I)"));
+    says(&mut table, second, c, "SET ROLE x", role);
+    says(&mut table, second, b, "BEGIN READ WRITE", "C(BEGIN) Z(T)");
+    says(&mut table, first, a, "COMMIT", "C(COMMIT) Z(I)");
+    // On that server the name stands for the role that is gone.
+    table.says(c, &query("SELECT 1"));
+    let heard = table.hears(first);
+    assert!(heard.contains("RESET ROLE") && heard.contains("'x'"), "{heard}");
+}
+
+#[test]
 fn what_ends_with_its_transaction_is_no_reload() {
     let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
     let client = table.client();

@@ -189,6 +189,21 @@ fn the_catalogs_are_changed_for_all_but_by_temporary_tables() {
 }
 
 #[test]
+fn log_ins_go_by_roles_databases_and_what_is_granted() {
+    for (text, expected) in [
+        ("alter role a nologin", true),
+        ("drop owned by a", true),
+        ("reassign owned by a to b", true),
+        ("commit prepared 'a'", true),
+        ("grant a to b", true),
+        ("alter table a add b int", false),
+        ("commit", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::LOG_INS), expected, "{text}");
+    }
+}
+
+#[test]
 fn literals_may_mean_the_time_they_are_read_at() {
     for (text, expected) in [
         ("select 'now'::timestamptz", true),
