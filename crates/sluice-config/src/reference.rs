@@ -18,10 +18,16 @@ const INTRODUCTION: &str = "\
 
 - An unknown key, a bad value and settings that can't stand together stop the start. All problems are reported at once,
   each with its file, line, column and remedy. No bad value becomes a default.
-- Durations are a number and a unit in quotes: `\"250ms\"`, `\"30s\"`, `\"10min\"`, `\"1h\"`, `\"7d\"`.
+- Durations are a number and a unit in quotes, in whole milliseconds: `\"250ms\"`, `\"30s\"`, `\"10min\"`, `\"1h\"`,
+  `\"7d\"` (and `us`, of which 1000 are the least).
 - Sizes are a number and a unit in quotes, as PostgreSQL writes them, 1MB being 1024kB: `\"512B\"`, `\"64kB\"`,
   `\"16MB\"`, `\"1GB\"`.
 - Relative paths start at the folder of the configuration file.
+
+## The log
+
+It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
+more, and by part, as in `RUST_LOG=warn,sluice::stats=info`.
 
 ## Reloading
 

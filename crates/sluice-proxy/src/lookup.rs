@@ -176,6 +176,15 @@ async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String
 fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => format!("{} ({})", error.message(), error.code().code()),
-        None => std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
+        None => match std::error::Error::source(error) {
+            // The driver's words for a server that asks for one.
+            Some(cause) if cause.to_string() == "password missing" => {
+                "the server asks for a password of the role that looks up; set \"password\" or \"password_file\" under \
+                 [auth.lookup], or let the role in by peer or trust there"
+                    .to_owned()
+            }
+            Some(cause) => format!("{error}: {cause}"),
+            None => error.to_string(),
+        },
     }
 }

@@ -187,9 +187,9 @@ impl Engine {
         found: Found,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
+        // Nobody who has not proven who it is hears of servers and roles.
         let secret = found.map_err(|error| ErrorResponse {
-            detail: Some(error.message.clone()),
-            hint: Some(error.hint.clone().unwrap_or_else(|| LOOKS_UP.to_owned())),
+            hint: Some(error.hint.clone().unwrap_or_else(|| "The pool's log says why.".to_owned())),
             ..ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
         })?;
         let method = self.snapshot.access.method;
@@ -432,10 +432,6 @@ impl Engine {
         io.send(client.conn, &self.scratch);
     }
 }
-
-/// The remedy where a secret can't be looked up.
-const LOOKS_UP: &str =
-    "The pool's configuration says under [auth.lookup] as which role it looks secrets up, and how that logs in.";
 
 /// Whether a text stands for that truth value, as PostgreSQL reads one (`parse_bool`): a beginning that no word for the
 /// other has is enough.

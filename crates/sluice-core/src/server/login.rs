@@ -146,7 +146,7 @@ fn no_password(pool: &Pool, wanted: &str) -> ErrorResponse {
             pool.upstream.user
         ),
     )
-    .hint("Set \"password\" or \"password_file\" of this database in the pool's configuration.")
+    .hint("Set \"user\" and \"password\" (or \"password_file\") of this database in the pool's configuration.")
 }
 
 fn unsupported(what: &str) -> ErrorResponse {
