@@ -29,6 +29,24 @@ const INTRODUCTION: &str = "\
 It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
 more, and by part, as in `RUST_LOG=warn,sluice::stats=info`.
 
+## The admin console
+
+With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the pool itself, by the simple query protocol.
+
+| command | |
+|---|---|
+| `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
+| `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
+| `SHOW HELP` | the commands |
+| `RELOAD` | as SIGHUP; an error says what is wrong |
+| `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave |
+| `RESUME [db]` | ends a pause |
+| `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
+| `KILL db` | disconnects all clients of a database (57P01), and pauses it |
+| `SHUTDOWN` | as SIGTERM |
+
+A name stands as clients say it, or in double quotes. `stats_users` may `SHOW`, and nothing else.
+
 ## Reloading
 
 On SIGHUP (`kill -HUP`, or `systemctl reload` with `ExecReload=kill -HUP $MAINPID`) the file is read again, with the

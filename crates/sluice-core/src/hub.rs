@@ -1,5 +1,7 @@
 //! The things that the workers of one process share: the pools, the counts behind the limits, the secrets.
 
+mod pausing;
+
 use std::{
     collections::{BTreeMap, HashMap},
     num::NonZeroUsize,
@@ -14,6 +16,8 @@ use foldhash::fast::RandomState;
 use lru::LruCache;
 use sluice_control::{Database, Secret as Hidden, Snapshot, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
+
+use pausing::Paused;
 
 use crate::{
     catalog::Catalog,
@@ -335,6 +339,8 @@ pub struct Hub {
     pools: RwLock<BTreeMap<Key, Arc<Pool>>>,
     catalogs: Mutex<HashMap<(Address, String), Arc<Catalog>>>,
     log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
+    /// The databases that give out no servers.
+    paused: Mutex<Paused>,
     /// The addresses there have been log-ins to.
     addresses: AtomicU32,
     /// The number of the next statement.
@@ -355,6 +361,7 @@ impl Hub {
             pools: RwLock::default(),
             catalogs: Mutex::default(),
             log_ins: Mutex::default(),
+            paused: Mutex::default(),
             addresses: AtomicU32::new(0),
             statements: Arc::default(),
             connections: AtomicU32::new(0),
@@ -417,7 +424,11 @@ impl Hub {
             return Err(NoPool::TooMany);
         }
         let made = || Arc::new(self.make_pool(database, entry, entry.role_for(user), pools_max));
-        Ok(pools.entry(key).or_insert_with(made).clone())
+        let pool = pools.entry(key).or_insert_with(made).clone();
+        if lock(&self.paused).are_paused(database) {
+            pool.state().set_paused(Time(0), true);
+        }
+        Ok(pool)
     }
 
     fn make_pool(&self, database: &str, entry: &Arc<Database>, role: &str, pools_max: usize) -> Pool {

@@ -41,6 +41,8 @@ pub enum Mail {
     Secret(ClientRef),
     /// What a client of yours has asked of the admin console is answered, in messages up to ReadyForQuery.
     Answer(ClientRef, Box<[u8]>),
+    /// The clients of a database end, whatever they are doing.
+    End(Arc<str>),
     /// There is another snapshot, which pools are made by already.
     Published,
     /// Stop: no new transaction, and the end at that time.

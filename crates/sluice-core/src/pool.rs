@@ -33,6 +33,12 @@ pub struct PoolState {
     /// The last failure, while nothing has gone right since.
     trouble: Option<Trouble>,
     used: bool,
+    /// Whether an operator has it give out no servers.
+    paused: bool,
+    /// Nobody is refused for a wait before that.
+    waits_from: Time,
+    /// Servers that were opened before that are closed when they fall idle.
+    renewed_at: Time,
     /// Servers that clients keep between transactions, and why; the longest kept first.
     pinned: Vec<(ServerRef, Pins)>,
     served: u64,
@@ -146,6 +152,9 @@ impl PoolState {
             latest: StartupParameters::default(),
             trouble: None,
             used: false,
+            paused: false,
+            waits_from: Time(0),
+            renewed_at: Time(0),
             pinned: Vec::new(),
             served: 0,
             waited: Duration::ZERO,
@@ -160,6 +169,25 @@ impl PoolState {
     /// The time that connecting may take, and the statements that are kept on a server at most.
     pub fn for_new_servers(&self) -> (Duration, u32) {
         (self.settings.connect_timeout, self.settings.prepared_per_server)
+    }
+
+    /// Gives out no servers from now on, and opens none; or does so again. Those who wait meanwhile have all of their time
+    /// once it does.
+    pub fn set_paused(&mut self, now: Time, paused: bool) {
+        if self.paused && !paused {
+            self.waits_from = now;
+        }
+        self.paused = paused;
+    }
+
+    /// Closes the servers there are when they fall idle.
+    pub fn renew(&mut self, now: Time) {
+        self.renewed_at = now;
+    }
+
+    /// Whether a server has to be closed rather than kept.
+    fn is_unwanted(&self, now: Time, opened: &Opened) -> bool {
+        self.paused || opened.at < self.renewed_at || now.since(opened.at) >= self.settings.server_lifetime
     }
 
     /// Gives a server to `client`, or a place in the queue.
@@ -181,6 +209,9 @@ impl PoolState {
     fn take_idle(&mut self, client: ClientRef, wants: Wants<'_>) -> Option<ServerRef> {
         self.used = true;
         self.latest = wants.startup.clone();
+        if self.paused {
+            return None;
+        }
         // What failed before log-ins changed says nothing of those since.
         self.trouble.take_if(|trouble| trouble.generation < wants.generation);
         // One on the client's own worker spares a hand-over; the idle ones are few. One of a later generation has other
@@ -206,7 +237,7 @@ impl PoolState {
         let connecting = self.connecting.len() as u32;
         let allowed = self.open < self.settings.size && connecting < self.settings.parallel_connects;
         let paused = self.trouble.as_ref().is_some_and(|t| now < t.retry_at || connecting > 0);
-        if !allowed || paused {
+        if !allowed || paused || self.paused {
             return None;
         }
         let short_of_min = || (self.used && self.open < self.settings.min).then_some(&self.latest);
@@ -361,7 +392,7 @@ impl PoolState {
     /// A server is free.
     pub fn release(&mut self, now: Time, server: ServerRef, opened: Opened, made: &Customs) -> Released {
         // There may be more than may be: it was larger a while ago.
-        if now.since(opened.at) >= self.settings.server_lifetime || self.open > self.settings.size {
+        if self.is_unwanted(now, &opened) || self.open > self.settings.size {
             self.open -= 1;
             return Released::Close;
         }
@@ -387,16 +418,21 @@ impl PoolState {
     /// Those who have waited long enough, with the reason.
     pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
         let mut refused = Vec::new();
+        if self.paused {
+            return refused;
+        }
+        let from = self.waits_from;
+        let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
         // With nothing open and connects failing, waiting longer than a connect may take has no point.
         if let Some(trouble) = self.trouble.as_ref().filter(|_| self.open as usize == self.connecting.len()) {
             let error = trouble.error.clone();
             let limit = self.settings.connect_timeout.min(self.settings.wait_timeout);
-            refused = self.refuse_while(|waiter| now.since(waiter.since) >= limit, &error);
+            refused = self.refuse_while(|waiter| waited(waiter) >= limit, &error);
         }
         let limit = self.settings.wait_timeout;
-        if self.waiters.front().is_some_and(|waiter| now.since(waiter.since) >= limit) {
+        if self.waiters.front().is_some_and(|waiter| waited(waiter) >= limit) {
             let error = Arc::new(self.wait_error());
-            refused.extend(self.refuse_while(|waiter| now.since(waiter.since) >= limit, &error));
+            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
         }
         refused
     }
@@ -435,12 +471,13 @@ impl PoolState {
     /// pool.
     pub fn surplus(&mut self, now: Time) -> Vec<ServerRef> {
         let mut gone = Vec::new();
+        let (paused, renewed_at) = (self.paused, self.renewed_at);
         let mut spare = self.open.saturating_sub(self.settings.min);
         let mut over = self.open.saturating_sub(self.settings.size);
         self.idle.retain(|idle| {
             let old = now.since(idle.opened.at) >= self.settings.server_lifetime;
             let unused = spare > 0 && now.since(idle.since) >= self.settings.server_idle_timeout;
-            let goes = old || unused || over > 0;
+            let goes = paused || idle.opened.at < renewed_at || old || unused || over > 0;
             if goes {
                 spare = spare.saturating_sub(1);
                 over = over.saturating_sub(1);

@@ -255,6 +255,7 @@ impl Engine {
             Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
             Mail::Answer(client, answer) => self.command_answered(client, &answer, io),
+            Mail::End(database) => self.end_clients(now, &database, io),
             Mail::Published => self.published(now, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
         }

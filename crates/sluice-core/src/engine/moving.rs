@@ -35,6 +35,14 @@ impl Engine {
         }
     }
 
+    /// Ends the clients of a database, whatever they are doing.
+    pub(super) fn end_clients(&mut self, now: Time, database: &str, io: &mut impl Io) {
+        for id in self.clients.ids(|client| client.session().is_some_and(|it| it.pool.database == database)) {
+            let error = ErrorResponse::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED).routine("ProcessInterrupts");
+            self.refuse_client(now, id, &error, io);
+        }
+    }
+
     fn ticket(&self, id: ClientId) -> Option<crate::queue::Ticket> {
         match self.clients.get(id)?.session()?.link {
             Link::Waiting(ticket) => Some(ticket),
@@ -86,11 +94,13 @@ fn is_left(client: &Client) -> bool {
     client.session().is_some_and(|session| session.pool.is_retired() && !matches!(session.link, Link::Server(_)))
 }
 
+/// PostgreSQL's words for a session that is ended.
+const TERMINATED: &str = "terminating connection due to administrator command";
+
 fn database_gone(pool: &Pool) -> ErrorResponse {
-    let error = "terminating connection due to administrator command";
     let detail = format!(
         "The database \"{}\" has been removed from the pool's configuration, or is another one.",
         pool.database
     );
-    ErrorResponse::fatal(sqlstate::ADMIN_SHUTDOWN, error).routine("ProcessInterrupts").detail(detail)
+    ErrorResponse::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED).routine("ProcessInterrupts").detail(detail)
 }

@@ -77,6 +77,32 @@ fn busy(waiting: u32) -> PoolState {
 }
 
 #[test]
+fn a_paused_pool_gives_out_and_opens_nothing_and_refuses_nobody() {
+    let mut pool = busy(2);
+    pool.set_paused(NOW, true);
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Close);
+    assert!(pool.reserve(NOW).is_none());
+    let limit = PoolSettings::default().wait_timeout;
+    let later = NOW + 2 * limit;
+    assert!(pool.expire(later).is_empty());
+    pool.set_paused(later, false);
+    assert!(pool.expire(later + limit / 2).is_empty(), "they have all of their time from then on");
+    assert_eq!(pool.expire(later + limit).len(), 2);
+}
+
+#[test]
+fn servers_that_were_opened_before_go_as_they_fall_idle() {
+    let mut pool = busy(0);
+    pool.renew(NOW + Duration::from_secs(1));
+    let later = NOW + Duration::from_secs(2);
+    assert_eq!(pool.release(later, server(0), opened(NOW), &Customs::default()), Released::Close);
+    assert!(matches!(pool.acquire(later, client(1), wants()), Acquired::Queued(_)));
+    assert!(pool.reserve(later).is_some());
+    pool.connected(&StartupParameters::NONE);
+    assert_eq!(pool.release(later, server(1), opened(later), &Customs::default()), Released::To(client(1)));
+}
+
+#[test]
 fn a_pool_that_becomes_smaller_gives_servers_up_as_they_fall_idle() {
     let mut pool = pool(3);
     for i in 0..3 {

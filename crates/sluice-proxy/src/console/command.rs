@@ -7,13 +7,17 @@ use sluice_wire::{
     sqlstate,
 };
 
-/// A command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A command. A database is all of them where none is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Command {
     /// An empty text.
     Nothing,
     Show(Show),
     Reload,
+    Pause(Option<String>),
+    Resume(Option<String>),
+    Reconnect(Option<String>),
+    Kill(String),
     Shutdown,
 }
 
@@ -51,14 +55,20 @@ const SHOWN: [(&str, Show); 11] = [
 impl Command {
     /// Reads a command, and sees that whoever gives it may.
     pub(super) fn parse(text: &str, rights: Rights) -> Result<Self, ErrorResponse> {
-        let mut words = text.trim().trim_end_matches(';').split_whitespace().map(str::to_ascii_lowercase);
-        let (first, second, more) = (words.next(), words.next(), words.next());
-        let command = match (first.as_deref(), second.as_deref(), more) {
+        let mut words = text.trim().trim_end_matches(';').split_whitespace();
+        let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
+        let database = second.map(unquoted);
+        let command = match (first.as_deref(), second, more) {
             (None, ..) => Some(Self::Nothing),
             (Some("show"), Some(name), None) => {
-                SHOWN.iter().find(|(known, _)| *known == name).map(|(_, show)| Self::Show(*show))
+                let known = SHOWN.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+                known.map(|(_, show)| Self::Show(*show))
             }
             (Some("reload"), None, None) => Some(Self::Reload),
+            (Some("pause"), _, None) => Some(Self::Pause(database)),
+            (Some("resume"), _, None) => Some(Self::Resume(database)),
+            (Some("reconnect"), _, None) => Some(Self::Reconnect(database)),
+            (Some("kill"), Some(_), None) => database.map(Self::Kill),
             (Some("shutdown"), None, None) => Some(Self::Shutdown),
             _ => None,
         };
@@ -67,7 +77,8 @@ impl Command {
             ErrorResponse::error(sqlstate::SYNTAX_ERROR, error)
         })?;
         match command {
-            Self::Reload | Self::Shutdown if rights != Rights::All => {
+            Self::Nothing | Self::Show(_) => Ok(command),
+            _ if rights != Rights::All => {
                 let hint = "Name the user in \"users\" under [admin] in the pool's configuration.";
                 Err(ErrorResponse::error(sqlstate::INSUFFICIENT_PRIVILEGE, "admin access needed").hint(hint))
             }
@@ -76,10 +87,21 @@ impl Command {
     }
 }
 
+/// A name as it was meant: in double quotes, or as it stands.
+fn unquoted(name: &str) -> String {
+    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(name) => name.replace("\"\"", "\""),
+        None => name.to_owned(),
+    }
+}
+
 /// Writes the commands there are as a notice, as PgBouncer does.
 pub(super) fn put_help(out: &mut Vec<u8>) {
     let shown: Vec<_> = SHOWN.iter().map(|(name, _)| name.to_ascii_uppercase()).collect();
-    let detail = format!("\n\tSHOW {}\n\tRELOAD\n\tSHUTDOWN", shown.join("|"));
+    let detail = format!(
+        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tRECONNECT [<db>]\n\tKILL <db>\n\tSHUTDOWN",
+        shown.join("|")
+    );
     framed(out, b'N', |out| {
         for (field, value) in
             [(b'S', "NOTICE"), (b'V', "NOTICE"), (b'C', "00000"), (b'M', "Console usage"), (b'D', &*detail)]
@@ -101,7 +123,10 @@ mod tests {
         assert_eq!(read(" show  Pools ; "), Some(Command::Show(Show::Pools)));
         assert_eq!(read("SHOW STATS_TOTALS"), Some(Command::Show(Show::StatsTotals)));
         assert_eq!((read("reload;"), read(";")), (Some(Command::Reload), Some(Command::Nothing)));
-        for text in ["show", "show nonsense", "show pools now", "reload it", "select 1"] {
+        assert_eq!(read("PAUSE"), Some(Command::Pause(None)));
+        assert_eq!(read("Resume App"), Some(Command::Resume(Some("App".to_owned()))));
+        assert_eq!(read("kill \"a\"\"b\";"), Some(Command::Kill("a\"b".to_owned())));
+        for text in ["kill", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"] {
             assert_eq!(read(text), None, "{text}");
         }
     }
@@ -109,7 +134,7 @@ mod tests {
     #[test]
     fn who_may_only_look_changes_nothing() {
         assert!(Command::parse("show stats", Rights::Show).is_ok());
-        for text in ["reload", "shutdown"] {
+        for text in ["reload", "pause", "resume a", "reconnect", "kill a", "shutdown"] {
             assert_eq!(Command::parse(text, Rights::Show).map_err(|error| error.code), Err("42501".into()));
         }
     }

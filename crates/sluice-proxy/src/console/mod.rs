@@ -27,6 +27,9 @@ use command::{Command, Show};
 /// Commands that wait to be carried out, at most.
 const WAITING_MAX: usize = 64;
 
+/// The interval at which a PAUSE looks whether it is done.
+const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
 /// The interval over which averages are taken (PgBouncer's `stats_period`).
 const AVERAGED: Duration = Duration::from_secs(60);
 
@@ -104,6 +107,7 @@ impl Console {
                     figures: self.figures(),
                     console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
                     snapshot,
+                    is_paused: &|database| self.hub.is_paused(database),
                     averages: self.averages().differences(),
                 };
                 seen.table(show).write(out);
@@ -113,9 +117,60 @@ impl Console {
                 self.reload().await?;
                 message::put_command_complete(out, "RELOAD");
             }
+            Command::Pause(database) => {
+                self.known(database.as_deref())?;
+                self.hub.set_paused(self.now(), database.as_deref(), true);
+                self.until_left(database.as_deref()).await;
+                message::put_command_complete(out, "PAUSE");
+            }
+            Command::Resume(database) => {
+                self.known(database.as_deref())?;
+                self.hub.set_paused(self.now(), database.as_deref(), false);
+                message::put_command_complete(out, "RESUME");
+            }
+            Command::Reconnect(database) => {
+                self.known(database.as_deref())?;
+                self.hub.renew(self.now(), database.as_deref());
+                message::put_command_complete(out, "RECONNECT");
+            }
+            Command::Kill(database) => {
+                self.known(Some(&database))?;
+                self.hub.set_paused(self.now(), Some(&database), true);
+                let name: Arc<str> = database.into();
+                self.mailboxes.send_all(|| Mail::End(name.clone()));
+                message::put_command_complete(out, "KILL");
+            }
             Command::Shutdown => message::put_command_complete(out, "SHUTDOWN"),
         }
         Ok(())
+    }
+
+    /// Sees that clients may name that database.
+    fn known(&self, database: Option<&str>) -> Result<(), ErrorResponse> {
+        match database.filter(|name| self.hub.snapshot().database(name).is_none()) {
+            None => Ok(()),
+            Some(name) => {
+                let error = format!("no such database: {name}");
+                Err(ErrorResponse::error(sqlstate::INVALID_CATALOG_NAME, error).hint("SHOW DATABASES lists them."))
+            }
+        }
+    }
+
+    /// Until the pools of a database, or all pools, have no servers any more, or are not to be left any longer.
+    async fn until_left(&self, database: Option<&str>) {
+        let is_meant = |name: &str| database.is_none_or(|database| database == name);
+        let has_servers = || {
+            let figures = self.figures();
+            let mut meant = figures.pools.iter().filter(|pool| is_meant(&pool.database));
+            meant.any(|pool| pool.counts.open > 0 && self.hub.is_paused(&pool.database))
+        };
+        while has_servers() {
+            tokio::time::sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.epoch.elapsed().as_micros() as u64)
     }
 
     /// Has the configuration read again. Files and names may take their time, so that is not done here.
@@ -129,7 +184,7 @@ impl Console {
     }
 
     fn figures(&self) -> Figures {
-        self.hub.figures(Time(self.epoch.elapsed().as_micros() as u64))
+        self.hub.figures(self.now())
     }
 
     fn take_figures(&self) {

@@ -20,11 +20,13 @@ use super::{
 };
 
 /// What there is to show.
-pub(super) struct Seen {
+pub(super) struct Seen<'a> {
     pub(super) figures: Figures,
     /// The console's own database.
     pub(super) console: String,
     pub(super) snapshot: Arc<Snapshot>,
+    /// Whether a database is paused.
+    pub(super) is_paused: &'a dyn Fn(&str) -> bool,
     /// The figures at both ends of the last interval, and its length in seconds.
     pub(super) averages: Option<(Arc<Figures>, Arc<Figures>, u64)>,
 }
@@ -36,7 +38,7 @@ struct Sums {
     waited: Duration,
 }
 
-impl Seen {
+impl Seen<'_> {
     pub(super) fn table(&self, show: Show) -> Table {
         match show {
             Show::Help => Table::new(&[], &[]),
@@ -115,7 +117,7 @@ impl Seen {
                 mode(sharing.mode).into(),
                 0_u32.into(),
                 open.into(),
-                0_u32.into(),
+                u32::from((self.is_paused)(name_of(database))).into(),
                 0_u32.into(),
             ]);
         }

@@ -9,12 +9,13 @@ use std::{
 };
 
 use postgres::SimpleQueryMessage;
-use sluice_testkit::{Auth, Case, PoolConfig, Script, TestPool, eventually, matrix};
+use sluice_testkit::{Auth, Case, PoolConfig, Script, TestPool, eventually, matrix, raw::transcript};
 
-use crate::{HOLD, config, database};
+use crate::{HOLD, SLUICE, config, database};
 
 matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what);
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
+matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew, clients_of_a_database_are_ended);
 matrix!(brief: a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
@@ -157,9 +158,79 @@ fn who_may_do_what(case: Case) {
     assert!(pool.log().contains("read again: nothing has changed"));
     // What others are told is not told by the console.
     assert!(pool.connect("app", Some("app's own"), &database.name).is_ok());
-    boss.simple_query("SHUTDOWN").unwrap();
+    // The answer and the end may be read as one, and the driver reports the end then.
+    let answer = boss.simple_query("SHUTDOWN");
+    assert!(answer.is_ok() || code(answer.err().unwrap()) == "57P01");
     let mut pool = pool;
     assert!(pool.wait().success());
+}
+
+fn a_pause_holds_clients_until_it_is_over(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).pool("wait_timeout = \"1s\"").size(2).start();
+    let (mut busy, mut other) = (pool.raw_app(&database), pool.raw_app(&database));
+    busy.query(HOLD);
+    other.query("SELECT 1");
+    let boss = || pool.connect("boss", None, "pgbouncer").unwrap();
+    thread::scope(|scope| {
+        let pausing = scope.spawn(|| boss().simple_query("PAUSE").map(|_| ()));
+        eventually("idle servers are closed", || database.connections() == 1);
+        // A transaction goes on to its end, and the command waits for that.
+        assert!(!pausing.is_finished());
+        assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(T)");
+        assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+        pausing.join().unwrap().unwrap();
+        assert_eq!(database.connections(), 0);
+        assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" paused=1 "));
+        // Nobody is refused for waiting meanwhile, nor right behind it.
+        let waiting = scope.spawn(|| other.query("SELECT 2"));
+        thread::sleep(Duration::from_millis(1_500));
+        assert!(!waiting.is_finished());
+        boss().simple_query("RESUME").unwrap();
+        assert_eq!(waiting.join().unwrap(), "T(?column?) D(2) C(SELECT 1) Z(I)");
+    });
+    assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    // One that is paused alone leaves the others, and a new pool of it is paused as well.
+    let mut boss = boss();
+    boss.simple_query("PAUSE elsewhere").unwrap();
+    assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    boss.simple_query("RESUME elsewhere").unwrap();
+}
+
+fn servers_are_opened_anew(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).size(1).start();
+    let mut client = pool.raw_app(&database);
+    let before = client.backend();
+    client.query(HOLD);
+    let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+    boss.simple_query(&format!("RECONNECT \"{}\"", database.name)).unwrap();
+    assert_eq!(client.backend(), before, "not amid a transaction");
+    client.query("COMMIT");
+    assert_ne!(client.backend(), before);
+    let now = client.backend();
+    assert_eq!(client.backend(), now);
+    boss.simple_query("RECONNECT").unwrap();
+    eventually("an idle one is closed", || database.connections() == 0);
+}
+
+fn clients_of_a_database_are_ended(case: Case) {
+    let database = database(case);
+    let pool = PoolConfig::without_databases(SLUICE, case)
+        .limit("[admin]\nusers = [\"boss\"]\nstats_users = [\"monitor\"]")
+        .database(&database.name, database.server, "")
+        .database("other", database.server, &format!("dbname = \"{}\"", database.name))
+        .start();
+    let (mut busy, mut other) = (pool.raw_app(&database), pool.raw().login("app", "other"));
+    busy.query(HOLD);
+    let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+    let error = boss.simple_query("KILL nobody").err().unwrap();
+    assert_eq!(error.code().unwrap().code(), "3D000");
+    boss.simple_query(&format!("KILL {}", database.name)).unwrap();
+    assert_eq!(transcript(&busy.until_end()), "E(FATAL 57P01)");
+    assert_eq!(other.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    boss.simple_query(&format!("RESUME {}", database.name)).unwrap();
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
 }
 
 fn a_reload_says_what_is_wrong(case: Case) {
