@@ -24,6 +24,8 @@ pub struct ServerFile {
     pub servers_max: u32,
     /// The look-up of the clients' secrets.
     pub lookup: LookupConfig,
+    /// The users that may look at the admin console; without any there is none.
+    pub stats_users: Vec<String>,
     /// The folder of the server's Unix socket.
     pub socket_dir: PathBuf,
     /// The port in that socket's name.
@@ -65,6 +67,14 @@ impl ServerFile {
         put(&mut lookup, &schema::CACHE, &self.lookup.cache)?;
         auth.insert(schema::LOOKUP.name(), lookup.into());
         document.insert(schema::AUTH.name(), auth.into());
+
+        if !self.stats_users.is_empty() {
+            let mut admin = Table::new();
+            let users: Option<Array> =
+                self.stats_users.iter().map(|user| schema::ADMIN_STATS_USERS.kind.write(user)).collect();
+            admin.insert(schema::ADMIN_STATS_USERS.name, Item::from(users.unwrap_or_default()));
+            document.insert(schema::ADMIN.name(), admin.into());
+        }
 
         let mut database = Table::new();
         put(&mut database, &schema::DATABASE_NAME, &"*".to_owned())?;
@@ -114,6 +124,7 @@ mod tests {
                 query: "SELECT sluice.get_secret($1)".to_owned(),
                 cache: Duration::from_secs(10),
             },
+            stats_users: vec!["sluice".to_owned()],
             socket_dir: PathBuf::from("/a \"b\"\\c\nd"),
             port: 5432,
             client_address_secret_file: None,
@@ -133,6 +144,8 @@ mod tests {
         let Some(SecretSource::Lookup(lookup)) = read.auth.secrets else { panic!("{:?}", read.auth) };
         assert_eq!((lookup.user, lookup.password), (file.lookup.user, file.lookup.password));
         assert_eq!((lookup.database, lookup.query), (file.lookup.database, file.lookup.query));
+        let admin = read.admin.unwrap();
+        assert_eq!((admin.users, admin.stats_users), (Vec::new(), file.stats_users));
         let [database] = &read.databases[..] else { panic!("{:?}", read.databases) };
         assert_eq!(database.server, ServerAddress::Unix { dir: file.socket_dir, port: 5432 });
         assert_eq!((database.pool.size, database.pool.wait_timeout), (20, Duration::from_secs(60)));

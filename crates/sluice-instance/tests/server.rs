@@ -124,6 +124,7 @@ fn the_pools_file() {
         socket_dir: server.endpoint().socket_dir.clone(),
         port: server.endpoint().port,
         lookup: made.lookup.to_config(),
+        stats_users: Vec::new(),
         pool_size: 20,
         wait_timeout: None,
         stats_period: None,

@@ -235,6 +235,7 @@ fn write_sluice(
         port: endpoint.port,
         client_address_secret_file: None,
         lookup: server.roles().map_err(other)?.lookup.to_config(),
+        stats_users: Vec::new(),
         pool_size: POOL_SIZE,
         wait_timeout: Some(POOL_WAIT_MAX),
         stats_period,

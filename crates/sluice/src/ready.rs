@@ -52,6 +52,7 @@ impl fmt::Display for Ready<'_> {
         writeln!(f, "Password  {}", self.password.display())?;
         writeln!(f, "Data      {}", self.data.display())?;
         writeln!(f, "Log       {}", self.log.display())?;
+        writeln!(f, "Pool      the same line with pgbouncer as the database shows it: SHOW POOLS; SHOW HELP")?;
         match self.gate {
             true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
             false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,

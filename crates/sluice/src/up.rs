@@ -124,6 +124,7 @@ fn start_pool(
         port: server.endpoint().port,
         client_address_secret_file: roles.gate.then(|| server.data_dir().root().join(POOL_SECRET)),
         lookup: roles.lookup.to_config(),
+        stats_users: vec![bootstrap::FIRST_USER.to_owned()],
         pool_size,
         wait_timeout: None,
         stats_period: None,

@@ -90,6 +90,8 @@ fn the_gate_is_on_unless_an_operator_takes_it_out() {
         printed(&typed, "BEGIN; SELECT running FROM sluice_gate WHERE name = 'transaction'; COMMIT"),
         "BEGIN\n1\nCOMMIT\n"
     );
+    let console = typed.trim_end().strip_suffix(" sluice").unwrap().to_owned() + " pgbouncer";
+    assert!(printed(&console, "SHOW POOLS").contains("sluice|sluice|"));
     assert_eq!(printed(&typed, "SELECT host(inet_client_addr())"), "127.0.0.1\n", "the pool tells where psql is");
     let secret = data.join("sluice.secret");
     assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
