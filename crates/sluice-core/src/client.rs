@@ -6,7 +6,6 @@ use std::{
 };
 
 use hashbrown::HashMap;
-use sluice_control::access::Rights;
 use sluice_wire::{FrontendKind, message::TransactionStatus, scram, startup::SessionRequest};
 
 use crate::{
@@ -93,10 +92,10 @@ pub enum Phase {
 }
 
 /// A client of the admin console.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Console {
-    /// What it may.
-    pub rights: Rights,
+    /// Its user, who may do what the configuration of the moment says.
+    pub user: Box<str>,
     /// Whether an answer is being made for it.
     pub waits: bool,
     /// Whether all is dropped up to its next Sync, because of an error.

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, mpsc as std_mpsc},
+    sync::{Arc, Mutex, atomic::AtomicBool, mpsc as std_mpsc},
     thread::JoinHandle,
     time::Instant,
 };
@@ -164,6 +164,7 @@ impl Service {
             reloader: reloader.clone(),
             epoch,
             averages: Mutex::default(),
+            is_shutting_down: AtomicBool::new(false),
         });
         let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
         let control = async move {

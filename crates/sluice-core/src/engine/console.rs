@@ -1,5 +1,6 @@
 //! A client of the admin console: it has no pool and no server. What it asks goes to the control thread, which answers.
 
+use sluice_control::{Snapshot, access::Rights};
 use sluice_wire::{
     ErrorResponse, Frame, FrontendKind,
     message::{self, TransactionStatus},
@@ -10,10 +11,11 @@ use crate::{
     client::{Client, Console, Phase},
     ids::{ClientId, ClientRef},
     io::{Command, Io},
+    pauses::Reason,
     time::Time,
 };
 
-use super::{Engine, Todo, cancel};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel};
 
 /// The longest command, in bytes.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
@@ -36,12 +38,9 @@ impl Engine {
 
     /// A client that is who it says wants to talk to the console.
     pub(super) fn enter_console(&mut self, id: ClientId, user: &str, io: &mut impl Io) -> Result<(), ErrorResponse> {
-        let rights = self.snapshot.admin.as_ref().and_then(|admin| admin.rights_of(user));
-        let rights = rights.ok_or_else(|| {
-            let error = format!("user \"{user}\" may not use the admin console");
-            ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error)
-                .hint("Name it in \"users\" or \"stats_users\" under [admin] in the pool's configuration.")
-        })?;
+        if rights_of(&self.snapshot, user).is_none() {
+            return Err(may_not(user));
+        }
         let worker = self.worker;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
         let number = cancel::process_id(ClientRef { worker, id, serial: client.serial });
@@ -52,7 +51,7 @@ impl Engine {
         }
         message::put_backend_key_data(&mut self.scratch, number, &[0; 4]);
         self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
-        client.phase = Phase::Console(Console { rights, waits: false, skips: false });
+        client.phase = Phase::Console(Console { user: user.into(), waits: false, skips: false });
         io.send(client.conn, &self.scratch);
         Ok(())
     }
@@ -64,6 +63,12 @@ impl Engine {
             return Some(0);
         };
         if console.waits {
+            return Some(0);
+        }
+        let conn = *conn;
+        if io.backlog(conn) > BACKLOG_HIGH_BYTES {
+            // It does not read what it is answered.
+            self.clients[id].pause(Reason::Unread, io);
             return Some(0);
         }
         let (kind, total) = match stream.next(bytes) {
@@ -80,17 +85,22 @@ impl Engine {
             FrontendKind::Query => {
                 let text = message::split_cstr(&bytes[5..total]).map_or(&bytes[5..total], |(text, _)| text);
                 let text = String::from_utf8_lossy(text).into_owned();
-                console.waits = io.command(Command { client: this, rights: console.rights, text });
+                let Some(rights) = rights_of(&self.snapshot, &console.user) else {
+                    let error = may_not(&console.user);
+                    self.refuse_client(now, id, &error, io);
+                    return None;
+                };
+                console.waits = io.command(Command { client: this, rights, text });
                 if !console.waits {
                     let error = "the admin console has too much to do";
                     let error = ErrorResponse::error(sqlstate::CANNOT_CONNECT_NOW, error).hint("Try again.");
-                    io.send(*conn, &error.to_bytes());
-                    io.send(*conn, &TransactionStatus::Idle.ready_for_query());
+                    io.send(conn, &error.to_bytes());
+                    io.send(conn, &TransactionStatus::Idle.ready_for_query());
                 }
             }
             FrontendKind::Sync => {
                 console.skips = false;
-                io.send(*conn, &TransactionStatus::Idle.ready_for_query());
+                io.send(conn, &TransactionStatus::Idle.ready_for_query());
             }
             FrontendKind::Terminate => {
                 self.drop_client(now, id, io);
@@ -99,10 +109,14 @@ impl Engine {
             FrontendKind::Flush => {}
             _ if console.skips => {}
             _ => {
-                console.skips = true;
                 let error = "the admin console speaks the simple query protocol only";
                 let hint = "Use psql, or have the driver send queries without parameters as they are.";
-                io.send(*conn, &ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint).to_bytes());
+                io.send(conn, &ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint).to_bytes());
+                // A FunctionCall has no Sync behind it.
+                console.skips = kind != FrontendKind::FunctionCall;
+                if !console.skips {
+                    io.send(conn, &TransactionStatus::Idle.ready_for_query());
+                }
             }
         }
         Some(total)
@@ -118,4 +132,15 @@ impl Engine {
         io.send(*conn, answer);
         self.todo.push_back(Todo::Input(client.id));
     }
+}
+
+/// What a user may at the console; `None`: nothing, or there is none.
+fn rights_of(snapshot: &Snapshot, user: &str) -> Option<Rights> {
+    snapshot.admin.as_ref()?.rights_of(user)
+}
+
+fn may_not(user: &str) -> ErrorResponse {
+    let error = format!("user \"{user}\" may not use the admin console");
+    let hint = "Name it in \"users\" or \"stats_users\" under [admin] in the pool's configuration.";
+    ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).hint(hint)
 }

@@ -113,7 +113,7 @@ pub struct Engine {
     servers: Slots<ServerId, Server>,
     cancels: Slots<CancelId, Canceller>,
     serial: u32,
-    /// Clients in the order they came, until they are logged in or too late.
+    /// Clients in the order they came, with that time, until they are logged in or too late.
     logins: VecDeque<(Time, ClientRef)>,
     timers: Timers,
     /// Work that an event has left to do: done before the event's call returns.
@@ -172,7 +172,7 @@ impl Engine {
         let id = self.clients.insert(Client::new(conn, serial, peer));
         let client = ClientRef { worker: self.worker, id, serial };
         self.forget_logins();
-        self.logins.push_back((now + self.snapshot.limits.login_timeout, client));
+        self.logins.push_back((now, client));
         Some(Owner::Client(id))
     }
 
@@ -402,8 +402,8 @@ impl Engine {
 
     fn expire_logins(&mut self, now: Time, io: &mut impl Io) {
         self.forget_logins();
-        while let Some(&(deadline, client)) = self.logins.front() {
-            if now < deadline {
+        while let Some(&(since, client)) = self.logins.front() {
+            if now < since + self.snapshot.limits.login_timeout {
                 return;
             }
             self.logins.pop_front();

@@ -71,7 +71,7 @@ impl Engine {
     /// The time at which [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if
     /// there is nothing.
     pub fn next_timeout(&self) -> Option<Time> {
-        let login = self.logins.front().map(|(deadline, _)| *deadline);
+        let login = self.logins.front().map(|(since, _)| *since + self.snapshot.limits.login_timeout);
         let tend = (self.worker == 0).then_some(self.timers.tend_at);
         let stop = self.stopping.filter(|_| !self.is_finished());
         Time::first_of([self.timers.next(), login, tend, stop])

@@ -6,7 +6,10 @@ mod rows;
 mod tables;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -45,6 +48,8 @@ pub(crate) struct Console {
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) epoch: Instant,
     pub(crate) averages: Mutex<Averages>,
+    /// Whether it has been told to shut down: once more would mean to do it at once.
+    pub(crate) is_shutting_down: AtomicBool,
 }
 
 /// The figures at the ends of the last whole interval, by which averages are taken.
@@ -85,7 +90,7 @@ impl Console {
         out.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
         self.mailboxes.send(asked.client.worker, Parcel::Mail(Mail::Answer(asked.client, out.into())));
         // Behind the answer: a worker that is told to stop ends its clients.
-        if shuts_down {
+        if shuts_down && !self.is_shutting_down.swap(true, Ordering::Relaxed) {
             tracing::info!("the admin console says to shut down");
             let this = rustix::process::getpid();
             if let Err(error) = rustix::process::kill_process(this, rustix::process::Signal::TERM) {

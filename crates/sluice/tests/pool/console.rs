@@ -244,9 +244,9 @@ fn a_reload_says_what_is_wrong(case: Case) {
     pool.write(&with_console(case).size(7));
     boss.simple_query("RELOAD").unwrap();
     assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" pool_size=7 "));
-    // Whoever is no longer named may stay, and comes in no more.
+    // Whoever is no longer named may do nothing more.
     pool.reload(&config(case));
-    boss.simple_query("SHOW VERSION").unwrap();
+    assert_eq!(boss.simple_query("SHOW VERSION").err().unwrap().code().unwrap().code(), "28000");
     assert!(pool.connect("boss", None, "pgbouncer").is_err());
 }
 
