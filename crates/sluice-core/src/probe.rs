@@ -9,6 +9,7 @@
 //! The queries run under the client's settings: every name is qualified, no operator is used, and what could end them
 //! or have them compiled is switched off before.
 
+mod beginnings;
 mod defaults;
 mod given_up;
 mod queries;
@@ -27,6 +28,7 @@ use crate::{
     time::Time,
 };
 
+use beginnings::Beginnings;
 use defaults::{ABSENT, Value};
 use given_up::GivenUp;
 
@@ -56,6 +58,8 @@ pub struct Probe {
     given_up: GivenUp,
     /// The values that settings have there by themselves.
     defaults: Option<Arc<Defaults>>,
+    /// The settings that a session begins with by its role and its database.
+    beginnings: Beginnings,
     libraries: Libraries,
     /// Whether there is a temporary schema, which stays until the session ends.
     has_schema: bool,
@@ -191,6 +195,7 @@ impl Probe {
                     sql.push_str("SET LOCAL statement_timeout = 0;");
                 }
                 queries::put_full(&mut sql, asked.user, &customs);
+                queries::put_beginnings(&mut sql, asked.user);
                 self.stage = Stage::Full(timeout);
             }
         }
@@ -243,8 +248,12 @@ impl Probe {
         if has_failed {
             return Seen::Again;
         }
-        let Some(answer) = Answer::read(&self.answer) else { return Seen::Nothing };
+        let Some(mut answer) = Answer::read(&self.answer) else { return Seen::Nothing };
         self.answer = String::new();
+        if let Some(list) = &answer.begins {
+            self.beginnings = Beginnings::read(list);
+        }
+        answer.holding = self.beginnings.complete(answer.holding, answer.role.as_deref(), &answer.empty);
         if answer.has_schema && !self.has_schema {
             self.has_schema = true;
             if let Stage::Full(timeout) = stage
@@ -363,7 +372,8 @@ impl Probe {
             self.libraries = known(catalog, at);
         }
         // Another role than the one that the pool logs in as may not see all.
-        let is_pools = !["role", "session_authorization"].iter().any(|name| settings.contains_key(*name));
+        let is_pools = answer.role.as_deref().is_none_or(|role| role == beginnings::NO_ROLE)
+            && !["role", "session_authorization"].iter().any(|name| settings.contains_key(*name));
         if let (true, Some(conf), Some(list)) = (is_pools, answer.conf, answer.defaults.as_deref()) {
             self.defaults = Defaults::read(conf, list, own_timeout).map(Arc::new);
         }
@@ -397,6 +407,11 @@ struct Answer {
     values: Option<Vec<u8>>,
     defaults: Option<Vec<u8>>,
     libraries: Option<Vec<u8>>,
+    /// The role that it works as.
+    role: Option<Vec<u8>>,
+    /// The custom settings that are empty strings.
+    empty: Vec<String>,
+    begins: Option<Vec<u8>>,
 }
 
 impl Answer {
@@ -409,6 +424,9 @@ impl Answer {
             values: None,
             defaults: None,
             libraries: None,
+            role: None,
+            empty: Vec::new(),
+            begins: None,
         };
         let mut held = String::new();
         for field in text.split(' ').filter(|field| !field.is_empty()) {
@@ -420,6 +438,13 @@ impl Answer {
                 "values" => answer.values = Some(unhex(value)?),
                 "defaults" => answer.defaults = Some(unhex(value)?),
                 "libraries" => answer.libraries = Some(unhex(value)?),
+                "role" => answer.role = Some(unhex(value)?),
+                "begins" => answer.begins = Some(unhex(value)?),
+                "empty" => {
+                    for name in value.split(',').filter(|name| !name.is_empty()) {
+                        answer.empty.push(String::from_utf8(unhex(name)?).ok()?);
+                    }
+                }
                 _ => {
                     held.push_str(field);
                     held.push(' ');

@@ -21,27 +21,14 @@ const SESSION: &str = "\
     pg_catalog.concat('schema=',pg_catalog.pg_my_temp_schema(),' conf=',\
         pg_catalog.encode(pg_catalog.timestamptz_send(pg_catalog.pg_conf_load_time()),'hex'))";
 
-/// What a role begins with in a database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`), as `name=value`.
-const BEGINNINGS: &str = "\
-    pg_catalog.pg_db_role_setting d,pg_catalog.unnest(d.setconfig) e(s) \
-        WHERE (pg_catalog.oideq(d.setdatabase,0::pg_catalog.oid) OR pg_catalog.oideq(d.setdatabase,\
-            (SELECT b.oid FROM pg_catalog.pg_database b WHERE pg_catalog.nameeq(b.datname,pg_catalog.current_database())))) \
-        AND (pg_catalog.oideq(d.setrole,0::pg_catalog.oid) \
-            OR pg_catalog.oideq(d.setrole,pg_catalog.to_regrole({user})::pg_catalog.oid))";
-
-/// The role that it begins with. The one of the role in the database counts before that of the role, and the
-/// database's before that of all.
-const ROLE: &str = "\
-    COALESCE((SELECT pg_catalog.substr(e.s,6) FROM {beginnings} AND pg_catalog.starts_with(e.s,'role=') \
-        ORDER BY d.setrole DESC,d.setdatabase DESC LIMIT 1),'none')";
-
 /// Custom settings, which PostgreSQL does not list: one that was reset is left as an empty string, or as what the session
 /// began with.
 const CUSTOMS: &str = "\
     (SELECT pg_catalog.concat('made=',pg_catalog.string_agg({name},','),\
         ' set=',pg_catalog.string_agg(pg_catalog.concat({name},':',{value}),',') \
-            FILTER (WHERE pg_catalog.textne(pg_catalog.current_setting(c.n,true),'') OR EXISTS (SELECT FROM {beginnings} \
-                AND pg_catalog.texteq(pg_catalog.lower(pg_catalog.split_part(e.s,'=',1)),c.n)))) \
+            FILTER (WHERE pg_catalog.textne(pg_catalog.current_setting(c.n,true),'')),\
+        ' empty=',pg_catalog.string_agg({name},',') \
+            FILTER (WHERE pg_catalog.texteq(pg_catalog.current_setting(c.n,true),''))) \
         FROM pg_catalog.unnest(ARRAY[{customs}]::pg_catalog.text[]) c(n) \
         WHERE pg_catalog.current_setting(c.n,true) IS NOT NULL{only})";
 
@@ -75,6 +62,23 @@ const VALUES: &str = "\
     (SELECT pg_catalog.concat('values=',pg_catalog.encode(pg_catalog.convert_to(pg_catalog.string_agg(\
         COALESCE(pg_catalog.current_setting(n,true),pg_catalog.chr(2)),pg_catalog.chr(1)),\
         pg_catalog.getdatabaseencoding()),'hex')) FROM pg_catalog.unnest({names}) n)";
+
+/// The role that it works as, or `none`.
+const ROLE: &str = ",pg_catalog.concat('role=',pg_catalog.encode(pg_catalog.convert_to(\
+    pg_catalog.current_setting('role'),pg_catalog.getdatabaseencoding()),'hex'))";
+
+/// What sessions of that role begin with in that database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`), as `name=value`.
+/// The role's in the database count before the role's own, and those before the database's.
+const BEGINNINGS: &str = "\
+    SET LOCAL jit = off;\
+    SELECT pg_catalog.concat('begins=',pg_catalog.encode(pg_catalog.convert_to(\
+        pg_catalog.string_agg(e.s,pg_catalog.chr(1) ORDER BY d.setrole DESC,d.setdatabase DESC),\
+        pg_catalog.getdatabaseencoding()),'hex')) \
+        FROM pg_catalog.pg_db_role_setting d,pg_catalog.unnest(d.setconfig) e(s) \
+        WHERE (pg_catalog.oideq(d.setdatabase,0::pg_catalog.oid) OR pg_catalog.oideq(d.setdatabase,\
+            (SELECT b.oid FROM pg_catalog.pg_database b WHERE pg_catalog.nameeq(b.datname,pg_catalog.current_database())))) \
+        AND (pg_catalog.oideq(d.setrole,0::pg_catalog.oid) \
+            OR pg_catalog.oideq(d.setrole,pg_catalog.to_regrole({user})::pg_catalog.oid));";
 
 /// Objects in the temporary schema.
 const TEMPORARY: &str = "\
@@ -128,6 +132,13 @@ pub(super) fn put_temporary(sql: &mut String) {
     sql.push_str(TEMPORARY);
 }
 
+/// Asks what sessions of the pool's user begin with.
+pub(super) fn put_beginnings(sql: &mut String, user: &str) {
+    let mut quoted = String::new();
+    put_literal(&mut quoted, format!("\"{}\"", user.replace('"', "\"\"")).as_bytes());
+    sql.push_str(&BEGINNINGS.replace("{user}", &quoted));
+}
+
 /// Asks for the libraries of functions.
 pub(super) fn put_libraries(sql: &mut String) {
     sql.push_str(LIBRARIES);
@@ -135,13 +146,8 @@ pub(super) fn put_libraries(sql: &mut String) {
 
 fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>, only: &str) {
     sql.push_str(SESSION);
-    let mut quoted = String::new();
-    put_literal(&mut quoted, format!("\"{}\"", user.replace('"', "\"\"")).as_bytes());
-    let beginnings = BEGINNINGS.replace("{user}", &quoted);
-    put_user(sql, "role", "pg_catalog.current_setting('role')", &ROLE.replace("{beginnings}", &beginnings));
-    let mut usual = String::new();
-    put_literal(&mut usual, user.as_bytes());
-    put_user(sql, "session_authorization", "session_user::pg_catalog.text", &usual);
+    sql.push_str(ROLE);
+    put_user(sql, "session_authorization", "session_user::pg_catalog.text", user);
     if !customs.is_empty() {
         let mut names = String::new();
         for name in customs {
@@ -150,14 +156,14 @@ fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>, only: &st
         }
         sql.push(',');
         let query = CUSTOMS.replace("{name}", CUSTOM_NAME).replace("{value}", VALUE).replace("{only}", only);
-        let query = query.replace("{beginnings}", &beginnings);
         sql.push_str(&query.replace("{customs}", &names));
     }
 }
 
-/// Whom the session works as, if that is somebody else than usual, which is an expression too.
+/// Whom the session works as, if that is somebody else.
 fn put_user(sql: &mut String, setting: &str, is: &str, usual: &str) {
-    let _ = write!(sql, ",CASE WHEN pg_catalog.textne({is},{usual}");
+    let _ = write!(sql, ",CASE WHEN pg_catalog.textne({is},");
+    put_literal(sql, usual.as_bytes());
     let hex: String = setting.bytes().map(|byte| format!("{byte:02x}")).collect();
     let _ = write!(
         sql,
