@@ -4,9 +4,8 @@ use crate::{
     AuthConfig, LookupConfig, Method, SecretSource, credentials, files,
     listen::Listen,
     reader::{Origin, Read, Section, Setting},
-    report::{Fault, Position},
-    schema,
-    users::{self, SecretForm},
+    report::Fault,
+    schema, users,
 };
 
 pub(crate) const RULES: &[&str] = &[
@@ -37,7 +36,7 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     check_sources(section, method, has_file, &lookup_section);
     let file = users_file.given().map(|(path, offset)| (section.source().resolve(&path), offset));
     if let Some((path, offset)) = &file {
-        check_users_file(section, method, path, *offset);
+        check_users_file(section, path, *offset);
     }
     let (lookup, lookup_database) = lookup.unzip();
     let file = file.map(|(path, _)| SecretSource::File(path));
@@ -117,22 +116,12 @@ fn check_sources(section: &Section<'_>, method: Setting<Method>, has_file: bool,
 }
 
 /// Reads the users file, so that `sluice check` finds its problems too.
-fn check_users_file(section: &Section<'_>, method: Setting<Method>, path: &std::path::Path, offset: usize) {
+fn check_users_file(section: &Section<'_>, path: &std::path::Path, offset: usize) {
     let text = match files::read_private(path, files::USERS_BYTES_MAX) {
         Ok(text) => text,
         Err(fault) => return section.note(&schema::USERS_FILE, offset, fault),
     };
-    let (users, mut problems) = users::read_lines(&text, path);
-    if method.value == Method::Md5 && method.origin != Origin::Bad {
-        for (user, (secret, line)) in &users {
-            if users::form(&secret.0) == Ok(SecretForm::Scram) {
-                let what = format!("auth.method = \"md5\" can't check the SCRAM verifier of {user:?}");
-                let remedy = "set auth.method = \"scram-sha-256\"; users with MD5 hashes can log in with it too";
-                let position = Some(Position { line: *line, column: 1 });
-                problems.push(Fault::new(what, remedy).at(path, position, ""));
-            }
-        }
-    }
+    let (_, mut problems) = users::read_lines(&text, path);
     problems.sort_by_key(|problem| problem.position);
     section.source().add_elsewhere(problems);
 }

@@ -57,9 +57,11 @@ alone. The log says which, and lists what has changed, without secrets.
   them, except servers beyond a smaller `size`, as they fall idle.
 - Another `host`, `port`, `password`, `auto_prepare`, `lazy_begin` or `pins` of a database makes new pools: clients go
   on with these from their next transaction, with their settings and prepared statements, and the old servers are closed
-  when the transactions there have ended. In session mode a client keeps its server for as long as it stays.
+  when the transactions there have ended. In session mode a client keeps its server for as long as it stays, and so does
+  one whose session holds what can't follow it (`SHOW PINS`). Who waits for a server has all of its `wait_timeout` there.
+  The figures of these pools begin anew, and those of the old ones are not shown.
 - Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
-  as soon as they have no transaction open.
+  as soon as they have no transaction open. One that has only been begun is none.
 - The keys at the top of the file need a restart; a warning names those that differ.
 
 In a terminal, where SIGHUP says that the terminal is gone, it ends the service.
@@ -77,7 +79,8 @@ const USERS_FILE: &str = "
 \"legacy\"    \"a plain password\"
 ```
 
-The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. Both
+The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. A SCRAM
+verifier must be the server's own, to the letter: the pool logs in there by what a client has proven against it. Both
 stand in double quotes; a quote that is part of them is doubled. Lines that begin with `;` or `#` are comments. A user
 may stand there once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
 ";

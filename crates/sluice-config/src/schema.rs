@@ -254,8 +254,9 @@ pub(crate) static METHOD: Key<Words<Method>> = Key {
     name: "method",
     kind: Words(&[("trust", Method::Trust), ("md5", Method::Md5), ("scram-sha-256", Method::ScramSha256)]),
     absent: Absent::Default("\"scram-sha-256\""),
-    meaning: "The method, by PostgreSQL's name. `\"scram-sha-256\"` asks a user whose secret is an MD5 hash for MD5; \
-              `\"md5\"` is for old drivers only; `\"trust\"` believes whoever connects.",
+    meaning: "The method, by PostgreSQL's name. By `\"scram-sha-256\"`, nobody gets in whose secret is an MD5 hash; \
+              `\"md5\"` asks those for MD5, and for SCRAM whose secret is a SCRAM verifier; `\"trust\"` believes whoever \
+              connects.",
 };
 
 pub(crate) static USERS_FILE: Key<FilePath> = Key {

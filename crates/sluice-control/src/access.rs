@@ -15,6 +15,17 @@ pub struct Access {
     pub users: Users,
 }
 
+impl Access {
+    /// The secret that is listed for `role`, where it is enough to log in to a server: of a SCRAM verifier, the keys are
+    /// shown by a client's proof only.
+    pub fn for_servers(&self, role: &str) -> Option<&StoredSecret> {
+        match &self.users {
+            Users::Listed(users) => users.get(role).filter(|secret| secret.is_enough_to_log_in()),
+            Users::LookedUp(_) => None,
+        }
+    }
+}
+
 /// The authentication methods, by PostgreSQL's names (PostgreSQL documentation, 21.3 to 21.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {

@@ -6,7 +6,8 @@ use std::{
 };
 
 use hashbrown::HashMap;
-use sluice_wire::{FrontendKind, message::TransactionStatus, scram, startup::SessionRequest};
+use sluice_control::access::Access;
+use sluice_wire::{FrontendKind, message::TransactionStatus, scram, secret::Secret, startup::SessionRequest};
 
 use crate::{
     customs::Customs,
@@ -113,6 +114,10 @@ pub struct LoginRequest {
     pub database: String,
     /// The credentials for its pool, once it has proven who it is.
     pub credentials: Credentials,
+    /// The configuration that it was asked by.
+    pub asked_by: Arc<Access>,
+    /// The secret that was found by that.
+    pub secret: Option<Secret>,
 }
 
 /// The proof that a client was asked for.
@@ -137,6 +142,8 @@ pub struct Session {
     pub profile: Profile,
     /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
     pub generation: Generation,
+    /// The changes to roles that there had been when it last set one.
+    pub role_set_at: u64,
     /// The parameters that its server is opened with.
     pub startup: StartupParameters,
     /// The server it has, or waits for.
@@ -313,6 +320,7 @@ impl Session {
             start: profile.clone(),
             profile,
             generation: pool.log_ins.generation(),
+            role_set_at: pool.log_ins.changes(),
             startup,
             pool,
             link: Link::None,

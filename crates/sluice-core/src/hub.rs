@@ -14,7 +14,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 use lru::LruCache;
-use sluice_control::{Database, Secret as Hidden, Snapshot, address::Address, settings::Sharing};
+use sluice_control::{Database, Secret as Hidden, Snapshot, access::Access, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
 use pausing::Paused;
@@ -147,6 +147,14 @@ impl Login {
         self.keys = keys.or(self.keys.take());
     }
 
+    /// Takes what the configuration says of the role, which what was shown before may contradict.
+    fn know(&mut self, listed: &Secret) {
+        if self.secret.as_ref() != Some(listed) {
+            self.secret = Some(listed.clone());
+            self.keys = None;
+        }
+    }
+
     /// Takes what another pool of the same role knows, where nothing is known yet.
     fn take_over(&mut self, before: &Self) {
         self.secret = self.secret.take().or_else(|| before.secret.clone());
@@ -206,6 +214,13 @@ impl Pool {
             is_retired: AtomicBool::new(false),
             unused_since: AtomicU64::new(IN_USE),
             to_be_left_until: AtomicU64::new(0),
+        }
+    }
+
+    /// What the configuration lists of its role is what it logs in with.
+    fn know_listed(&self, access: &Access) {
+        if let Some(secret) = access.for_servers(&self.upstream.user) {
+            self.login().know(secret);
         }
     }
 
@@ -383,6 +398,9 @@ impl Hub {
             std::mem::replace(&mut *self.snapshot.write().unwrap_or_else(PoisonError::into_inner), snapshot.clone());
         if !Arc::ptr_eq(&before.access, &snapshot.access) {
             self.secrets.moved();
+            for pool in pools.values() {
+                pool.know_listed(&snapshot.access);
+            }
         }
         let mut moved_to = Vec::new();
         pools.retain(|_, pool| match snapshot.database(&pool.database) {
@@ -407,6 +425,11 @@ impl Hub {
 
     /// The pool of a database and a user who is known to be one, made on first use.
     pub fn pool(&self, database: &str, user: &str) -> Result<Arc<Pool>, NoPool> {
+        self.pool_within(database, user, true)
+    }
+
+    /// `is_limited`: not where there are as many as may be, and all are in use.
+    fn pool_within(&self, database: &str, user: &str, is_limited: bool) -> Result<Arc<Pool>, NoPool> {
         let snapshot = self.snapshot();
         let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
         let key = (database.to_owned(), entry.role_for(user).to_owned());
@@ -420,10 +443,14 @@ impl Hub {
         let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
         let key = (database.to_owned(), entry.role_for(user).to_owned());
         let pools_max = snapshot.limits.pools as usize;
-        if !pools.contains_key(&key) && pools.len() >= pools_max && !give_up_unused(&mut pools) {
+        if !pools.contains_key(&key) && pools.len() >= pools_max && !give_up_unused(&mut pools) && is_limited {
             return Err(NoPool::TooMany);
         }
-        let made = || Arc::new(self.make_pool(database, entry, entry.role_for(user), pools_max));
+        let made = || {
+            let pool = self.make_pool(database, entry, entry.role_for(user), pools_max);
+            pool.know_listed(&snapshot.access);
+            Arc::new(pool)
+        };
         let pool = pools.entry(key).or_insert_with(made).clone();
         if lock(&self.paused).are_paused(database) {
             pool.state().set_paused(Time(0), true);
@@ -439,10 +466,10 @@ impl Hub {
         Pool::new(database, role, entry.clone(), (catalog, log_ins), statements, prefix)
     }
 
-    /// The pool that clients of a retired one go on with; `None` if the configuration has none whose clients see no
-    /// difference.
+    /// The pool that clients of a retired one go on with, however many there are; `None` if the configuration has none
+    /// whose clients see no difference.
     pub fn successor(&self, pool: &Pool) -> Option<Arc<Pool>> {
-        let next = self.pool(&pool.database, &pool.upstream.user).ok()?;
+        let next = self.pool_within(&pool.database, &pool.upstream.user, false).ok()?;
         if !next.entry.continues(&pool.entry, &pool.database) {
             return None;
         }

@@ -133,6 +133,11 @@ pub(crate) const ENDING: [&str; 2] = [STATEMENT_TIMEOUT, "transaction_timeout"];
 pub(crate) const SESSION_AUTHORIZATION: &str = "session_authorization";
 pub(crate) const ROLE: &str = "role";
 
+/// Whether another role is set under the one than under the other.
+pub(crate) fn role_differs(one: &Profile, other: &Profile) -> bool {
+    [ROLE, SESSION_AUTHORIZATION].iter().any(|name| one.get(name) != other.get(name))
+}
+
 impl Profile {
     /// Of these settings.
     pub fn new(settings: Settings) -> Self {

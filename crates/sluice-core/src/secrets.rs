@@ -44,6 +44,8 @@ pub struct Secrets {
     answers: Mutex<Answers>,
     /// The changes to what log-ins go by, wherever they are made: what was found before is asked for again.
     changes: Arc<AtomicU64>,
+    /// The changes of which the last one was that they are somewhere else.
+    moved_at: AtomicU64,
     /// Verifiers of passwords that are known in clear, each with the password it was made of.
     derived: Mutex<LruCache<String, (String, Verifier), RandomState>>,
 }
@@ -96,6 +98,7 @@ impl Secrets {
             mock_seed,
             answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }),
             changes: Arc::default(),
+            moved_at: AtomicU64::new(0),
             derived: Mutex::new(remembered()),
         }
     }
@@ -153,9 +156,10 @@ impl Secrets {
         asked.map(|asked| asked.waiting).unwrap_or_default()
     }
 
-    /// The last answer of a look-up, however old.
+    /// The last answer of a look-up, however old, unless it may be from where the secrets were before.
     pub fn last(&self, user: &str) -> Option<Found> {
-        self.answers().known.peek(user).map(|answer| answer.found.clone())
+        let moved_at = self.moved_at.load(Ordering::Acquire);
+        self.answers().known.peek(user).filter(|answer| answer.changes >= moved_at).map(|answer| answer.found.clone())
     }
 
     /// The count of changes after which secrets are looked up again.
@@ -165,7 +169,8 @@ impl Secrets {
 
     /// Secrets are somewhere else from now on: nothing that was found before is believed.
     pub fn moved(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        let changes = self.changes.fetch_add(1, Ordering::AcqRel) + 1;
+        self.moved_at.store(changes, Ordering::Release);
     }
 
     /// A login with this user's secret failed: the secret may have been changed on the server.
@@ -248,6 +253,7 @@ mod tests {
             assert!(is_asked_for(&secrets, NOW, "a"));
             secrets.moved();
             secrets.found(NOW, "a", Ok(found.clone()));
+            assert!(secrets.last("a").is_none(), "those who waited for it get it from there, too");
             assert!(is_asked_for(&secrets, NOW, "a"));
             secrets.found(NOW, "a", Ok(found.clone()));
             assert!(is_known(NOW));

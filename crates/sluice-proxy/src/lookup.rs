@@ -120,12 +120,13 @@ impl Asker {
         // One that has broken since shows it on its first use; a second attempt has a fresh one.
         if let Some(client) = kept
             && let Ok(found) = ask(&client, look_up, user).await
+            && let Ok(found) = found
         {
             self.idle().keep(&access, client);
             return Ok(found);
         }
         let client = connect(look_up, &self.resolver).await?;
-        let found = ask(&client, look_up, user).await.map_err(|e| describe(&e))?;
+        let found = ask(&client, look_up, user).await.map_err(|e| describe(&e))??;
         self.idle().keep(&access, client);
         Ok(found)
     }
@@ -135,13 +136,21 @@ impl Asker {
     }
 }
 
-async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Option<Secret>, tokio_postgres::Error> {
-    let row = client.query_opt(look_up.query.as_str(), &[&user]).await?;
-    let text = match row {
+/// The secret, or what is wrong with the answer: PgBouncer's queries give the name first, and that is nobody's password.
+type Answer = Result<Option<Secret>, String>;
+
+async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer, tokio_postgres::Error> {
+    let statement = client.prepare(&look_up.query).await?;
+    let columns = statement.columns().len();
+    if columns != 1 {
+        let remedy = "have \"query\" under [auth.lookup] select the secret, and nothing else";
+        return Ok(Err(format!("the query gives {columns} columns: {remedy}")));
+    }
+    let text = match client.query_opt(&statement, &[&user]).await? {
         Some(row) => row.try_get::<_, Option<String>>(0)?,
         None => None,
     };
-    Ok(text.map(|text| Secret::parse(&text)))
+    Ok(Ok(text.map(|text| Secret::parse(&text))))
 }
 
 async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {

@@ -1,6 +1,9 @@
 //! The configuration file read again: applied as a whole, or not at all.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use sluice_config::{Config, Report};
 use sluice_control::Change;
@@ -45,6 +48,8 @@ pub(crate) struct Reloader {
     pub(crate) started: Config,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) orders: mpsc::Sender<Order>,
+    /// Taken by whoever reads the file: the one that is read last is the one that counts.
+    pub(crate) turn: Mutex<()>,
 }
 
 impl Reloader {
@@ -64,6 +69,7 @@ impl Reloader {
 
     /// What is under way by what has gone ends in its own time.
     fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let config = sluice_config::load(&self.file)?;
         check_open_files(&config)?;
         let configuration = Box::new(files::configuration(&config)?);

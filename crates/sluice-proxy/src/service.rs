@@ -157,7 +157,13 @@ impl Service {
             idle: Mutex::default(),
         };
         let stats = stats::log(hub.clone(), config.stats_period, epoch);
-        let reloader = Arc::new(Reloader { file: file.to_owned(), started: config, resolver, orders: orders.clone() });
+        let reloader = Arc::new(Reloader {
+            file: file.to_owned(),
+            started: config,
+            resolver,
+            orders: orders.clone(),
+            turn: Mutex::default(),
+        });
         let console = Arc::new(Console {
             hub: hub.clone(),
             mailboxes: mailboxes.clone(),

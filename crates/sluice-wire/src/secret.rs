@@ -25,6 +25,11 @@ impl Secret {
             None => Self::Plain(text.to_owned()),
         }
     }
+
+    /// Whether it is enough to log in with: of a SCRAM verifier, the keys are shown by a client's proof only.
+    pub fn is_enough_to_log_in(&self) -> bool {
+        matches!(self, Self::Plain(_) | Self::Md5(_))
+    }
 }
 
 impl std::fmt::Debug for Secret {

@@ -47,10 +47,8 @@ impl Signals {
         let catch = move || {
             for signal in signals.forever() {
                 if signal == SIGHUP && !has_terminal {
-                    // Before that, what is there is about to be read.
-                    if flag.load(Ordering::Acquire) {
-                        let _ = to_main.send(Wake::Reload);
-                    }
+                    // While starting, too: the file may have been read by then.
+                    let _ = to_main.send(Wake::Reload);
                     continue;
                 }
                 if !flag.load(Ordering::Acquire) {

@@ -263,7 +263,9 @@ impl Conversion {
             return;
         }
         if self.auth.remove("users_file").is_some() {
-            self.say(None, "auth_file", "secrets are looked up by auth_user; those of the file are not read", true);
+            let what = "secrets are looked up by auth_user, and the file is not read: users that stand only there, as \
+                        those of admin_users and stats_users may, can't log in before they are roles";
+            self.say(None, "auth_file", what, true);
         }
         if !self.lookup.contains_key("database") {
             let named = self.databases.iter().find_map(|database| database.get("name")?.as_str()).unwrap_or("*");
@@ -272,7 +274,8 @@ impl Conversion {
             let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
             self.say(None, "auth_query", what, true);
         }
-        let what = "the role's password is not taken from auth_file: name it by password_file under [auth.lookup]";
+        let what = "unless the server lets the role in without one, write its password to a file, and name that by \
+                    password_file under [auth.lookup]: it is not taken from auth_file";
         self.say(None, "auth_user", what, true);
     }
 

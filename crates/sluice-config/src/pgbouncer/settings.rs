@@ -119,10 +119,11 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         | "tcp_keepidle"
         | "tcp_keepintvl"
         | "tcp_user_timeout"
-        | "unix_socket_mode"
-        | "unix_socket_group"
         | "scram_iterations"
         | "autodb_idle_timeout" => Unneeded("Sluice chooses by itself"),
+        "unix_socket_mode" | "unix_socket_group" => Missing(
+            "the socket is open to all local users: have unix_socket_dir name a folder that only the right ones may enter",
+        ),
         "dns_max_ttl" | "dns_nxdomain_ttl" | "dns_zone_check_period" | "resolv_conf" => {
             Unneeded("the system's resolver is asked")
         }

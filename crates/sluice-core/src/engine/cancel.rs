@@ -1,6 +1,8 @@
 //! CancelRequests. One that comes names a client of the pool; one that goes out names a server, over a connection of
 //! its own, and that server goes to nobody else until the request has been delivered.
 
+use std::time::Duration;
+
 use sluice_wire::{ErrorResponse, Frame, FrontendKind, startup};
 use subtle::ConstantTimeEq;
 
@@ -29,16 +31,29 @@ const INDEX_BITS: u32 = 20;
 /// Bits of a process id that tell a client from the last ones of its number. The others are its worker's.
 const TURN_BITS: u32 = 4;
 
+/// The time from when a client's query has been sent behind what Sluice itself did to a cancel that has waited for that:
+/// PostgreSQL ignores a cancel that finds the server still without a query.
+const HELD_TIME: Duration = Duration::from_millis(2);
+
 /// A CancelRequest on its way to a server.
 #[derive(Debug)]
 pub(super) struct Canceller {
-    conn: Conn,
+    /// Its connection; `None` until its time has come.
+    conn: Option<Conn>,
     /// For which server; `None` once that is gone.
     server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
-    /// The client that asked for it, and is told that it has been delivered by the end of its connection.
-    asker: Option<ClientRef>,
+    /// The clients that asked for it, and are told that it has been delivered by the end of their connections.
+    askers: Vec<ClientRef>,
+}
+
+/// What has become of a cancel for a server.
+pub(super) enum Asked {
+    /// It is on its way.
+    Sent(CancelId),
+    /// It waits there until what Sluice itself does is done.
+    Held(ServerId),
 }
 
 /// The process id that a client gets in BackendKeyData.
@@ -93,16 +108,21 @@ impl Engine {
         asker: Option<ClientRef>,
         io: &mut impl Io,
     ) {
-        let sent = self.cancel_running(now, id, key, io);
-        if let Some(canceller) = sent.and_then(|id| self.cancels.get_mut(id)) {
-            canceller.asker = asker;
-        } else if let Some(asker) = asker {
-            self.cancel_answered(now, asker, io);
+        let asked = self.cancel_running(now, id, key, io);
+        let Some(asker) = asker else { return };
+        let askers = match asked {
+            Some(Asked::Sent(id)) => self.cancels.get_mut(id).map(|canceller| &mut canceller.askers),
+            Some(Asked::Held(id)) => self.servers.get_mut(id).map(|server| &mut server.cancels.askers),
+            None => None,
+        };
+        match askers {
+            Some(askers) => askers.push(asker),
+            None => self.cancel_answered(now, asker, io),
         }
     }
 
-    /// Gives the request that is on its way to a server.
-    fn cancel_running(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) -> Option<CancelId> {
+    /// What has become of it, if it is for a server.
+    fn cancel_running(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) -> Option<Asked> {
         let client = self.clients.get_mut(id)?;
         if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {
             return None;
@@ -146,52 +166,67 @@ impl Engine {
     }
 
     /// Sends a CancelRequest to a server that is running something, unless it must wait.
-    pub(super) fn send_cancel(&mut self, now: Time, id: ServerId, io: &mut impl Io) -> Option<CancelId> {
+    pub(super) fn send_cancel(&mut self, now: Time, id: ServerId, io: &mut impl Io) -> Option<Asked> {
         let server = self.servers.get_mut(id)?;
-        let (process_id, key) = server.key.as_ref()?;
-        if !server.exchange.owes() && !server.exchange.has_open_batch() {
+        if !has_something(server) {
             return None;
         }
         if server.cancels.hold(server.exchange.shields(now)) {
             self.arm(id);
-            return None;
+            return Some(Asked::Held(id));
         }
+        let cancel = self.new_cancel(id, now)?;
+        self.start_cancel(now, cancel, io);
+        Some(Asked::Sent(cancel))
+    }
+
+    /// A CancelRequest that nothing is sent of yet. Its server goes to nobody else from now on.
+    fn new_cancel(&mut self, id: ServerId, due: Time) -> Option<CancelId> {
+        let server = self.servers.get_mut(id)?;
+        let (process_id, key) = server.key.as_ref()?;
         let mut request = Vec::new();
         startup::put_cancel(&mut request, *process_id, key);
         server.cancels.sent();
-        let conn = io.connect(Owner::Cancel(self.cancels.next_id()), &server.pool.upstream.address);
-        let deadline = now + SETTLE_TIMEOUT;
-        let cancel = self.cancels.insert(Canceller { conn, server: Some(id), request, deadline, asker: None });
-        self.timers.push(deadline, Timer::Cancel(cancel));
-        Some(cancel)
+        let askers = std::mem::take(&mut server.cancels.askers);
+        Some(self.cancels.insert(Canceller { conn: None, server: Some(id), request, deadline: due, askers }))
+    }
+
+    fn start_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
+        let Some(canceller) = self.cancels.get_mut(id) else { return };
+        let Some(server) = canceller.server.and_then(|server| self.servers.get(server)) else { return };
+        canceller.conn = Some(io.connect(Owner::Cancel(id), &server.pool.upstream.address));
+        canceller.deadline = now + SETTLE_TIMEOUT;
+        self.timers.push(canceller.deadline, Timer::Cancel(id));
     }
 
     /// Sends a server the CancelRequest that has waited for what Sluice itself did there, unless its client, if there was
     /// one, has it no more.
     pub(super) fn send_held_cancel(&mut self, now: Time, id: ServerId, client: Option<ClientId>, io: &mut impl Io) {
-        let holder = self.servers.get(id).and_then(|server| match server.role {
-            Role::Serving(client) => Some(client),
+        let Some(server) = self.servers.get_mut(id) else { return };
+        let is_held_by = match server.role {
+            Role::Serving(holder) => Some(holder),
             _ => None,
-        });
-        if holder == client {
+        };
+        if is_held_by != client || !has_something(server) {
+            let askers = std::mem::take(&mut server.cancels.askers);
+            self.todo.extend(askers.into_iter().map(Todo::Cancelled));
+        } else if client.is_none() {
             self.send_cancel(now, id, io);
+        } else if let Some(cancel) = self.new_cancel(id, now + HELD_TIME) {
+            self.timers.push(now + HELD_TIME, Timer::Cancel(cancel));
         }
     }
 
     pub(super) fn cancel_connected(&mut self, id: CancelId, io: &mut impl Io) {
-        if let Some(canceller) = self.cancels.get(id) {
-            io.send(canceller.conn, &canceller.request);
+        if let Some(Canceller { conn: Some(conn), request, .. }) = self.cancels.get(id) {
+            io.send(*conn, request);
         }
     }
 
-    /// PostgreSQL closes the connection once it has passed the cancel on.
+    /// PostgreSQL closes the connection once it has passed the cancel on. The same where there is nothing to cancel any
+    /// more.
     pub(super) fn cancel_closed(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
-        let Some(canceller) = self.cancels.remove(id) else { return };
-        io.close(canceller.conn);
-        if let Some(asker) = canceller.asker {
-            self.cancel_answered(now, asker, io);
-        }
-        let Some(id) = canceller.server else { return };
+        let Some(id) = self.remove_cancel(now, id, io) else { return };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancels.delivered();
         if server.cancels.are_under_way() {
@@ -208,29 +243,56 @@ impl Engine {
         }
     }
 
-    /// A cancel that could not be delivered in time may still be: its server can't be trusted with another query.
-    pub(super) fn cancel_due(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
-        if self.cancels.get(id).is_none_or(|canceller| now < canceller.deadline) {
-            // It has been delivered, and this is another one.
-            return;
+    /// Gives its server, if that is still there.
+    fn remove_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) -> Option<ServerId> {
+        let canceller = self.cancels.remove(id)?;
+        if let Some(conn) = canceller.conn {
+            io.close(conn);
         }
-        let Some(canceller) = self.cancels.remove(id) else { return };
-        io.close(canceller.conn);
-        if let Some(asker) = canceller.asker {
+        for asker in canceller.askers {
             self.cancel_answered(now, asker, io);
         }
-        if let Some(server) = canceller.server {
-            self.server_closed(now, server, "a cancel request could not be delivered", io);
+        canceller.server
+    }
+
+    /// It is time to send a cancel, or one could not be delivered in time. That may still be: its server can't be trusted
+    /// with another query.
+    pub(super) fn cancel_due(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
+        let Some(canceller) = self.cancels.get_mut(id).filter(|canceller| now >= canceller.deadline) else {
+            // It has been delivered, and this is another one.
+            return;
+        };
+        if canceller.conn.is_some() {
+            if let Some(server) = self.remove_cancel(now, id, io) {
+                self.server_closed(now, server, "a cancel request could not be delivered", io);
+            }
+            return;
+        }
+        match canceller.server.and_then(|server| self.servers.get(server)).filter(|server| has_something(server)) {
+            None => self.cancel_closed(now, id, io),
+            Some(server) if server.exchange.shields(now) => {
+                canceller.deadline = now + HELD_TIME;
+                self.timers.push(canceller.deadline, Timer::Cancel(id));
+            }
+            Some(_) => self.start_cancel(now, id, io),
         }
     }
 
-    pub(super) fn forget_cancels(&mut self, server: ServerId) {
+    /// That server is gone: nothing more is to be cancelled there.
+    pub(super) fn forget_cancels(&mut self, id: ServerId, server: &mut Server) {
         for canceller in self.cancels.values_mut() {
-            if canceller.server == Some(server) {
+            if canceller.server == Some(id) {
                 canceller.server = None;
             }
         }
+        let askers = std::mem::take(&mut server.cancels.askers);
+        self.todo.extend(askers.into_iter().map(Todo::Cancelled));
     }
+}
+
+/// Whether a server has something to do that a cancel could be for.
+fn has_something(server: &Server) -> bool {
+    server.key.is_some() && (server.exchange.owes() || server.exchange.has_open_batch())
 }
 
 /// A request that has not been handled.

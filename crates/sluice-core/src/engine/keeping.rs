@@ -18,7 +18,7 @@ use crate::{
     ids::{ClientId, ServerId, ServerRef},
     io::Io,
     mail::Mail,
-    profile::{Profile, Settings},
+    profile::{self, Profile, Settings},
     replies::Own,
     restoring::restoring,
     server::{Lent, Preparation, Role, Server},
@@ -103,6 +103,13 @@ impl Engine {
         self.let_go(now, client, reference.id, io);
     }
 
+    /// Clients are to go on elsewhere: takes from one the server that it could do without, as [`Self::recall`] does.
+    pub(super) fn recall_retired(&mut self, now: Time, server: ServerId, io: &mut impl Io) {
+        let Some(reference) = self.server_ref(server) else { return };
+        let pool = self.servers[server].pool.clone();
+        self.recall(now, reference, &pool, io);
+    }
+
     /// The client keeps its server, if what its session holds can't follow it.
     fn keep_or_detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let Some(reference) = self.server_ref(server) else { return };
@@ -110,7 +117,9 @@ impl Engine {
         let state = &mut self.servers[server];
         let pins = state.session.pins();
         let recall_at = session.asks_until().filter(|at| pins.are_soft() && now < *at);
-        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.state().is_short();
+        // Others need it, or clients are to go on elsewhere: what such pins hold is not worth a server of before.
+        let is_needed = || state.pool.is_retired() || state.pool.state().is_short();
+        let gives_way = || pins.are_soft() && recall_at.is_none() && is_needed();
         if pins.is_empty() || gives_way() {
             self.let_go(now, client, server, io);
         } else if state.keep(reference, recall_at) {
@@ -171,7 +180,11 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
             if server.is_in_use {
                 session.made.add(server.session.made().names());
             }
-            session.profile = with_start(server.session.profile(), &session.start);
+            let profile = with_start(server.session.profile(), &session.start);
+            if profile::role_differs(&session.profile, &profile) {
+                session.role_set_at = server.pool.log_ins.changes();
+            }
+            session.profile = profile;
         }
     }
 }

@@ -121,7 +121,7 @@ impl Engine {
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
         server.meter.forget();
-        server.taken_by(client);
+        server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;
         if is_foreign || opened.generation < session.generation || opened.startup != session.startup {
@@ -399,8 +399,8 @@ impl Engine {
 
     /// Closes a server that the pool does not count any more.
     fn discard_server(&mut self, id: ServerId, io: &mut impl Io) {
-        let Some(server) = self.servers.remove(id) else { return };
-        self.forget_cancels(id);
+        let Some(mut server) = self.servers.remove(id) else { return };
+        self.forget_cancels(id, &mut server);
         // Behind half a message of a client's, it would be taken for the rest of it.
         // And before the StartupMessage, for one that is broken.
         let has_begun = !matches!(server.role, Role::Opening { login: ServerLogin::Connecting, .. });

@@ -1,5 +1,7 @@
 //! A client from its first byte to its first ReadyForQuery.
 
+use std::sync::Arc;
+
 use sluice_control::{
     access::{Method, Users},
     settings::PoolMode,
@@ -120,13 +122,12 @@ impl Engine {
             startup::put_negotiate(&mut self.scratch, version, &unknown);
             io.send(client.conn, &self.scratch);
         }
-        let mut login = Box::new(LoginRequest { request, user, database, credentials: Credentials::default() });
+        let credentials = Credentials::default();
+        let asked_by = self.snapshot.access.clone();
+        let login = Box::new(LoginRequest { request, user, database, credentials, asked_by, secret: None });
         match self.snapshot.access.method {
             Method::Trust => {
-                // Whoever is believed logs in to the server by what the file says of them.
-                if let Users::Listed(users) = &self.snapshot.access.users {
-                    login.credentials.secret = users.get(&login.user).cloned().filter(is_enough_for_servers);
-                }
+                // Whoever is believed logs in to the server by what the file says of them, which its pool knows.
                 self.authenticated(now, id, *login, io)?;
             }
             Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
@@ -221,7 +222,9 @@ impl Engine {
                 Challenge::Md5(salt, stored)
             }
         };
-        login.credentials.secret = secret.filter(is_enough_for_servers);
+        login.asked_by = self.snapshot.access.clone();
+        login.credentials.secret = secret.clone().filter(Secret::is_enough_to_log_in);
+        login.secret = secret;
         let client = &mut self.clients[id];
         client.phase = Phase::Password(login, challenge);
         io.send(client.conn, &self.scratch);
@@ -323,6 +326,25 @@ impl Engine {
             .routine("auth_failed")
     }
 
+    /// What a client was asked by may have been withdrawn while it thought about its answer.
+    fn check_asked(&self, login: &LoginRequest) -> Result<(), ErrorResponse> {
+        let access = &self.snapshot.access;
+        let is_the_same = match &access.users {
+            _ if Arc::ptr_eq(access, &login.asked_by) => true,
+            Users::Listed(users) => {
+                access.method == login.asked_by.method && users.get(&login.user) == login.secret.as_ref()
+            }
+            Users::LookedUp(_) => *access == login.asked_by,
+        };
+        if is_the_same {
+            return Ok(());
+        }
+        let error = format!("password authentication failed for user \"{}\"", login.user);
+        Err(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, error)
+            .routine("auth_failed")
+            .hint("The pool's configuration has changed while you were asked. Try again."))
+    }
+
     /// The client is who it says: only now does it get a pool, so that made-up names leave nothing behind. It is let in
     /// at once if it is known what the server would report.
     fn authenticated(
@@ -332,7 +354,8 @@ impl Engine {
         login: LoginRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
-        let LoginRequest { request, user, database, credentials } = login;
+        self.check_asked(&login)?;
+        let LoginRequest { request, user, database, credentials, .. } = login;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         if self.is_console(&database) {
             return self.enter_console(id, &user, io);
@@ -485,11 +508,6 @@ fn no_pool(why: NoPool, database: &str) -> ErrorResponse {
 
 fn malformed(error: message::Malformed) -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
-}
-
-/// Whether a secret is enough to log in to a server: of a SCRAM verifier, the keys are shown by the client's proof only.
-fn is_enough_for_servers(secret: &Secret) -> bool {
-    matches!(secret, Secret::Plain(_) | Secret::Md5(_))
 }
 
 #[cfg(test)]

@@ -134,6 +134,8 @@ enum Todo {
     Move(ClientId),
     /// A server for whose client a cancel has waited: it is for what that client has sent, if it has the server still.
     Cancel(ServerId, Option<ClientId>),
+    /// One that asked for a cancel that there is nothing for any more.
+    Cancelled(ClientRef),
 }
 
 impl Engine {
@@ -344,6 +346,7 @@ impl Engine {
                     self.todo.push_back(todo);
                 }
                 Todo::Cancel(server, client) => self.send_held_cancel(now, server, client, io),
+                Todo::Cancelled(asker) => self.cancel_answered(now, asker, io),
             }
         }
         self.assert_waits();

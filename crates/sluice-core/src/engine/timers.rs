@@ -112,7 +112,7 @@ impl Engine {
         if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at().is_some_and(|at| now >= at)) {
             server.end_recall_time();
             let (pool, worker) = (server.pool.clone(), self.worker);
-            if pool.state().is_short() {
+            if pool.is_retired() || pool.state().is_short() {
                 self.recall(now, ServerRef { worker, id, serial }, &pool, io);
             }
         }

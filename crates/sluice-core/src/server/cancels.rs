@@ -1,19 +1,21 @@
 //! The CancelRequests for a server.
 
-use crate::time::Time;
+use crate::{ids::ClientRef, time::Time};
 
 /// The CancelRequests on their way to a server, and those that wait.
 #[derive(Debug)]
 pub struct Cancels {
     under_way: u32,
     is_held: bool,
+    /// Those who asked for the one that waits.
+    pub askers: Vec<ClientRef>,
     again: Time,
 }
 
 impl Cancels {
     /// None.
     pub fn new(now: Time) -> Self {
-        Self { under_way: 0, is_held: false, again: now }
+        Self { under_way: 0, is_held: false, askers: Vec::new(), again: now }
     }
 
     /// Whether one is on its way, which would hit whatever the server is doing when it comes.

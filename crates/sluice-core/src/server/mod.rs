@@ -269,12 +269,13 @@ impl Server {
         now.since(since) >= age_max && !self.knows_catalogs(now)
     }
 
-    /// A client gets it. Where roles have changed since its last one did, the settings are put in place anew: a role that
-    /// is set there may be one that is gone, by whose name there is another.
-    pub fn taken_by(&mut self, client: ClientRef) {
+    /// A client gets it, which has set its role, if it has one, when there had been so many changes to roles. Where there
+    /// have been more since its last one had it, or since this one did and before it set its role, the settings are put
+    /// in place anew: a role that is set there may be one that is gone, by whose name there is another.
+    pub fn taken_by(&mut self, client: ClientRef, role_set_at: u64) {
         let changes = self.pool.log_ins.changes();
         let was_there = self.holder.replace((client, changes));
-        if was_there.is_some_and(|(other, before)| other != client && before != changes) {
+        if was_there.is_some_and(|(other, before)| before < if other == client { role_set_at } else { changes }) {
             self.session.doubt_role();
         }
     }

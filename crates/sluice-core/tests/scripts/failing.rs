@@ -1,5 +1,7 @@
 //! Queries of Sluice's own that fail: nothing of a client's runs on a server where its settings are not in place.
 
+use std::time::Duration;
+
 use sluice_control::settings::PoolSettings;
 
 use crate::{
@@ -144,7 +146,9 @@ fn a_cancel_hits_what_it_was_meant_for_and_not_what_goes_before() {
     table.cancel(client);
     assert_eq!(table.cancels(), 0, "nobody has asked for that to be cancelled");
     table.says(server, &answers("C(RESET) Z(I)"));
-    assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 1));
+    assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 0), "it could come before that");
+    table.passes(Duration::from_millis(2));
+    assert_eq!(table.cancels(), 1);
     // The same within a block.
     let (mut table, other, server) = seated(one());
     let client = table.client();
@@ -158,7 +162,51 @@ fn a_cancel_hits_what_it_was_meant_for_and_not_what_goes_before() {
     table.cancel(client);
     assert_eq!(table.cancels(), 0, "nor that");
     table.says(server, &answers("3 1 2 C(DISCARD SEQUENCES) 3 3 Z(T)"));
-    assert_eq!((table.hears(server).as_str(), table.cancels()), ("P(: SELECT f()) B() E S", 1));
+    assert_eq!(table.hears(server), "P(: SELECT f()) B() E S");
+    table.passes(Duration::from_millis(2));
+    assert_eq!(table.cancels(), 1);
+}
+
+#[test]
+fn who_asked_for_a_cancel_that_waits_hears_the_end_when_it_is_delivered() {
+    for ends_first in [false, true] {
+        let mut table = Table::reporting(one());
+        let (client, number) = table.numbered_client();
+        let key = table.key(client);
+        let server = table.servers()[0];
+        table.says(client, &query("SELECT f()"));
+        table.says(server, &answers("C(SELECT 1) S(sluice.session=set=726f6c65:78) Z(I)"));
+        let other = table.client();
+        table.says(other, &query("SELECT 1"));
+        let heard = table.hears(server);
+        assert!(heard.ends_with("Q(RESET ROLE;)"), "{heard}");
+        table.says(server, &answers("C(RESET) Z(I)"));
+        assert_eq!(table.hears(server), "Q(SELECT 1)");
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        // Now the first one's role is to be put in place.
+        table.says(client, &query("SELECT 2"));
+        assert!(table.hears(server).contains("'x'"));
+        let asker = table.asker(number, &key);
+        table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+        assert_eq!((table.hears(server).as_str(), table.is_closed(asker)), ("Q(SELECT 2)", false));
+        if ends_first {
+            table.says(server, &answers("C(SELECT 1) Z(I)"));
+        }
+        table.passes(Duration::from_millis(2));
+        assert_eq!((table.cancels(), table.is_closed(asker)), (usize::from(!ends_first), ends_first));
+        table.cancels_arrive();
+        assert!(table.is_closed(asker));
+    }
+    // Nor does it wait for a server that is gone.
+    let mut table = Table::reporting(one());
+    let (client, number) = table.numbered_client();
+    let key = table.key(client);
+    let server = table.servers()[0];
+    table.says(client, &[query("BEGIN"), query("SELECT 1")].concat());
+    let asker = table.asker(number, &key);
+    assert!(!table.is_closed(asker));
+    table.hangs_up(server);
+    assert!(table.is_closed(asker));
 }
 
 #[test]

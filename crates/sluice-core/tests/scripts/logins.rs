@@ -138,6 +138,38 @@ fn a_role_that_was_made_again_is_set_again() {
 }
 
 #[test]
+fn a_role_that_was_made_again_is_set_again_for_the_client_that_had_it_there() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let [a, b] = [(); 2].map(|()| table.client());
+    let first = table.servers()[0];
+    let role = "C(SET) S(sluice.session=set=726f6c65:78) Z(I)";
+    // The first server is taken: the client sets its role on the second.
+    table.says(b, &query("BEGIN READ WRITE"));
+    table.says(first, &answers("C(BEGIN) Z(T)"));
+    table.says(a, &query("SET ROLE x"));
+    let second = table.connects()[0];
+    table.says(second, &answers(role));
+    table.says(b, &query("DROP ROLE x; CREATE ROLE x; COMMIT"));
+    table.says(first, &answers("C(DROP ROLE) C(CREATE ROLE) C(COMMIT) Z(I)"));
+    // Now it does so on the first, where `x` is the new one.
+    table.says(a, &query("RESET ROLE"));
+    assert!(table.hears(first).contains("'x'"));
+    table.says(first, &answers("D() C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(first), "Q(RESET ROLE)");
+    table.says(first, &answers("C(RESET) S(sluice.session=) Z(I)"));
+    table.says(a, &query("SET ROLE x"));
+    assert_eq!(table.hears(first), "Q(SET ROLE x)");
+    table.says(first, &answers(role));
+    table.says(b, &query("BEGIN READ WRITE"));
+    table.says(first, &answers("C(RESET) Z(I)"));
+    // On the second the name stands for the role that is gone, which the client was before.
+    table.hears(second);
+    table.says(a, &query("SELECT 1"));
+    let heard = table.hears(second);
+    assert!(heard.contains("RESET ROLE") && heard.contains("'x'"), "{heard}");
+}
+
+#[test]
 fn what_ends_with_its_transaction_is_no_reload() {
     let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
     let client = table.client();

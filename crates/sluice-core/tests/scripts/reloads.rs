@@ -1,14 +1,17 @@
 //! Another configuration while clients are there: who goes on, with which server, and who ends.
 
+use std::time::Duration;
+
 use sluice_control::{
     Database,
+    access::Method,
     address::Address,
-    settings::{PoolMode, PoolSettings, Sharing},
+    settings::{Limits, PoolMode, PoolSettings, Sharing},
 };
 
 use crate::{
     one, prepared, run, seated,
-    table::{Table, answers, parse, query, scripted, sync},
+    table::{Table, answers, limits, parse, query, scripted, sync},
 };
 
 /// The same database on another server.
@@ -33,7 +36,7 @@ fn another_size_counts_at_once_and_no_server_is_closed() {
     assert_eq!(table.connects().len(), 0);
     table.publishes(scripted(PoolSettings { size: 2, ..one() }));
     table.says(later, &[]);
-    table.passes(std::time::Duration::from_millis(200));
+    table.passes(Duration::from_millis(200));
     let servers = table.connects();
     assert_eq!(servers.len(), 1, "who waits gets the server that may be opened now");
     assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
@@ -137,4 +140,53 @@ fn a_session_with_a_server_of_its_own_keeps_it_where_the_address_changes() {
     // In transaction mode it could not go on as it is.
     table.publishes(moved(one()));
     assert_eq!(table.hears(client), ENDED);
+}
+
+#[test]
+fn a_server_that_its_client_could_do_without_is_not_kept_where_the_address_changes() {
+    for is_idle in [true, false] {
+        let (mut table, client, server) = seated(one());
+        let other = table.client();
+        table.says(other, &query("SELECT lastval()"));
+        table.says(server, &answers("E(55000) Z(I)"));
+        table.says(client, &query("INSERT INTO t VALUES (1)"));
+        table.hears(server);
+        if is_idle {
+            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+            table.passes(Duration::from_millis(200));
+            assert!(!table.is_closed(server), "nobody else needs it");
+        }
+        table.publishes(moved(one()));
+        if !is_idle {
+            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+            table.passes(Duration::from_millis(200));
+        }
+        // What the sequence gave it is forgotten, and the server closed.
+        assert!(table.is_closed(server), "{is_idle}");
+        table.says(client, &query("INSERT INTO t VALUES (2)"));
+        let servers = table.connects();
+        assert_eq!(table.hears(servers[0]), "Q(INSERT INTO t VALUES (2))");
+    }
+}
+
+#[test]
+fn clients_go_on_however_many_pools_there_may_be() {
+    let limits = Limits { pools: 1, ..limits() };
+    let mut table = Table::limited(one(), limits, Method::Trust);
+    let client = table.client();
+    let server = table.servers()[0];
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.publishes(moved(one()));
+    // Another role has taken the one place there is.
+    let other = table.stranger("another");
+    table.connects();
+    assert!(table.hears(other).ends_with("Z(I)"));
+    table.hears(client);
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+    table.says(client, &query("SELECT 1"));
+    let servers = table.connects();
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
 }

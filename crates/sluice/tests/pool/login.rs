@@ -26,6 +26,7 @@ matrix!(transaction:
     reported_parameters_are_postgresqls,
     bad_settings_are_fatal,
 );
+matrix!(brief: a_name_is_no_secret);
 matrix!(brief: limits_on_logins, strangers_are_heard_at_the_limit);
 matrix!(both_modes: a_seed_at_the_start_sows_nothing);
 matrix!(session: startup_settings_in_session_mode);
@@ -95,12 +96,18 @@ fn md5_from_a_users_file(case: Case) {
     let hashed = role(&database, "md5", "md5", "IN ROLE hashed");
     let plain = role(&database, "plain", "md5", "IN ROLE hashed");
     let users = vec![(hashed.clone(), secret(&database, &hashed)), (plain.clone(), "secret".to_owned())];
+    let verified = role(&database, "verifier", "scram-sha-256", "");
+    let users = [users, vec![(verified.clone(), secret(&database, &verified))]].concat();
     let pool = config(case).auth(Auth::Md5(users.clone())).start();
-    check_passwords(&pool, &hashed, &database);
-    check_passwords(&pool, &plain, &database);
+    // A verifier is checked by SCRAM, as PostgreSQL does.
+    for role in [&hashed, &plain, &verified] {
+        check_passwords(&pool, role, &database);
+    }
     // With scram-sha-256 an MD5 hash can't be checked, but a plain password can.
     let pool = config(case).auth(Auth::Scram(users)).start();
     assert_eq!(current_user(&pool, &plain, "secret", &database), Ok(plain));
+    let error = format!("28P01 password authentication failed for user \"{hashed}\"");
+    assert_eq!(current_user(&pool, &hashed, "secret", &database), Err(error));
 }
 
 fn scram_from_a_users_file(case: Case) {
@@ -126,6 +133,19 @@ fn scram_by_look_up(case: Case) {
     // One that is made later is found.
     let later = role(&database, "later", "scram-sha-256", "");
     assert_eq!(current_user(&pool, &later, "secret", &database), Ok(later));
+}
+
+/// PgBouncer's queries give the name first.
+fn a_name_is_no_secret(case: Case) {
+    let database = database(case);
+    let user = role(&database, "u", "scram-sha-256", "");
+    let query = "query = \"SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1\"";
+    let pool = config(case).auth(Auth::LookUp(query.to_owned())).start();
+    for password in [user.as_str(), "secret"] {
+        let error = current_user(&pool, &user, password, &database).unwrap_err();
+        assert!(error.contains("could not look up the user's secret"), "{error}");
+    }
+    assert!(pool.log().contains("the query gives 2 columns"), "{}", pool.log());
 }
 
 fn md5_by_look_up(case: Case) {

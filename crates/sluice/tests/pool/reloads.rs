@@ -7,6 +7,7 @@ use sluice_testkit::{Auth, Case, Database, Mode, PoolConfig, TestServer, becomes
 use crate::{HOLD, SLUICE, config, database};
 
 matrix!(both_modes: another_size_counts_for_those_who_wait, a_database_that_is_gone_ends_its_clients);
+matrix!(brief: a_password_changes_in_the_file_and_on_the_server);
 matrix!(brief: users_come_and_go, a_configuration_that_can_not_be_is_not_gone_by);
 matrix!(brief: clients_go_on_where_the_database_has_moved);
 matrix!(brief_session: a_session_stays_where_its_server_is);
@@ -46,6 +47,23 @@ fn users_come_and_go(case: Case) {
     assert_eq!(refused.code().unwrap().code(), "28P01");
     pool.connect("app", Some("second"), &database.name).unwrap();
     // PostgreSQL asks nobody twice either.
+    known.simple_query("SELECT 1").unwrap();
+}
+
+/// A client that is there goes on by the password that the file has now.
+fn a_password_changes_in_the_file_and_on_the_server(case: Case) {
+    let database = database(case);
+    let user = format!("{}_rotates", database.name);
+    database.server.execute(&format!("CREATE ROLE {user} LOGIN PASSWORD 'first'"));
+    let with = |password: &str| config(case).auth(users(&[(user.as_str(), password)]));
+    let pool = with("first").start();
+    let mut known = pool.connect(&user, Some("first"), &database.name).unwrap();
+    known.simple_query("SELECT 1").unwrap();
+    database.server.execute(&format!("ALTER ROLE {user} PASSWORD 'second'"));
+    pool.reload(&with("second"));
+    let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'");
+    database.server.execute(&end);
+    becomes("servers of that role", 0, || database.count(&format!("usename = '{user}'")));
     known.simple_query("SELECT 1").unwrap();
 }
 
