@@ -140,10 +140,11 @@ impl Default for Login {
 }
 
 impl Login {
-    /// Takes what a client's login has shown, in place of what was known before.
+    /// Takes what a client's login has shown, in place of what was known before. One that has shown keys has shown all
+    /// there is: a password of before may be another one.
     pub fn learn(&mut self, credentials: Credentials) {
         let Credentials { secret, keys } = credentials;
-        self.secret = secret.or(self.secret.take());
+        self.secret = if keys.is_some() { secret } else { secret.or(self.secret.take()) };
         self.keys = keys.or(self.keys.take());
     }
 

@@ -260,7 +260,8 @@ impl World {
             assert!(is_free, "a server is free that is kept for a client");
         }
         for pool in self.hub.pools() {
-            let (pinned, most) = (pool.state().counts().pinned, pool.state().pinned_max());
+            let state = pool.state();
+            let (pinned, most) = (state.counts().pinned, state.pinned_max());
             assert!(pinned <= most, "more servers are kept for clients than may be");
             self.reached.pinned = self.reached.pinned.max(pinned as usize);
         }

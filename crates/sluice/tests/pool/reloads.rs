@@ -65,6 +65,14 @@ fn a_password_changes_in_the_file_and_on_the_server(case: Case) {
     database.server.execute(&end);
     becomes("servers of that role", 0, || database.count(&format!("usename = '{user}'")));
     known.simple_query("SELECT 1").unwrap();
+    // Now the file has a verifier, which opens servers by what its client shows.
+    database.server.execute(&format!("ALTER ROLE {user} PASSWORD 'third'"));
+    let verifier = database.server.value(&format!("SELECT rolpassword FROM pg_authid WHERE rolname = '{user}'"));
+    pool.reload(&with(&verifier));
+    database.server.execute(&end);
+    becomes("servers of that role", 0, || database.count(&format!("usename = '{user}'")));
+    pool.connect(&user, Some("third"), &database.name).unwrap().simple_query("SELECT 1").unwrap();
+    known.simple_query("SELECT 1").unwrap();
 }
 
 fn a_database_that_is_gone_ends_its_clients(case: Case) {
