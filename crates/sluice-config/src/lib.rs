@@ -58,7 +58,7 @@ pub struct Config {
     pub stats_period: Option<Duration>,
     /// The authentication of clients.
     pub auth: AuthConfig,
-    /// Who may use the admin console; `None`: there is none.
+    /// The users of the admin console; `None`: there is none.
     pub admin: Option<Admin>,
     /// Limits of the process.
     pub limits: Limits,

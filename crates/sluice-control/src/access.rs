@@ -1,4 +1,4 @@
-//! How clients prove who they are, and where their secrets are.
+//! The authentication of clients: its methods, and the sources of their secrets.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,7 +6,7 @@ use sluice_wire::secret::Secret as StoredSecret;
 
 use crate::{Secret, address::Address};
 
-/// How clients prove who they are.
+/// The authentication of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The method every client must use.
@@ -57,7 +57,7 @@ pub enum Users {
     LookedUp(LookUp),
 }
 
-/// Who may use the admin console.
+/// The users of the admin console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     /// The name of the database by which clients reach it.
@@ -68,7 +68,7 @@ pub struct Admin {
     pub stats_users: Vec<String>,
 }
 
-/// What a user of the admin console may.
+/// The rights of a user of the admin console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
     /// Everything.
@@ -78,7 +78,7 @@ pub enum Rights {
 }
 
 impl Admin {
-    /// What that user may; `None`: nothing.
+    /// The rights of that user; `None`: none.
     pub fn rights_of(&self, user: &str) -> Option<Rights> {
         let is_among = |users: &[String]| users.iter().any(|name| name == user);
         match () {

@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// What is said of a change, after which the snapshot's version is the second one.
+    /// The words for a change, after which the snapshot's version is the second one.
     fn changed(change: impl FnOnce(&mut Configuration)) -> Vec<String> {
         let mut control = Control::new(configuration());
         let mut next = configuration();

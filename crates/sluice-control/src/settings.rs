@@ -36,7 +36,7 @@ pub struct Sharing {
 /// The settings of one pool, that is of one (database, role) pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
-    /// How clients share servers.
+    /// The way in which clients share servers.
     pub sharing: Sharing,
     /// Server connections at most, over all workers.
     pub size: u32,

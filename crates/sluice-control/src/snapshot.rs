@@ -14,9 +14,9 @@ use crate::{
 pub struct Configuration {
     /// The databases that clients may name; no two have the same name.
     pub databases: Vec<Database>,
-    /// How clients prove who they are.
+    /// The authentication of clients.
     pub access: Access,
-    /// Who may use the admin console; `None`: there is none.
+    /// The users of the admin console; `None`: there is none.
     pub admin: Option<Admin>,
     /// The limits of the process.
     pub limits: Limits,
@@ -48,9 +48,9 @@ pub struct Snapshot {
     pub version: u64,
     /// The databases that clients may name. What has not changed is the same value as in the snapshot before.
     pub databases: Vec<Arc<Database>>,
-    /// How clients prove who they are; the same value as before unless it has changed.
+    /// The authentication of clients; the same value as before unless it has changed.
     pub access: Arc<Access>,
-    /// Who may use the admin console.
+    /// The users of the admin console.
     pub admin: Option<Admin>,
     /// The limits of the process.
     pub limits: Limits,

@@ -1,4 +1,4 @@
-//! What a process is doing now, as one value: whoever shows or logs it reads this, and nothing else.
+//! The figures of a process, as one value: whoever shows or logs it reads this, and nothing else.
 
 use std::{sync::Arc, time::Duration};
 

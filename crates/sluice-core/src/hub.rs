@@ -62,7 +62,7 @@ pub struct Pool {
     pub database: String,
     /// The configuration's entry that it was made by.
     entry: Arc<Database>,
-    /// How its clients share its servers.
+    /// The way in which its clients share its servers.
     pub sharing: Sharing,
     /// The way to its servers.
     pub upstream: Upstream,
@@ -105,7 +105,7 @@ pub struct Login {
     pub keys: Option<scram::Keys>,
     /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
     pub secret: Option<Secret>,
-    /// What the last server that was opened reported, as a hash.
+    /// The report of the last server that was opened, as a hash.
     reported: Option<u64>,
     /// The reports of the server to clients that start with these settings.
     welcomes: LruCache<Start, Welcome, RandomState>,
@@ -218,7 +218,7 @@ impl Pool {
         }
     }
 
-    /// What the configuration lists of its role is what it logs in with.
+    /// Has it log in with what the configuration lists of its role.
     fn know_listed(&self, access: &Access) {
         if let Some(secret) = access.for_servers(&self.upstream.user) {
             self.login().know(secret);

@@ -64,7 +64,7 @@ pub trait Io {
 pub struct Command {
     /// The client.
     pub client: ClientRef,
-    /// What it may.
+    /// Its rights.
     pub rights: Rights,
     /// The text of its Query.
     pub text: String,

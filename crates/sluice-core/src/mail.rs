@@ -39,7 +39,7 @@ pub enum Mail {
     Cancelled(ClientRef),
     /// The secret has been looked up that a client of yours waits for.
     Secret(ClientRef),
-    /// What a client of yours has asked of the admin console is answered, in messages up to ReadyForQuery.
+    /// The answer to what a client of yours has asked of the admin console: messages up to ReadyForQuery.
     Answer(ClientRef, Box<[u8]>),
     /// The clients of a database end, whatever they are doing.
     End(Arc<str>),

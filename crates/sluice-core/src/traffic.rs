@@ -35,7 +35,7 @@ pub struct Counted {
     pub query_time: Duration,
 }
 
-/// What a server's client is in the midst of.
+/// The work that a server's client is in the midst of.
 #[derive(Debug, Default)]
 pub struct Meter {
     transaction: Option<Time>,

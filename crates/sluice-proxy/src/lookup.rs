@@ -57,7 +57,7 @@ pub(crate) struct Asker {
 /// Connections that nobody uses now, the last used last: a few look-ups need only one.
 #[derive(Default)]
 pub(crate) struct Idle {
-    /// What they were made by.
+    /// The configuration that they were made by.
     by: Option<Arc<Access>>,
     clients: Vec<Client>,
 }

@@ -17,7 +17,7 @@ use crate::{
     service::{OpenFiles, check_open_files},
 };
 
-/// Why a configuration is not applied. Nothing of it is.
+/// The reason why a configuration is not applied. Nothing of it is.
 #[derive(Debug, Error)]
 pub(crate) enum ReloadError {
     /// Something is wrong with it, or with a file that it names.
@@ -34,7 +34,7 @@ pub(crate) enum ReloadError {
 /// The effect of a reload.
 #[derive(Debug)]
 struct Reloaded {
-    /// What is otherwise from now on.
+    /// The differences from before.
     changes: Vec<Change>,
     /// Keys whose new values count after a restart only.
     after_restart: Vec<&'static str>,
@@ -67,7 +67,7 @@ impl Reloader {
         }
     }
 
-    /// What is under way by what has gone ends in its own time.
+    /// Work that is under way by what has gone ends in its own time.
     fn reload(&self) -> Result<Reloaded, ReloadError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let config = sluice_config::load(&self.file)?;

@@ -33,7 +33,7 @@ pub use lockstep::{Lockstep, Side};
 pub use network::{Delivery, Network, PipeId, SimSocket, Style, Wake};
 pub use rng::Rng;
 
-/// What the workers of a process share, with nothing random about it.
+/// The hub of a process's workers, with nothing random about it.
 pub fn hub(snapshot: Arc<Snapshot>, workers: u16) -> Arc<Hub> {
     Arc::new(Hub::new(snapshot, Nonces { mock_seed: [3; 32], statements: 0 }, workers))
 }

@@ -48,7 +48,7 @@ pub(super) struct Canceller {
     askers: Vec<ClientRef>,
 }
 
-/// What has become of a cancel for a server.
+/// The fate of a cancel for a server.
 pub(super) enum Asked {
     /// It is on its way.
     Sent(CancelId),
@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// What has become of it, if it is for a server.
+    /// Gives its fate, if it is for a server.
     fn cancel_running(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) -> Option<Asked> {
         let client = self.clients.get_mut(id)?;
         if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {

@@ -20,7 +20,7 @@ use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel};
 /// The longest command, in bytes.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
 
-/// What the console reports at a log-in, for drivers that need it.
+/// The parameters that the console reports at a log-in, for drivers that need them.
 const PARAMETERS: [(&str, &str); 6] = [
     ("client_encoding", "UTF8"),
     ("server_encoding", "UTF8"),
@@ -122,7 +122,7 @@ impl Engine {
         Some(total)
     }
 
-    /// What a client of the console has asked is answered.
+    /// The answer to a client of the console has come.
     pub(super) fn command_answered(&mut self, client: ClientRef, answer: &[u8], io: &mut impl Io) {
         if !self.is_current(client) {
             return;
@@ -134,7 +134,7 @@ impl Engine {
     }
 }
 
-/// What a user may at the console; `None`: nothing, or there is none.
+/// The rights of a user at the console; `None`: none, or there is no console.
 fn rights_of(snapshot: &Snapshot, user: &str) -> Option<Rights> {
     snapshot.admin.as_ref()?.rights_of(user)
 }

@@ -326,7 +326,7 @@ impl Engine {
             .routine("auth_failed")
     }
 
-    /// What a client was asked by may have been withdrawn while it thought about its answer.
+    /// Refuses a client whose secret has been withdrawn while it thought about its answer.
     fn check_asked(&self, login: &LoginRequest) -> Result<(), ErrorResponse> {
         let access = &self.snapshot.access;
         let is_the_same = match &access.users {

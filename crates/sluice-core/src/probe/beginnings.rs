@@ -8,7 +8,7 @@ use crate::holding::Holding;
 /// The value of `role` where none is set.
 pub(super) const NO_ROLE: &[u8] = b"none";
 
-/// What a session begins with.
+/// The settings that a session begins with.
 #[derive(Debug)]
 pub(super) struct Beginnings {
     /// Its role.
@@ -41,8 +41,8 @@ impl Beginnings {
         begun
     }
 
-    /// What a session holds, by its role and by the custom settings that are empty: one that it has reset is back at what
-    /// it began with, so an empty one that began otherwise was set.
+    /// Gives what a session holds, by its role and the custom settings that are empty: one that it has reset is back at
+    /// what it began with, so an empty one that began otherwise was set.
     pub(super) fn complete(&self, holding: Holding, role: Option<&[u8]>, empty: &[String]) -> Holding {
         let role = role.filter(|role| *role != self.role);
         let mut empty = empty.iter().filter(|name| self.customs.contains(*name)).peekable();

@@ -26,7 +26,7 @@ impl Changing {
         self.0.is_some()
     }
 
-    /// What may have these effects is about to be sent, behind so many requests that are not answered.
+    /// A text that may have these effects is about to be sent, behind so many requests that are not answered.
     pub(super) fn note(&mut self, effects: Effects, catalog: &Arc<Catalog>, behind: impl FnOnce() -> usize) {
         if effects.intersects(Effects::CATALOG) {
             let begun = || UnderWay { change: catalog.begin_change(), behind: 0 };

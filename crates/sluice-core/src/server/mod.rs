@@ -74,7 +74,7 @@ pub struct Server {
     pub is_in_use: bool,
     /// Its last client, and the changes to log-ins before that got it: roles of the same names may be others since.
     pub holder: Option<(ClientRef, u64)>,
-    /// What its client is in the midst of, for the figures.
+    /// The work that its client is in the midst of, for the figures.
     pub meter: Meter,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,

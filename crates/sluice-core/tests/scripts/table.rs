@@ -50,7 +50,7 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
     Database::any_at(Address::Unix("/scripted".into()), settings)
 }
 
-/// What the workers share; clients prove who they are by that method, and nobody is known.
+/// The hub of the workers; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
     let access = Access { method, users: Users::Listed(HashMap::new()) };
     let first = Snapshot::first(Configuration { databases: vec![database], access, admin: None, limits });

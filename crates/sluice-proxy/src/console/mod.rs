@@ -41,7 +41,7 @@ pub(crate) fn commands() -> (mpsc::Sender<Asked>, mpsc::Receiver<Asked>) {
     mpsc::channel(WAITING_MAX)
 }
 
-/// What the console knows and can do.
+/// The console: all that it knows and can do.
 pub(crate) struct Console {
     pub(crate) hub: Arc<Hub>,
     pub(crate) mailboxes: Arc<Mailboxes>,
