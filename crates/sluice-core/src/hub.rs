@@ -230,6 +230,11 @@ impl Pool {
         self.is_retired.load(Ordering::Acquire)
     }
 
+    /// Whether clients are to give up servers that they could do without: others need them, or are to go on elsewhere.
+    pub fn wants_servers_back(&self) -> bool {
+        self.is_retired() || self.state().is_short()
+    }
+
     /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and
     /// whoever logs in or is parsed from now on begins with something else.
     pub fn reloaded(&self) {

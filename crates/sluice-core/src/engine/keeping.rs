@@ -103,8 +103,8 @@ impl Engine {
         self.let_go(now, client, reference.id, io);
     }
 
-    /// Clients are to go on elsewhere: takes from one the server that it could do without, as [`Self::recall`] does.
-    pub(super) fn recall_retired(&mut self, now: Time, server: ServerId, io: &mut impl Io) {
+    /// The same for a server of this worker's, whose pool wants it back.
+    pub(super) fn recall_here(&mut self, now: Time, server: ServerId, io: &mut impl Io) {
         let Some(reference) = self.server_ref(server) else { return };
         let pool = self.servers[server].pool.clone();
         self.recall(now, reference, &pool, io);
@@ -117,9 +117,7 @@ impl Engine {
         let state = &mut self.servers[server];
         let pins = state.session.pins();
         let recall_at = session.asks_until().filter(|at| pins.are_soft() && now < *at);
-        // Others need it, or clients are to go on elsewhere: what such pins hold is not worth a server of before.
-        let is_needed = || state.pool.is_retired() || state.pool.state().is_short();
-        let gives_way = || pins.are_soft() && recall_at.is_none() && is_needed();
+        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_servers_back();
         if pins.is_empty() || gives_way() {
             self.let_go(now, client, server, io);
         } else if state.keep(reference, recall_at) {

@@ -24,7 +24,7 @@ impl Engine {
                 Role::Idle | Role::Opening { .. } => self.close_server(id, io),
                 // Its client keeps it, and may be doing nothing with it.
                 Role::Serving(_) if self.end_of(&self.servers[id].pool).is_some() => self.check_rest(now, id, io),
-                Role::Serving(_) => self.recall_retired(now, id, io),
+                Role::Serving(_) => self.recall_here(now, id, io),
                 Role::Settling { .. } => {}
             }
         }

@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 use crate::{
-    ids::{CancelId, ClientId, ServerId, ServerRef},
+    ids::{CancelId, ClientId, ServerId},
     io::Io,
     replies::Expected,
     server::{Role, Server},
@@ -111,9 +111,8 @@ impl Engine {
         }
         if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at().is_some_and(|at| now >= at)) {
             server.end_recall_time();
-            let (pool, worker) = (server.pool.clone(), self.worker);
-            if pool.is_retired() || pool.state().is_short() {
-                self.recall(now, ServerRef { worker, id, serial }, &pool, io);
+            if server.pool.wants_servers_back() {
+                self.recall_here(now, id, io);
             }
         }
         self.expire_server(now, id, io);
