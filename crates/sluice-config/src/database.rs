@@ -11,7 +11,7 @@ use crate::{
     pool::Pool,
     reader::{Origin, Read, Section, Setting, Source},
     report::Fault,
-    schema,
+    schema, tls,
 };
 
 pub(crate) const RULES: &[&str] = &[
@@ -51,6 +51,7 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> D
     let config = DatabaseConfig {
         name: name.as_ref().map(|(name, _)| name.clone()).filter(|name| name != "*"),
         server: read_server(section, listen),
+        tls: tls::read_database(section),
         dbname: section.read(&schema::DBNAME).value(),
         user: user.value(),
         password: password.map(|(password, _)| password),

@@ -15,7 +15,7 @@ use crate::{
     pool::Pool,
     reader::{Section, Setting, Source},
     report::{Fault, Position, Report},
-    schema,
+    schema, tls,
 };
 
 /// Reads a configuration file, and the files that it names.
@@ -65,6 +65,7 @@ fn read(root: &Section<'_>) -> Config {
     let listen = listen::read(root);
     let (limits, servers) = read_limits(&root.table(&schema::LIMITS));
     let auth = auth::read(&root.table(&schema::AUTH), &listen);
+    let encryption = tls::read(&root.table(&schema::TLS));
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
     let sections = root.tables(&schema::DATABASE);
     let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();
@@ -80,6 +81,7 @@ fn read(root: &Section<'_>) -> Config {
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
         auth: auth.config,
+        encryption,
         admin,
         limits,
         databases: databases.into_iter().map(|database| database.config).collect(),

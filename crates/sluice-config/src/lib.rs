@@ -22,11 +22,12 @@ mod reader;
 mod reference;
 mod report;
 mod schema;
+mod tls;
 mod units;
 pub mod users;
 mod writer;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use sluice_control::settings::{Limits, PoolSettings};
 
@@ -36,8 +37,9 @@ pub use report::{Position, Problem, Report};
 pub use schema::LOOKUP_CACHE;
 pub use sluice_control::{
     Secret,
-    access::{Admin, Method},
+    access::{Admin, Encryption, Method},
 };
+use sluice_tls::ClientTls;
 pub use writer::ServerFile;
 
 /// The configuration that `sluice serve` runs with.
@@ -58,6 +60,8 @@ pub struct Config {
     pub stats_period: Option<Duration>,
     /// The authentication of clients.
     pub auth: AuthConfig,
+    /// The encryption of clients' connections; `None`: there is none.
+    pub encryption: Option<Encryption>,
     /// The users of the admin console; `None`: there is none.
     pub admin: Option<Admin>,
     /// Limits of the process.
@@ -117,6 +121,8 @@ pub struct DatabaseConfig {
     pub name: Option<String>,
     /// The server.
     pub server: ServerAddress,
+    /// The encryption on the way to it; `None`: none.
+    pub tls: Option<Arc<ClientTls>>,
     /// The name on the server; `None` keeps the client's.
     pub dbname: Option<String>,
     /// The role for all clients of this database; `None` logs in as the client's own user.

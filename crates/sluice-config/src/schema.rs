@@ -3,6 +3,8 @@
 //!
 //! Nothing here reads anything.
 
+mod tls;
+
 use std::time::Duration;
 
 use sluice_control::settings::{PinPolicy, PoolMode};
@@ -14,6 +16,8 @@ use crate::{
         Time, Words,
     },
 };
+
+pub(crate) use tls::*;
 
 /// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
 /// (`get_role_password` in `src/backend/libpq/crypt.c`).
@@ -123,7 +127,7 @@ pub(crate) static FILE: Table = Table {
     many: false,
     meaning: "Keys before the first table.",
     keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD],
-    tables: &[&LIMITS, &AUTH, &ADMIN, &POOL, &DATABASE],
+    tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE],
 };
 
 pub(crate) static LISTEN: Key<Addresses> = Key {
@@ -515,6 +519,10 @@ pub(crate) static DATABASE: Table = Table {
         &DATABASE_NAME,
         &HOST,
         &PORT,
+        &SSLMODE,
+        &SSLROOTCERT,
+        &SSLCERT,
+        &SSLKEY,
         &DBNAME,
         &DATABASE_USER,
         &DATABASE_PASSWORD,

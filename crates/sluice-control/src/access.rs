@@ -1,7 +1,8 @@
 //! The authentication of clients: its methods, and the sources of their secrets.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use sluice_tls::{ClientCertificates, ClientTls, ServerTls};
 use sluice_wire::secret::Secret as StoredSecret;
 
 use crate::{Secret, address::Address};
@@ -46,6 +47,17 @@ impl Method {
             Self::ScramSha256 => "scram-sha-256",
         }
     }
+}
+
+/// The encryption of clients' connections by TCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encryption {
+    /// The certificate that clients see, and what they have to know of it.
+    pub tls: Arc<ServerTls>,
+    /// Whether a client without it is refused.
+    pub is_required: bool,
+    /// The certificates that clients have to show.
+    pub client_certificates: ClientCertificates,
 }
 
 /// The source of secrets.
@@ -94,6 +106,8 @@ impl Admin {
 pub struct LookUp {
     /// The server to ask.
     pub address: Address,
+    /// The encryption on the way to it; `None`: none.
+    pub tls: Option<Arc<ClientTls>>,
     /// The database's name there.
     pub dbname: String,
     /// The role that asks.

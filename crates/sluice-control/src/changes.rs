@@ -3,10 +3,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use sluice_tls::SslMode;
 use sluice_units::Quantity;
 
 use crate::{
-    access::{Access, Users},
+    access::{Access, Encryption, Users},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     snapshot::{Database, Snapshot},
 };
@@ -60,6 +61,7 @@ pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
     if !Arc::ptr_eq(&before.access, &now.access) {
         access(&mut found, &before.access, &now.access);
     }
+    encryption(&mut found, before.encryption.as_ref(), now.encryption.as_ref());
     if before.admin != now.admin {
         found.0.push(Change::Set { key: "admin".to_owned(), values: None });
     }
@@ -128,6 +130,7 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
         }
         (Users::LookedUp(before), Users::LookedUp(now)) => {
             found.compare("auth.lookup: server", &before.address.to_string(), &now.address.to_string());
+            found.compare_secret("auth.lookup: encryption", &before.tls, &now.tls);
             found.compare("auth.lookup.database", &before.dbname, &now.dbname);
             found.compare("auth.lookup.user", &before.user, &now.user);
             found.compare_secret("auth.lookup.password", &before.password, &now.password);
@@ -144,9 +147,24 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
     }
 }
 
+fn encryption(found: &mut Differences, before: Option<&Encryption>, now: Option<&Encryption>) {
+    let (Some(before), Some(now)) = (before, now) else {
+        let shown = |encryption: Option<_>| if encryption.is_some() { "given" } else { "none" };
+        return found.compare("tls", &shown(before), &shown(now));
+    };
+    found.compare_secret("tls: certificates or key", &before.tls, &now.tls);
+    found.compare("tls.required", &before.is_required, &now.is_required);
+    found.compare("tls.client_certificates", &before.client_certificates.name(), &now.client_certificates.name());
+}
+
 fn database(found: &mut Differences, before: &Database, now: &Database) {
     let key = |key: &str| format!("database \"{}\": {key}", shown(now));
     found.compare(key("server"), &before.address.to_string(), &now.address.to_string());
+    let mode = |database: &Database| database.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode).name();
+    found.compare(key("sslmode"), &mode(before), &mode(now));
+    if mode(before) == mode(now) {
+        found.compare_secret(key("certificates of sslrootcert, sslcert or sslkey"), &before.tls, &now.tls);
+    }
     found.compare(key("dbname"), &before.dbname, &now.dbname);
     found.compare(key("user"), &before.user, &now.user);
     found.compare_secret(key("password"), &before.password, &now.password);

@@ -77,6 +77,7 @@ mod tests {
         Configuration {
             databases: vec![named("one"), named("two")],
             access: Access { method: Method::ScramSha256, users: Users::Listed(HashMap::from(users)) },
+            encryption: None,
             admin: None,
             limits: Limits::default(),
         }

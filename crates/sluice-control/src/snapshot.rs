@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use sluice_tls::ClientTls;
+
 use crate::{
     Secret,
-    access::{Access, Admin},
+    access::{Access, Admin, Encryption},
     address::Address,
     settings::{Limits, PoolSettings},
 };
@@ -16,6 +18,8 @@ pub struct Configuration {
     pub databases: Vec<Database>,
     /// The authentication of clients.
     pub access: Access,
+    /// The encryption of clients' connections; `None`: there is none.
+    pub encryption: Option<Encryption>,
     /// The users of the admin console; `None`: there is none.
     pub admin: Option<Admin>,
     /// The limits of the process.
@@ -29,6 +33,8 @@ pub struct Database {
     pub name: Option<String>,
     /// The server's address.
     pub address: Address,
+    /// The encryption on the way to it; `None`: none.
+    pub tls: Option<Arc<ClientTls>>,
     /// The name there; `None` keeps the client's.
     pub dbname: Option<String>,
     /// The role there; `None` keeps the client's user.
@@ -50,6 +56,8 @@ pub struct Snapshot {
     pub databases: Vec<Arc<Database>>,
     /// The authentication of clients; the same value as before unless it has changed.
     pub access: Arc<Access>,
+    /// The encryption of clients' connections.
+    pub encryption: Option<Encryption>,
     /// The users of the admin console.
     pub admin: Option<Admin>,
     /// The limits of the process.
@@ -59,7 +67,16 @@ pub struct Snapshot {
 impl Database {
     /// Any database of the server at that address, under the clients' own names.
     pub fn any_at(address: Address, pool: PoolSettings) -> Self {
-        Self { name: None, address, dbname: None, user: None, password: None, client_address_secret: None, pool }
+        Self {
+            name: None,
+            address,
+            tls: None,
+            dbname: None,
+            user: None,
+            password: None,
+            client_address_secret: None,
+            pool,
+        }
     }
 
     /// The name on the server for clients that call it `name`.
@@ -83,7 +100,7 @@ impl Database {
     pub fn keeps_pools_of(&self, before: &Self, name: &str) -> bool {
         let settled = |it: &Self| {
             let login = (it.user.clone(), it.password.clone(), it.client_address_secret.clone());
-            (it.address.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing)
+            (it.address.clone(), it.tls.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing)
         };
         settled(self) == settled(before)
     }
@@ -92,20 +109,21 @@ impl Database {
 impl Snapshot {
     /// The first one.
     pub fn first(configuration: Configuration) -> Self {
-        let Configuration { databases, access, admin, limits } = configuration;
+        let Configuration { databases, access, encryption, admin, limits } = configuration;
         let databases = databases.into_iter().map(Arc::new).collect();
-        Self { version: 1, databases, access: Arc::new(access), admin, limits }
+        Self { version: 1, databases, access: Arc::new(access), encryption, admin, limits }
     }
 
     /// The one after this.
     pub(crate) fn next(&self, configuration: Configuration) -> Self {
-        let Configuration { databases, access, admin, limits } = configuration;
+        let Configuration { databases, access, encryption, admin, limits } = configuration;
         let keep = |database: Database| {
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
         let access = if *self.access == access { self.access.clone() } else { Arc::new(access) };
-        Self { version: self.version + 1, databases: databases.into_iter().map(keep).collect(), access, admin, limits }
+        let databases = databases.into_iter().map(keep).collect();
+        Self { version: self.version + 1, databases, access, encryption, admin, limits }
     }
 
     /// The database that a client means by that name; `None` if there is none.

@@ -11,6 +11,7 @@ use sluice_wire::{FrontendKind, message::TransactionStatus, scram, secret::Secre
 
 use crate::{
     customs::Customs,
+    encryption::ClientEncryption,
     holding::Pins,
     hub::{Admitted, Pool},
     ids::ServerId,
@@ -51,6 +52,8 @@ pub struct Client {
     pub serial: u32,
     /// Its address.
     pub peer: PeerAddress,
+    /// The encryption of its connection.
+    pub encryption: ClientEncryption,
     /// Its leave to be a client, once it has said that it wants to be.
     pub admitted: Option<Admitted>,
     /// Its phase.
@@ -261,6 +264,7 @@ impl Client {
             conn,
             serial,
             peer,
+            encryption: ClientEncryption::None,
             admitted: None,
             phase: Phase::Startup,
             stream: Stream::default(),

@@ -17,8 +17,7 @@ use lru::LruCache;
 use sluice_control::{Database, Secret as Hidden, Snapshot, access::Access, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
-use pausing::Paused;
-
+use self::pausing::Paused;
 use crate::{
     catalog::Catalog,
     customs::Customs,
@@ -44,13 +43,15 @@ pub const STRANGERS_MAX: u32 = 100;
 pub struct Upstream {
     /// Its address.
     pub address: Address,
+    /// The encryption on the way to it, if any is wanted.
+    pub tls: Option<Arc<sluice_tls::ClientTls>>,
     /// The database's name there.
     pub dbname: String,
     /// The role's name there.
     pub user: String,
     /// The password, if one is configured.
     pub password: Option<Hidden>,
-    /// By which the server believes where a client comes from; `None`: it is not told.
+    /// For telling the server where a client comes from; `None`: it is not told.
     pub client_address_secret: Option<Hidden>,
 }
 
@@ -60,7 +61,7 @@ pub struct Upstream {
 pub struct Pool {
     /// The database's name, as clients say it.
     pub database: String,
-    /// The configuration's entry that it was made by.
+    /// The configuration's entry.
     entry: Arc<Database>,
     /// The way in which its clients share its servers.
     pub sharing: Sharing,
@@ -194,6 +195,7 @@ impl Pool {
     ) -> Self {
         let upstream = Upstream {
             address: entry.address.clone(),
+            tls: entry.tls.clone(),
             dbname: entry.dbname_for(database).to_owned(),
             user: role.to_owned(),
             password: entry.password.clone(),

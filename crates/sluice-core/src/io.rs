@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use sluice_control::access::Rights;
+use sluice_tls::Side;
 
 pub use sluice_control::address::{Address, PeerAddress};
 
@@ -36,6 +37,11 @@ pub trait Io {
 
     /// Opens a connection. Its end comes as an event: connected, or closed.
     fn connect(&mut self, owner: Owner, address: &Address) -> Conn;
+
+    /// Encrypts a connection from now on: what was given for it before goes in clear, and `received` has come by it already
+    /// and begins the handshake. How that ends comes as an event: [`Engine::secured`](crate::Engine::secured), or its
+    /// end. Nothing may be given for it before.
+    fn secure(&mut self, conn: Conn, side: Side, received: &[u8]);
 
     /// Hands a server's connection to another worker, where it arrives as [`Mail::Server`].
     fn hand_over(&mut self, conn: Conn, worker: u16, server: Box<Server>, mail: HandOver);
@@ -83,6 +89,13 @@ pub enum LogEvent<'a> {
         peer: PeerAddress,
         /// The error that it got.
         error: &'a sluice_wire::ErrorResponse,
+    },
+    /// A client that was to be encrypted is not.
+    HandshakeFailed {
+        /// Its address.
+        peer: PeerAddress,
+        /// The reason.
+        reason: &'a str,
     },
     /// A server can't be reached or refuses the login.
     ConnectFailed {

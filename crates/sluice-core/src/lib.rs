@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod client;
 pub mod client_address;
 pub mod customs;
+mod encryption;
 pub mod engine;
 pub mod figures;
 pub mod holding;

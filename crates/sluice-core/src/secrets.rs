@@ -218,6 +218,7 @@ mod tests {
 
     fn get(secrets: &Secrets, now: Time, user: &str) -> Known {
         let look_up = LookUp {
+            tls: None,
             address: Address::Tcp("localhost".to_owned(), 5432),
             dbname: "postgres".to_owned(),
             user: "asks".to_owned(),

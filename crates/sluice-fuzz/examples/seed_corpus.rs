@@ -7,7 +7,7 @@ use sluice_fuzz::engine::Op::{self, *};
 use sluice_wire::{
     ErrorResponse,
     message::{self, AuthenticationRequest, BindNames, Parse, TransactionStatus, framed, frontend},
-    scram::{ClientExchange, ClientSecret, Keys},
+    scram::{ClientBinding, ClientExchange, ClientSecret, Keys},
     startup::{self, ProtocolVersion},
 };
 
@@ -110,7 +110,8 @@ fn scram_seeds() -> Seeds {
         }
         out
     };
-    let (client, first) = ClientExchange::begin(ClientSecret::Keys(Keys::derive("x", b"salt", 1)), [7; 18]);
+    let (client, first) =
+        ClientExchange::begin(ClientSecret::Keys(Keys::derive("x", b"salt", 1)), ClientBinding::None, [7; 18]);
     let nonce = first.trim_start_matches("n,,n=,r=");
     let challenge = format!("r={nonce}abc,s=c2FsdA==,i=4096");
     let (_, last) = client.answer(challenge.as_bytes()).expect("the challenge is valid");

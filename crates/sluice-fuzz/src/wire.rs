@@ -4,7 +4,7 @@
 use sluice_wire::{
     ErrorFields, ErrorResponse, Frame, FrameError, Framer, md5,
     message::{self, AuthenticationRequest, BindNames, Named, Parse, TransactionStatus, backend, frontend},
-    scram::{ClientExchange, ClientSecret, Keys, ScramError, ServerExchange, Verifier},
+    scram::{ClientBinding, ClientExchange, ClientSecret, Keys, ScramError, ServerBinding, ServerExchange, Verifier},
     secret::Secret,
     startup::{self, STARTUP_BYTES_MAX, Startup},
 };
@@ -188,7 +188,8 @@ const SERVER_RANDOM: [u8; 18] = [9; 18];
 /// It knows nothing of the password, so nothing it says lets it in.
 fn hostile_client(input: &mut Input<'_>) {
     let verifier = Verifier::mock(b"seed", "user");
-    if let Ok((server, challenge)) = ServerExchange::begin(verifier, input.bytes(), SERVER_RANDOM) {
+    if let Ok((server, challenge)) = ServerExchange::begin(verifier, ServerBinding::None, input.bytes(), SERVER_RANDOM)
+    {
         assert!(challenge.starts_with("r="));
         assert!(server.finish(input.bytes()).is_err());
     }
@@ -198,7 +199,7 @@ fn hostile_client(input: &mut Input<'_>) {
 fn hostile_server(input: &mut Input<'_>) {
     // By keys: the iterations that the server asks for would be computed for a password.
     let keys = Keys::derive("geheim", b"salt", 1);
-    let (client, first) = ClientExchange::begin(ClientSecret::Keys(keys), CLIENT_RANDOM);
+    let (client, first) = ClientExchange::begin(ClientSecret::Keys(keys), ClientBinding::None, CLIENT_RANDOM);
     assert!(first.starts_with("n,,n=,r="));
     if let Ok((client, last)) = client.answer(input.bytes()) {
         assert!(last.contains(",p="));
@@ -219,8 +220,10 @@ fn tampered(input: &mut Input<'_>) {
     };
     let login = || -> Result<(), ScramError> {
         let verifier = Verifier::derive("geheim", b"salt", 1);
-        let (client, first) = ClientExchange::begin(ClientSecret::Password("geheim".into()), CLIENT_RANDOM);
-        let (server, challenge) = ServerExchange::begin(verifier, &tamper(0, first), SERVER_RANDOM)?;
+        let (client, first) =
+            ClientExchange::begin(ClientSecret::Password("geheim".into()), ClientBinding::None, CLIENT_RANDOM);
+        let (server, challenge) =
+            ServerExchange::begin(verifier, ServerBinding::None, &tamper(0, first), SERVER_RANDOM)?;
         let (client, last) = client.answer(&tamper(1, challenge))?;
         let (signature, _) = server.finish(&tamper(2, last))?;
         client.verify(&tamper(3, signature))

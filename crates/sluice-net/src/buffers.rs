@@ -9,11 +9,28 @@ use std::{alloc::Layout, ops::Range, ptr::NonNull};
 /// A buffer, by its place.
 pub type BufferId = u16;
 
-/// Received bytes: the first `len` of a buffer. Holds one reference to it.
+/// Received bytes.
 #[derive(Debug)]
-pub struct Chunk {
-    pub(crate) buffer: BufferId,
-    pub(crate) len: u32,
+pub enum Chunk {
+    /// The first `len` bytes of a buffer. Holds one reference to it.
+    Shared {
+        /// The buffer.
+        buffer: BufferId,
+        /// Their number.
+        len: u32,
+    },
+    /// Those that came encrypted.
+    Owned(Vec<u8>),
+}
+
+impl Chunk {
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Shared { len, .. } => *len as usize,
+            Self::Owned(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// All buffers of a worker.
@@ -70,7 +87,7 @@ impl Buffers {
         debug_assert_eq!(*used, 0);
         *used = 1;
         self.in_use += 1;
-        Chunk { buffer, len: len.min(self.size as u32) }
+        Chunk::Shared { buffer, len: len.min(self.size as u32) }
     }
 
     /// The bytes of a stretch that is in use. The caller holds a reference to the buffer for as long as it uses them.
@@ -85,6 +102,27 @@ impl Buffers {
                 (range.end - range.start) as usize,
             )
         }
+    }
+
+    /// The bytes of a chunk.
+    pub(crate) fn bytes_of<'a>(&'a self, chunk: &'a Chunk) -> &'a [u8] {
+        match chunk {
+            Chunk::Shared { buffer, len } => self.bytes(*buffer, 0..*len),
+            Chunk::Owned(bytes) => bytes,
+        }
+    }
+
+    /// The bytes of a chunk that nobody else has seen, to decrypt them where they are.
+    pub(crate) fn bytes_of_mut<'a>(&'a mut self, chunk: &'a mut Chunk) -> &'a mut [u8] {
+        let (buffer, len) = match chunk {
+            Chunk::Shared { buffer, len } => (*buffer, *len as usize),
+            Chunk::Owned(bytes) => return bytes,
+        };
+        assert_eq!(self.used[usize::from(buffer)], 1, "a buffer that others read from is not written to");
+        // SAFETY: within the allocation, since a chunk is no longer than a buffer. The one reference to this buffer is
+        // the chunk's, which is borrowed exclusively, as `self` is; the kernel and the drivers write only to buffers
+        // that were given back to them.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(buffer), len) }
     }
 
     /// One reference more.
@@ -104,7 +142,9 @@ impl Buffers {
 
     /// Gives up received bytes that nobody wants.
     pub fn discard(&mut self, chunk: Chunk) {
-        self.release(chunk.buffer);
+        if let Chunk::Shared { buffer, .. } = chunk {
+            self.release(buffer);
+        }
     }
 
     /// A buffer for the driver to take back.

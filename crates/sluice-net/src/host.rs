@@ -9,6 +9,8 @@ use sluice_core::{
     server::Server,
 };
 
+use crate::{Handshake, tls::Tls};
+
 /// A delivery to a worker.
 #[derive(Debug)]
 pub enum Parcel<S> {
@@ -18,6 +20,8 @@ pub enum Parcel<S> {
     Server {
         /// The socket.
         socket: S,
+        /// Its encryption, if it has any.
+        tls: Option<Box<Tls>>,
         /// The server.
         server: Box<Server>,
         /// The client that it is for.
@@ -25,6 +29,8 @@ pub enum Parcel<S> {
         /// The bytes that the server sent while the connection changed hands.
         early: Vec<u8>,
     },
+    /// A handshake of one of its connections, of which a step has been taken.
+    Handshake(Box<Handshake>),
 }
 
 /// The process around a worker: other workers, the control thread, the log.
@@ -40,6 +46,9 @@ pub trait Host {
 
     /// Takes what has come for this worker.
     fn collect(&mut self) -> VecDeque<Parcel<Self::Socket>>;
+
+    /// Has the step of a handshake taken, and sends it back to this worker.
+    fn shake_hands(&mut self, handshake: Box<Handshake>);
 
     /// Asks the control thread for a user's secret.
     fn look_up(&mut self, user: &str);

@@ -7,7 +7,7 @@
 //! A [`Driver`] knows a system interface and nothing else; a [`Host`] is the process around the worker; [`Net`] keeps
 //! what is the same under all of them: the connections, what is still to be sent, and when a connection may end.
 //! Nothing here makes a system call or reads a clock, so that the simulation runs this code and not an imitation of
-//! it. No protocol is known here.
+//! it. No protocol is known here but TLS, which stands between a connection's socket and its outbox.
 
 mod buffers;
 mod driver;
@@ -16,6 +16,7 @@ mod link;
 mod mailbox;
 mod net;
 mod outbox;
+mod tls;
 mod worker;
 
 pub use buffers::{BufferId, Buffers, Chunk};
@@ -24,4 +25,5 @@ pub use host::{Host, Parcel};
 pub use mailbox::{Bell, Mailboxes};
 pub use net::{LinkKey, Net, Notice};
 pub use outbox::Flight;
+pub use tls::{Handshake, Tls};
 pub use worker::Worker;

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 
 use sluice_core::{ids::ClientRef, io::Owner, server::Server, time::Time};
 
-use crate::{Flight, Socket, outbox::Outbox};
+use crate::{Flight, Socket, outbox::Outbox, tls::Tls};
 
 /// The state of a connection's life.
 #[derive(Debug)]
@@ -35,7 +35,10 @@ pub(crate) struct Link<S> {
     pub(crate) serial: u32,
     pub(crate) owner: Option<Owner>,
     pub(crate) life: Life,
+    /// What waits to be sent, as it was given.
     pub(crate) outbox: Outbox,
+    /// Its encryption, if it has any.
+    pub(crate) tls: Option<Box<Tls>>,
     pub(crate) flight: Option<Flight>,
     /// Whether the driver reads, or has been asked to stop and has not yet.
     pub(crate) reading: bool,
@@ -59,6 +62,7 @@ impl<S: Socket> Link<S> {
             owner,
             life,
             outbox: Outbox::default(),
+            tls: None,
             flight: None,
             reading: false,
             wants_bytes: false,
@@ -69,7 +73,15 @@ impl<S: Socket> Link<S> {
     }
 
     pub(crate) fn backlog(&self) -> usize {
-        self.outbox.len() + self.flight.as_ref().map_or(0, Flight::left)
+        let sealed = self.tls.as_ref().map_or(0, |tls| tls.outgoing.len());
+        self.outbox.len() + sealed + self.flight.as_ref().map_or(0, Flight::left)
+    }
+
+    /// Whether nothing is left to send.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        let is_closing = matches!(self.life, Life::Closing { .. });
+        let has_sealed = |tls: &Tls| !tls.outgoing.is_empty() || (is_closing && !self.ended && !tls.has_said_goodbye());
+        self.flight.is_none() && self.outbox.is_empty() && !self.tls.as_deref().is_some_and(has_sealed)
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) {

@@ -1,6 +1,9 @@
 //! The connections of a worker, and the actions of the engine on them.
 
-use std::{collections::VecDeque, io, net::Shutdown, time::Duration};
+mod ending;
+mod securing;
+
+use std::{collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 
 use slab::Slab;
 use sluice_core::{
@@ -10,11 +13,13 @@ use sluice_core::{
     server::Server,
     time::Time,
 };
+use sluice_tls::{Secured, Side};
 
 use crate::{
-    Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
+    BufferId, Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
     link::{Life, Link},
     outbox::Spares,
+    tls::Tls,
 };
 
 /// A backlog that was above the engine's limit is reported when it has fallen to this, in bytes.
@@ -22,9 +27,6 @@ const BACKLOG_LOW_BYTES: usize = 64 << 10;
 
 /// Time limit for a connection that is being closed: to send the rest, and for its peer to hang up.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// The interval at which connections are looked at whose end is overdue.
-const LEFTOVERS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A connection, and not a later one that got its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +44,23 @@ pub enum Notice {
     Connected(LinkKey),
     /// Bytes have come.
     Received(LinkKey, Chunk),
+    /// A connection is encrypted.
+    Secured(LinkKey, Box<Secured>),
     /// A connection has ended.
     Closed(LinkKey, String),
     /// A high backlog has been sent.
     Drained(LinkKey),
     /// There is mail.
     Mail,
+}
+
+/// The chunk that is being handled.
+#[derive(Debug)]
+enum Current {
+    /// The first `len` bytes of a buffer.
+    Shared { buffer: BufferId, len: u32 },
+    /// Those that came encrypted.
+    Owned(Rc<Vec<u8>>),
 }
 
 /// The connections of a worker.
@@ -67,7 +80,7 @@ pub struct Net<D: Driver, H> {
     /// The next time that these are looked at.
     next_tick: Option<Time>,
     /// The chunk that is being handled.
-    current: Option<Chunk>,
+    current: Option<Current>,
     events: Vec<Event<D::Socket>>,
     notices: VecDeque<Notice>,
 }
@@ -128,16 +141,26 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
 
     /// The bytes of a chunk, while `handle` runs.
     pub fn with_chunk(&mut self, chunk: Chunk, handle: impl FnOnce(&mut Self, &[u8])) {
-        let (buffer, len) = (chunk.buffer, chunk.len);
-        self.current = Some(chunk);
-        let bytes = self.buffers.bytes(buffer, 0..len);
-        #[allow(unsafe_code)]
-        // SAFETY: the reference that `current` holds keeps the buffer from being written to until it is released
-        // below; the memory itself lives as long as `self`.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
-        handle(self, bytes);
-        self.current = None;
-        self.buffers.release(buffer);
+        match chunk {
+            Chunk::Shared { buffer, len } => {
+                self.current = Some(Current::Shared { buffer, len });
+                let bytes = self.buffers.bytes(buffer, 0..len);
+                #[allow(unsafe_code)]
+                // SAFETY: the reference that the chunk holds keeps the buffer from being written to until it is
+                // released below; the memory itself lives as long as `self`.
+                let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+                handle(self, bytes);
+                self.current = None;
+                self.buffers.release(buffer);
+            }
+            Chunk::Owned(bytes) => {
+                let bytes = Rc::new(bytes);
+                self.current = Some(Current::Owned(bytes.clone()));
+                handle(self, &bytes);
+                self.current = None;
+                Rc::into_inner(bytes).into_iter().for_each(|bytes| self.spares.give(bytes));
+            }
+        }
     }
 
     /// Tells whose a connection is.
@@ -149,9 +172,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         self.read(conn.0);
     }
 
-    /// Takes over a connection from another worker.
-    pub fn adopt(&mut self, socket: D::Socket) -> Conn {
-        Conn(self.insert(Some(socket), None, Life::Open).id)
+    /// Takes over a connection, a new one or another worker's.
+    pub fn adopt(&mut self, socket: D::Socket, tls: Option<Box<Tls>>) -> Conn {
+        let LinkKey { id, .. } = self.insert(Some(socket), None, Life::Open);
+        self.links[id as usize].tls = tls;
+        Conn(id)
     }
 
     /// The owner of a connection, unless it has been given up since.
@@ -205,35 +230,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         self.next_tick
     }
 
-    /// Ends the lives that have taken too long.
-    pub fn tick(&mut self) {
-        if self.next_tick.is_none_or(|at| self.now < at) {
-            return;
-        }
-        self.next_tick = None;
-        let closing = std::mem::take(&mut self.closing);
-        for id in closing {
-            match self.links.get(id as usize).map(|link| &link.life) {
-                Some(&Life::Closing { deadline, .. }) if self.now < deadline => self.await_end(id, deadline),
-                Some(Life::Closing { .. }) => self.finish(id),
-                _ => {}
-            }
-        }
-        // All of them are looked at each time, so not at each one's own.
-        self.next_tick = self.next_tick.map(|at| at.max(self.now + LEFTOVERS_INTERVAL));
-    }
-
-    /// Looks at a closing connection at that time, if it is still there.
-    fn await_end(&mut self, id: LinkId, at: Time) {
-        self.closing.push(id);
-        self.next_tick = Some(self.next_tick.map_or(at, |next| next.min(at)));
-    }
-
     fn event(&mut self, event: Event<D::Socket>) {
         match event {
             Event::Accepted(socket) => {
                 let peer = socket.peer();
-                let conn = self.adopt(socket);
+                let conn = self.adopt(socket, None);
                 self.notices.push_back(Notice::Accepted(conn, peer));
             }
             Event::AcceptFailed(error) => self.host.accept_failed(&error),
@@ -244,7 +245,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
                     link.reading = false;
                     link.wants_bytes = false;
                     link.ended = true;
-                    self.lost(id, error.as_ref());
+                    // What has come before may be in the hands of those who take the step of a handshake.
+                    if !link.tls.as_ref().is_some_and(|tls| tls.is_away()) {
+                        self.lost(id, error.as_ref());
+                    }
                 }
             }
             Event::Stopped(id) => {
@@ -280,6 +284,14 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     }
 
     fn received(&mut self, id: LinkId, chunk: Chunk) {
+        match self.links.get(id as usize) {
+            Some(link) if link.tls.is_some() => self.received_encrypted(id, chunk),
+            _ => self.deliver(id, chunk),
+        }
+    }
+
+    /// Passes on what has come by a connection, in plain bytes.
+    fn deliver(&mut self, id: LinkId, chunk: Chunk) {
         let Some(link) = self.links.get_mut(id as usize) else {
             self.buffers.discard(chunk);
             return;
@@ -291,9 +303,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
                 self.notices.push_back(Notice::Received(key, chunk));
                 return;
             }
-            Life::Leaving { early, .. } => {
-                early.extend_from_slice(self.buffers.bytes(chunk.buffer, 0..chunk.len));
-            }
+            Life::Leaving { early, .. } => early.extend_from_slice(self.buffers.bytes_of(&chunk)),
             Life::Connecting | Life::Closing { .. } => {}
         }
         self.buffers.discard(chunk);
@@ -325,8 +335,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         for id in dirty.drain(..) {
             let Some(link) = self.links.get_mut(id as usize) else { continue };
             link.dirty = false;
-            if link.flight.is_none() && !link.outbox.is_empty() && !matches!(link.life, Life::Connecting) {
-                link.flight = Some(link.outbox.take_flight());
+            if link.flight.is_some() || matches!(link.life, Life::Connecting) {
+                continue;
+            }
+            if let Some(flight) = self.next_flight(id) {
+                self.links[id as usize].flight = Some(flight);
                 self.send_flight(id);
             }
         }
@@ -370,7 +383,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.advance(id);
             return;
         }
-        let is_done = link.outbox.is_empty();
+        let is_done = link.has_sent_all();
         if is_done && !link.high && matches!(link.life, Life::Open) {
             // As it is nearly always.
             return;
@@ -400,54 +413,6 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.dirty.push(id);
         }
     }
-
-    /// Moves a connection on that is closing or leaving.
-    fn advance(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(id as usize) else { return };
-        let sent = link.flight.is_none() && link.outbox.is_empty();
-        match &link.life {
-            Life::Closing { finished: false, .. } if sent => {
-                if link.ended {
-                    self.finish(id);
-                } else {
-                    // The peer reads what was sent, then hangs up; closing at once could take it back unread.
-                    link.shutdown(Shutdown::Write);
-                }
-            }
-            Life::Closing { finished: true, .. } if link.is_quiet() => self.remove(id),
-            Life::Leaving { .. } if sent && link.is_quiet() => self.leave(id),
-            _ => {}
-        }
-    }
-
-    /// Ends a closing connection: whatever is still under way comes to its end now.
-    fn finish(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(id as usize) else { return };
-        if let Life::Closing { finished, .. } = &mut link.life {
-            *finished = true;
-        }
-        link.outbox.clear(&mut self.buffers);
-        if link.is_quiet() {
-            self.remove(id);
-        } else {
-            link.shutdown(Shutdown::Both);
-            self.await_end(id, self.now + LEFTOVERS_INTERVAL);
-        }
-    }
-
-    fn remove(&mut self, id: LinkId) {
-        let mut link = self.links.remove(id as usize);
-        link.outbox.clear(&mut self.buffers);
-        self.driver.forget(id);
-    }
-
-    fn leave(&mut self, id: LinkId) {
-        let link = self.links.remove(id as usize);
-        self.driver.forget(id);
-        if let (Life::Leaving { worker, server, client, early }, Some(socket)) = (link.life, link.socket) {
-            self.host.post(worker, Parcel::Server { socket, server, client, early });
-        }
-    }
 }
 
 /// The connection that the engine acts on; it may do so until it has closed it or handed it over.
@@ -459,11 +424,16 @@ fn live<S: Socket>(links: &mut Slab<Link<S>>, conn: Conn) -> Option<&mut Link<S>
 
 impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
     fn forward(&mut self, to: Conn, range: std::ops::Range<usize>) {
-        let Some(chunk) = &self.current else { return };
-        debug_assert!(range.start < range.end && range.end <= chunk.len as usize, "{range:?} of {} bytes", chunk.len);
         let Some(link) = live(&mut self.links, to) else { return };
-        let stretch = (chunk.buffer, range.start as u32, range.end as u32);
-        link.outbox.push_shared(stretch, link.flight.is_none(), &mut self.buffers, &mut self.spares);
+        match &self.current {
+            None => return,
+            Some(Current::Owned(bytes)) => link.outbox.push_copy(&bytes[range], &mut self.spares),
+            Some(Current::Shared { buffer, len }) => {
+                debug_assert!(range.start < range.end && range.end <= *len as usize, "{range:?} of {len} bytes");
+                let stretch = (*buffer, range.start as u32, range.end as u32);
+                link.outbox.push_shared(stretch, link.flight.is_none(), &mut self.buffers, &mut self.spares);
+            }
+        }
         self.mark(to.0);
     }
 
@@ -506,9 +476,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         link.life = Life::Closing { deadline, finished: false };
         // Reading goes on, to notice when the peer hangs up.
         link.wants_bytes = true;
-        if link.ended {
+        // In the middle of a handshake nothing can be said.
+        if link.ended || link.tls.as_mut().is_some_and(|tls| tls.open().is_none()) {
             link.outbox.clear(&mut self.buffers);
-        } else if link.outbox.push_held(&mut self.spares) {
+        }
+        if !link.ended && (link.outbox.push_held(&mut self.spares) || link.tls.is_some()) {
             self.mark(conn.0);
         }
         self.await_end(conn.0, deadline);
@@ -539,15 +511,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         let key = LinkKey { id: conn.0, serial: link.serial };
         // What has come from it and has not been handled goes with it.
         let mut early = Vec::new();
-        for notice in std::mem::take(&mut self.notices) {
-            match notice {
-                Notice::Received(from, chunk) if from == key => {
-                    early.extend_from_slice(self.buffers.bytes(chunk.buffer, 0..chunk.len));
-                    self.buffers.discard(chunk);
-                }
-                other => self.notices.push_back(other),
-            }
-        }
+        self.take_received(key, &mut early);
+        let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
         link.wants_bytes = false;
         link.life = Life::Leaving { worker, server, client, early };
@@ -555,6 +520,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
             self.driver.stop_reading(conn.0, socket);
         }
         self.advance(conn.0);
+    }
+
+    fn secure(&mut self, conn: Conn, side: Side, received: &[u8]) {
+        self.begin_tls(conn, side, received);
     }
 
     fn mail(&mut self, worker: u16, mail: Mail) {

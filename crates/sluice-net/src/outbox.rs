@@ -60,14 +60,16 @@ pub(crate) struct Spares(Vec<Vec<u8>>);
 impl Spares {
     const KEPT: usize = 256;
 
-    fn take(&mut self, bytes: usize) -> Vec<u8> {
+    /// An empty one with room for so many bytes.
+    pub(crate) fn take(&mut self, bytes: usize) -> Vec<u8> {
         if bytes > OWNED_BYTES {
             return Vec::with_capacity(bytes);
         }
         self.0.pop().unwrap_or_else(|| Vec::with_capacity(OWNED_BYTES))
     }
 
-    fn give(&mut self, mut piece: Vec<u8>) {
+    /// Keeps one, if it is worth it.
+    pub(crate) fn give(&mut self, mut piece: Vec<u8>) {
         if piece.capacity() <= 2 * OWNED_BYTES && self.0.len() < Self::KEPT {
             piece.clear();
             self.0.push(piece);
@@ -197,6 +199,11 @@ pub struct Flight {
 }
 
 impl Flight {
+    /// Of bytes of Sluice's own.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        Self { bytes: bytes.len(), first: Some(Piece::Owned(bytes)), more: Vec::new(), sent: 0 }
+    }
+
     fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.first.iter().chain(&self.more)
     }
@@ -264,10 +271,10 @@ mod tests {
         let (mut buffers, mut spares) = (Buffers::new(BUFFERS, 16 << 10), Spares::default());
         let mut stuck: Vec<Outbox> = Vec::new();
         for buffer in 0..BUFFERS {
-            let chunk = buffers.filled(buffer, 4096);
+            buffers.filled(buffer, 4096);
             let mut outbox = Outbox::default();
-            outbox.push_shared((chunk.buffer, 0, 4096), true, &mut buffers, &mut spares);
-            buffers.release(chunk.buffer);
+            outbox.push_shared((buffer, 0, 4096), true, &mut buffers, &mut spares);
+            buffers.release(buffer);
             stuck.push(outbox);
         }
         let free = std::iter::from_fn(|| buffers.take_returned()).count();
@@ -316,10 +323,10 @@ mod tests {
         let (mut buffers, mut spares, mut outbox) =
             (Buffers::new(BUFFERS, 16 << 10), Spares::default(), Outbox::default());
         buffers.free_space(0)[..4].copy_from_slice(b"abcd");
-        let chunk = buffers.filled(0, 4);
-        outbox.push_shared((chunk.buffer, 0, 2), true, &mut buffers, &mut spares);
+        buffers.filled(0, 4);
+        outbox.push_shared((0, 0, 2), true, &mut buffers, &mut spares);
         outbox.push_copy(b"-", &mut spares);
-        outbox.push_shared((chunk.buffer, 2, 4), true, &mut buffers, &mut spares);
+        outbox.push_shared((0, 2, 4), true, &mut buffers, &mut spares);
         assert_eq!((outbox.len(), outbox.more.len()), (5, 1));
         let mut flight = outbox.take_flight();
         assert!(outbox.is_empty() && flight.single(&buffers).is_none());
@@ -329,7 +336,7 @@ mod tests {
         assert!(flight.advance(4));
         flight.land(&mut buffers, &mut spares);
         assert!(!buffers.has_returned());
-        buffers.release(chunk.buffer);
+        buffers.release(0);
         assert!(buffers.has_returned());
     }
 }

@@ -93,6 +93,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                 Some(owner) => net.with_chunk(chunk, |net, bytes| engine.received(now, owner, bytes, net)),
                 None => net.drop_chunk(chunk),
             },
+            Notice::Secured(key, secured) => {
+                if let Some(owner) = net.owner(key) {
+                    engine.secured(now, owner, *secured, net);
+                }
+            }
             Notice::Closed(key, reason) => {
                 if let Some(owner) = net.owner(key) {
                     engine.closed(now, owner, &reason, net);
@@ -116,8 +121,9 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                 }
                 self.engine.mail(now, mail, &mut self.net);
             }
-            Parcel::Server { socket, mut server, client, early } => {
-                let conn = self.net.adopt(socket);
+            Parcel::Handshake(handshake) => self.net.shook_hands(*handshake),
+            Parcel::Server { socket, tls, mut server, client, early } => {
+                let conn = self.net.adopt(socket, tls);
                 server.conn = conn;
                 if let Some(owner) = self.engine.adopt(now, server, client, &early, &mut self.net) {
                     self.net.set_owner(conn, owner);

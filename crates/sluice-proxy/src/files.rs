@@ -25,6 +25,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     let databases = config.databases.iter().map(|database| Database {
         name: database.name.clone(),
         address: sockets::address(&database.server),
+        tls: database.tls.clone(),
         dbname: database.dbname.clone(),
         user: database.user.clone(),
         password: database.password.clone(),
@@ -34,6 +35,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     Ok(Configuration {
         databases: databases.collect(),
         access: Access { method: config.auth.method, users },
+        encryption: config.encryption.clone(),
         admin: config.admin.clone(),
         limits: config.limits.clone(),
     })
@@ -53,6 +55,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
     };
     Users::LookedUp(LookUp {
         address: sockets::address(&database.server),
+        tls: database.tls.clone(),
         dbname: database.dbname.clone().unwrap_or_else(|| look_up.database.clone()),
         user: look_up.user.clone(),
         password: look_up.password.clone(),

@@ -3,9 +3,11 @@
 use std::{collections::VecDeque, io, sync::Arc, time::Instant};
 
 use sluice_core::io::{Address, Command, LogEvent};
+use sluice_net::Handshake;
 use tokio::sync::mpsc;
 
 use crate::{
+    handshakes::Handshakes,
     log,
     lookup::Request,
     mailbox::{Mailboxes, Parcel},
@@ -18,6 +20,7 @@ pub(crate) struct Host {
     pub(crate) worker: u16,
     pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) resolver: Arc<Resolver>,
+    pub(crate) handshakes: Handshakes,
     pub(crate) look_ups: mpsc::Sender<Request>,
     pub(crate) commands: mpsc::Sender<Command>,
 }
@@ -35,6 +38,10 @@ impl sluice_net::Host for Host {
 
     fn collect(&mut self) -> VecDeque<Parcel> {
         self.mailboxes.take(self.worker)
+    }
+
+    fn shake_hands(&mut self, handshake: Box<Handshake>) {
+        self.handshakes.take_step(self.worker, handshake);
     }
 
     fn look_up(&mut self, user: &str) {

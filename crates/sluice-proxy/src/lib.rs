@@ -11,6 +11,7 @@
 mod console;
 mod control;
 mod files;
+mod handshakes;
 mod host;
 mod log;
 mod lookup;

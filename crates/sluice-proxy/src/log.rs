@@ -7,6 +7,9 @@ pub(crate) fn event(event: LogEvent<'_>) {
         LogEvent::ClientRefused { peer, error } => {
             tracing::info!(%peer, code = %error.code, "client refused: {}", error.message);
         }
+        LogEvent::HandshakeFailed { peer, reason } => {
+            tracing::info!(%peer, "client not encrypted: {reason}");
+        }
         LogEvent::ConnectFailed { address, error } => {
             tracing::warn!(%address, code = %error.code, "no connection to the server: {}", error.message);
         }

@@ -2,24 +2,30 @@
 //! one that takes long keeps nobody waiting.
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use sluice_control::access::{Access, LookUp, Users};
+use sluice_control::{
+    access::{Access, LookUp, Users},
+    address::Address,
+};
 use sluice_core::{
     hub::Hub,
     mail::Mail,
     secrets::{ASKED_MAX, Found},
     time::Time,
 };
+use sluice_tls::SslMode;
 use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
 use tokio::{
-    net::UnixStream,
+    net::{TcpStream, UnixStream},
     sync::{Semaphore, mpsc},
     time::timeout_at,
 };
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, Config, NoTls, config::SslMode as Demand, error::SqlState, tls::MakeTlsConnect};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     mailbox::{Mailboxes, Parcel},
@@ -168,18 +174,62 @@ async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String
             tokio::spawn(connection);
             client
         }
-        Target::Tcp(address) => {
-            let stream =
-                tokio::net::TcpStream::connect(address).await.map_err(|e| format!("at {}: {e}", look_up.address))?;
-            let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(failed)?;
-            tokio::spawn(connection);
-            client
-        }
+        Target::Tcp(address) => connect_tcp(&mut config, look_up, address).await?,
     };
     // A look-up that is given up here must not go on there: such sessions would become more and more.
     let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
     client.batch_execute(&limit).await.map_err(failed)?;
     Ok(client)
+}
+
+/// Logs in by TCP, encrypted as the configuration says: where that is a matter of taste, in the other way if the first
+/// one is not the server's.
+async fn connect_tcp(config: &mut Config, look_up: &LookUp, address: SocketAddr) -> Result<Client, String> {
+    let ways = match look_up.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode) {
+        SslMode::Disable => &[Demand::Disable][..],
+        SslMode::Allow => &[Demand::Disable, Demand::Require],
+        SslMode::Prefer => &[Demand::Prefer, Demand::Disable],
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => &[Demand::Require],
+    };
+    let mut failed = String::new();
+    for demand in ways {
+        let at = |error: String| format!("at {}: {error}", look_up.address);
+        let stream = TcpStream::connect(address).await.map_err(|error| at(error.to_string()))?;
+        match log_in(config.ssl_mode(*demand), look_up, stream).await {
+            Ok(client) => return Ok(client),
+            Err(error) => {
+                failed = at(describe(&error));
+                // The server has looked at who asks, and that is not who it lets in.
+                if error.code().is_some_and(|code| *code != SqlState::INVALID_AUTHORIZATION_SPECIFICATION) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(failed)
+}
+
+async fn log_in(config: &Config, look_up: &LookUp, stream: TcpStream) -> Result<Client, tokio_postgres::Error> {
+    let connector = match (&look_up.tls, &look_up.address) {
+        (Some(tls), Address::Tcp(host, _)) if config.get_ssl_mode() != Demand::Disable => {
+            let mut connectors = MakeRustlsConnect::new((**tls.config()).clone());
+            MakeTlsConnect::<TcpStream>::make_tls_connect(&mut connectors, host).ok()
+        }
+        _ => None,
+    };
+    match connector {
+        Some(connector) => {
+            let (client, connection) = config.connect_raw(stream, connector).await?;
+            tokio::spawn(connection);
+            Ok(client)
+        }
+        // Where encryption is demanded, this is an error.
+        None => {
+            let (client, connection) = config.connect_raw(stream, NoTls).await?;
+            tokio::spawn(connection);
+            Ok(client)
+        }
+    }
 }
 
 fn describe(error: &tokio_postgres::Error) -> String {

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use crate::{
     console::{self, Console},
     control::{self, Order},
-    files,
+    files, handshakes,
     host::Host,
     lookup::{self, Asker},
     mailbox::{self, Mailboxes},
@@ -108,6 +108,7 @@ pub struct Service {
     driver: &'static str,
     mailboxes: Arc<Mailboxes>,
     workers: Vec<JoinHandle<io::Result<()>>>,
+    handshakes: Vec<JoinHandle<()>>,
     control: Option<JoinHandle<()>>,
     orders: mpsc::Sender<Order>,
     reloader: Arc<Reloader>,
@@ -127,6 +128,8 @@ impl Service {
         let (look_ups, requests) = lookup::requests();
         let (commands, asked) = console::commands();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
+        let handshakes = handshakes::start(workers, &mailboxes).map_err(system("start the threads for TLS"))?;
+        let (handshakes, handshake_threads) = handshakes;
         let resolver = Arc::new(Resolver::default());
         resolver.know(&files::addresses(&config));
         let epoch = Instant::now();
@@ -139,6 +142,7 @@ impl Service {
                     worker: number,
                     mailboxes: mailboxes.clone(),
                     resolver: resolver.clone(),
+                    handshakes: handshakes.clone(),
                     look_ups: look_ups.clone(),
                     commands: commands.clone(),
                 },
@@ -146,7 +150,7 @@ impl Service {
                 epoch,
             });
         }
-        drop((listeners, look_ups, commands));
+        drop((listeners, handshakes, look_ups, commands));
         let (driver, threads) = start_workers(config.driver, setups)?;
         let (orders, ordered) = control::orders();
         let asker = Asker {
@@ -187,6 +191,7 @@ impl Service {
             driver,
             mailboxes,
             workers: threads,
+            handshakes: handshake_threads,
             control: Some(control),
             orders,
             reloader,
@@ -231,6 +236,9 @@ impl Service {
                 Ok(Err(error)) => tracing::error!("a worker ended with an error: {error}"),
                 Err(_) => tracing::error!("a worker panicked"),
             }
+        }
+        for thread in self.handshakes.drain(..) {
+            let _ = thread.join();
         }
         let _ = self.orders.blocking_send(Order::Stop);
         if let Some(control) = self.control.take() {

@@ -6,7 +6,7 @@ use sluice_core::{
     io::{Address, Command, LogEvent},
     mail::Mail,
 };
-use sluice_net::{Bell, Host, Parcel};
+use sluice_net::{Bell, Handshake, Host, Parcel};
 
 use crate::{Network, Rng, SimMailboxes, SimSocket, Wake};
 
@@ -67,6 +67,11 @@ impl Host for SimHost {
 
     fn collect(&mut self) -> VecDeque<Parcel<SimSocket>> {
         self.mailboxes.take(self.worker)
+    }
+
+    fn shake_hands(&mut self, mut handshake: Box<Handshake>) {
+        handshake.step();
+        self.post(self.worker, Parcel::Handshake(handshake));
     }
 
     fn look_up(&mut self, user: &str) {

@@ -13,6 +13,7 @@ pub mod program;
 pub mod random;
 pub mod raw;
 pub mod server;
+pub mod tls;
 pub mod tokio_checks;
 
 pub use crate::{
@@ -21,6 +22,7 @@ pub use crate::{
     random::Random,
     raw::{Message, Raw, Script},
     server::{Database, TestServer},
+    tls::Certificates,
 };
 
 use std::time::{Duration, Instant};

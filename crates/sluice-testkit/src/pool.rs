@@ -7,16 +7,19 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use postgres::{Client, NoTls};
+use sluice_tls::{ClientTls, SslMode};
 
 use crate::{
     case::{Case, Driver, Mode},
     eventually, proc,
     raw::Raw,
     server::{Database, TestServer},
+    tls::Certificates,
 };
 
 /// The authentication of clients.
@@ -46,6 +49,8 @@ pub struct PoolConfig {
     auth: Auth,
     top: String,
     limits: String,
+    tls: Option<(&'static Certificates, String)>,
+    sections: String,
     pool: String,
     databases: String,
 }
@@ -66,6 +71,8 @@ impl PoolConfig {
             auth: Auth::Trust,
             top: String::new(),
             limits: String::new(),
+            tls: None,
+            sections: String::new(),
             pool: String::new(),
             databases: String::new(),
         }
@@ -94,6 +101,18 @@ impl PoolConfig {
     pub fn limit(mut self, line: &str) -> Self {
         self.limits.push_str(line);
         self.limits.push('\n');
+        self
+    }
+
+    /// Offers TLS to clients, by these certificates and with further lines for `[tls]`; its own raw clients take it.
+    pub fn tls(mut self, certificates: &'static Certificates, lines: &str) -> Self {
+        self.tls = Some((certificates, lines.to_owned()));
+        self
+    }
+
+    /// A table of its own.
+    pub fn section(mut self, text: &str) -> Self {
+        self.sections.push_str(text);
         self
     }
 
@@ -136,6 +155,10 @@ impl PoolConfig {
             toml.push_str("shutdown_grace = \"2s\"\n");
         }
         let _ = writeln!(toml, "[limits]\n{}\n[auth]\nmethod = \"{method}\"\n{secrets}", self.limits);
+        if let Some((certificates, lines)) = &self.tls {
+            toml.push_str(&certificates.of_pool(lines));
+        }
+        toml.push_str(&self.sections);
         let _ = writeln!(toml, "[pool]\nmode = \"{}\"\n{}\n{}", self.mode.name(), self.pool, self.databases);
         toml
     }
@@ -155,6 +178,7 @@ impl PoolConfig {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             log,
             server_processes: Vec::new(),
+            tls: self.tls.as_ref().map(|(certificates, _)| certificates.client(SslMode::VerifyFull, true)),
             place,
         };
         pool.address = pool.wait_until_it_listens();
@@ -188,6 +212,7 @@ pub struct TestPool {
     address: SocketAddr,
     log: PathBuf,
     server_processes: Vec<u32>,
+    tls: Option<Arc<ClientTls>>,
     place: tempfile::TempDir,
 }
 
@@ -240,8 +265,17 @@ impl TestPool {
         proc::open_files(self.pid())
     }
 
-    /// A raw connection to it.
+    /// A raw connection to it, encrypted if it has TLS.
     pub fn raw(&self) -> Raw {
+        let clear = self.raw_in_clear();
+        match &self.tls {
+            Some(tls) => clear.secure(tls),
+            None => clear,
+        }
+    }
+
+    /// A raw connection to it that is not encrypted.
+    pub fn raw_in_clear(&self) -> Raw {
         Raw::tcp(self.address)
     }
 

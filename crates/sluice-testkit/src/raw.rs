@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
+use sluice_tls::ClientTls;
 use sluice_wire::{
     ErrorFields,
     message::{self, backend, framed, frontend, put_cstr, read_parameter_status},
@@ -252,6 +254,55 @@ impl Script {
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    /// Its socket, if it goes by TCP.
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Tls(stream) => Some(&stream.sock),
+            Self::Unix(_) => None,
+        }
+    }
+
+    fn set_read_timeout(&self, time: Duration) {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(Some(time)),
+            Self::Tcp(stream) => stream.set_read_timeout(Some(time)),
+            Self::Tls(stream) => stream.sock.set_read_timeout(Some(time)),
+        }
+        .unwrap();
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Unix(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 /// A connection.
@@ -272,27 +323,61 @@ impl Raw {
     pub fn tcp(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap_or_else(|error| panic!("{address}: {error}"));
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self::over(Stream::Tcp(stream))
+    }
+
+    /// Encrypts the connection; what the other side is asked for first is `asked`, an SSLRequest or nothing.
+    ///
+    /// # Errors
+    ///
+    /// That of the handshake.
+    pub fn try_secure(self, tls: &ClientTls, asked: &[u8]) -> std::io::Result<Self> {
+        self.try_secure_by((**tls.config()).clone(), asked)
+    }
+
+    /// The same by a configuration of the library's.
+    pub fn try_secure_by(mut self, tls: ClientConfig, asked: &[u8]) -> std::io::Result<Self> {
+        self.send_bytes(asked);
+        if !asked.is_empty() {
+            assert_eq!(self.byte(), Some(b'S'), "there is TLS");
+        }
+        let Stream::Tcp(stream) = self.stream else { panic!("only by TCP") };
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(tls.into(), name).map_err(std::io::Error::other)?;
+        let mut stream = StreamOwned::new(connection, stream);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(Self::over(Stream::Tls(Box::new(stream))))
+    }
+
+    /// Asks for TLS, and encrypts the connection.
+    pub fn secure(self, tls: &ClientTls) -> Self {
+        self.try_secure(tls, &startup::SSL_REQUEST_PACKET).unwrap_or_else(|error| panic!("TLS: {error}"))
+    }
+
+    /// The certificate that the other side has shown.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        match &self.stream {
+            Stream::Tls(stream) => Some(stream.conn.peer_certificates()?.first()?),
+            _ => None,
+        }
     }
 
     /// Connects by a Unix socket.
     pub fn unix(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self::over(Stream::Unix(stream))
     }
 
     fn over(stream: Stream) -> Self {
+        stream.set_read_timeout(PATIENCE);
         Self { stream, read: Vec::new(), parameters: Vec::new(), key: (0, Vec::new()), may_be_cut: false }
     }
 
     /// The client's own address, as the other side sees it.
     pub fn local_address(&self) -> SocketAddr {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.local_addr().unwrap(),
-            Stream::Unix(_) => panic!("a Unix socket has no address"),
-        }
+        self.stream.tcp().expect("a Unix socket has no address").local_addr().unwrap()
     }
 
     /// Logs in where no password is asked for.
@@ -342,10 +427,8 @@ impl Raw {
 
     /// Sends bytes to a peer that may be gone.
     pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        match &mut self.stream {
-            Stream::Tcp(stream) => stream.write_all(bytes),
-            Stream::Unix(stream) => stream.write_all(bytes),
-        }
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
     }
 
     /// Sends bytes in pieces of that size, each a packet of its own.
@@ -358,27 +441,36 @@ impl Raw {
 
     /// Says that no more will come.
     pub fn end_sending(&mut self) {
-        match &self.stream {
+        match &mut self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write).unwrap(),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write).unwrap(),
+            Stream::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+                stream.sock.shutdown(Shutdown::Write).unwrap();
+            }
         }
     }
 
     /// Reads what is there; `false` at the end of the stream.
     fn fill(&mut self) -> bool {
         let mut chunk = [0; 65_536];
-        let got = match &mut self.stream {
-            Stream::Tcp(stream) => stream.read(&mut chunk),
-            Stream::Unix(stream) => stream.read(&mut chunk),
-        };
-        match got {
+        match self.stream.read(&mut chunk) {
             Ok(bytes) => {
                 self.read.extend_from_slice(&chunk[..bytes]);
                 bytes > 0
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
+            // A backend that is terminated does not always say goodbye in TLS.
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => false,
             Err(error) => panic!("nothing more came ({error}); unread: {} bytes", self.read.len()),
         }
+    }
+
+    /// One byte, or why there is none.
+    pub fn try_byte(&mut self) -> std::io::Result<u8> {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte)?;
+        Ok(byte[0])
     }
 
     /// One byte, as SSLRequest is answered; `None` at the end.
@@ -468,20 +560,9 @@ impl Raw {
             return false;
         }
         let mut byte = [0];
-        let got = match &mut self.stream {
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(Some(time)).unwrap();
-                let got = stream.read(&mut byte);
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
-                got
-            }
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(Some(time)).unwrap();
-                let got = stream.read(&mut byte);
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
-                got
-            }
-        };
+        self.stream.set_read_timeout(time);
+        let got = self.stream.read(&mut byte);
+        self.stream.set_read_timeout(PATIENCE);
         match got {
             Ok(bytes) => {
                 self.read.extend_from_slice(&byte[..bytes]);

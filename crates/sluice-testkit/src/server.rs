@@ -8,7 +8,7 @@ use std::{
     fs,
     io::Write,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -21,7 +21,7 @@ use std::{
 use postgres::{Client, NoTls, SimpleQueryMessage};
 use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode};
 
-use crate::{case::Version, raw::Raw};
+use crate::{case::Version, raw::Raw, tls::Certificates};
 
 /// A cluster.
 pub struct TestServer {
@@ -81,10 +81,13 @@ impl TestServer {
 
     /// A cluster that ends with the process, for a static: nothing static is ever dropped, so somebody else cleans up.
     pub fn start_for_process(version: Version, settings: &[(&str, &str)]) -> Self {
-        let mut server = Self::start(version, settings);
-        let place = server.place.take().expect("it has just been made").keep();
+        Self::start(version, settings).kept_for_process()
+    }
+
+    fn kept_for_process(mut self) -> Self {
+        let place = self.place.take().expect("it has just been made").keep();
         remove_after_us(&place);
-        server
+        self
     }
 
     /// A cluster of one's own, for tests that hurt it.
@@ -97,23 +100,17 @@ impl TestServer {
         Self::start_in(place(), version, settings, HBA, Some(free_address()))
     }
 
-    /// A cluster that also listens on 127.0.0.1, where it lets nobody in without TLS. Its certificate is that of
-    /// `localhost`, signed by an authority whose own certificate is in the file that comes with it.
-    pub fn start_with_tls(version: Version) -> (Self, PathBuf) {
-        let place = place();
-        let dir = place.path().to_owned();
-        let ran = Command::new("sh").args(["-e", "-c", CERTIFICATES]).current_dir(&dir).stdin(Stdio::null()).output();
-        let ran = ran.unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        let (certificate, key) = (dir.join("server.crt"), dir.join("server.key"));
-        let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
-        if run_as.switches() {
-            chown(&key, Some(run_as.uid()), Some(run_as.gid())).unwrap();
-        }
-        let path = |path: &Path| path.to_str().unwrap().to_owned();
-        let settings = [("ssl", "on"), ("ssl_cert_file", &path(&certificate)), ("ssl_key_file", &path(&key))];
-        let server = Self::start_in(place, version, &settings, &HBA.replace("host ", "hostssl "), Some(free_address()));
-        (server, dir.join("authority.crt"))
+    /// A cluster that also listens on 127.0.0.1, where it lets nobody in without TLS.
+    pub fn start_with_tls(version: Version, settings: &[(&str, &str)]) -> Self {
+        let of_tls = Certificates::shared().settings();
+        let of_tls = of_tls.iter().map(|(name, value)| (*name, value.as_str()));
+        let settings: Vec<_> = of_tls.chain(settings.iter().copied()).collect();
+        Self::start_in(place(), version, &settings, &HBA.replace("host ", "hostssl "), Some(free_address()))
+    }
+
+    /// The same, for a static.
+    pub fn start_with_tls_for_process(version: Version, settings: &[(&str, &str)]) -> Self {
+        Self::start_with_tls(version, settings).kept_for_process()
     }
 
     fn start_in(
@@ -227,6 +224,11 @@ impl TestServer {
         Raw::unix(&self.socket_dir().join(format!(".s.PGSQL.{}", self.port())))
     }
 
+    /// The same by TCP, where it listens there.
+    pub fn raw_tcp(&self) -> Raw {
+        Raw::tcp(self.tcp.expect("it listens on a Unix socket only"))
+    }
+
     /// Runs statements as the superuser in the database `postgres`.
     pub fn execute(&self, sql: &str) {
         self.with_admin(|admin| admin.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}")));
@@ -319,23 +321,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An authority, and the certificate of `localhost` that it signs.
-const CERTIFICATES: &str = "
-new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=$1 -keyout $2.key $3 -out $2.$4; }
-new authority authority '-x509 -days 2' crt
-new localhost server '' csr
-echo subjectAltName=DNS:localhost > names
-openssl x509 -req -in server.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile names \
-    -out server.crt
-chmod 600 server.key
-";
-
 fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 /// A folder that PostgreSQL's own user can pass through.
-fn place() -> tempfile::TempDir {
+pub(crate) fn place() -> tempfile::TempDir {
     let place = tempfile::Builder::new().prefix("sluice-test-").tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     place
@@ -352,7 +343,7 @@ fn own_name() -> String {
 }
 
 /// Has a folder removed once this process has ended and PostgreSQL with it, however it ends.
-fn remove_after_us(place: &Path) {
+pub(crate) fn remove_after_us(place: &Path) {
     let script = "cat >/dev/null; for i in $(seq 300); do [ -e \"$1/data/pgdata/postmaster.pid\" ] || break; \
                   sleep 0.1; done; rm -rf \"$1\"";
     let mut shell = Command::new("sh");

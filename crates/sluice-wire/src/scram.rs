@@ -1,4 +1,5 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677; PostgreSQL documentation, 55.3.1), both ends, without channel binding.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677; PostgreSQL documentation, 55.3.1), both ends, with channel binding to a server's
+//! certificate or without.
 //!
 //! A server that holds a verifier computes two HMACs and a hash for a login; PBKDF2 runs only where a plain password
 //! is all there is, and its result is a [`Keys`] or a [`Verifier`] to keep.
@@ -12,6 +13,12 @@ use thiserror::Error;
 /// The mechanism's name.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 
+/// The name of the mechanism with channel binding.
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+
+/// The one type of channel binding: to the server's certificate (RFC 5929, section 4).
+const BINDING_TYPE: &str = "tls-server-end-point";
+
 /// The iterations PostgreSQL uses for a new secret.
 pub const ITERATIONS_DEFAULT: u32 = 4096;
 
@@ -20,15 +27,31 @@ pub const ITERATIONS_MAX: u32 = 1_000_000;
 
 type Key = [u8; 32];
 
+fn mechanism(plus: &bool) -> &'static str {
+    if *plus { MECHANISM_PLUS } else { MECHANISM }
+}
+
 /// Why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ScramError {
     /// A message that is not SCRAM, or not of this exchange.
     #[error("malformed SCRAM message: {0}")]
     Malformed(&'static str),
-    /// The client insists on channel binding, and there is no TLS to bind to.
-    #[error("the client requires SCRAM channel binding, which this connection does not have")]
-    ChannelBinding,
+    /// The client has chosen a mechanism and goes by the other one.
+    #[error("malformed SCRAM message: the client selected {}, and its message is of the other mechanism", mechanism(.plus))]
+    OtherMechanism {
+        /// Whether it has chosen the one with channel binding.
+        plus: bool,
+    },
+    /// The client thinks that there is no channel binding to be had, and there is: somebody has kept that from it.
+    #[error("SCRAM channel binding negotiation error")]
+    Downgraded,
+    /// A type of channel binding that is not known.
+    #[error("unsupported SCRAM channel-binding type")]
+    BindingType,
+    /// The client has bound itself to another connection.
+    #[error("SCRAM channel binding check failed")]
+    Unbound,
     /// The proof or the signature is wrong.
     #[error("the password does not match")]
     Mismatch,
@@ -121,24 +144,49 @@ impl Keys {
     }
 }
 
+/// The channel binding of an exchange, as the server's end sees it. The bytes are the hash of its certificate.
+#[derive(Debug, Clone, Copy)]
+pub enum ServerBinding<'a> {
+    /// There is none to be had.
+    None,
+    /// The client could have chosen it and has not.
+    Unused,
+    /// The client has chosen it.
+    Used(&'a [u8]),
+}
+
 /// The server's end, after the client's first message.
 #[derive(Debug)]
 pub struct ServerExchange {
     verifier: Verifier,
-    gs2_header: Vec<u8>,
+    /// What the client has to repeat at the end: its first words, and what it is bound to.
+    binding: Vec<u8>,
+    is_bound: bool,
     auth_message: String,
     nonce: String,
 }
 
 impl ServerExchange {
     /// Takes the client's first message; gives the exchange and the challenge to send.
-    pub fn begin(verifier: Verifier, client_first: &[u8], random: [u8; 18]) -> Result<(Self, String), ScramError> {
+    pub fn begin(
+        verifier: Verifier,
+        binding: ServerBinding<'_>,
+        client_first: &[u8],
+        random: [u8; 18],
+    ) -> Result<(Self, String), ScramError> {
         let text = utf8(client_first)?;
         let mut parts = text.splitn(3, ',');
-        match parts.next() {
-            Some("n" | "y") => {}
-            Some(flag) if flag.starts_with("p=") => return Err(ScramError::ChannelBinding),
-            _ => return Err(ScramError::Malformed("no channel binding flag")),
+        match (parts.next(), binding) {
+            (Some("n" | "y"), ServerBinding::Used(_)) => return Err(ScramError::OtherMechanism { plus: true }),
+            (Some("y"), ServerBinding::Unused) => return Err(ScramError::Downgraded),
+            (Some("n" | "y"), _) => {}
+            (Some(flag), _) if !flag.starts_with("p=") => {
+                return Err(ScramError::Malformed("no channel binding flag"));
+            }
+            (Some(flag), ServerBinding::Used(_)) if flag[2..] == *BINDING_TYPE => {}
+            (Some(_), ServerBinding::Used(_)) => return Err(ScramError::BindingType),
+            (Some(_), _) => return Err(ScramError::OtherMechanism { plus: false }),
+            (None, _) => return Err(ScramError::Malformed("no channel binding flag")),
         }
         let authzid = parts.next().ok_or(ScramError::Malformed("no GS2 header"))?;
         let bare = parts.next().ok_or(ScramError::Malformed("no GS2 header"))?;
@@ -150,8 +198,12 @@ impl ServerExchange {
         let nonce = format!("{client_nonce}{}", BASE64.encode(random));
         let challenge = format!("r={nonce},s={},i={}", BASE64.encode(&verifier.salt), verifier.iterations);
         let auth_message = format!("{bare},{challenge}");
-        let gs2_header = text.as_bytes()[..text.len() - bare.len()].to_vec();
-        Ok((Self { verifier, gs2_header, auth_message, nonce }, challenge))
+        let header = &text.as_bytes()[..text.len() - bare.len()];
+        let (bound_to, is_bound) = match binding {
+            ServerBinding::Used(end_point) => (end_point, true),
+            ServerBinding::None | ServerBinding::Unused => (&[][..], false),
+        };
+        Ok((Self { verifier, binding: [header, bound_to].concat(), is_bound, auth_message, nonce }, challenge))
     }
 
     /// Takes the client's last message; gives the final message to send, and the keys that its proof reveals.
@@ -162,8 +214,11 @@ impl ServerExchange {
         if attribute(unproven, 'r') != Some(&self.nonce) {
             return Err(ScramError::Malformed("the nonce is not this exchange's"));
         }
-        if BASE64.decode(binding).ok().as_deref() != Some(&self.gs2_header) {
-            return Err(ScramError::Malformed("the channel binding is not this exchange's"));
+        if BASE64.decode(binding).ok().as_deref() != Some(&self.binding) {
+            return Err(match self.is_bound {
+                true => ScramError::Unbound,
+                false => ScramError::Malformed("the channel binding is not this exchange's"),
+            });
         }
         let proof: Key = BASE64
             .decode(proof)
@@ -192,10 +247,39 @@ pub enum ClientSecret {
     Password(String),
 }
 
+/// The channel binding of an exchange, as the client's end sees it.
+#[derive(Debug, Clone, Copy)]
+pub enum ClientBinding<'a> {
+    /// There is nothing to bind to.
+    None,
+    /// There is, and the server has not offered it.
+    Unoffered,
+    /// To the server's certificate, which has this hash.
+    To(&'a [u8]),
+}
+
+impl ClientBinding<'_> {
+    /// The mechanism's name.
+    pub fn mechanism(self) -> &'static str {
+        mechanism(&matches!(self, Self::To(_)))
+    }
+
+    /// The beginning of the first message.
+    fn header(self) -> String {
+        match self {
+            Self::None => "n,,".to_owned(),
+            Self::Unoffered => "y,,".to_owned(),
+            Self::To(_) => format!("p={BINDING_TYPE},,"),
+        }
+    }
+}
+
 /// The client's end, after its first message was sent.
 #[derive(Debug)]
 pub struct ClientExchange {
     secret: ClientSecret,
+    /// What it repeats at the end: its first words, and what it is bound to.
+    binding: Vec<u8>,
     nonce: String,
 }
 
@@ -207,10 +291,15 @@ pub struct ClientFinal {
 
 impl ClientExchange {
     /// Begins an exchange; gives the first message to send.
-    pub fn begin(secret: ClientSecret, random: [u8; 18]) -> (Self, String) {
+    pub fn begin(secret: ClientSecret, binding: ClientBinding<'_>, random: [u8; 18]) -> (Self, String) {
         let nonce = BASE64.encode(random);
-        let first = format!("n,,n=,r={nonce}");
-        (Self { secret, nonce }, first)
+        let header = binding.header();
+        let first = format!("{header}n=,r={nonce}");
+        let mut bound = header.into_bytes();
+        if let ClientBinding::To(end_point) = binding {
+            bound.extend_from_slice(end_point);
+        }
+        (Self { secret, binding: bound, nonce }, first)
     }
 
     /// Takes the server's challenge; gives the message that answers it.
@@ -229,7 +318,7 @@ impl ClientExchange {
             ClientSecret::Keys(keys) => keys,
             ClientSecret::Password(password) => Keys::derive(&password, &salt, iterations),
         };
-        let unproven = format!("c=biws,r={nonce}");
+        let unproven = format!("c={},r={nonce}", BASE64.encode(&self.binding));
         let auth_message = format!("n=,r={},{text},{unproven}", self.nonce);
         let stored_key: Key = Sha256::digest(keys.client_key).into();
         let proof = xor(hmac(&stored_key, &[auth_message.as_bytes()]), &keys.client_key);
@@ -276,8 +365,17 @@ mod tests {
     use super::*;
 
     fn exchange(secret: ClientSecret, verifier: Verifier) -> Result<Keys, ScramError> {
-        let (client, first) = ClientExchange::begin(secret, [7; 18]);
-        let (server, challenge) = ServerExchange::begin(verifier, first.as_bytes(), [9; 18])?;
+        exchange_bound(secret, verifier, ClientBinding::None, ServerBinding::None)
+    }
+
+    fn exchange_bound(
+        secret: ClientSecret,
+        verifier: Verifier,
+        client: ClientBinding<'_>,
+        server: ServerBinding<'_>,
+    ) -> Result<Keys, ScramError> {
+        let (client, first) = ClientExchange::begin(secret, client, [7; 18]);
+        let (server, challenge) = ServerExchange::begin(verifier, server, first.as_bytes(), [9; 18])?;
         let (client, last) = client.answer(challenge.as_bytes())?;
         let (signature, keys) = server.finish(last.as_bytes())?;
         client.verify(signature.as_bytes())?;
@@ -315,10 +413,28 @@ mod tests {
     }
 
     #[test]
-    fn channel_binding_is_refused_by_name() {
+    fn both_ends_are_bound_to_the_same_certificate_or_say_why_not() {
+        use ClientBinding as C;
+        use ServerBinding as S;
+        for (client, server, error) in [
+            (C::None, S::None, None),
+            (C::Unoffered, S::None, None),
+            (C::To(b"one"), S::Used(b"one"), None),
+            // A client that has no TLS library for it.
+            (C::None, S::Unused, None),
+            (C::Unoffered, S::Unused, Some(ScramError::Downgraded)),
+            (C::To(b"one"), S::Used(b"two"), Some(ScramError::Unbound)),
+            (C::To(b"one"), S::Unused, Some(ScramError::OtherMechanism { plus: false })),
+            (C::To(b"one"), S::None, Some(ScramError::OtherMechanism { plus: false })),
+            (C::None, S::Used(b"one"), Some(ScramError::OtherMechanism { plus: true })),
+        ] {
+            let verifier = Verifier::derive("known", b"0123456789abcdef", 4096);
+            let outcome = exchange_bound(ClientSecret::Password("known".into()), verifier, client, server);
+            assert_eq!(outcome.err(), error, "{client:?} {server:?}");
+        }
         let verifier = Verifier::mock(b"seed", "user");
-        let asked = ServerExchange::begin(verifier, b"p=tls-server-end-point,,n=,r=abc", [0; 18]);
-        assert_eq!(asked.err(), Some(ScramError::ChannelBinding));
+        let asked = ServerExchange::begin(verifier, S::Used(b"one"), b"p=tls-unique,,n=,r=abc", [0; 18]);
+        assert_eq!(asked.err(), Some(ScramError::BindingType));
     }
 
     #[test]

@@ -18,6 +18,12 @@ const CANCEL_REQUEST: u32 = 80_877_102;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSSENC_REQUEST: u32 = 80_877_104;
 
+/// An SSLRequest.
+pub const SSL_REQUEST_PACKET: [u8; 8] = {
+    let [a, b, c, d] = SSL_REQUEST.to_be_bytes();
+    [0, 0, 0, 8, a, b, c, d]
+};
+
 /// A version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProtocolVersion {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use sluice_wire::{
     ErrorFields, ErrorResponse, Frame, Framer, Origin, md5,
     message::{self, AuthenticationRequest, BindNames, Malformed, Named, Parse, TransactionStatus, backend, frontend},
-    scram::{Keys, ScramError, ServerExchange, Verifier},
+    scram::{Keys, ScramError, ServerBinding, ServerExchange, Verifier},
     secret::Secret,
     startup::{self, ProtocolVersion, SessionRequest, Startup, StartupError},
 };
@@ -441,7 +441,7 @@ fn scram_first_messages_of_clients() {
         (b"n,,n=user,r=x", None),
         (b"y,,n=,r=x", None),
         (b"n,,n=,r=x,ext=1", None),
-        (b"p=tls-server-end-point,,n=,r=x", Some(ScramError::ChannelBinding)),
+        (b"p=tls-server-end-point,,n=,r=x", Some(ScramError::OtherMechanism { plus: false })),
         (b"n,a=other,n=,r=x", Some(malformed("an authorization identity is not supported"))),
         (b"", Some(malformed("no channel binding flag"))),
         (b"x,,n=,r=x", Some(malformed("no channel binding flag"))),
@@ -453,7 +453,7 @@ fn scram_first_messages_of_clients() {
         (b"n,,n=,r=\xff", Some(malformed("not valid UTF-8"))),
     ];
     for (first, error) in cases {
-        let begun = ServerExchange::begin(Verifier::mock(b"seed", "user"), first, [0; 18]);
+        let begun = ServerExchange::begin(Verifier::mock(b"seed", "user"), ServerBinding::None, first, [0; 18]);
         assert_eq!(begun.err(), error, "{}", first.escape_ascii());
     }
 }

@@ -5,7 +5,7 @@ use proptest::{collection::vec, prelude::*};
 use sluice_wire::{
     ErrorFields, ErrorResponse, Origin, Severity, md5,
     message::{self, AuthenticationRequest, BindNames, Named, Parse, TransactionStatus, frontend},
-    scram::{ClientExchange, ClientSecret, Keys, ScramError, ServerExchange, Verifier},
+    scram::{ClientBinding, ClientExchange, ClientSecret, Keys, ScramError, ServerBinding, ServerExchange, Verifier},
     secret::Secret,
     startup::{self, ProtocolVersion, STARTUP_BYTES_MAX, SessionRequest, Startup},
 };
@@ -206,8 +206,8 @@ proptest! {
         };
         let verifier = Verifier::derive("geheim", b"salt", 1);
         let login = || {
-            let (client, first) = ClientExchange::begin(ClientSecret::Password("geheim".into()), [7; 18]);
-            let (server, challenge) = ServerExchange::begin(verifier, &tamper(0, first), [9; 18])?;
+            let (client, first) = ClientExchange::begin(ClientSecret::Password("geheim".into()), ClientBinding::None, [7; 18]);
+            let (server, challenge) = ServerExchange::begin(verifier, ServerBinding::None, &tamper(0, first), [9; 18])?;
             let (client, last) = client.answer(&tamper(1, challenge))?;
             let (signature, _) = server.finish(&tamper(2, last))?;
             client.verify(&tamper(3, signature))
@@ -233,8 +233,8 @@ fn exchange(
     client_random: [u8; 18],
     server_random: [u8; 18],
 ) -> Result<Keys, ScramError> {
-    let (client, first) = ClientExchange::begin(secret, client_random);
-    let (server, challenge) = ServerExchange::begin(verifier, first.as_bytes(), server_random)?;
+    let (client, first) = ClientExchange::begin(secret, ClientBinding::None, client_random);
+    let (server, challenge) = ServerExchange::begin(verifier, ServerBinding::None, first.as_bytes(), server_random)?;
     let (client, last) = client.answer(challenge.as_bytes())?;
     let (signature, keys) = server.finish(last.as_bytes())?;
     client.verify(signature.as_bytes())?;
@@ -308,14 +308,14 @@ proptest! {
     #[test]
     fn scram_takes_any_message_of_a_hostile_peer(first in hostile(), second in hostile(), text in any::<String>()) {
         let verifier = Verifier::mock(b"seed", &text);
-        if let Ok((server, _)) = ServerExchange::begin(verifier.clone(), &first, [9; 18]) {
+        if let Ok((server, _)) = ServerExchange::begin(verifier.clone(), ServerBinding::None, &first, [9; 18]) {
             prop_assert!(server.finish(&second).is_err());
         }
-        if let Ok((server, _)) = ServerExchange::begin(verifier, b"n,,n=,r=abc", [9; 18]) {
+        if let Ok((server, _)) = ServerExchange::begin(verifier, ServerBinding::None, b"n,,n=,r=abc", [9; 18]) {
             prop_assert!(server.finish(&second).is_err());
         }
         let keys = Keys::derive("x", b"salt", 1);
-        let (client, _) = ClientExchange::begin(ClientSecret::Keys(keys), [7; 18]);
+        let (client, _) = ClientExchange::begin(ClientSecret::Keys(keys), ClientBinding::None, [7; 18]);
         prop_assert!(client.answer(&first).is_err(), "the nonce can't be guessed");
         if let Some(parsed) = Verifier::parse(&format!("SCRAM-SHA-256${text}")) {
             prop_assert_eq!(Verifier::parse(&parsed.to_text()), Some(parsed));

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use sluice_testkit::{Case, Driver, Mode, PoolConfig, TestServer, Version};
+use sluice_testkit::{Case, Certificates, Driver, Mode, PoolConfig, TestServer, Version};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const REPORT_OF_2015: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sluice-lab/reference/settings_review_2015.csv");
@@ -95,8 +95,9 @@ fn a_password_file() {
 /// As `sslmode` says: encryption alone, or with a look at who is there.
 #[test]
 fn by_tls() {
-    let (server, authority) = TestServer::start_with_tls(Version::V15);
-    let (port, authority) = (server.port(), authority.display());
+    let server = TestServer::start_with_tls(Version::V15, &[]);
+    let (port, authority) = (server.port(), Certificates::shared().path("authority.crt"));
+    let authority = authority.display();
     let target = |host: &str, more: &str| format!("host={host} port={port} user=app dbname=postgres {more}");
     for dsn in [
         target("127.0.0.1", ""),
@@ -106,7 +107,7 @@ fn by_tls() {
     ] {
         assert!(printed(&mut command(&[&dsn])).contains(" to change, "), "{dsn}");
     }
-    let (_other, others) = TestServer::start_with_tls(Version::V15);
+    let others = Certificates::shared().path("other.crt");
     for (dsn, expected) in [
         (target("127.0.0.1", "sslmode=disable"), "no encryption"),
         (target("127.0.0.1", &format!("sslmode=verify-full sslrootcert={authority}")), "certificate"),

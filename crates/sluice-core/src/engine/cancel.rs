@@ -1,8 +1,9 @@
 //! CancelRequests. One that comes names a client of the pool; one that goes out names a server, over a connection of
 //! its own, and that server goes to nobody else until the request has been delivered.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use sluice_tls::ClientTls;
 use sluice_wire::{ErrorResponse, Frame, FrontendKind, startup};
 use subtle::ConstantTimeEq;
 
@@ -39,7 +40,9 @@ const HELD_TIME: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Canceller {
     /// Its connection; `None` until its time has come.
-    conn: Option<Conn>,
+    pub(super) conn: Option<Conn>,
+    /// The encryption that the connection is to have and does not have yet, and the server's host.
+    pub(super) tls: Option<(Arc<ClientTls>, Box<str>)>,
     /// For which server; `None` once that is gone.
     server: Option<ServerId>,
     request: Vec<u8>,
@@ -188,7 +191,8 @@ impl Engine {
         startup::put_cancel(&mut request, *process_id, key);
         server.cancels.sent();
         let askers = std::mem::take(&mut server.cancels.askers);
-        Some(self.cancels.insert(Canceller { conn: None, server: Some(id), request, deadline: due, askers }))
+        let tls = self.cancel_encryption(id);
+        Some(self.cancels.insert(Canceller { conn: None, tls, server: Some(id), request, deadline: due, askers }))
     }
 
     fn start_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
@@ -217,9 +221,13 @@ impl Engine {
         }
     }
 
+    /// The connection of a CancelRequest is open, or encrypted.
     pub(super) fn cancel_connected(&mut self, id: CancelId, io: &mut impl Io) {
-        if let Some(Canceller { conn: Some(conn), request, .. }) = self.cancels.get(id) {
-            io.send(*conn, request);
+        if let Some(Canceller { conn: Some(conn), tls, request, .. }) = self.cancels.get(id) {
+            match tls {
+                Some(_) => io.send(*conn, &startup::SSL_REQUEST_PACKET),
+                None => io.send(*conn, request),
+            }
         }
     }
 
@@ -263,10 +271,7 @@ impl Engine {
             return;
         };
         if canceller.conn.is_some() {
-            if let Some(server) = self.remove_cancel(now, id, io) {
-                self.server_closed(now, server, "a cancel request could not be delivered", io);
-            }
-            return;
+            return self.cancel_undelivered(now, id, io);
         }
         match canceller.server.and_then(|server| self.servers.get(server)).filter(|server| has_something(server)) {
             None => self.cancel_closed(now, id, io),
@@ -275,6 +280,13 @@ impl Engine {
                 self.timers.push(canceller.deadline, Timer::Cancel(id));
             }
             Some(_) => self.start_cancel(now, id, io),
+        }
+    }
+
+    /// A cancel could not be delivered, or nobody knows: its server can't be trusted with another query.
+    pub(super) fn cancel_undelivered(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
+        if let Some(server) = self.remove_cancel(now, id, io) {
+            self.server_closed(now, server, "a cancel request could not be delivered", io);
         }
     }
 

@@ -9,7 +9,7 @@ use sluice_control::{
 use sluice_wire::{
     ErrorResponse, Frame, FrontendKind, md5,
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, TransactionStatus},
-    scram::{self, ScramError, ServerExchange, Verifier},
+    scram::{self, ScramError, ServerBinding, ServerExchange, Verifier},
     secret::Secret,
     sqlstate,
     startup::{self, ProtocolVersion, SessionRequest, Startup},
@@ -18,6 +18,7 @@ use sluice_wire::{
 use crate::{
     client::{Challenge, Client, LoginRequest, Phase, Session},
     customs::Customs,
+    encryption::Request,
     hub::{NoPool, Welcome},
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
@@ -27,7 +28,7 @@ use crate::{
     watch,
 };
 
-use super::{Engine, cancel, too_many_clients};
+use super::{Engine, cancel, encrypting::READS_STARTUP, too_many_clients};
 
 /// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
@@ -53,18 +54,13 @@ impl Engine {
     /// Handles first packets at the beginning of `bytes`; returns how many bytes they took. `None`: the client is
     /// gone.
     pub(super) fn startup_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
+        if self.takes_direct_tls(id, bytes) {
+            return self.encryption_asked(now, id, Request::Direct, (0, bytes), io);
+        }
         match startup::read(bytes) {
             Ok(None) => Some(0),
-            Ok(Some((asked @ (Startup::Ssl | Startup::GssEnc), used))) => {
-                // 'N': no encryption, go on in clear (PostgreSQL documentation, 55.2.10). What came behind the
-                // request in the same packet was not meant to be read in clear.
-                if used < bytes.len() {
-                    self.refuse_client(now, id, &unencrypted(&asked), io);
-                    return None;
-                }
-                io.send(self.clients.get(id)?.conn, b"N");
-                Some(used)
-            }
+            Ok(Some((Startup::Ssl, used))) => self.encryption_asked(now, id, Request::Ssl, (used, bytes), io),
+            Ok(Some((Startup::GssEnc, used))) => self.encryption_asked(now, id, Request::GssEnc, (used, bytes), io),
             Ok(Some((Startup::Cancel { process_id, key }, _))) => {
                 self.cancel_requested(now, process_id, key, id, io);
                 None
@@ -114,6 +110,7 @@ impl Engine {
                 }
             });
         }
+        self.check_encryption(id, &user)?;
         let client = &mut self.clients[id];
         client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
         let (version, unknown) = request.negotiate();
@@ -207,7 +204,11 @@ impl Engine {
         self.scratch.clear();
         let challenge = match scram_verifier {
             Some(verifier) => {
-                AuthenticationRequest::Sasl(b"SCRAM-SHA-256\0\0").write(&mut self.scratch);
+                let mechanisms: &[u8] = match self.clients[id].encryption.end_point() {
+                    Some(_) => b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0",
+                    None => b"SCRAM-SHA-256\0\0",
+                };
+                AuthenticationRequest::Sasl(mechanisms).write(&mut self.scratch);
                 Challenge::ScramFirst(verifier)
             }
             None => {
@@ -286,13 +287,21 @@ impl Engine {
             }
             Challenge::ScramFirst(verifier) => {
                 let (mechanism, first) = message::read_sasl_initial(body).map_err(malformed)?;
-                if mechanism != scram::MECHANISM.as_bytes() {
-                    let error = "client selected an invalid SASL authentication mechanism";
-                    return Err(ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error));
-                }
+                let end_point = self.clients[id].encryption.end_point();
+                let binding = match (end_point, mechanism) {
+                    (Some(end_point), _) if mechanism == scram::MECHANISM_PLUS.as_bytes() => {
+                        ServerBinding::Used(end_point)
+                    }
+                    (Some(_), _) if mechanism == scram::MECHANISM.as_bytes() => ServerBinding::Unused,
+                    (None, _) if mechanism == scram::MECHANISM.as_bytes() => ServerBinding::None,
+                    _ => {
+                        let error = "client selected an invalid SASL authentication mechanism";
+                        return Err(ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error));
+                    }
+                };
                 let mut random = [0; 18];
                 io.random(&mut random);
-                let begun = ServerExchange::begin(verifier, first, random);
+                let begun = ServerExchange::begin(verifier, binding, first, random);
                 let (exchange, reply) = begun.map_err(|error| self.scram_error(error, &login.user))?;
                 self.scratch.clear();
                 AuthenticationRequest::SaslContinue(reply.as_bytes()).write(&mut self.scratch);
@@ -316,6 +325,9 @@ impl Engine {
     fn scram_error(&self, error: ScramError, user: &str) -> ErrorResponse {
         match error {
             ScramError::Mismatch => self.wrong_password(user),
+            error @ (ScramError::Downgraded | ScramError::Unbound) => {
+                ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error.to_string())
+            }
             error => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string()),
         }
     }
@@ -468,17 +480,6 @@ fn says(text: &str, truth: bool) -> bool {
         text.len() >= least && word.get(..text.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(text))
     };
     words.iter().any(|(word, least)| is_beginning(word, *least))
-}
-
-/// The routine of PostgreSQL that reads a StartupMessage.
-const READS_STARTUP: &str = "ProcessStartupPacket";
-
-/// PostgreSQL's words for what came unencrypted behind a request for encryption.
-fn unencrypted(asked: &Startup) -> ErrorResponse {
-    let request = if *asked == Startup::Ssl { "SSL" } else { "GSSAPI encryption" };
-    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("received unencrypted data after {request} request"))
-        .detail("This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.")
-        .routine(READS_STARTUP)
 }
 
 /// PostgreSQL's words for another message where a password was asked for.

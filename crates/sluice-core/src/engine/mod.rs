@@ -31,6 +31,7 @@
 //! | `errors` | a server's errors: what each answers, and what follows from it |
 //! | `failing` | queries of Sluice's own that fail: once more, on another server, or the end of the session |
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
+//! | `encrypting` | connections by TLS: clients', servers', and those of cancels |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
@@ -49,6 +50,7 @@ mod client_address;
 mod commands;
 mod console;
 mod copying;
+mod encrypting;
 mod errors;
 mod failing;
 mod frontend;
@@ -192,7 +194,7 @@ impl Engine {
         match owner {
             Owner::Client(id) => self.client_bytes(now, id, bytes, io),
             Owner::Server(id) => self.server_bytes(now, id, bytes, true, io),
-            Owner::Cancel(_) => {}
+            Owner::Cancel(id) => self.cancel_bytes(now, id, bytes, io),
         }
         self.work(now, io);
     }
@@ -201,6 +203,7 @@ impl Engine {
     pub fn closed(&mut self, now: Time, owner: Owner, reason: &str, io: &mut impl Io) {
         match owner {
             Owner::Client(id) => {
+                self.note_handshake_failed(id, reason, io);
                 let says_goodbye = self.clients.get(id).is_some_and(Client::says_goodbye);
                 self.part_from(now, id, if says_goodbye { Parting::Goodbye } else { Parting::Gone }, io);
             }

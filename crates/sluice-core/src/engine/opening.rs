@@ -5,7 +5,6 @@ use std::sync::Arc;
 use sluice_wire::{
     BackendKind, ErrorResponse, Frame,
     message::{self, AuthenticationRequest},
-    sqlstate,
     startup::{self, ProtocolVersion},
 };
 
@@ -18,7 +17,10 @@ use crate::{
     time::Time,
 };
 
-use super::{Engine, Todo};
+use super::{
+    Engine, Todo,
+    encrypting::{self, not_postgresql},
+};
 
 /// No message of a login is larger than this, in bytes.
 const LOGIN_BYTES_MAX: usize = 1 << 20;
@@ -67,6 +69,19 @@ impl Engine {
 
     pub(super) fn server_connected(&mut self, id: ServerId, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
+        let Role::Opening { login, attempt, .. } = &mut server.role else { return };
+        match encrypting::wanted(&server.pool.upstream, *attempt) {
+            Some(_) => {
+                *login = ServerLogin::Asked;
+                io.send(server.conn, &startup::SSL_REQUEST_PACKET);
+            }
+            None => self.start_session(id, io),
+        }
+    }
+
+    /// Asks for a session, now that the connection is what it is to be.
+    pub(super) fn start_session(&mut self, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
         let Role::Opening { login, .. } = &mut server.role else { return };
         *login = ServerLogin::Started;
         let upstream = &server.pool.upstream;
@@ -81,6 +96,9 @@ impl Engine {
     /// Handles messages of a login; returns how many bytes they took. `None`: the server is gone, or logged in.
     pub(super) fn login_input(&mut self, now: Time, id: ServerId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         let mut used = 0;
+        if matches!(self.servers.get(id)?.role, Role::Opening { login: ServerLogin::Asked, .. }) {
+            used = self.tls_answered(now, id, bytes, io)?;
+        }
         loop {
             let server = self.servers.get_mut(id)?;
             let (kind, body) = match server.stream.next(&bytes[used..]) {
@@ -122,7 +140,7 @@ impl Engine {
                 io.random(&mut random);
                 self.scratch.clear();
                 let before = std::mem::replace(login, ServerLogin::Connecting);
-                match before.answer(request, &server.pool, random, &mut self.scratch) {
+                match before.answer(request, &server.pool, &server.encryption, random, &mut self.scratch) {
                     Ok(after) => *login = after,
                     Err(error) => return Some(Ended::Failed(error)),
                 }
@@ -172,6 +190,9 @@ impl Engine {
 
     /// A connection could not be opened: those who wait hear of it when waiting has no point any more.
     pub(super) fn open_failed(&mut self, now: Time, id: ServerId, error: ErrorResponse, io: &mut impl Io) {
+        if self.try_other_way(id, &error, io) {
+            return;
+        }
         let Some(server) = self.servers.remove(id) else { return };
         io.close(server.conn);
         self.hub.dismiss_server();
@@ -188,8 +209,4 @@ impl Engine {
 /// setting that can't be (22, 25, 55P02); not a server that restarts or is full.
 fn is_lasting(error: &ErrorResponse) -> bool {
     ["22", "25", "28", "3D", "42", "0A", "55000", "55P02"].iter().any(|class| error.code.starts_with(class))
-}
-
-fn not_postgresql() -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "what listens there does not speak PostgreSQL's protocol")
 }

@@ -3,18 +3,22 @@
 use sluice_wire::{
     BackendKind, ErrorResponse, FrontendKind, md5,
     message::{AuthenticationRequest, framed, put_cstr, put_sasl_initial, split_cstr},
-    scram::{self, ClientExchange, ClientFinal, ClientSecret},
+    scram::{self, ClientBinding, ClientExchange, ClientFinal, ClientSecret},
     secret::Secret,
     sqlstate,
 };
 
-use crate::hub::Pool;
+use crate::{encryption::ServerEncryption, hub::Pool};
 
 /// The stage of a login to a server.
 #[derive(Debug)]
 pub enum ServerLogin {
     /// The connection is being made.
     Connecting,
+    /// It was asked whether it has TLS.
+    Asked,
+    /// The TLS handshake is under way.
+    Securing,
     /// The StartupMessage is sent.
     Started,
     /// The first SASL message is sent.
@@ -56,6 +60,7 @@ impl ServerLogin {
         self,
         request: AuthenticationRequest<'_>,
         pool: &Pool,
+        encryption: &ServerEncryption,
         random: [u8; 18],
         out: &mut Vec<u8>,
     ) -> Result<Self, ErrorResponse> {
@@ -72,12 +77,19 @@ impl ServerLogin {
                 Ok(Self::Started)
             }
             (Self::Started, AuthenticationRequest::Sasl(mechanisms)) => {
-                if !offers(mechanisms, scram::MECHANISM) {
+                let binding = match encryption {
+                    ServerEncryption::Secured(Some(end_point)) if offers(mechanisms, scram::MECHANISM_PLUS) => {
+                        ClientBinding::To(end_point)
+                    }
+                    ServerEncryption::Secured(Some(_)) => ClientBinding::Unoffered,
+                    ServerEncryption::Secured(None) | ServerEncryption::None => ClientBinding::None,
+                };
+                if !offers(mechanisms, binding.mechanism()) {
                     return Err(unsupported("a SASL mechanism other than SCRAM-SHA-256"));
                 }
                 let secret = scram_secret(pool).ok_or_else(|| no_password(pool, "SCRAM-SHA-256"))?;
-                let (exchange, first) = ClientExchange::begin(secret, random);
-                put_sasl_initial(out, scram::MECHANISM, first.as_bytes());
+                let (exchange, first) = ClientExchange::begin(secret, binding, random);
+                put_sasl_initial(out, binding.mechanism(), first.as_bytes());
                 Ok(Self::Challenged(exchange))
             }
             (Self::Challenged(exchange), AuthenticationRequest::SaslContinue(challenge)) => {

@@ -23,6 +23,7 @@ use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus};
 use crate::{
     alarm::Alarm,
     client_address::AddressFunction,
+    encryption::ServerEncryption,
     holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, Conn, ServerRef},
@@ -64,6 +65,8 @@ const CATALOG_AGE_MAX: Duration = Duration::from_millis(100);
 pub struct Server {
     /// Its connection.
     pub conn: Conn,
+    /// The encryption of that.
+    pub encryption: ServerEncryption,
     /// Tells it from others of its worker that had the same number.
     pub serial: u32,
     /// Its pool.
@@ -150,6 +153,8 @@ pub enum Role {
         deadline: Time,
         /// The stage of its login.
         login: ServerLogin,
+        /// The attempt that this is.
+        attempt: Attempt,
     },
     /// In the pool, free.
     Idle,
@@ -160,6 +165,15 @@ pub enum Role {
         /// The time at which to give up.
         deadline: Time,
     },
+}
+
+/// An attempt to open a connection. Where encryption is a matter of taste, a second one is made without it, or with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// In the way that is preferred.
+    First,
+    /// In the other way.
+    Second,
 }
 
 /// A client's leave to keep its server between transactions.
@@ -190,8 +204,13 @@ impl Server {
         let statements = ServerStatements::new(prepared_max);
         Self {
             conn,
+            encryption: ServerEncryption::None,
             serial,
-            role: Role::Opening { deadline: now + connect_timeout, login: ServerLogin::Connecting },
+            role: Role::Opening {
+                deadline: now + connect_timeout,
+                login: ServerLogin::Connecting,
+                attempt: Attempt::First,
+            },
             pool,
             is_in_use: false,
             holder: None,

@@ -53,7 +53,8 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
 /// The hub of the workers; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
     let access = Access { method, users: Users::Listed(HashMap::new()) };
-    let first = Snapshot::first(Configuration { databases: vec![database], access, admin: None, limits });
+    let first =
+        Snapshot::first(Configuration { databases: vec![database], access, encryption: None, admin: None, limits });
     sluice_sim::hub(Arc::new(first), workers)
 }
 
@@ -113,12 +114,14 @@ impl Table {
         let mut control = Control::new(Configuration {
             databases: before.databases.iter().map(|database| (**database).clone()).collect(),
             access: (*before.access).clone(),
+            encryption: None,
             admin: None,
             limits: before.limits.clone(),
         });
         let configuration = Configuration {
             databases: vec![database],
             access: (*before.access).clone(),
+            encryption: None,
             admin: None,
             limits: before.limits.clone(),
         };

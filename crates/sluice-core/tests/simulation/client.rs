@@ -8,7 +8,7 @@ use sluice_sim::Rng;
 use sluice_wire::{
     ErrorFields, md5,
     message::{self, AuthenticationRequest, framed, frontend, put_cstr},
-    scram::{ClientExchange, ClientFinal, ClientSecret},
+    scram::{ClientBinding, ClientExchange, ClientFinal, ClientSecret},
     startup::{self, ProtocolVersion},
 };
 
@@ -390,7 +390,8 @@ impl Client {
             }
             (Phase::Started, AuthenticationRequest::Sasl(_)) => {
                 let random = [io.rng.next() as u8; 18];
-                let (exchange, first) = ClientExchange::begin(ClientSecret::Password(password.into()), random);
+                let (exchange, first) =
+                    ClientExchange::begin(ClientSecret::Password(password.into()), ClientBinding::None, random);
                 message::put_sasl_initial(&mut out, "SCRAM-SHA-256", first.as_bytes());
                 Phase::Challenged(Box::new(exchange))
             }

@@ -275,6 +275,7 @@ impl Plan {
     pub(crate) fn configuration(&self) -> Configuration {
         let users = if self.look_up {
             Users::LookedUp(LookUp {
+                tls: None,
                 address: Address::Unix(ADDRESSES[0].into()),
                 dbname: "postgres".to_owned(),
                 user: "asks".to_owned(),
@@ -298,6 +299,12 @@ impl Plan {
             client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
             ..Database::any_at(Address::Unix(ADDRESSES[0].into()), self.pool.clone())
         };
-        Configuration { databases: vec![database], access: Access { method: self.method, users }, admin: None, limits }
+        Configuration {
+            databases: vec![database],
+            access: Access { method: self.method, users },
+            encryption: None,
+            admin: None,
+            limits,
+        }
     }
 }

@@ -6,7 +6,7 @@ use sluice_control::{address::PeerAddress, settings::PoolMode};
 use sluice_core::{client_address, profile::Profile};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
-    scram::{ServerExchange, Verifier},
+    scram::{ServerBinding, ServerExchange, Verifier},
     startup::{self, Startup},
 };
 
@@ -272,7 +272,8 @@ impl Postgres {
             State::Sasl => {
                 let (_, first) = message::read_sasl_initial(&message[5..]).expect("a SASLInitialResponse");
                 let verifier = self.verifier.clone().expect("it asked for SCRAM");
-                let (exchange, challenge) = ServerExchange::begin(verifier, first, [7; 18]).expect("SCRAM");
+                let (exchange, challenge) =
+                    ServerExchange::begin(verifier, ServerBinding::None, first, [7; 18]).expect("SCRAM");
                 AuthenticationRequest::SaslContinue(challenge.as_bytes()).write(&mut out);
                 backend.state = State::Proof(Box::new(exchange));
                 io.write_up(backend.pipe, &out);

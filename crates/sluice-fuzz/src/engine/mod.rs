@@ -191,7 +191,8 @@ impl World {
             rewritten_message_bytes: 512,
             ..Limits::default()
         };
-        let first = Snapshot::first(Configuration { databases, access: access(method), admin: None, limits });
+        let first =
+            Snapshot::first(Configuration { databases, access: access(method), encryption: None, admin: None, limits });
         let hub = sluice_sim::hub(Arc::new(first), WORKERS);
         let mut net = Lockstep::new(&hub, &DRIVERS, BUFFERS, ROOM_BYTES).holding_mail();
         net.pass(Duration::from_secs(1));
@@ -467,6 +468,7 @@ fn secret_of(user: &str) -> Option<Secret> {
 fn access(method: u8) -> Access {
     let users = if method >> 2 & 1 == 1 {
         Users::LookedUp(LookUp {
+            tls: None,
             address: Address::Tcp("db".into(), 5432),
             dbname: "postgres".to_owned(),
             user: "asks".to_owned(),

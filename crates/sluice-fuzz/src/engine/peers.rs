@@ -9,7 +9,7 @@ use sluice_wire::{
         self, AUTHENTICATION_OK, AuthenticationRequest, BindNames, Named, Parse, TransactionStatus, backend, framed,
         frontend, put_cstr,
     },
-    scram::{self, ClientExchange, ClientSecret, ServerExchange, Verifier},
+    scram::{self, ClientBinding, ClientExchange, ClientSecret, ServerBinding, ServerExchange, Verifier},
     startup::{self, ProtocolVersion, Startup},
 };
 
@@ -121,7 +121,9 @@ impl Peer {
         match (std::mem::take(&mut self.login), self.asks) {
             (Login::Asked, Asks::Scram) => {
                 let first = message::read_sasl_initial(body).map(|(_, first)| first).unwrap_or_default();
-                if let Ok((exchange, challenge)) = ServerExchange::begin(verifier(), first, [9; 18]) {
+                if let Ok((exchange, challenge)) =
+                    ServerExchange::begin(verifier(), ServerBinding::None, first, [9; 18])
+                {
                     AuthenticationRequest::SaslContinue(challenge.as_bytes()).write(out);
                     self.login = Login::Challenged(exchange);
                 }
@@ -279,7 +281,8 @@ impl Peer {
                 framed(out, frontend::PASSWORD, |out| put_cstr(out, answer.as_bytes()));
             }
             AuthenticationRequest::Sasl(_) => {
-                let (exchange, first) = ClientExchange::begin(ClientSecret::Password(PASSWORD.into()), [7; 18]);
+                let (exchange, first) =
+                    ClientExchange::begin(ClientSecret::Password(PASSWORD.into()), ClientBinding::None, [7; 18]);
                 message::put_sasl_initial(out, scram::MECHANISM, first.as_bytes());
                 self.client = Some(exchange);
             }

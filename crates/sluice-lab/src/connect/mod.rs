@@ -17,17 +17,16 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     str::FromStr,
+    sync::Arc,
     time::Duration,
 };
 
 use postgres::{
     CancelToken, Client, Config, NoTls, SimpleQueryMessage, config::Host, config::SslMode, error::SqlState,
 };
+use sluice_tls::{ClientTls, SslMode as Mode};
 
-use self::{
-    options::{Options, REFUSED_VARIABLES, is_uri, quoted},
-    tls::{Mode, Tls},
-};
+use self::options::{Options, REFUSED_VARIABLES, is_uri, quoted};
 use crate::error::words;
 
 /// Directories in which a server's socket is looked for: Debian's place, then PostgreSQL's own.
@@ -39,7 +38,7 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Access {
     config: Config,
-    tls: Option<Tls>,
+    tls: Option<Arc<ClientTls>>,
 }
 
 impl From<Config> for Access {
@@ -57,7 +56,7 @@ impl Access {
     /// PostgreSQL's, the system's, or that of TLS.
     pub fn connect(&self) -> Result<Client, postgres::Error> {
         let Some(tls) = &self.tls else { return self.config.connect(NoTls) };
-        match self.config.connect(tls.connector()) {
+        match self.config.connect(tls::connector(tls)) {
             Err(error) if self.config.get_ssl_mode() == SslMode::Prefer && may_do_without_tls(&error) => {
                 let mut config = self.config.clone();
                 config.ssl_mode(SslMode::Disable).connect(NoTls)
@@ -70,7 +69,7 @@ impl Access {
     pub fn cancel(&self, token: &CancelToken) {
         // A server that does not hear the request has gone.
         let _ = match &self.tls {
-            Some(tls) if self.config.get_ssl_mode() != SslMode::Prefer => token.cancel_query(tls.connector()),
+            Some(tls) if self.config.get_ssl_mode() != SslMode::Prefer => token.cancel_query(tls::connector(tls)),
             _ => token.cancel_query(NoTls),
         };
     }
@@ -192,7 +191,8 @@ impl Dsn {
         };
         config.ssl_mode(match mode {
             Mode::Disable => SslMode::Disable,
-            Mode::Prefer => SslMode::Prefer,
+            // As far as a tool goes that connects once.
+            Mode::Allow | Mode::Prefer => SslMode::Prefer,
             Mode::Require | Mode::VerifyCa | Mode::VerifyFull => SslMode::Require,
         });
         let usual = home.as_ref().map(|home| home.join(".postgresql/root.crt"));
@@ -203,8 +203,8 @@ impl Dsn {
         let tls = match mode {
             Mode::Disable => None,
             _ => {
-                let tls = Tls::new(mode, authorities.as_deref(), usual.as_deref());
-                Some(tls.map_err(|error| ConnectError::Tls(error.to_string()))?)
+                let tls = tls::load(mode, authorities.as_deref(), usual);
+                Some(Arc::new(tls.map_err(|error| ConnectError::Tls(error.to_string()))?))
             }
         };
         let mut dsn = Self { access: Access { config, tls }, of_tls, pgpass: None };

@@ -18,6 +18,7 @@ mod reloads;
 mod sessions;
 mod statements;
 mod storms;
+mod tls;
 
 use sluice_testkit::{Case, Database, PoolConfig, TestServer};
 

@@ -1,0 +1,96 @@
+//! `[tls]`, and the keys of a `[[database]]` about the encryption on the way to its server.
+
+use sluice_tls::{ClientCertificates, SslMode};
+
+use super::{Absent, Key, Table};
+use crate::kinds::{FilePath, Flag, Words};
+
+pub(crate) static TLS: Table = Table {
+    path: "tls",
+    many: false,
+    meaning: "Encryption of what clients send by TCP; without this table there is none. Files are read again by a \
+              reload: new connections see the new certificate, and the others stay.",
+    keys: &[&CERT_FILE, &KEY_FILE, &REQUIRED, &CLIENT_CA_FILE, &CLIENT_CERTIFICATES],
+    tables: &[],
+};
+
+pub(crate) static CERT_FILE: Key<FilePath> = Key {
+    name: "cert_file",
+    kind: FilePath,
+    absent: Absent::Required,
+    meaning: "The certificate that clients see, in PEM, followed by those between it and the authority that clients \
+              know. PostgreSQL's `ssl_cert_file`.",
+};
+
+pub(crate) static KEY_FILE: Key<FilePath> = Key {
+    name: "key_file",
+    kind: FilePath,
+    absent: Absent::Required,
+    meaning: "Its private key, in PEM and without a passphrase: mode 0600, or 0640 where root owns it. PostgreSQL's \
+              `ssl_key_file`.",
+};
+
+pub(crate) static REQUIRED: Key<Flag> = Key {
+    name: "required",
+    kind: Flag,
+    absent: Absent::Default("false"),
+    meaning: "Refuses clients by TCP that do not encrypt. A Unix socket never needs it.",
+};
+
+pub(crate) static CLIENT_CA_FILE: Key<FilePath> = Key {
+    name: "client_ca_file",
+    kind: FilePath,
+    absent: Absent::Means("clients are asked for no certificate"),
+    meaning: "The authorities that clients' certificates have to come from, in PEM. A certificate that is shown is \
+              checked, whatever `client_certificates` says. PostgreSQL's `ssl_ca_file`.",
+};
+
+pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {
+    name: "client_certificates",
+    kind: Words(&[
+        ("none", ClientCertificates::None),
+        ("verify-ca", ClientCertificates::VerifyCa),
+        ("verify-full", ClientCertificates::VerifyFull),
+    ]),
+    absent: Absent::Default("\"none\""),
+    meaning: "The certificate that a client has to show besides its password: any of those authorities', or one whose \
+              common name is its user. `clientcert` of PostgreSQL's `pg_hba.conf`.",
+};
+
+pub(crate) static SSLMODE: Key<Words<SslMode>> = Key {
+    name: "sslmode",
+    kind: Words(&[
+        ("disable", SslMode::Disable),
+        ("allow", SslMode::Allow),
+        ("prefer", SslMode::Prefer),
+        ("require", SslMode::Require),
+        ("verify-ca", SslMode::VerifyCa),
+        ("verify-full", SslMode::VerifyFull),
+    ]),
+    absent: Absent::Default("\"prefer\""),
+    meaning: "Encryption on the way to the server, as libpq's `sslmode`. Only the last two know whom they talk to, and \
+              only `\"verify-full\"` that it is this host. A Unix socket needs none, whatever stands here.",
+};
+
+pub(crate) static SSLROOTCERT: Key<FilePath> = Key {
+    name: "sslrootcert",
+    kind: FilePath,
+    absent: Absent::Means("no authority is known"),
+    meaning: "The authorities that the server's certificate has to come from, in PEM, or that certificate itself; \
+              `\"system\"` for those that this host trusts, with `\"verify-full\"` only. With `\"require\"`, it makes that \
+              `\"verify-ca\"`, as in libpq.",
+};
+
+pub(crate) static SSLCERT: Key<FilePath> = Key {
+    name: "sslcert",
+    kind: FilePath,
+    absent: Absent::Means("the server is shown no certificate"),
+    meaning: "The certificate that the server is shown, in PEM.",
+};
+
+pub(crate) static SSLKEY: Key<FilePath> = Key {
+    name: "sslkey",
+    kind: FilePath,
+    absent: Absent::Means("the server is shown no certificate"),
+    meaning: "Its private key, in PEM and without a passphrase.",
+};

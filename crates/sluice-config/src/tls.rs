@@ -1,0 +1,118 @@
+//! `[tls]`, and the keys of a `[[database]]` that say how its server is reached: reads them, and the files that they name.
+
+use std::{path::PathBuf, sync::Arc};
+
+use sluice_control::access::Encryption;
+use sluice_tls::{ClientCertificates, ClientFiles, ClientTls, MakeError, SYSTEM, ServerFiles, ServerTls, SslMode};
+
+use crate::{
+    kinds::FilePath,
+    reader::{Read, Section},
+    report::Fault,
+    schema::{self, Key},
+};
+
+pub(crate) const RULES: &[&str] = &[
+    "`tls.client_certificates` needs `client_ca_file`.",
+    "`\"verify-ca\"` and `\"verify-full\"` need `sslrootcert`; `sslcert` and `sslkey` need each other.",
+];
+
+/// A file that a key names, and where.
+struct Named {
+    key: &'static Key<FilePath>,
+    path: PathBuf,
+    offset: usize,
+}
+
+impl Named {
+    fn read(section: &Section<'_>, key: &'static Key<FilePath>) -> Option<Self> {
+        let (path, offset) = section.read(key).given()?;
+        let is_system = path.as_os_str() == SYSTEM;
+        Some(Self { key, path: if is_system { path } else { section.source().resolve(&path) }, offset })
+    }
+}
+
+/// Reads `[tls]`.
+pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
+    if !section.is_given() {
+        return None;
+    }
+    section.read_required(&schema::CERT_FILE);
+    section.read_required(&schema::KEY_FILE);
+    let cert = Named::read(section, &schema::CERT_FILE);
+    let key = Named::read(section, &schema::KEY_FILE);
+    let client_ca = Named::read(section, &schema::CLIENT_CA_FILE);
+    let is_required = section.read(&schema::REQUIRED).value().unwrap_or(false);
+    let client_certificates = section.read(&schema::CLIENT_CERTIFICATES);
+    if let Read::Given(ClientCertificates::VerifyCa | ClientCertificates::VerifyFull, offset) = client_certificates
+        && matches!(section.read(&schema::CLIENT_CA_FILE), Read::Absent)
+    {
+        let fault = Fault::new("nobody is trusted to give clients certificates", "add client_ca_file to [tls]");
+        section.note(&schema::CLIENT_CERTIFICATES, offset, fault);
+    }
+    let (Some(cert), Some(key)) = (cert, key) else { return None };
+    let files = ServerFiles {
+        cert: cert.path.clone(),
+        key: key.path.clone(),
+        client_ca: client_ca.as_ref().map(|file| file.path.clone()),
+    };
+    let tls = match ServerTls::load(&files) {
+        Ok(tls) => Arc::new(tls),
+        Err(error) => {
+            note(section, &error, &[Some(cert), Some(key), client_ca]);
+            return None;
+        }
+    };
+    Some(Encryption { tls, is_required, client_certificates: client_certificates.value().unwrap_or_default() })
+}
+
+/// Reads the keys of a `[[database]]`.
+pub(crate) fn read_database(section: &Section<'_>) -> Option<Arc<ClientTls>> {
+    let mode = section.read(&schema::SSLMODE).or_default(SslMode::default());
+    let root_cert = Named::read(section, &schema::SSLROOTCERT);
+    let own = (Named::read(section, &schema::SSLCERT), Named::read(section, &schema::SSLKEY));
+    if let (Some(Named { key, offset, .. }), None) | (None, Some(Named { key, offset, .. })) = &own {
+        let fault = Fault::new("a certificate without its key, or the other way round", "give sslcert and sslkey");
+        section.note(key, *offset, fault);
+        return None;
+    }
+    let files = ClientFiles {
+        root_cert: root_cert.as_ref().map(|file| file.path.clone()),
+        own: own.0.as_ref().zip(own.1.as_ref()).map(|(cert, key)| (cert.path.clone(), key.path.clone())),
+    };
+    if mode.value == SslMode::Disable {
+        return None;
+    }
+    match ClientTls::load(mode.value, &files) {
+        Ok(tls) => Some(Arc::new(tls)),
+        Err(error) => {
+            note(section, &error, &[root_cert, own.0, own.1]);
+            None
+        }
+    }
+}
+
+/// Notes why TLS can't be had, at the key that names the file at fault.
+fn note(section: &Section<'_>, error: &MakeError, named: &[Option<Named>]) {
+    let (path, fault) = match error {
+        MakeError::File(error) => (Some(&error.path), Fault::new(error.to_string(), error.remedy)),
+        MakeError::Pair { path, .. } => {
+            (Some(path), Fault::new(error.to_string(), "give a certificate and the key that belongs to it"))
+        }
+        MakeError::NoAuthorities(_) => {
+            let remedy = "add sslrootcert: a file of the authorities to trust, or \"system\"";
+            (None, Fault::new(error.to_string(), remedy))
+        }
+        MakeError::SystemAnyName => {
+            let remedy = "set sslmode = \"verify-full\", or name a file";
+            (None, Fault::new("sslrootcert = \"system\" trusts any server that some authority knows", remedy))
+        }
+        MakeError::NoneTrusted | MakeError::Library(_) => {
+            (None, Fault::new(error.to_string(), "install the package ca-certificates, or name a file"))
+        }
+    };
+    match named.iter().flatten().find(|named| Some(&named.path) == path) {
+        Some(named) => section.note(named.key, named.offset, fault),
+        None => section.source().add(section.offset(), section.path_of(&schema::SSLMODE), fault),
+    }
+}

@@ -1,0 +1,96 @@
+//! Certificates made for the tests of a process, and TLS by them.
+
+use std::{
+    fs,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Arc, OnceLock},
+};
+
+use sluice_instance::RunAs;
+use sluice_tls::{ClientFiles, ClientTls, SslMode};
+
+use crate::server::remove_after_us;
+
+/// An authority, with a server's certificate for `localhost` and a client's for `app`; and another authority that has
+/// signed neither.
+const CERTIFICATES: &str = "
+new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=$1 -keyout $2.key $3 -out $2.$4; }
+sign() { openssl x509 -req -in $1.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 $2 -out $1.crt; }
+new authority authority '-x509 -days 2' crt
+new other other '-x509 -days 2' crt
+echo subjectAltName=DNS:localhost > names
+new localhost server '' csr
+sign server '-extfile names'
+new app client '' csr
+sign client
+cat client.crt client.key > client.pem
+chmod 600 *.key client.pem
+";
+
+/// A folder of certificates and keys in PEM: `NAME.crt` and `NAME.key` of `authority`, `other`, `server` and `client`.
+#[derive(Debug)]
+pub struct Certificates(PathBuf);
+
+impl Certificates {
+    /// Those of this process's tests. They go with it.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Certificates> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let place = crate::server::place().keep();
+            remove_after_us(&place);
+            Self::make_in(place)
+        })
+    }
+
+    /// Others, in a folder of the caller's.
+    pub fn make_in(place: PathBuf) -> Self {
+        let mut shell = Command::new("sh");
+        let ran = shell.args(["-e", "-c", CERTIFICATES]).current_dir(&place).stdin(Stdio::null()).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
+        if run_as.switches() {
+            let key = place.join("server-of-postgresql.key");
+            fs::copy(place.join("server.key"), &key).unwrap();
+            chown(&key, Some(run_as.uid()), Some(run_as.gid())).unwrap();
+        } else {
+            fs::copy(place.join("server.key"), place.join("server-of-postgresql.key")).unwrap();
+        }
+        Self(place)
+    }
+
+    /// The path of a file.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A server's settings that have it use TLS.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let path = |name| self.path(name).to_str().expect("it is of this process's making").to_owned();
+        vec![
+            ("ssl", "on".to_owned()),
+            ("ssl_cert_file", path("server.crt")),
+            ("ssl_key_file", path("server-of-postgresql.key")),
+            ("ssl_ca_file", path("authority.crt")),
+        ]
+    }
+
+    /// `[tls]` of a pool, with further lines.
+    pub fn of_pool(&self, more: &str) -> String {
+        let path = |name| self.path(name).display().to_string();
+        format!("[tls]\ncert_file = {:?}\nkey_file = {:?}\n{more}\n", path("server.crt"), path("server.key"))
+    }
+
+    /// TLS for a client that shows its certificate or not.
+    pub fn client(&self, mode: SslMode, shows: bool) -> Arc<ClientTls> {
+        let own = shows.then(|| (self.path("client.crt"), self.path("client.key")));
+        let files = ClientFiles { root_cert: Some(self.path("authority.crt")), own };
+        Arc::new(ClientTls::load(mode, &files).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+}

@@ -1,0 +1,154 @@
+//! Certificates and keys as they stand in files.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// A file that is not what it should be.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", path.display())]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: String,
+    /// What helps.
+    pub remedy: &'static str,
+}
+
+/// Why TLS can't be had by what was given for it. The fault is the operator's.
+#[derive(Debug, Error)]
+pub enum MakeError {
+    /// A file is not what it should be.
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// `system` with a mode that would not look at the name: anybody has a certificate of some authority.
+    #[error("sslrootcert=system asks for sslmode=verify-full: other modes take any name")]
+    SystemAnyName,
+    /// There is nothing to verify a server with.
+    #[error("sslmode={0} asks for a file of authorities: name it in sslrootcert")]
+    NoAuthorities(crate::SslMode),
+    /// The system has no certificates of authorities.
+    #[error("the system knows no authorities that could be trusted: apt-get install ca-certificates")]
+    NoneTrusted,
+    /// A certificate and a key do not belong together, or are of a kind that is not known.
+    #[error("{}: {source}", path.display())]
+    Pair {
+        /// The file of the certificate.
+        path: PathBuf,
+        /// The library's reason.
+        source: rustls::Error,
+    },
+    /// Another reason of the library's.
+    #[error("TLS can't be used: {0}")]
+    Library(#[from] rustls::Error),
+}
+
+/// What was read, so that it is known again: TLS made of the same files is the same.
+#[derive(Default)]
+pub(crate) struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+fn read(path: &Path, fingerprint: &mut Fingerprint) -> Result<Vec<u8>, FileError> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::NotFound => "create it, or name another one",
+            _ => "let the user that Sluice runs as read it",
+        };
+        FileError { path: path.to_owned(), fault: error.to_string(), remedy }
+    })?;
+    fingerprint.add(&bytes);
+    Ok(bytes)
+}
+
+/// The certificates in a PEM file; there is at least one.
+pub(crate) fn certificates(
+    path: &Path,
+    fingerprint: &mut Fingerprint,
+) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    let failed = |fault: String| FileError {
+        path: path.to_owned(),
+        fault,
+        remedy: "give certificates in PEM: -----BEGIN CERTIFICATE-----",
+    };
+    let bytes = read(path, fingerprint)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| failed(format!("not a certificate in PEM: {error}")))?;
+    if found.is_empty() { Err(failed("it holds no certificate".to_owned())) } else { Ok(found) }
+}
+
+/// The private key in a PEM file that nobody but its owner, or a group of root's, may read: as PostgreSQL demands it.
+pub(crate) fn private_key(path: &Path, fingerprint: &mut Fingerprint) -> Result<PrivateKeyDer<'static>, FileError> {
+    let failed = |fault: &str, remedy| FileError { path: path.to_owned(), fault: fault.to_owned(), remedy };
+    let bytes = read(path, fingerprint)?;
+    check_mode(path)?;
+    match PrivateKeyDer::from_pem_slice(&bytes) {
+        Ok(key) => Ok(key),
+        Err(_) if bytes.windows(9).any(|part| part == b"ENCRYPTED") => {
+            let remedy = "keep it without one: openssl pkey -in KEY -out NEW, mode 0600";
+            Err(failed("the private key has a passphrase", remedy))
+        }
+        Err(_) => Err(failed("it holds no private key in PEM", "give the key of the certificate")),
+    }
+}
+
+fn check_mode(path: &Path) -> Result<(), FileError> {
+    use std::os::unix::fs::MetadataExt;
+    const OTHERS: u32 = 0o077;
+    const OTHERS_THAN_GROUP: u32 = 0o037;
+    // It has just been read.
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let is_open = metadata.mode() & if metadata.uid() == 0 { OTHERS_THAN_GROUP } else { OTHERS } != 0;
+    if !is_open {
+        return Ok(());
+    }
+    let fault = format!("others may read the private key: its mode is {:04o}", metadata.mode() & 0o7777);
+    Err(FileError { path: path.to_owned(), fault, remedy: "chmod 0600, or 0640 where root owns it" })
+}
+
+/// Authorities to trust.
+#[derive(Debug)]
+pub(crate) struct Trusted {
+    pub(crate) roots: RootCertStore,
+    /// Their certificates: a server may show one of these itself.
+    pub(crate) own: Vec<CertificateDer<'static>>,
+}
+
+impl Trusted {
+    pub(crate) fn from_file(path: &Path, fingerprint: &mut Fingerprint) -> Result<Self, FileError> {
+        let own = certificates(path, fingerprint)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &own {
+            roots.add(certificate.clone()).map_err(|error| FileError {
+                path: path.to_owned(),
+                fault: format!("a certificate can't be used: {error}"),
+                remedy: "give certificates of authorities in X.509, version 3",
+            })?;
+        }
+        Ok(Self { roots, own })
+    }
+
+    pub(crate) fn of_system() -> Result<Self, MakeError> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() { Err(MakeError::NoneTrusted) } else { Ok(Self { roots, own: Vec::new() }) }
+    }
+}

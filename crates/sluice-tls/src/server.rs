@@ -1,0 +1,145 @@
+//! The server's side of TLS: the certificate that clients see, and what is asked of them.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, UnixTime},
+    server::{
+        NoServerSessionStorage, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+};
+
+use crate::{
+    ALPN, MakeError, certificate,
+    files::{self, Fingerprint, Trusted},
+    version1::{self, Protocol},
+};
+
+/// The files of the server's side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// The certificate, followed by those between it and an authority.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities that clients' certificates have to come from; `None`: clients are not asked for one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// TLS for clients that connect.
+pub struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// The hash of the certificate for SCRAM's channel binding, if it has one.
+    pub end_point: Option<Box<[u8]>>,
+    fingerprint: [u8; 32],
+}
+
+impl ServerTls {
+    /// Reads the files.
+    pub fn load(files: &ServerFiles) -> Result<Self, MakeError> {
+        let mut fingerprint = Fingerprint::default();
+        let chain = files::certificates(&files.cert, &mut fingerprint)?;
+        let key = files::private_key(&files.key, &mut fingerprint)?;
+        let end_point = chain.first().and_then(certificate::end_point_hash);
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = match &files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let trusted = Trusted::from_file(path, &mut fingerprint)?;
+                let roots = Arc::new(trusted.roots.clone());
+                let inner = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+                    .allow_unauthenticated()
+                    .build()
+                    .map_err(|error| rustls::Error::General(error.to_string()))?;
+                builder.with_client_cert_verifier(Arc::new(ClientVerifier {
+                    inner,
+                    trusted,
+                    provider: provider.clone(),
+                }))
+            }
+        };
+        let own = version1::own(chain, key, &provider);
+        let own = own.map_err(|source| MakeError::Pair { path: files.cert.clone(), source })?;
+        let mut config = builder.with_cert_resolver(own);
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // As PostgreSQL: nobody comes back to a session of before, and nobody waits for the means to.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Self { config: Arc::new(config), end_point, fingerprint: fingerprint.finish() })
+    }
+}
+
+impl PartialEq for ServerTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+}
+
+impl Eq for ServerTls {}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerTls(…)")
+    }
+}
+
+/// The look at a client's certificate, of whatever version that is. None is asked for that must be there: who has none is
+/// told so in PostgreSQL's protocol.
+#[derive(Debug)]
+struct ClientVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    trusted: Trusted,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if !version1::is_one(own) {
+            return self.inner.verify_client_cert(own, intermediates, now);
+        }
+        version1::check(own, &self.trusted, now, &self.provider.signature_verification_algorithms)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        version1::check_handshake(Protocol::Tls12, message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        version1::check_handshake(Protocol::Tls13, message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,190 @@
+//! Both sides of a connection against each other, with certificates made for the purpose.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use sluice_tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, Session, Side, SslMode, TlsError};
+
+/// An authority, with a server's certificate for `localhost` and a client's for `alice`.
+struct Files {
+    dir: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let files = Self { dir: tempfile::tempdir().expect("a folder") };
+        let mut params = CertificateParams::new([]).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let authority = params.self_signed(&key).expect("a certificate");
+        files.write("ca.crt", &authority.pem());
+        let issuer = Issuer::new(params, key);
+        for (name, alternatives, common_name) in
+            [("server", &["localhost"][..], "ignored"), ("unnamed", &[][..], "localhost"), ("client", &[][..], "alice")]
+        {
+            let alternatives: Vec<String> = alternatives.iter().map(ToString::to_string).collect();
+            let mut params = CertificateParams::new(alternatives).expect("names");
+            params.distinguished_name.push(DnType::CommonName, common_name);
+            let key = KeyPair::generate().expect("a key");
+            let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+            files.write(&format!("{name}.crt"), &certificate.pem());
+            files.write(&format!("{name}.key"), &key.serialize_pem());
+        }
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("written");
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).expect("set");
+    }
+
+    fn server(&self, name: &str) -> Arc<ServerTls> {
+        let client_ca = Some(self.path("ca.crt"));
+        let files =
+            ServerFiles { cert: self.path(&format!("{name}.crt")), key: self.path(&format!("{name}.key")), client_ca };
+        Arc::new(ServerTls::load(&files).expect("it can be had"))
+    }
+
+    fn client(&self, mode: SslMode, root: &str) -> Arc<ClientTls> {
+        let own = Some((self.path("client.crt"), self.path("client.key")));
+        let files = ClientFiles { root_cert: Some(self.path(root)), own };
+        Arc::new(ClientTls::load(mode, &files).expect("it can be had"))
+    }
+}
+
+/// A connection in memory: what each side has to say goes to the other, in pieces of that size.
+struct Pair {
+    sides: [Session; 2],
+    pieces: usize,
+}
+
+impl Pair {
+    fn new(server: Arc<ServerTls>, client: Arc<ClientTls>, host: &str, pieces: usize) -> Self {
+        let sides = [Session::new(Side::Client(client, host.into())), Session::new(Side::Server(server))];
+        Self { sides, pieces }
+    }
+
+    fn shake_hands(&mut self) -> Result<(), (usize, TlsError)> {
+        let mut out = Vec::new();
+        self.sides[0].take(&mut [], &mut Vec::new(), &mut out).map_err(|error| (0, error))?;
+        let mut to = 1;
+        while !out.is_empty() {
+            let (plain, answer) = self.deliver(to, &out)?;
+            assert!(plain.is_empty());
+            (out, to) = (answer, 1 - to);
+        }
+        assert!(self.sides.iter().all(Session::is_open));
+        Ok(())
+    }
+
+    fn deliver(&mut self, to: usize, bytes: &[u8]) -> Result<(Vec<u8>, Vec<u8>), (usize, TlsError)> {
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        for piece in bytes.chunks(self.pieces) {
+            self.sides[to].take(&mut piece.to_vec(), &mut plain, &mut out).map_err(|error| (to, error))?;
+        }
+        Ok((plain, out))
+    }
+
+    fn carry(&mut self, from: usize, plain: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.sides[from].seal(plain, &mut out).expect("it is open");
+        self.deliver(1 - from, &out).expect("it is whole").0
+    }
+}
+
+#[test]
+fn what_one_side_says_the_other_hears_however_it_is_cut() {
+    let files = Files::new();
+    for pieces in [1, 7, 1000, usize::MAX] {
+        let client = files.client(SslMode::VerifyFull, "ca.crt");
+        let mut pair = Pair::new(files.server("server"), client, "localhost", pieces);
+        pair.shake_hands().expect("they agree");
+        let long: Vec<u8> = (0..100_000).map(|i| i as u8).collect();
+        for from in [0, 1, 0] {
+            assert_eq!(pair.carry(from, b"x"), b"x");
+            assert!(pair.carry(from, &long) == long);
+        }
+        let [client, server] = &pair.sides;
+        let (client, server) = (client.secured().expect("it is open"), server.secured().expect("it is open"));
+        assert_eq!((client.version, client.agreed, server.agreed), ("TLSv1.3", true, true));
+        assert!(client.cipher.starts_with("TLS_"), "{}", client.cipher);
+        assert_eq!(server.common_name.as_deref(), Some("alice"));
+        assert_eq!(client.end_point, files.server("server").end_point);
+        assert!(client.end_point.is_some());
+        let mut out = Vec::new();
+        pair.sides[1].close(&mut out);
+        pair.deliver(0, &out).expect("it is whole");
+        assert!(pair.sides[0].is_over() && !pair.sides[1].is_over());
+    }
+}
+
+#[test]
+fn a_server_is_looked_at_as_the_mode_says() {
+    let files = Files::new();
+    let attempt = |mode, root, server, host| {
+        Pair::new(files.server(server), files.client(mode, root), host, usize::MAX).shake_hands()
+    };
+    assert_eq!(attempt(SslMode::VerifyFull, "ca.crt", "server", "localhost"), Ok(()));
+    assert_eq!(attempt(SslMode::VerifyFull, "ca.crt", "unnamed", "localhost"), Ok(()), "by its common name");
+    assert_eq!(attempt(SslMode::VerifyCa, "ca.crt", "server", "elsewhere"), Ok(()));
+    assert_eq!(attempt(SslMode::VerifyFull, "server.crt", "server", "localhost"), Ok(()), "it is trusted itself");
+    let refused = |mode, root, server, host| {
+        let (by, error) = attempt(mode, root, server, host).expect_err("it is not to be trusted");
+        assert_eq!(by, 0);
+        error.to_string()
+    };
+    for host in ["elsewhere", "127.0.0.1"] {
+        for server in ["server", "unnamed"] {
+            let error = refused(SslMode::VerifyFull, "ca.crt", server, host);
+            assert!(error.contains("not valid for name"), "{error}");
+        }
+    }
+    let error = refused(SslMode::VerifyCa, "client.crt", "server", "localhost");
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    let error = refused(SslMode::Require, "client.crt", "server", "localhost");
+    assert!(error.contains("UnknownIssuer"), "authorities that are given are heeded: {error}");
+    assert_eq!(attempt(SslMode::Prefer, "client.crt", "server", "localhost"), Ok(()));
+}
+
+#[test]
+fn what_is_no_tls_is_an_error_with_an_alert() {
+    let files = Files::new();
+    let mut session = Session::new(Side::Server(files.server("server")));
+    let mut out = Vec::new();
+    let error = session.take(&mut b"GET / HTTP/1.0\r\n\r\n".to_vec(), &mut Vec::new(), &mut out);
+    assert!(error.is_err() && !session.is_open());
+    assert_eq!(out.first(), Some(&0x15), "an alert");
+    let mut session = Session::new(Side::Server(files.server("server")));
+    let mut fed = 0;
+    // The beginning of a handshake message that says that it is very long, again and again.
+    let mut record = [&[22, 3, 1, 0x40, 0][..], &[1, 0, 0xff, 0xff], &[0; (16 << 10) - 4]].concat();
+    while session.take(&mut record.clone(), &mut Vec::new(), &mut out).is_ok() {
+        record[5..9].copy_from_slice(&[0; 4]);
+        fed += 1;
+        assert!(fed < 10, "it takes no end of it");
+    }
+}
+
+#[test]
+fn files_that_do_not_fit_are_named() {
+    let files = Files::new();
+    let refused = |cert: &str, key: &str| {
+        let files = ServerFiles { cert: files.path(cert), key: files.path(key), client_ca: None };
+        ServerTls::load(&files).expect_err("it can't be used").to_string()
+    };
+    assert!(refused("server.crt", "client.key").contains("server.crt: "), "{}", refused("server.crt", "client.key"));
+    assert!(refused("server.key", "server.key").contains("it holds no certificate"));
+    assert!(refused("server.crt", "ca.crt").contains("no private key"));
+    assert!(refused("server.crt", "nothing").contains("nothing: No such file"));
+    fs::set_permissions(files.path("server.key"), fs::Permissions::from_mode(0o644)).expect("set");
+    assert!(refused("server.crt", "server.key").contains("others may read the private key: its mode is 0644"));
+}
+
+#[test]
+fn an_idle_session_takes_a_few_kilobytes() {
+    assert!(size_of::<Session>() <= 2048, "{}", size_of::<Session>());
+}
