@@ -204,7 +204,7 @@ impl Dsn {
             Mode::Disable => None,
             _ => {
                 let tls = tls::load(mode, authorities.as_deref(), usual);
-                Some(Arc::new(tls.map_err(|error| ConnectError::Tls(error.to_string()))?))
+                Some(Arc::new(tls.map_err(|error| ConnectError::Tls(tls::words(&error)))?))
             }
         };
         let mut dsn = Self { access: Access { config, tls }, of_tls, pgpass: None };

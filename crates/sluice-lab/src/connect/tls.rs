@@ -15,6 +15,18 @@ pub(super) fn load(mode: SslMode, authorities: Option<&str>, usual: Option<PathB
     ClientTls::load(mode, &ClientFiles { root_cert, own: None })
 }
 
+/// Why it can't be had, and what helps.
+pub(super) fn words(error: &MakeError) -> String {
+    match error {
+        MakeError::File(error) => format!(
+            "cannot read the authorities that sslrootcert names: {error}\n\
+             name a file of certificates in PEM, or sslrootcert=system"
+        ),
+        MakeError::NoAuthorities(_) => format!("{error}, or put it into ~/.postgresql/root.crt"),
+        error => error.to_string(),
+    }
+}
+
 /// The driver's means to connect by it.
 pub(super) fn connector(tls: &ClientTls) -> MakeRustlsConnect {
     MakeRustlsConnect::new((**tls.config()).clone())
@@ -29,6 +41,7 @@ mod tests {
         let error = |path: &str| load(SslMode::VerifyFull, Some(path), None).unwrap_err().to_string();
         assert!(error("/nowhere/ca.pem").contains("/nowhere/ca.pem"));
         assert!(load(SslMode::Require, None, Some("/nowhere".into())).is_ok());
-        assert!(load(SslMode::VerifyCa, None, None).unwrap_err().to_string().contains("a file of authorities"));
+        let error = words(&load(SslMode::VerifyCa, None, None).unwrap_err());
+        assert!(error.contains("a file of authorities") && error.contains(".postgresql/root.crt"), "{error}");
     }
 }
