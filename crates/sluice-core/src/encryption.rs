@@ -39,7 +39,7 @@ pub enum Request {
 pub struct ClientSecured {
     /// The certificate that the client has seen.
     pub tls: Arc<ServerTls>,
-    /// What the handshake has led to.
+    /// The outcome of the handshake.
     pub secured: Secured,
 }
 
@@ -67,7 +67,7 @@ impl ClientEncryption {
         *self = Self::Refused { ssl: ssl || request == Request::Ssl, gss: gss || request == Request::GssEnc };
     }
 
-    /// What has been secured, if it has.
+    /// The encryption, if it is in place.
     pub fn secured(&self) -> Option<&ClientSecured> {
         match self {
             Self::Secured(secured) => Some(secured),

@@ -1,6 +1,7 @@
 //! The things that the workers of one process share: the pools, the counts behind the limits, the secrets.
 
 mod pausing;
+mod upstream;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,10 +15,13 @@ use std::{
 
 use foldhash::fast::RandomState;
 use lru::LruCache;
-use sluice_control::{Database, Secret as Hidden, Snapshot, access::Access, address::Address, settings::Sharing};
+use sluice_control::{Database, Snapshot, access::Access, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
-use self::pausing::Paused;
+pub use upstream::Upstream;
+
+use pausing::Paused;
+
 use crate::{
     catalog::Catalog,
     customs::Customs,
@@ -38,30 +42,13 @@ use crate::{
 /// and a client that asks for encryption first understands an error behind the answer to that only.
 pub const STRANGERS_MAX: u32 = 100;
 
-/// The way to the server of a pool, and to log in there.
-#[derive(Debug, Clone)]
-pub struct Upstream {
-    /// Its address.
-    pub address: Address,
-    /// The encryption on the way to it, if any is wanted.
-    pub tls: Option<Arc<sluice_tls::ClientTls>>,
-    /// The database's name there.
-    pub dbname: String,
-    /// The role's name there.
-    pub user: String,
-    /// The password, if one is configured.
-    pub password: Option<Hidden>,
-    /// For telling the server where a client comes from; `None`: it is not told.
-    pub client_address_secret: Option<Hidden>,
-}
-
 /// A pool: the connections of one role to one database of one server. What it is does not change: clients go on with
 /// another one where the configuration says so.
 #[derive(Debug)]
 pub struct Pool {
     /// The database's name, as clients say it.
     pub database: String,
-    /// The configuration's entry.
+    /// The configuration's entry that it was made by.
     entry: Arc<Database>,
     /// The way in which its clients share its servers.
     pub sharing: Sharing,
@@ -193,14 +180,7 @@ impl Pool {
         statements: Registry,
         name_prefix: Box<[u8]>,
     ) -> Self {
-        let upstream = Upstream {
-            address: entry.address.clone(),
-            tls: entry.tls.clone(),
-            dbname: entry.dbname_for(database).to_owned(),
-            user: role.to_owned(),
-            password: entry.password.clone(),
-            client_address_secret: entry.client_address_secret.clone(),
-        };
+        let upstream = Upstream::new(&entry, database, role);
         Self {
             database: database.to_owned(),
             state: Mutex::new(PoolState::new(entry.pool.clone())),

@@ -35,7 +35,7 @@ pub(crate) struct Link<S> {
     pub(crate) serial: u32,
     pub(crate) owner: Option<Owner>,
     pub(crate) life: Life,
-    /// What waits to be sent, as it was given.
+    /// The bytes that wait to be sent, as they were given.
     pub(crate) outbox: Outbox,
     /// Its encryption, if it has any.
     pub(crate) tls: Option<Box<Tls>>,

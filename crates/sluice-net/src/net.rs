@@ -338,8 +338,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             if link.flight.is_some() || matches!(link.life, Life::Connecting) {
                 continue;
             }
-            if let Some(flight) = self.next_flight(id) {
-                self.links[id as usize].flight = Some(flight);
+            if link.tls.is_some() {
+                self.send_encrypted(id);
+            } else if !link.outbox.is_empty() {
+                link.flight = Some(link.outbox.take_flight());
                 self.send_flight(id);
             }
         }

@@ -1,6 +1,6 @@
 //! TLS between a connection's socket and its outbox.
 
-use sluice_tls::{Session, Side, TlsError};
+use sluice_tls::{Secured, Session, Side, TlsError};
 
 use crate::{
     Buffers, Flight, LinkKey,
@@ -27,17 +27,20 @@ pub struct Handshake {
     pub(crate) link: LinkKey,
     pub(crate) session: Session,
     incoming: Vec<u8>,
-    /// What came behind the handshake already.
+    /// The bytes that came behind the handshake already.
     pub(crate) plain: Vec<u8>,
     pub(crate) outgoing: Vec<u8>,
-    pub(crate) outcome: Result<(), TlsError>,
+    /// The handshake's result; `None` if it is not over yet.
+    pub(crate) outcome: Result<Option<Secured>, TlsError>,
 }
 
 impl Handshake {
     /// Takes the step.
     pub fn step(&mut self) {
         let mut incoming = std::mem::take(&mut self.incoming);
-        self.outcome = self.session.take(&mut incoming, &mut self.plain, &mut self.outgoing);
+        let taken = self.session.take(&mut incoming, &mut self.plain, &mut self.outgoing);
+        // Here, since certificates are read for it.
+        self.outcome = taken.map(|()| self.session.secured());
     }
 }
 
@@ -66,7 +69,7 @@ impl Tls {
         }
         let session = self.session.take()?;
         let incoming = std::mem::take(&mut self.incoming);
-        Some(Handshake { link, session, incoming, plain: Vec::new(), outgoing: Vec::new(), outcome: Ok(()) })
+        Some(Handshake { link, session, incoming, plain: Vec::new(), outgoing: Vec::new(), outcome: Ok(None) })
     }
 
     /// Takes a session back after a step.
@@ -108,7 +111,7 @@ impl Tls {
         Ok(())
     }
 
-    /// What is ready to be sent.
+    /// Takes out the bytes that are ready to be sent.
     pub(crate) fn take_flight(&mut self) -> Option<Flight> {
         (!self.outgoing.is_empty()).then(|| Flight::of(std::mem::take(&mut self.outgoing)))
     }

@@ -185,17 +185,18 @@ async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String
 /// Logs in by TCP, encrypted as the configuration says: where that is a matter of taste, in the other way if the first
 /// one is not the server's.
 async fn connect_tcp(config: &mut Config, look_up: &LookUp, address: SocketAddr) -> Result<Client, String> {
-    let ways = match look_up.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode) {
-        SslMode::Disable => &[Demand::Disable][..],
-        SslMode::Allow => &[Demand::Disable, Demand::Require],
-        SslMode::Prefer => &[Demand::Prefer, Demand::Disable],
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => &[Demand::Require],
-    };
+    let mode = look_up.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode);
     let mut failed = String::new();
-    for demand in ways {
+    for encrypted in mode.ways() {
+        let demand = match (encrypted, mode) {
+            (false, _) => Demand::Disable,
+            // A server without it says so in the same connection.
+            (true, SslMode::Prefer) => Demand::Prefer,
+            (true, _) => Demand::Require,
+        };
         let at = |error: String| format!("at {}: {error}", look_up.address);
         let stream = TcpStream::connect(address).await.map_err(|error| at(error.to_string()))?;
-        match log_in(config.ssl_mode(*demand), look_up, stream).await {
+        match log_in(config.ssl_mode(demand), look_up, stream).await {
             Ok(client) => return Ok(client),
             Err(error) => {
                 failed = at(describe(&error));

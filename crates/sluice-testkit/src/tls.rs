@@ -3,7 +3,7 @@
 use std::{
     fs,
     os::unix::fs::chown,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::{Arc, OnceLock},
 };
@@ -87,10 +87,5 @@ impl Certificates {
         let own = shows.then(|| (self.path("client.crt"), self.path("client.key")));
         let files = ClientFiles { root_cert: Some(self.path("authority.crt")), own };
         Arc::new(ClientTls::load(mode, &files).unwrap_or_else(|error| panic!("{error}")))
-    }
-
-    /// The folder.
-    pub fn folder(&self) -> &Path {
-        &self.0
     }
 }

@@ -1,4 +1,4 @@
-//! What is read in certificates beyond what `rustls` reads.
+//! The parts of certificates that `rustls` does not read.
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256, Sha384, Sha512};

@@ -15,7 +15,7 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_cert_signed_by_trust_anchor, verify_server_name,
     },
-    crypto::{CryptoProvider, ring},
+    crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::ParsedCertificate,
 };
@@ -41,7 +41,7 @@ pub struct ClientFiles {
 /// TLS to servers.
 #[derive(Clone)]
 pub struct ClientTls {
-    /// What is demanded of a server.
+    /// The demands on a server.
     pub mode: SslMode,
     config: Arc<ClientConfig>,
     fingerprint: [u8; 32],
@@ -65,7 +65,8 @@ impl ClientTls {
             }
         };
         fingerprint.add(mode.name().as_bytes());
-        let verifier = Verifier { trusted, checks_name: mode == SslMode::VerifyFull, provider: provider.clone() };
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = Verifier { trusted, checks_name: mode == SslMode::VerifyFull, algorithms };
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match &files.own {
             None => builder.with_no_client_auth(),
@@ -106,7 +107,7 @@ impl fmt::Debug for ClientTls {
 struct Verifier {
     trusted: Option<Trusted>,
     checks_name: bool,
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
@@ -138,11 +139,11 @@ impl ServerCertVerifier for Verifier {
                 return Err(CertificateError::Expired.into());
             }
         } else if version1::is_one(own) {
-            version1::check(own, trusted, now, &self.provider.signature_verification_algorithms)?;
+            version1::check(own, trusted, now, &self.algorithms)?;
         } else {
             let parsed = ParsedCertificate::try_from(own)?;
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&parsed, &trusted.roots, intermediates, now, algorithms)?;
+            let (roots, algorithms) = (&trusted.roots, self.algorithms.all);
+            verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
         }
         self.check_name(own, host)?;
         Ok(ServerCertVerified::assertion())
@@ -154,8 +155,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        version1::check_handshake(Protocol::Tls12, message, certificate, signature, algorithms)
+        version1::check_handshake(Protocol::Tls12, message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -164,12 +164,11 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        version1::check_handshake(Protocol::Tls13, message, certificate, signature, algorithms)
+        version1::check_handshake(Protocol::Tls13, message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 

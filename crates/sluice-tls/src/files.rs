@@ -18,13 +18,13 @@ use thiserror::Error;
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: String,
-    /// What helps.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
-/// Why TLS can't be had by what was given for it. The fault is the operator's.
+/// The reason why TLS can't be had by what was given for it. The fault is the operator's.
 #[derive(Debug, Error)]
 pub enum MakeError {
     /// A file is not what it should be.
@@ -52,7 +52,7 @@ pub enum MakeError {
     Library(#[from] rustls::Error),
 }
 
-/// What was read, so that it is known again: TLS made of the same files is the same.
+/// A hash of what was read: TLS made of the same files is the same.
 #[derive(Default)]
 pub(crate) struct Fingerprint(Sha256);
 

@@ -21,25 +21,34 @@ pub enum SslMode {
 }
 
 impl SslMode {
-    /// All of them, the least demanding first.
-    pub const ALL: [Self; 6] =
-        [Self::Disable, Self::Allow, Self::Prefer, Self::Require, Self::VerifyCa, Self::VerifyFull];
+    /// All of them by libpq's words, the least demanding first.
+    pub const WORDS: [(&'static str, Self); 6] = [
+        ("disable", Self::Disable),
+        ("allow", Self::Allow),
+        ("prefer", Self::Prefer),
+        ("require", Self::Require),
+        ("verify-ca", Self::VerifyCa),
+        ("verify-full", Self::VerifyFull),
+    ];
 
     /// libpq's word.
     pub fn name(self) -> &'static str {
+        Self::WORDS[self as usize].0
+    }
+
+    /// The ways to connect, in the order in which they are tried: each one says whether it is encrypted.
+    pub fn ways(self) -> &'static [bool] {
         match self {
-            Self::Disable => "disable",
-            Self::Allow => "allow",
-            Self::Prefer => "prefer",
-            Self::Require => "require",
-            Self::VerifyCa => "verify-ca",
-            Self::VerifyFull => "verify-full",
+            Self::Disable => &[false],
+            Self::Allow => &[false, true],
+            Self::Prefer => &[true, false],
+            Self::Require | Self::VerifyCa | Self::VerifyFull => &[true],
         }
     }
 
     /// Whether a connection without encryption is refused.
     pub fn requires_encryption(self) -> bool {
-        matches!(self, Self::Require | Self::VerifyCa | Self::VerifyFull)
+        !self.ways().contains(&false)
     }
 }
 
@@ -57,7 +66,7 @@ impl FromStr for SslMode {
     type Err = UnknownMode;
 
     fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or(UnknownMode)
+        Self::WORDS.into_iter().find(|(word, _)| *word == text).map(|(_, mode)| mode).ok_or(UnknownMode)
     }
 }
 
@@ -75,13 +84,13 @@ pub enum ClientCertificates {
 }
 
 impl ClientCertificates {
+    /// All of them by their words.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("none", Self::None), ("verify-ca", Self::VerifyCa), ("verify-full", Self::VerifyFull)];
+
     /// Its word.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::VerifyCa => "verify-ca",
-            Self::VerifyFull => "verify-full",
-        }
+        Self::WORDS[self as usize].0
     }
 }
 
@@ -94,5 +103,11 @@ mod tests {
         assert_eq!("verify-full".parse(), Ok(SslMode::VerifyFull));
         assert_eq!("allow".parse(), Ok(SslMode::Allow));
         assert_eq!("Require".parse::<SslMode>(), Err(UnknownMode));
+    }
+
+    #[test]
+    fn each_has_its_own_word() {
+        assert!(SslMode::WORDS.iter().all(|(word, mode)| mode.name() == *word));
+        assert!(ClientCertificates::WORDS.iter().all(|(word, demanded)| demanded.name() == *word));
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    crypto::{CryptoProvider, ring},
+    crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, UnixTime},
     server::{
         NoServerSessionStorage, WebPkiClientVerifier,
@@ -56,11 +56,8 @@ impl ServerTls {
                     .allow_unauthenticated()
                     .build()
                     .map_err(|error| rustls::Error::General(error.to_string()))?;
-                builder.with_client_cert_verifier(Arc::new(ClientVerifier {
-                    inner,
-                    trusted,
-                    provider: provider.clone(),
-                }))
+                let algorithms = provider.signature_verification_algorithms;
+                builder.with_client_cert_verifier(Arc::new(ClientVerifier { inner, trusted, algorithms }))
             }
         };
         let own = version1::own(chain, key, &provider);
@@ -94,7 +91,7 @@ impl fmt::Debug for ServerTls {
 struct ClientVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     trusted: Trusted,
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -115,7 +112,7 @@ impl ClientCertVerifier for ClientVerifier {
         if !version1::is_one(own) {
             return self.inner.verify_client_cert(own, intermediates, now);
         }
-        version1::check(own, &self.trusted, now, &self.provider.signature_verification_algorithms)?;
+        version1::check(own, &self.trusted, now, &self.algorithms)?;
         Ok(ClientCertVerified::assertion())
     }
 
@@ -125,8 +122,7 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        version1::check_handshake(Protocol::Tls12, message, certificate, signature, algorithms)
+        version1::check_handshake(Protocol::Tls12, message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -135,8 +131,7 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        version1::check_handshake(Protocol::Tls13, message, certificate, signature, algorithms)
+        version1::check_handshake(Protocol::Tls13, message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

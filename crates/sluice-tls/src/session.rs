@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::{ClientTls, ServerTls, certificate};
 
-/// What a record takes beside what it carries, at most.
+/// The bytes of a record beside those that it carries, at most.
 const RECORD_OVERHEAD_BYTES: usize = 64;
 
 /// The most that a record carries.
@@ -31,13 +31,13 @@ pub enum Side {
     Client(Arc<ClientTls>, Box<str>),
 }
 
-/// Why a connection can't go on by TLS.
+/// The reason why a connection can't go on by TLS.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum TlsError {
     /// The library's reason.
     #[error("{0}")]
     Library(#[from] rustls::Error),
-    /// What has come makes no whole, and there is too much of it.
+    /// So many bytes have come that make no whole.
     #[error("a handshake of more than {} bytes", Session::INCOMING_BYTES_MAX)]
     TooLong,
     /// The host can't stand in a certificate.
@@ -45,7 +45,7 @@ pub enum TlsError {
     Host(Box<str>),
 }
 
-/// What a handshake has led to.
+/// The outcome of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secured {
     /// The protocol's version, such as `TLSv1.3`.
@@ -151,7 +151,7 @@ impl Session {
         };
     }
 
-    /// What the handshake has led to, once it is over.
+    /// The outcome of the handshake, once it is over.
     pub fn secured(&self) -> Option<Secured> {
         match &self.connection {
             _ if !self.is_open => None,

@@ -159,7 +159,7 @@ pub enum ServerBinding<'a> {
 #[derive(Debug)]
 pub struct ServerExchange {
     verifier: Verifier,
-    /// What the client has to repeat at the end: its first words, and what it is bound to.
+    /// The bytes that the client has to repeat at the end: its first words, and what it is bound to.
     binding: Vec<u8>,
     is_bound: bool,
     auth_message: String,
@@ -278,7 +278,7 @@ impl ClientBinding<'_> {
 #[derive(Debug)]
 pub struct ClientExchange {
     secret: ClientSecret,
-    /// What it repeats at the end: its first words, and what it is bound to.
+    /// The bytes that it repeats at the end: its first words, and what it is bound to.
     binding: Vec<u8>,
     nonce: String,
 }

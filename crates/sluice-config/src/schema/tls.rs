@@ -47,11 +47,7 @@ pub(crate) static CLIENT_CA_FILE: Key<FilePath> = Key {
 
 pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {
     name: "client_certificates",
-    kind: Words(&[
-        ("none", ClientCertificates::None),
-        ("verify-ca", ClientCertificates::VerifyCa),
-        ("verify-full", ClientCertificates::VerifyFull),
-    ]),
+    kind: Words(&ClientCertificates::WORDS),
     absent: Absent::Default("\"none\""),
     meaning: "The certificate that a client has to show besides its password: any of those authorities', or one whose \
               common name is its user. `clientcert` of PostgreSQL's `pg_hba.conf`.",
@@ -59,14 +55,7 @@ pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {
 
 pub(crate) static SSLMODE: Key<Words<SslMode>> = Key {
     name: "sslmode",
-    kind: Words(&[
-        ("disable", SslMode::Disable),
-        ("allow", SslMode::Allow),
-        ("prefer", SslMode::Prefer),
-        ("require", SslMode::Require),
-        ("verify-ca", SslMode::VerifyCa),
-        ("verify-full", SslMode::VerifyFull),
-    ]),
+    kind: Words(&SslMode::WORDS),
     absent: Absent::Default("\"prefer\""),
     meaning: "Encryption on the way to the server, as libpq's `sslmode`. Only the last two know whom they talk to, and \
               only `\"verify-full\"` that it is this host. A Unix socket needs none, whatever stands here.",

@@ -19,7 +19,7 @@ use crate::{
     time::Time,
 };
 
-use super::Engine;
+use super::{Engine, login::READS_STARTUP};
 
 /// The first byte of a TLS handshake, which no packet of PostgreSQL's begins with.
 pub(super) const HANDSHAKE: u8 = 0x16;
@@ -191,7 +191,7 @@ impl Engine {
         true
     }
 
-    /// What is wanted on the way of a CancelRequest: the same as on the way of the connection that it is about.
+    /// The encryption that is wanted on the way of a CancelRequest: the same as on the way of the connection that it is about.
     pub(super) fn cancel_encryption(&self, id: ServerId) -> Option<(Arc<ClientTls>, Box<str>)> {
         let server = self.servers.get(id).filter(|server| server.encryption != ServerEncryption::None)?;
         let Address::Tcp(host, _) = &server.pool.upstream.address else { return None };
@@ -213,17 +213,9 @@ impl Engine {
 /// The encryption that is wanted on the way to a server in that attempt, and its host.
 pub(super) fn wanted(upstream: &Upstream, attempt: Attempt) -> Option<(Arc<ClientTls>, Box<str>)> {
     let (Some(tls), Address::Tcp(host, _)) = (&upstream.tls, &upstream.address) else { return None };
-    let is_wanted = match tls.mode {
-        SslMode::Disable => false,
-        SslMode::Allow => attempt == Attempt::Second,
-        SslMode::Prefer => attempt == Attempt::First,
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => true,
-    };
+    let is_wanted = tls.mode.ways().get(attempt as usize).is_some_and(|encrypted| *encrypted);
     is_wanted.then(|| (tls.clone(), host.as_str().into()))
 }
-
-/// The routine of PostgreSQL that reads a StartupMessage.
-pub(super) const READS_STARTUP: &str = "ProcessStartupPacket";
 
 /// PostgreSQL takes the code of a request that it does not expect for a version.
 fn unknown_version(request: Request) -> ErrorResponse {

@@ -28,7 +28,7 @@ use crate::{
     watch,
 };
 
-use super::{Engine, cancel, encrypting::READS_STARTUP, too_many_clients};
+use super::{Engine, cancel, too_many_clients};
 
 /// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
@@ -481,6 +481,9 @@ fn says(text: &str, truth: bool) -> bool {
     };
     words.iter().any(|(word, least)| is_beginning(word, *least))
 }
+
+/// The routine of PostgreSQL that reads a StartupMessage.
+pub(super) const READS_STARTUP: &str = "ProcessStartupPacket";
 
 /// PostgreSQL's words for another message where a password was asked for.
 fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {

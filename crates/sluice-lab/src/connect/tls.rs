@@ -15,7 +15,7 @@ pub(super) fn load(mode: SslMode, authorities: Option<&str>, usual: Option<PathB
     ClientTls::load(mode, &ClientFiles { root_cert, own: None })
 }
 
-/// Why it can't be had, and what helps.
+/// The words for why it can't be had, with the remedy.
 pub(super) fn words(error: &MakeError) -> String {
     match error {
         MakeError::File(error) => format!(

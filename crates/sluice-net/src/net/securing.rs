@@ -6,7 +6,7 @@ use sluice_core::io::Conn;
 use sluice_tls::{Session, Side, TlsError};
 
 use super::{Net, Notice, live};
-use crate::{Chunk, Driver, Flight, Handshake, Host, LinkId, LinkKey, link::Life, tls::Tls};
+use crate::{Chunk, Driver, Handshake, Host, LinkId, LinkKey, link::Life, tls::Tls};
 
 impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     /// Encrypts a connection from now on. `received` has come by it already, and belongs to the handshake.
@@ -100,26 +100,22 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         let Handshake { link: LinkKey { id, serial }, session, mut plain, outgoing, outcome, .. } = handshake;
         let Some(link) = self.links.get_mut(id as usize).filter(|link| link.serial == serial) else { return };
         let Some(tls) = &mut link.tls else { return };
-        let secured = session.secured();
         tls.give_back(session, &outgoing);
         if !matches!(link.life, Life::Open) {
             // It has been given up meanwhile.
             return;
         }
-        let outcome = outcome.and_then(|()| tls.take_rest(&mut plain));
+        let outcome = outcome.and_then(|secured| tls.take_rest(&mut plain).map(|()| secured));
         self.mark(id);
-        match (outcome, secured) {
-            (Err(error), _) => self.broken(id, &error),
-            (Ok(()), None) => {
-                self.shake_hands(id);
-                self.end_if_over(id);
-            }
-            (Ok(()), Some(secured)) => {
+        match outcome {
+            Err(error) => return self.broken(id, &error),
+            Ok(None) => self.shake_hands(id),
+            Ok(Some(secured)) => {
                 self.notices.push_back(Notice::Secured(LinkKey { id, serial }, Box::new(secured)));
                 self.taken(id, plain, Ok(()));
-                self.end_if_over(id);
             }
         }
+        self.end_if_over(id);
     }
 
     /// A connection whose end has come while a step of its handshake was taken ends now, unless there is another one.
@@ -135,18 +131,16 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         self.lost(id, Some(&io::Error::other(format!("TLS: {error}"))));
     }
 
-    /// What a connection has ready to be sent.
-    pub(super) fn next_flight(&mut self, id: LinkId) -> Option<Flight> {
-        let link = self.links.get_mut(id as usize)?;
-        let Some(tls) = &mut link.tls else {
-            return (!link.outbox.is_empty()).then(|| link.outbox.take_flight());
-        };
+    /// Encrypts what waits to be sent on a connection, and sends it with what TLS itself has to say.
+    pub(super) fn send_encrypted(&mut self, id: LinkId) {
+        let Some(link) = self.links.get_mut(id as usize) else { return };
+        let Some(tls) = &mut link.tls else { return };
         let is_last = matches!(link.life, Life::Closing { .. });
         let sealed = tls.seal(&mut link.outbox, is_last, &mut self.buffers, &mut self.spares);
-        let flight = tls.take_flight();
+        link.flight = tls.take_flight();
         if let Err(error) = sealed {
             self.broken(id, &error);
         }
-        flight
+        self.send_flight(id);
     }
 }

@@ -286,7 +286,7 @@ fn transcript_of(client: &mut Raw, sql: &str) -> Vec<sluice_testkit::Message> {
     client.until_ready(1)
 }
 
-/// What is answered to a sequence of first packets, and how it ends.
+/// The answers to a sequence of first packets, and how it ends.
 fn first_answers(mut raw: Raw, packets: &[&[u8]]) -> String {
     let mut said = String::new();
     for packet in packets {

@@ -1,0 +1,37 @@
+//! The way to the server of a pool.
+
+use std::sync::Arc;
+
+use sluice_control::{Database, Secret as Hidden, address::Address};
+use sluice_tls::ClientTls;
+
+/// The way to the server of a pool, and to log in there.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    /// Its address.
+    pub address: Address,
+    /// The encryption on the way to it, if any is wanted.
+    pub tls: Option<Arc<ClientTls>>,
+    /// The database's name there.
+    pub dbname: String,
+    /// The role's name there.
+    pub user: String,
+    /// The password, if one is configured.
+    pub password: Option<Hidden>,
+    /// By which the server believes where a client comes from; `None`: it is not told.
+    pub client_address_secret: Option<Hidden>,
+}
+
+impl Upstream {
+    /// The one of a role, where clients name a database that the configuration has this entry for.
+    pub(super) fn new(entry: &Database, database: &str, role: &str) -> Self {
+        Self {
+            address: entry.address.clone(),
+            tls: entry.tls.clone(),
+            dbname: entry.dbname_for(database).to_owned(),
+            user: role.to_owned(),
+            password: entry.password.clone(),
+            client_address_secret: entry.client_address_secret.clone(),
+        }
+    }
+}
