@@ -26,7 +26,15 @@ struct Named {
 
 impl Named {
     fn read(section: &Section<'_>, key: &'static Key<FilePath>) -> Option<Self> {
-        let (path, offset) = section.read(key).given()?;
+        Self::of(section, key, section.read(key).given())
+    }
+
+    fn read_required(section: &Section<'_>, key: &'static Key<FilePath>) -> Option<Self> {
+        Self::of(section, key, section.read_required(key))
+    }
+
+    fn of(section: &Section<'_>, key: &'static Key<FilePath>, value: Option<(PathBuf, usize)>) -> Option<Self> {
+        let (path, offset) = value?;
         let is_system = path.as_os_str() == SYSTEM;
         Some(Self { key, path: if is_system { path } else { section.source().resolve(&path) }, offset })
     }
@@ -37,15 +45,15 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
     if !section.is_given() {
         return None;
     }
-    section.read_required(&schema::CERT_FILE);
-    section.read_required(&schema::KEY_FILE);
-    let cert = Named::read(section, &schema::CERT_FILE);
-    let key = Named::read(section, &schema::KEY_FILE);
-    let client_ca = Named::read(section, &schema::CLIENT_CA_FILE);
+    let cert = Named::read_required(section, &schema::CERT_FILE);
+    let key = Named::read_required(section, &schema::KEY_FILE);
+    let client_ca = section.read(&schema::CLIENT_CA_FILE);
+    let has_client_ca = !matches!(client_ca, Read::Absent);
+    let client_ca = Named::of(section, &schema::CLIENT_CA_FILE, client_ca.given());
     let is_required = section.read(&schema::REQUIRED).value().unwrap_or(false);
     let client_certificates = section.read(&schema::CLIENT_CERTIFICATES);
     if let Read::Given(ClientCertificates::VerifyCa | ClientCertificates::VerifyFull, offset) = client_certificates
-        && matches!(section.read(&schema::CLIENT_CA_FILE), Read::Absent)
+        && !has_client_ca
     {
         let fault = Fault::new("nobody is trusted to give clients certificates", "add client_ca_file to [tls]");
         section.note(&schema::CLIENT_CERTIFICATES, offset, fault);
