@@ -484,7 +484,15 @@ impl Session {
         self.unnamed_turn = self.unnamed_turn.wrapping_add(1);
         let turn = self.unnamed_turn;
         let prepared = Prepared::new(statement);
-        Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn }))
+        Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn, is_of_before: false }))
+    }
+
+    /// Its Sync has come.
+    pub fn end_batch(&mut self) {
+        self.skipping = false;
+        if let Some(unnamed) = &mut self.unnamed {
+            unnamed.is_of_before = true;
+        }
     }
 
     /// Its unnamed statement, if it is the shared one of that definition under those terms.

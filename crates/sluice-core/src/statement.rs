@@ -179,6 +179,8 @@ pub struct Unnamed {
     pub raw: bool,
     /// Tells it from those that the client had before and will have after it.
     pub turn: u32,
+    /// Whether the batch that brought it has come to its end: whatever its Parse would come to by now, it is there.
+    pub is_of_before: bool,
 }
 
 /// The part of a statement's or portal's name by which it is known.

@@ -198,7 +198,7 @@ impl<I: Io> ServerRelay<'_, I> {
         if !is_end && self.begin_healing(body) {
             return Verdict::Swallow;
         }
-        self.server.exchange.replay().stop();
+        self.resumes |= self.server.exchange.replay().stop();
         self.server.sequences.end_batch(true);
         let failed = self.server.exchange.answered();
         let hears = Hears::of(failed.as_ref(), body, is_end);

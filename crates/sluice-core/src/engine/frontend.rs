@@ -233,7 +233,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // Malformed, which is PostgreSQL's to say.
             FrontendKind::Sync | FrontendKind::Flush if seen.total != SYNC.len() => Step::Stop(Stop::NeedServer),
             FrontendKind::Sync => {
-                self.session.skipping = false;
+                self.session.end_batch();
                 self.end_portal();
                 self.drop_message(seen);
                 self.io.send(self.client, &self.session.status().ready_for_query());
@@ -323,7 +323,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.may_end_portal() {
             return self.wait_for_answers();
         }
-        self.session.skipping = false;
+        self.session.end_batch();
         let is_copying = self.server().exchange.is_copying();
         if !is_copying {
             self.end_portal();

@@ -300,8 +300,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let there = self.server().statements.find(statement.id);
         match self.absence(&statement, there.is_some()) {
             Absence::Here => {}
-            // Its text is parsed again, which may fail; that of an unnamed one is new.
-            Absence::None if names.statement.is_empty() => {}
+            // Its text is parsed again, which may fail.
+            Absence::None if names.statement.is_empty() && self.is_unnamed_new() => {}
             Absence::None if !has_other_count(&seen.body[names.bytes..], &statement) => {}
             Absence::Open => return self.wait_for_answers(),
             Absence::None | Absence::Final => return self.bind_stand_in(seen, &names, &types_of(&statement)),
@@ -322,6 +322,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         server.exchange.expect(Expected::Bind(Some(statement)));
         self.replace_head(seen, names.bytes);
         Step::Next
+    }
+
+    /// Whether the client's unnamed statement has come with the batch that is open: if its text can be parsed now is part
+    /// of what the client asks.
+    fn is_unnamed_new(&self) -> bool {
+        self.session.unnamed.as_ref().is_some_and(|unnamed| !unnamed.is_of_before)
     }
 
     /// Does what has to be done before a shared statement is bound, and notes what running it does besides reading and

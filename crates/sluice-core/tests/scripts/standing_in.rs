@@ -173,3 +173,43 @@ fn a_name_that_is_deallocated_twice_is_missed_when_that_is_run() {
     table.says(server, &answers("1 3 1 2 D() C(SHOW) 3 3 2 E(26000: prepared statement \"a\" does not exist) Z(I)"));
     assert_eq!(table.hears(client), "1 2 C(DEALLOCATE) 2 E(26000: prepared statement \"a\" does not exist) Z(I)");
 }
+
+#[test]
+fn what_follows_a_bind_that_fails_is_taken_up() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let (client, other) = (table.client(), table.client());
+    let first = table.servers()[0];
+    table.says(client, &[parse("", "SET work_mem = '5MB'"), run("")].concat());
+    table.says(first, &answers("1 2 C(SET) S(sluice.session=set=776f726b5f6d656d:354d42) Z(I)"));
+    table.says(other, &query("BEGIN; SELECT 1"));
+    table.hears(first);
+    table.hears(client);
+    // Its unnamed statement is shared now, and what comes behind the batch waits until that is known to be of use.
+    table.says(client, &[bind("", 1), sync(), query("SELECT 2")].concat());
+    let second = table.connects()[0];
+    table.hears(second);
+    table.says(second, &answers("C(SET) Z(I)"));
+    table.says(second, &answers("3 1 2 D() C(SELECT 1) 3 3 1 3 1 2 D() C(SELECT 1) 3 3 Z(I)"));
+    assert!(table.hears(second).ends_with(" S B(sluice_0) S"));
+    table.says(second, &answers("E(08P01) Z(I)"));
+    assert_eq!(table.hears(second), "Q(SELECT 2)");
+}
+
+#[test]
+fn a_wrong_count_is_refused_before_an_unnamed_statement_is_parsed_again() {
+    let mut table = Table::new(one());
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    table.says(client, &[parse("", "SELECT $1 FROM t"), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    table.says(other, &[parse("", "SELECT 2"), sync()].concat());
+    table.says(server, &answers("1 Z(I)"));
+    table.hears(server);
+    table.says(client, &run(""));
+    let sent = "C(sluice_stand_in) P(sluice_stand_in: ) B(sluice_stand_in) E S";
+    assert_eq!(table.hears(server), sent, "the table may be out of sight by now");
+    // What its Parse comes to now is another matter.
+    table.says(server, &answers("3 1 E(08P01) Z(I)"));
+    table.says(client, &[parse("", "SELECT $1 FROM t"), run("")].concat());
+    assert_eq!(table.hears(server), "P(sluice_0: SELECT $1 FROM t) B(sluice_0) E S");
+}
