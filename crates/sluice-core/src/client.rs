@@ -22,6 +22,7 @@ use crate::{
     queue::Ticket,
     replies::{DescribedAs, Given},
     secrets::Credentials,
+    server::value_in_messages,
     shape::Shape,
     sql::{Begin, Effects},
     start::{Start, StartupParameters},
@@ -141,6 +142,8 @@ pub struct Session {
     pub pool: Arc<Pool>,
     /// The settings it started with.
     pub start: Profile,
+    /// The ParameterStatus messages that it was told then.
+    pub told: Arc<[u8]>,
     /// The settings in place for it.
     pub profile: Profile,
     /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
@@ -322,6 +325,7 @@ impl Session {
     pub fn new(pool: Arc<Pool>, profile: Profile, startup: StartupParameters) -> Self {
         Self {
             start: profile.clone(),
+            told: Arc::default(),
             profile,
             generation: pool.log_ins.generation(),
             role_set_at: pool.log_ins.changes(),
@@ -485,6 +489,13 @@ impl Session {
         let turn = self.unnamed_turn;
         let prepared = Prepared::new(statement);
         Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn, is_of_before: false }))
+    }
+
+    /// The value of a parameter that it started with, as the server has reported it: what was asked for may have been
+    /// written otherwise. `name` is the server's.
+    pub fn start_reported(&self, name: &str) -> Option<&str> {
+        self.start.get(&name.to_ascii_lowercase())?;
+        value_in_messages(&self.told, name)
     }
 
     /// Its Sync has come.

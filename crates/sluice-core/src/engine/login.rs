@@ -449,6 +449,7 @@ impl Engine {
     fn admit(&mut self, id: ClientId, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
         session.start = welcome.start.clone();
+        session.told = welcome.parameters.clone();
         session.generation = welcome.generation;
         session.made = welcome.made.clone();
         self.open_session(id, session, (&welcome.parameters, &[]), io);

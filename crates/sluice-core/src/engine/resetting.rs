@@ -48,8 +48,7 @@ impl<I: Io> ServerRelay<'_, I> {
     fn report_instead(&mut self, name: &str, before: Option<&str>) -> Verdict {
         let key = name.to_ascii_lowercase();
         let Some((_, session)) = &self.client else { return Verdict::Pass };
-        let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
-        let Some(start) = start else { return Verdict::Pass };
+        let Some(start) = session.start_reported(name) else { return Verdict::Pass };
         self.server.parameters.note_reset(key);
         if before != Some(start) {
             let mut message = Vec::new();
@@ -90,8 +89,9 @@ impl<I: Io> ServerRelay<'_, I> {
         let mut messages = Vec::new();
         for (name, value) in self.server.parameters.iter() {
             let key = name.to_ascii_lowercase();
-            let start = session.start.get(&key).and_then(|start| std::str::from_utf8(start).ok());
-            if let Some(start) = start.filter(|_| resets.covers(&key) && !reported.contains(&key))
+            if resets.covers(&key)
+                && !reported.contains(&key)
+                && let Some(start) = session.start_reported(name)
                 && start != value
             {
                 message::put_parameter_status(&mut messages, name, start);

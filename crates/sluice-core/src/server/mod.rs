@@ -42,7 +42,7 @@ pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell};
 pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
-pub use parameters::Parameters;
+pub use parameters::{Parameters, value_in_messages};
 pub use question::{Answers, Question};
 pub use replay::Replay;
 pub use sequences::Sequences;

@@ -5,7 +5,7 @@ use std::{
     hash::BuildHasher,
 };
 
-use sluice_wire::message;
+use sluice_wire::{Frame, Framer, message};
 
 use crate::profile::Profile;
 
@@ -121,6 +121,23 @@ impl Parameters {
         }
         out
     }
+}
+
+/// The value of a parameter in messages as [`Parameters::to_messages`] gives them.
+pub fn value_in_messages<'a>(mut messages: &'a [u8], name: &str) -> Option<&'a str> {
+    while !messages.is_empty()
+        && let Ok(Frame::Message { total, here, .. }) = Framer::default().next(messages)
+        && here == total
+    {
+        let (message, rest) = messages.split_at(total);
+        if let Ok((told, value)) = message::read_parameter_status(&message[5..])
+            && told == name
+        {
+            return Some(value);
+        }
+        messages = rest;
+    }
+    None
 }
 
 #[cfg(test)]

@@ -118,3 +118,24 @@ fn a_reset_that_fails_takes_nothing_back() {
     assert_eq!(table.hears(server), "Q(SELECT 1)");
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014) S(application_name=a) Z(E)", "as it was before");
 }
+
+#[test]
+fn what_a_client_began_with_is_reported_as_the_server_shows_it() {
+    let mut table = Table::reporting(one());
+    let client = table.stranger_with("app", &[("TimeZone", "utc")]);
+    let server = table.connects()[0];
+    table.hears(server);
+    // `TimeZone` is `utc`, as the extension reports it, and as it can be set again.
+    table.says(server, &answers("C(SET) S(TimeZone=UTC) S(sluice.session=set=54696d655a6f6e65:757463) Z(I)"));
+    assert!(table.hears(client).contains("S(TimeZone=UTC)"));
+    for (sql, reports) in
+        [("RESET ALL", ""), ("SET timezone = 'X'", "S(TimeZone=X) "), ("RESET timezone", "S(TimeZone=UTC) ")]
+    {
+        table.says(client, &query(sql));
+        let heard = table.hears(server);
+        assert!(heard.starts_with(&format!("Q({sql}")), "{heard}");
+        let said = if sql.starts_with("SET") { "S(TimeZone=X)" } else { "S(TimeZone=Server)" };
+        table.says(server, &answers(&format!("C({sql}) {said} Z(I)")));
+        assert_eq!(table.hears(client), format!("C({sql}) {reports}Z(I)"));
+    }
+}
