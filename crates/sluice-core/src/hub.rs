@@ -27,7 +27,7 @@ use crate::{
     customs::Customs,
     holding::Pins,
     ids::ServerRef,
-    logins::{Generation, LogIns},
+    logins::{Generation, LogIns, Opened},
     pool::PoolState,
     profile::Profile,
     registry::Registry,
@@ -212,9 +212,10 @@ impl Pool {
         self.is_retired.load(Ordering::Acquire)
     }
 
-    /// Whether clients are to give up servers that they could do without: others need them, or are to go on elsewhere.
-    pub fn wants_servers_back(&self) -> bool {
-        self.is_retired() || self.state().is_short()
+    /// Whether clients are to give up servers that were opened so and that they could do without: others need them, an
+    /// operator has them closed, or clients are to go on elsewhere.
+    pub fn wants_back(&self, opened: &Opened) -> bool {
+        self.is_retired() || self.state().wants_back(opened)
     }
 
     /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and

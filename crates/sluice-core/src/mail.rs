@@ -24,7 +24,7 @@ pub enum Mail {
     Refuse(ClientRef, Arc<ErrorResponse>),
     /// An idle server of yours is no longer part of its pool.
     CloseIdle(ServerRef),
-    /// Others need a server of that pool, which its client keeps between transactions.
+    /// Others need a server of that pool, which its client keeps between transactions, or it is to be closed.
     Recall(ServerRef, Arc<Pool>),
     /// A CancelRequest for a client of yours.
     Cancel {

@@ -172,7 +172,7 @@ impl PoolState {
     }
 
     /// Gives out no servers from now on, and opens none; or does so again. Those who wait meanwhile have all of their time
-    /// once it does.
+    /// once it does. What there is must be [called in](Self::call_in).
     pub fn set_paused(&mut self, now: Time, paused: bool) {
         if self.paused && !paused {
             self.waits_from = now;
@@ -180,14 +180,32 @@ impl PoolState {
         self.paused = paused;
     }
 
-    /// Closes the servers there are when they fall idle.
+    /// Closes the servers there are when they fall idle; they must be [called in](Self::call_in).
     pub fn renew(&mut self, now: Time) {
         self.renewed_at = now;
     }
 
+    /// Whether an operator has all servers closed that were opened then.
+    fn is_called_in(&self, opened: &Opened) -> bool {
+        self.paused || opened.at < self.renewed_at
+    }
+
+    /// The servers that an operator has closed: those that are idle, which are no longer part of the pool, and those that
+    /// clients keep and may lose.
+    pub fn call_in(&mut self, now: Time) -> (Vec<ServerRef>, Vec<ServerRef>) {
+        let idle = self.surplus(now);
+        let kept = self.pinned.iter().filter(|(_, pins)| pins.are_soft()).map(|(server, _)| *server);
+        (idle, kept.collect())
+    }
+
+    /// Whether a server that was opened so is to be given up by a client that could do without it.
+    pub fn wants_back(&self, opened: &Opened) -> bool {
+        self.is_called_in(opened) || self.is_short()
+    }
+
     /// Whether a server has to be closed rather than kept.
     fn is_unwanted(&self, now: Time, opened: &Opened) -> bool {
-        self.paused || opened.at < self.renewed_at || now.since(opened.at) >= self.settings.server_lifetime
+        self.is_called_in(opened) || now.since(opened.at) >= self.settings.server_lifetime
     }
 
     /// Gives a server to `client`, or a place in the queue.
@@ -361,7 +379,7 @@ impl PoolState {
     }
 
     /// Whether clients wait that no server will come to, unless one is given back or taken from its client.
-    pub fn is_short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.open >= self.settings.size && self.first_without().is_some()
     }
 

@@ -117,7 +117,7 @@ impl Engine {
         let state = &mut self.servers[server];
         let pins = state.session.pins();
         let recall_at = session.asks_until().filter(|at| pins.are_soft() && now < *at);
-        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_servers_back();
+        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_back(&state.opened);
         if pins.is_empty() || gives_way() {
             self.let_go(now, client, server, io);
         } else if state.keep(reference, recall_at) {

@@ -1,10 +1,13 @@
 //! Pools that an operator has give out no servers for a while, or has open new ones.
 
-use std::{collections::BTreeSet, sync::PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError},
+};
 
-use crate::time::Time;
+use crate::{mail::Mail, time::Time};
 
-use super::{Hub, lock};
+use super::{Hub, Pool, lock};
 
 /// The databases whose pools an operator has paused.
 #[derive(Debug, Default)]
@@ -20,8 +23,35 @@ impl Paused {
 }
 
 impl Hub {
-    /// Has a database's pools give out no servers from now on, or all pools; or has them do so again.
-    pub fn set_paused(&self, now: Time, database: Option<&str>, paused: bool) {
+    /// Has a database's pools give out no servers from now on, or all pools. The mails are for the workers, which have
+    /// servers to close and to take back.
+    #[must_use]
+    pub fn pause(&self, now: Time, database: Option<&str>) -> Vec<(u16, Mail)> {
+        self.set_paused(now, database, true);
+        self.call_in(now, database)
+    }
+
+    /// Has them do so again.
+    pub fn resume(&self, now: Time, database: Option<&str>) {
+        self.set_paused(now, database, false);
+    }
+
+    /// Has the servers of a database's pools, or of all pools, closed when they fall idle. The mails are those of
+    /// [`Self::pause`].
+    #[must_use]
+    pub fn renew(&self, now: Time, database: Option<&str>) -> Vec<(u16, Mail)> {
+        for pool in self.pools_of(database) {
+            pool.state().renew(now);
+        }
+        self.call_in(now, database)
+    }
+
+    /// Whether the pools of a database give out no servers.
+    pub fn is_paused(&self, database: &str) -> bool {
+        lock(&self.paused).are_paused(database)
+    }
+
+    fn set_paused(&self, now: Time, database: Option<&str>, paused: bool) {
         // None is made in between.
         let pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         let mut all = lock(&self.paused);
@@ -35,15 +65,18 @@ impl Hub {
         }
     }
 
-    /// Whether the pools of a database give out no servers.
-    pub fn is_paused(&self, database: &str) -> bool {
-        lock(&self.paused).are_paused(database)
+    fn call_in(&self, now: Time, database: Option<&str>) -> Vec<(u16, Mail)> {
+        let mut mails = Vec::new();
+        for pool in self.pools_of(database) {
+            let (idle, kept) = pool.state().call_in(now);
+            mails.extend(idle.into_iter().map(|server| (server.worker, Mail::CloseIdle(server))));
+            mails.extend(kept.into_iter().map(|server| (server.worker, Mail::Recall(server, pool.clone()))));
+        }
+        mails
     }
 
-    /// Has the servers of a database's pools, or of all pools, closed when they fall idle.
-    pub fn renew(&self, now: Time, database: Option<&str>) {
-        for pool in self.pools().iter().filter(|pool| database.is_none_or(|name| pool.database == name)) {
-            pool.state().renew(now);
-        }
+    fn pools_of(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
+        let is_meant = |pool: &Arc<Pool>| database.is_none_or(|name| pool.database == name);
+        self.pools().into_iter().filter(is_meant).collect()
     }
 }

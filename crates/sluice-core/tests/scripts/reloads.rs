@@ -8,6 +8,7 @@ use sluice_control::{
     address::Address,
     settings::{Limits, PoolMode, PoolSettings, Sharing},
 };
+use sluice_core::{hub::Hub, time::Time};
 
 use crate::{
     one, prepared, run, seated,
@@ -167,6 +168,42 @@ fn a_server_that_its_client_could_do_without_is_not_kept_where_the_address_chang
         let servers = table.connects();
         assert_eq!(table.hears(servers[0]), "Q(INSERT INTO t VALUES (2))");
     }
+}
+
+#[test]
+fn a_server_that_its_client_could_do_without_is_closed_where_an_operator_says_so() {
+    let commands: [fn(&Hub, Time) -> _; 2] = [|hub, now| hub.pause(now, None), |hub, now| hub.renew(now, None)];
+    for (command, is_idle) in commands.into_iter().flat_map(|command| [(command, true), (command, false)]) {
+        let (mut table, client, server) = seated(one());
+        let other = table.client();
+        table.says(other, &query("SELECT lastval()"));
+        table.says(server, &answers("E(55000) Z(I)"));
+        table.says(client, &query("INSERT INTO t VALUES (1)"));
+        table.hears(server);
+        if is_idle {
+            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+            table.passes(Duration::from_millis(200));
+            assert!(!table.is_closed(server), "nobody else needs it");
+        }
+        table.passes(Duration::from_millis(1));
+        table.operates(command);
+        if !is_idle {
+            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+            table.passes(Duration::from_millis(200));
+        }
+        assert!(table.is_closed(server), "{is_idle}");
+    }
+}
+
+#[test]
+fn an_idle_server_of_before_is_not_given_out() {
+    let (mut table, client, server) = seated(one());
+    table.passes(Duration::from_millis(1));
+    table.operates(|hub, now| hub.renew(now, None));
+    table.says(client, &query("SELECT 1"));
+    assert!(table.is_closed(server));
+    let servers = table.connects();
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use sluice_control::{
     address::{Address, PeerAddress},
     settings::{Limits, PoolSettings},
 };
-use sluice_core::{hub::Hub, io::Owner, mail::Mail};
+use sluice_core::{hub::Hub, io::Owner, mail::Mail, time::Time};
 use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     ErrorFields, Frame, Framer,
@@ -128,6 +128,14 @@ impl Table {
         let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");
         self.hub.publish(published.snapshot);
         self.net.post(0, Mail::Published);
+    }
+
+    /// An operator has the pools give out no servers, or open new ones.
+    pub(crate) fn operates(&mut self, how: fn(&Hub, Time) -> Vec<(u16, Mail)>) {
+        let now = self.net.now();
+        for (worker, mail) in how(&self.hub, now) {
+            self.net.post(worker, mail);
+        }
     }
 
     /// The number of pools.

@@ -34,6 +34,10 @@ pub(crate) enum Event {
     Reload,
     /// The pool is configured otherwise.
     Configure,
+    /// An operator has the pool pause, or open other servers.
+    Operate,
+    /// The pause is over.
+    Resume,
     Stop,
     SchemaChange,
     Nothing,

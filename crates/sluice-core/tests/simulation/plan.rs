@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) reloads: u64,
     /// Times at which the pool is configured otherwise, without a client being able to tell.
     pub(crate) configurations: u64,
+    /// Times at which an operator has the pool pause for a while, or open other servers.
+    pub(crate) operations: u64,
     /// Of BEGINs that the server refuses, as a gate does where the wait is too long.
     pub(crate) refused_percent: u64,
     /// Of steps that keep a server for seconds.
@@ -174,6 +176,7 @@ impl Plan {
                 (plan.schema_changes, plan.settings_percent) = rng.pick(&[(0, 5), (0, 40), (3, 5)]);
                 plan.vanish_percent = rng.pick(&[0, 5]);
                 plan.cancel_percent = rng.pick(&[0, 10]);
+                plan.operations = rng.pick(&[0, 0, 10]);
             }
             _ => {
                 plan.kind = "everything";
@@ -189,6 +192,7 @@ impl Plan {
                 plan.copy_percent = rng.pick(&[0, 20]);
                 plan.servers = rng.pick(&[2, 100]);
                 plan.configurations = rng.below(5);
+                plan.operations = rng.below(5);
             }
         }
         plan
@@ -234,6 +238,7 @@ impl Plan {
             crashes: 0,
             schema_changes: 0,
             configurations: 0,
+            operations: 0,
             reloads: rng.pick(&[0, 0, 30]),
             refused_percent: rng.pick(&[0, 0, 0, 10]),
             long_percent: 0,

@@ -115,6 +115,10 @@ impl World {
             let at = io.rng.below(1_000_000);
             io.after(at, Event::Configure);
         }
+        for _ in 0..io.plan.operations {
+            let at = io.rng.below(1_000_000);
+            io.after(at, Event::Operate);
+        }
         for _ in 0..io.plan.schema_changes {
             let at = io.rng.below(500_000);
             io.after(at, Event::SchemaChange);
@@ -204,6 +208,8 @@ impl World {
             }
             Event::Stop => self.stop(),
             Event::Configure => self.configure(),
+            Event::Operate => self.operate(),
+            Event::Resume => self.hub.resume(self.io.now, None),
             Event::Reload => self.postgres.reload(&mut self.io),
             Event::SchemaChange => self.postgres.schema += 1,
             Event::Nothing => {}
@@ -472,6 +478,20 @@ impl World {
         self.queues.clear();
         for worker in 0..self.io.plan.workers {
             self.mailboxes.send(worker, Parcel::Mail(Mail::Published));
+        }
+    }
+
+    /// All that can be closed is, now or as soon as it can be.
+    fn operate(&mut self) {
+        let mails = if self.io.rng.percent(50) {
+            self.hub.renew(self.io.now, None)
+        } else {
+            let length = self.io.rng.below(300_000);
+            self.io.after(length, Event::Resume);
+            self.hub.pause(self.io.now, None)
+        };
+        for (worker, mail) in mails {
+            self.mailboxes.send(worker, Parcel::Mail(mail));
         }
     }
 

@@ -124,23 +124,23 @@ impl Console {
             }
             Command::Pause(database) => {
                 self.known(database.as_deref())?;
-                self.hub.set_paused(self.now(), database.as_deref(), true);
+                self.send_all(self.hub.pause(self.now(), database.as_deref()));
                 self.until_left(database.as_deref()).await;
                 message::put_command_complete(out, "PAUSE");
             }
             Command::Resume(database) => {
                 self.known(database.as_deref())?;
-                self.hub.set_paused(self.now(), database.as_deref(), false);
+                self.hub.resume(self.now(), database.as_deref());
                 message::put_command_complete(out, "RESUME");
             }
             Command::Reconnect(database) => {
                 self.known(database.as_deref())?;
-                self.hub.renew(self.now(), database.as_deref());
+                self.send_all(self.hub.renew(self.now(), database.as_deref()));
                 message::put_command_complete(out, "RECONNECT");
             }
             Command::Kill(database) => {
                 self.known(Some(&database))?;
-                self.hub.set_paused(self.now(), Some(&database), true);
+                self.send_all(self.hub.pause(self.now(), Some(&database)));
                 let name: Arc<str> = database.into();
                 self.mailboxes.send_all(|| Mail::End(name.clone()));
                 message::put_command_complete(out, "KILL");
@@ -148,6 +148,12 @@ impl Console {
             Command::Shutdown => message::put_command_complete(out, "SHUTDOWN"),
         }
         Ok(())
+    }
+
+    fn send_all(&self, mails: Vec<(u16, Mail)>) {
+        for (worker, mail) in mails {
+            self.mailboxes.send(worker, Parcel::Mail(mail));
+        }
     }
 
     /// Sees that clients may name that database.
