@@ -172,8 +172,8 @@ pub struct Session {
     pub renewed: bool,
     /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
-    /// The Query that it has sent, where that waits for names to be lent.
-    pub query: Waiting,
+    /// The message that it is sending or has sent, where that waits for names to be lent, or has failed already.
+    pub next: Waiting,
     /// The custom settings that it has made.
     pub made: Customs,
     /// Whether one of its named statements may be tied to the server where it was parsed.
@@ -219,14 +219,14 @@ enum Literals {
     Several,
 }
 
-/// A Query that waits for the statements that it names to be lent to the server.
+/// The wait of a client's next message.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
     /// There is none.
     #[default]
     None,
-    /// It waits.
-    Waits,
+    /// It is a Query, and waits for the statements that it names to be lent to the server.
+    ForNames,
     /// The client has heard an error for it: it is not sent.
     Failed,
 }
@@ -341,7 +341,7 @@ impl Session {
             learnt: false,
             renewed: false,
             portal: None,
-            query: Waiting::None,
+            next: Waiting::None,
             made: Customs::default(),
             may_be_tied: false,
             may_have_commands: false,
@@ -496,6 +496,14 @@ impl Session {
     pub fn start_reported(&self, name: &str) -> Option<&str> {
         self.start.get(&name.to_ascii_lowercase())?;
         value_in_messages(&self.told, name)
+    }
+
+    /// What it sends up to its next Sync has failed.
+    pub fn skip_batch(&mut self) {
+        self.next = Waiting::None;
+        self.skipping = true;
+        self.portal = None;
+        (self.learnt, self.renewed) = (false, false);
     }
 
     /// Its Sync has come.

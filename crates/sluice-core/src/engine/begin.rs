@@ -10,7 +10,7 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::Begun,
+    client::{Begun, Waiting},
     io::Io,
     replies::{Expected, Local},
     server::Server,
@@ -88,7 +88,15 @@ impl<I: Io> ServerRelay<'_, I> {
                 Some(Verdict::Pass)
             }
             Some(Expected::Sync(_)) => Some(Verdict::Pass),
-            _ => None,
+            // The client's message has not been sent yet: it may not be whole.
+            None => {
+                let (_, session) = self.client.as_mut()?;
+                session.next = Waiting::Failed;
+                self.server.exchange.expect(Expected::OwnSync);
+                self.io.send(self.server.conn, &SYNC);
+                Some(Verdict::Pass)
+            }
+            Some(_) => None,
         }
     }
 

@@ -100,6 +100,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Calls a function by its number.
     pub(super) fn function_call(&mut self, seen: Seen<'a>) -> Step {
+        if self.drop_failed(seen) {
+            return Step::Next;
+        }
         if !self.is_transaction_mode() {
             // Whatever it leaves.
             self.server().session.add_effects(Effects::SPENDS_SERVER);

@@ -251,8 +251,8 @@ impl<I: Io> ServerRelay<'_, I> {
     /// one.
     pub(super) fn query_fails(&mut self) -> bool {
         let session = self.client.as_mut().map(|(_, session)| session);
-        let query = session.map(|session| &mut session.query).filter(|query| **query == Waiting::Waits);
-        query.map(|query| *query = Waiting::Failed).is_some()
+        let next = session.map(|session| &mut session.next).filter(|next| **next == Waiting::ForNames);
+        next.map(|next| *next = Waiting::Failed).is_some()
     }
 
     /// Undoes what was noted of a message that has failed, and of those that the server skips because of it. One

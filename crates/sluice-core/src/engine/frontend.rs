@@ -8,7 +8,7 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::Session,
+    client::{Session, Waiting},
     hub::Hub,
     ids::ClientRef,
     io::{Conn, Io},
@@ -171,6 +171,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let FrontendKind::Terminate | FrontendKind::Password | FrontendKind::Unknown(_) = seen.kind {
             return self.last_message(seen.kind);
         }
+        if self.session.next == Waiting::Failed && is_of_batch(seen.kind) {
+            self.session.skip_batch();
+        }
         if self.session.skipping && seen.kind != FrontendKind::Sync {
             self.drop_message(seen);
             return Step::Next;
@@ -229,6 +232,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             | FrontendKind::Describe
             | FrontendKind::Execute
             | FrontendKind::Close => Step::Stop(Stop::NeedServer),
+            FrontendKind::FunctionCall if self.drop_failed(seen) => Step::Next,
             FrontendKind::FunctionCall => Step::Stop(Stop::NeedServer),
             // Malformed, which is PostgreSQL's to say.
             FrontendKind::Sync | FrontendKind::Flush if seen.total != SYNC.len() => Step::Stop(Stop::NeedServer),
@@ -529,6 +533,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         );
         Step::Stop(Stop::Broken(error))
     }
+}
+
+/// Whether a message is one of those that end with a Sync.
+fn is_of_batch(kind: FrontendKind) -> bool {
+    !matches!(kind, FrontendKind::Query | FrontendKind::FunctionCall)
 }
 
 /// Sends an answer of Sluice's own.

@@ -191,7 +191,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return None;
         }
         if bearer == Bearer::Query {
-            self.session.query = Waiting::Waits;
+            self.session.next = Waiting::ForNames;
         }
         self.end_preparation();
         Some(Step::Stop(Stop::Hold))
@@ -203,7 +203,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.server().exchange.runs() {
             return None;
         }
-        self.session.query = Waiting::Waits;
+        self.session.next = Waiting::ForNames;
         self.flush();
         self.scratch.clear();
         self.scratch.extend_from_slice(&SYNC);
@@ -225,14 +225,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.send_scratch();
     }
 
-    /// Drops and answers a Query which names a statement that could not be prepared: the client has heard why. `false`
-    /// if there is no such thing.
+    /// Drops and answers a Query or FunctionCall for which the client has heard an error already; `false` if that is not so.
     pub(super) fn drop_failed(&mut self, seen: Seen<'a>) -> bool {
-        let has_failed = std::mem::take(&mut self.session.query) == Waiting::Failed;
+        let has_failed = std::mem::take(&mut self.session.next) == Waiting::Failed;
         if has_failed {
-            self.session.drop_unnamed();
+            if seen.kind == FrontendKind::Query {
+                self.session.drop_unnamed();
+            }
             self.drop_message(seen);
-            let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.reported_status());
+            let server = self.server.as_ref().filter(|_| self.session.begun.is_none());
+            let status = server.map_or_else(|| self.session.status(), |server| server.exchange.reported_status());
             self.io.send(self.client, &status.ready_for_query());
         }
         has_failed

@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
-use sluice_control::settings::{PinPolicy, PoolSettings, Sharing};
+use sluice_control::{
+    access::Method,
+    settings::{Limits, PinPolicy, PoolSettings, Sharing},
+};
 use sluice_wire::message;
 
 use crate::{
     one, prepared, run, seated,
-    table::{Side, Table, answers, bind, close, execute, own, parse, query, sync, terminate},
+    table::{Side, Table, answers, bind, close, execute, limits, own, parse, query, sync, terminate},
 };
 
 /// A setting that a probe finds: `TimeZone` is `X`.
@@ -472,6 +475,34 @@ fn a_refused_begin_does_not_cut_the_query_behind_it() {
     assert!(heard.starts_with("P(: BEGIN) B() E C[] Q(INSERT") && heard.ends_with("11)) S"), "{heard}");
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)");
+}
+
+#[test]
+fn a_begin_that_is_refused_before_a_message_is_whole_is_the_failure_of_that() {
+    let text = "1".repeat(40_000);
+    let (mut call, mut bind) = (Vec::new(), Vec::new());
+    message::put_function_call(&mut call, 77, |out| out.extend_from_slice(text.as_bytes()));
+    message::put_bind(&mut bind, b"", b"a", &[Some(text.as_bytes())]);
+    for message in [query(&format!("INSERT INTO t VALUES ({text})")), call, [bind, execute(), sync()].concat()] {
+        let mut table = Table::limited(one(), Limits { rewritten_message_bytes: 1 << 20, ..limits() }, Method::Trust);
+        let client = table.client();
+        let server = table.servers()[0];
+        table.says(client, &[parse("a", "SELECT set_config($1, 'b', false)"), sync()].concat());
+        table.says(server, &answers("1 t n Z(I)"));
+        table.says(client, &query("BEGIN"));
+        table.hears(server);
+        table.hears(client);
+        let at = message.len() - 10_000;
+        table.says(client, &message[..at]);
+        assert_eq!(table.hears(server), "P(: BEGIN) B() E C[]");
+        table.says(server, &answers("1 E(53S01)"));
+        table.says(client, &message[at..]);
+        assert_eq!(table.hears(server), "S");
+        table.says(server, &answers("Z(I)"));
+        assert_eq!(table.hears(client), "E(53S01) Z(E)");
+        table.says(client, &query("ROLLBACK"));
+        assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
+    }
 }
 
 #[test]
