@@ -18,6 +18,7 @@ use lru::LruCache;
 use sluice_control::{Database, Snapshot, access::Access, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
+pub use pausing::CalledIn;
 pub use upstream::Upstream;
 
 use pausing::Paused;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluice_wire::ErrorResponse;
 
 use crate::{
-    hub::Pool,
+    hub::{CalledIn, Pool},
     ids::{ClientId, ClientRef, ServerRef},
     server::Server,
     time::Time,
@@ -47,4 +47,11 @@ pub enum Mail {
     Published,
     /// Stop: no new transaction, and the end at that time.
     Stop(Time),
+}
+
+/// What the workers are told of servers that were called in, and which of them.
+pub fn of_called_in(called_in: CalledIn) -> impl Iterator<Item = (u16, Mail)> {
+    let CalledIn { idle, kept } = called_in;
+    let idle = idle.into_iter().map(|server| (server.worker, Mail::CloseIdle(server)));
+    idle.chain(kept.into_iter().map(|(server, pool)| (server.worker, Mail::Recall(server, pool))))
 }

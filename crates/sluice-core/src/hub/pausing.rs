@@ -5,9 +5,19 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use crate::{mail::Mail, time::Time};
+use crate::{ids::ServerRef, time::Time};
 
 use super::{Hub, Pool, lock};
+
+/// The servers that an operator has closed. Their workers are to hear of it.
+#[must_use]
+#[derive(Debug, Default)]
+pub struct CalledIn {
+    /// Those that were idle. They are no longer part of their pools.
+    pub idle: Vec<ServerRef>,
+    /// Those that clients keep and could do without, and their pools.
+    pub kept: Vec<(ServerRef, Arc<Pool>)>,
+}
 
 /// The databases whose pools an operator has paused.
 #[derive(Debug, Default)]
@@ -23,10 +33,8 @@ impl Paused {
 }
 
 impl Hub {
-    /// Has a database's pools give out no servers from now on, or all pools. The mails are for the workers, which have
-    /// servers to close and to take back.
-    #[must_use]
-    pub fn pause(&self, now: Time, database: Option<&str>) -> Vec<(u16, Mail)> {
+    /// Has a database's pools give out no servers from now on, or all pools.
+    pub fn pause(&self, now: Time, database: Option<&str>) -> CalledIn {
         self.set_paused(now, database, true);
         self.call_in(now, database)
     }
@@ -36,10 +44,8 @@ impl Hub {
         self.set_paused(now, database, false);
     }
 
-    /// Has the servers of a database's pools, or of all pools, closed when they fall idle. The mails are those of
-    /// [`Self::pause`].
-    #[must_use]
-    pub fn renew(&self, now: Time, database: Option<&str>) -> Vec<(u16, Mail)> {
+    /// Has the servers of a database's pools, or of all pools, closed when they fall idle.
+    pub fn renew(&self, now: Time, database: Option<&str>) -> CalledIn {
         for pool in self.pools_of(database) {
             pool.state().renew(now);
         }
@@ -65,14 +71,14 @@ impl Hub {
         }
     }
 
-    fn call_in(&self, now: Time, database: Option<&str>) -> Vec<(u16, Mail)> {
-        let mut mails = Vec::new();
+    fn call_in(&self, now: Time, database: Option<&str>) -> CalledIn {
+        let mut called_in = CalledIn::default();
         for pool in self.pools_of(database) {
             let (idle, kept) = pool.state().call_in(now);
-            mails.extend(idle.into_iter().map(|server| (server.worker, Mail::CloseIdle(server))));
-            mails.extend(kept.into_iter().map(|server| (server.worker, Mail::Recall(server, pool.clone()))));
+            called_in.idle.extend(idle);
+            called_in.kept.extend(kept.into_iter().map(|server| (server, pool.clone())));
         }
-        mails
+        called_in
     }
 
     fn pools_of(&self, database: Option<&str>) -> Vec<Arc<Pool>> {

@@ -8,6 +8,7 @@ mod failing;
 mod hand_over;
 mod lending;
 mod logins;
+mod refused_begins;
 mod reloads;
 mod resets;
 mod rest;
@@ -163,49 +164,6 @@ fn a_server_that_has_begun_is_not_free_before_it_says_so() {
     table.says(client, &sync());
     // The Sync that stood in for the Flush has brought the status already.
     assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("", "1 2 C(BEGIN) 1 Z(T)"));
-}
-
-#[test]
-fn nothing_is_done_outside_of_a_transaction_that_did_not_begin() {
-    for (first, second, sent, skipped) in [
-        (query("DELETE FROM t"), query("DELETE FROM u"), "Q(DELETE FROM t)", "S"),
-        ([parse("", "DELETE"), run("")].concat(), [parse("", "x"), run("")].concat(), "P(: DELETE) B() E S", ""),
-    ] {
-        let (mut table, client, server) = seated(one());
-        table.says(client, &[query("BEGIN"), first, second].concat());
-        // What is behind waits until the BEGIN is answered.
-        assert_eq!(table.hears(server), format!("P(: BEGIN) B() E C[] {sent}"));
-        // The server skips up to a Sync; a Query has none.
-        table.says(server, &answers("1 E(53S01)"));
-        assert_eq!(table.hears(server), skipped);
-        table.says(server, &answers("Z(I)"));
-        assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)", "to the client its statement has failed");
-        // It gets a transaction that has failed as well, before anything else.
-        assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] D(!) S");
-        // That transaction may be refused again.
-        table.says(server, &answers("1 E(53S01) Z(I)"));
-        assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] D(!) S");
-        table.says(server, &answers("1 2 C(BEGIN) 3 E(26000) Z(E)"));
-        assert!(table.hears(server).ends_with(if skipped.is_empty() { "S" } else { "Q(DELETE FROM u)" }));
-        table.says(server, &answers("E(25P02) Z(E)"));
-        assert_eq!(table.hears(client), "E(25P02) Z(E)");
-    }
-}
-
-#[test]
-fn a_batch_of_a_transaction_that_did_not_begin_is_skipped_to_its_end() {
-    let (mut table, client, server) = seated(one());
-    table.says(client, &[query("BEGIN"), parse("", "DELETE"), bind("", 0), execute()].concat());
-    table.says(server, &answers("1 E(57014)"));
-    table.says(client, &[bind("", 0), execute()].concat());
-    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57014)");
-    table.says(client, &sync());
-    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] P(: DELETE) B() E S");
-    table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(client), "Z(E)");
-    // No server knows of the transaction, so none is needed to end it.
-    table.says(client, &query("COMMIT"));
-    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("", "C(ROLLBACK) Z(I)"));
 }
 
 #[test]

@@ -3,22 +3,19 @@
 
 use std::time::Duration;
 
-use sluice_control::{
-    access::Method,
-    settings::{Limits, PinPolicy, PoolSettings, Sharing},
-};
+use sluice_control::settings::{PinPolicy, PoolSettings, Sharing};
 use sluice_wire::message;
 
 use crate::{
     one, prepared, run, seated,
-    table::{Side, Table, answers, bind, close, execute, limits, own, parse, query, sync, terminate},
+    table::{Side, Table, answers, bind, close, execute, own, parse, query, sync, terminate},
 };
 
 /// A setting that a probe finds: `TimeZone` is `X`.
-const ZONE_X: &str = "set=54696d655a6f6e65:58";
+pub(crate) const ZONE_X: &str = "set=54696d655a6f6e65:58";
 
 /// A client carries a Query out, and what it leaves is seen by a probe. Gives what the client hears behind its answer.
-fn leaves(table: &mut Table, (client, server): (Side, Side), sql: &str, tag: &str, holding: &str) -> String {
+pub(crate) fn leaves(table: &mut Table, (client, server): (Side, Side), sql: &str, tag: &str, holding: &str) -> String {
     table.hears(client);
     table.says(client, &query(sql));
     assert_eq!(table.hears(server), format!("Q({sql})"));
@@ -462,62 +459,6 @@ fn a_cancel_does_not_hit_a_probe() {
     assert_eq!(table.hears(server), "Q(probe)");
     table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(server), "Q(SELECT 1)");
-}
-
-#[test]
-fn a_refused_begin_does_not_cut_the_query_behind_it() {
-    let (mut table, client, server) = seated(one());
-    let large = query(&format!("INSERT INTO t VALUES ({})", "1".repeat(40_000)));
-    table.says(client, &[query("BEGIN"), large[..10_000].to_vec()].concat());
-    table.says(server, &answers("1 E(53S01)"));
-    table.says(client, &large[10_000..]);
-    let heard = table.hears(server);
-    assert!(heard.starts_with("P(: BEGIN) B() E C[] Q(INSERT") && heard.ends_with("11)) S"), "{heard}");
-    table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(53S01) Z(E)");
-}
-
-#[test]
-fn a_begin_that_is_refused_before_a_message_is_whole_is_the_failure_of_that() {
-    let text = "1".repeat(40_000);
-    let (mut call, mut bind) = (Vec::new(), Vec::new());
-    message::put_function_call(&mut call, 77, |out| out.extend_from_slice(text.as_bytes()));
-    message::put_bind(&mut bind, b"", b"a", &[Some(text.as_bytes())]);
-    for message in [query(&format!("INSERT INTO t VALUES ({text})")), call, [bind, execute(), sync()].concat()] {
-        let mut table = Table::limited(one(), Limits { rewritten_message_bytes: 1 << 20, ..limits() }, Method::Trust);
-        let client = table.client();
-        let server = table.servers()[0];
-        table.says(client, &[parse("a", "SELECT set_config($1, 'b', false)"), sync()].concat());
-        table.says(server, &answers("1 t n Z(I)"));
-        table.says(client, &query("BEGIN"));
-        table.hears(server);
-        table.hears(client);
-        let at = message.len() - 10_000;
-        table.says(client, &message[..at]);
-        assert_eq!(table.hears(server), "P(: BEGIN) B() E C[]");
-        table.says(server, &answers("1 E(53S01)"));
-        table.says(client, &message[at..]);
-        assert_eq!(table.hears(server), "S");
-        table.says(server, &answers("Z(I)"));
-        assert_eq!(table.hears(client), "E(53S01) Z(E)");
-        table.says(client, &query("ROLLBACK"));
-        assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
-    }
-}
-
-#[test]
-fn a_begin_that_is_refused_behind_settings_is_the_statements_failure() {
-    let (mut table, client, server) = seated(one());
-    let other = table.client();
-    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
-    table.says(other, &[query("BEGIN"), query("DELETE FROM t")].concat());
-    assert_eq!(table.hears(server), "Q(RESET \"timezone\";)");
-    table.says(server, &answers("C(RESET) Z(I)"));
-    assert_eq!(table.hears(server), "P(: BEGIN) B() E C[] Q(DELETE FROM t)");
-    table.says(server, &answers("1 E(53S01)"));
-    assert_eq!(table.hears(server), "S");
-    table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
 }
 
 #[test]

@@ -10,7 +10,12 @@ use sluice_control::{
     address::{Address, PeerAddress},
     settings::{Limits, PoolSettings},
 };
-use sluice_core::{hub::Hub, io::Owner, mail::Mail, time::Time};
+use sluice_core::{
+    hub::{CalledIn, Hub},
+    io::Owner,
+    mail::{self, Mail},
+    time::Time,
+};
 use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     ErrorFields, Frame, Framer,
@@ -131,9 +136,9 @@ impl Table {
     }
 
     /// An operator has the pools give out no servers, or open new ones.
-    pub(crate) fn operates(&mut self, how: fn(&Hub, Time) -> Vec<(u16, Mail)>) {
+    pub(crate) fn operates(&mut self, how: fn(&Hub, Time) -> CalledIn) {
         let now = self.net.now();
-        for (worker, mail) in how(&self.hub, now) {
+        for (worker, mail) in mail::of_called_in(how(&self.hub, now)) {
             self.net.post(worker, mail);
         }
     }

@@ -10,7 +10,7 @@ use sluice_core::{
     ids::ClientRef,
     io::{Conn, Io, Owner, PeerAddress},
     logins::Generation,
-    mail::Mail,
+    mail::{self, Mail},
     pool::Counts,
     time::Time,
 };
@@ -483,14 +483,14 @@ impl World {
 
     /// All that can be closed is, now or as soon as it can be.
     fn operate(&mut self) {
-        let mails = if self.io.rng.percent(50) {
+        let called_in = if self.io.rng.percent(50) {
             self.hub.renew(self.io.now, None)
         } else {
             let length = self.io.rng.below(300_000);
             self.io.after(length, Event::Resume);
             self.hub.pause(self.io.now, None)
         };
-        for (worker, mail) in mails {
+        for (worker, mail) in mail::of_called_in(called_in) {
             self.mailboxes.send(worker, Parcel::Mail(mail));
         }
     }

@@ -15,7 +15,8 @@ use crate::{HOLD, SLUICE, config, database};
 
 matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what);
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
-matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew, clients_of_a_database_are_ended);
+matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew,
+    a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
 matrix!(brief: a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
@@ -212,6 +213,24 @@ fn servers_are_opened_anew(case: Case) {
     assert_eq!(client.backend(), now);
     boss.simple_query("RECONNECT").unwrap();
     eventually("an idle one is closed", || database.connections() == 0);
+}
+
+fn a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).size(2).start();
+    let mut client = pool.raw_app(&database);
+    client.query("CREATE SEQUENCE s");
+    let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+    for command in ["PAUSE", "RECONNECT"] {
+        // It is kept for what the sequence has given, which the client asks for.
+        client.query("SELECT nextval('s'), lastval()");
+        let before = client.backend();
+        assert_eq!(client.backend(), before);
+        boss.simple_query(command).unwrap();
+        eventually("the server is closed", || database.connections() == 0);
+        boss.simple_query("RESUME").unwrap();
+        assert_ne!(client.backend(), before, "{command}");
+    }
 }
 
 fn clients_of_a_database_are_ended(case: Case) {

@@ -2,7 +2,7 @@
 
 use sluice_wire::message::{self, BindNames, Named, Parse, framed, frontend};
 
-use crate::language::has_rows;
+use crate::language::{has_rows, is_own};
 
 use super::{
     Ends, Error, LITERALS_BY, Portal, Prepared, Session,
@@ -160,7 +160,10 @@ impl Session {
 fn check(prepared: &Prepared, ends: Ends) -> Result<(), Error> {
     match ends.fail {
         Some(code) => Err(failed(code)),
-        None if prepared.schema != ends.schema && has_rows(&prepared.sql) => Err(failed("0A000")),
+        // The pool asks for nothing that is in tables of users.
+        None if prepared.schema != ends.schema && has_rows(&prepared.sql) && !is_own(&prepared.sql) => {
+            Err(failed("0A000"))
+        }
         None => Ok(()),
     }
 }
