@@ -154,6 +154,10 @@ macro_rules! matrix {
     (brief_session: $($name:ident),+ $(,)?) => {
         $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Session, pg18_epoll V18 Epoll Session);)+
     };
+    // The tests' PostgreSQL 18 is built without TLS.
+    (servers_with_tls: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Transaction, pg15_epoll V15 Epoll Transaction);)+
+    };
     (@ $name:ident: $($case:ident $version:ident $driver:ident $mode:ident),+) => {
         mod $name {
             use $crate::{Case, Driver, Mode, Version};

@@ -47,7 +47,10 @@ use std::{collections::BTreeMap, env, ops::Range};
 
 use sluice_testkit::{Case, Mode, matrix};
 
-use crate::{acts::Category, twins::Place};
+use crate::{
+    acts::Category,
+    twins::{Kind, Place},
+};
 
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
@@ -81,6 +84,9 @@ fn sessions_of_a_client(mode: Mode) -> u64 {
     }
 }
 
+/// The part of them that is encrypted.
+const TLS: u64 = 6;
+
 /// The part of them that sends messages in any order.
 const MESSAGES: u64 = 6;
 
@@ -88,6 +94,13 @@ matrix!(transaction: without_the_extension, with_the_extension);
 matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
 matrix!(brief_session: session_mode_without_the_extension, session_mode_with_the_extension);
 matrix!(brief: messages_without_the_extension, messages_with_the_extension);
+
+matrix!(servers_with_tls: encrypted);
+
+fn encrypted(case: Case) {
+    let place = Place::of_kind(Kind { version: case.version, extension: true, tls: true });
+    compare_at(place, case, seeds(case, true, TLS), &acts::chosen_and("cancels"));
+}
 
 fn without_the_extension(case: Case) {
     twins(case, false, &acts::chosen(), 1);
@@ -137,11 +150,14 @@ fn seeds(case: Case, extension: bool, part: u64) -> Range<u64> {
 }
 
 fn twins(case: Case, extension: bool, categories: &[&'static Category], part: u64) {
-    let place = Place::shared(case.version, extension);
+    compare_at(Place::shared(case.version, extension), case, seeds(case, extension, part), categories);
+}
+
+fn compare_at(place: &Place, case: Case, seeds: Range<u64>, categories: &[&'static Category]) {
     let survey = env::var("SLUICE_TWIN_SURVEY").unwrap_or_default();
     let mut kinds = BTreeMap::<String, (usize, u64)>::new();
     let (mut sessions, mut steps, mut messages, mut statements) = (0, 0, 0, 0);
-    for seed in seeds(case, extension, part) {
+    for seed in seeds {
         let outcome = compare::try_seed(place, case, seed, categories);
         sessions += CLIENTS as u64 * sessions_of_a_client(case.mode);
         steps += outcome.events.len();

@@ -9,43 +9,60 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::{Case, PoolConfig, Raw, TestPool, TestServer, Version};
+use sluice_testkit::{Case, Certificates, PoolConfig, Raw, TestPool, TestServer, Version};
+use sluice_tls::SslMode;
 
 use crate::{SLUICE, servers};
 
 /// A cluster with the schema in a database to copy.
 pub(crate) struct Place {
+    kind: Kind,
     server: TestServer,
     count: AtomicU32,
     /// Databases that nobody uses now.
     free: Mutex<Vec<String>>,
 }
 
+/// The kind of a place's server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) version: Version,
+    pub(crate) extension: bool,
+    /// Whether all connections are encrypted, those of clients and those to the server.
+    pub(crate) tls: bool,
+}
+
 impl Place {
     /// The one for that version, with the extension or without it.
     pub(crate) fn shared(version: Version, extension: bool) -> &'static Self {
-        static PLACES: Mutex<Vec<(Version, bool, &'static OnceLock<Place>)>> = Mutex::new(Vec::new());
+        Self::of_kind(Kind { version, extension, tls: false })
+    }
+
+    /// The one of that kind.
+    pub(crate) fn of_kind(kind: Kind) -> &'static Self {
+        static PLACES: Mutex<Vec<(Kind, &'static OnceLock<Place>)>> = Mutex::new(Vec::new());
         let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = places.iter().find(|place| place.0 == version && place.1 == extension).map(|place| place.2);
+        let known = places.iter().find(|place| place.0 == kind).map(|place| place.1);
         let cell = known.unwrap_or_else(|| {
             let cell = Box::leak(Box::default());
-            places.push((version, extension, cell));
+            places.push((kind, cell));
             cell
         });
         drop(places);
-        cell.get_or_init(|| Self::start(version, extension))
+        cell.get_or_init(|| Self::start(kind))
     }
 
-    fn start(version: Version, extension: bool) -> Self {
-        let preload: &[_] = if extension { &[("shared_preload_libraries", "sluice")] } else { &[] };
-        let server = TestServer::start_for_process(version, preload);
+    fn start(kind: Kind) -> Self {
+        let preload: &[_] = if kind.extension { &[("shared_preload_libraries", "sluice")] } else { &[] };
+        let start = if kind.tls { TestServer::start_with_tls_for_process } else { TestServer::start_for_process };
+        let server = start(kind.version, preload);
         server.execute("CREATE ROLE twin_a; CREATE ROLE twin_b; GRANT twin_a, twin_b TO app");
         server.execute("CREATE DATABASE twin OWNER app TEMPLATE template0");
         let mut client = server.connect("app", "twin");
         client.batch_execute(include_str!("schema.sql")).unwrap_or_else(|error| panic!("schema.sql: {error:?}"));
         drop(client);
         Self::make_temporary_schemas(&server);
-        Self { server, count: AtomicU32::new(0), free: Mutex::new(Vec::new()) }
+        Self { kind, server, count: AtomicU32::new(0), free: Mutex::new(Vec::new()) }
     }
 
     /// The schemas of sessions' temporary objects, which PostgreSQL makes with the first one of a process' number: that
@@ -108,13 +125,24 @@ impl Place {
 
     /// A fresh pool.
     pub(crate) fn pool(&self, case: Case) -> TestPool {
-        PoolConfig::new(SLUICE, case, &self.server)
+        self.configuration(case)
             .size(servers(case.mode) as u32)
             .workers(1)
             .pool("prepared_per_server = 6")
             .pool("wait_timeout = \"4s\"")
             .pool(&format!("pinned_max = {}", servers(case.mode)))
             .start()
+    }
+
+    fn configuration(&self, case: Case) -> PoolConfig {
+        if !self.kind.tls {
+            return PoolConfig::new(SLUICE, case, &self.server);
+        }
+        let certificates = Certificates::shared();
+        let authority = certificates.path("authority.crt");
+        let lines = format!("sslmode = \"verify-full\"\nsslrootcert = {authority:?}");
+        let config = PoolConfig::without_databases(SLUICE, case).tls(certificates, "required = true");
+        config.database_at("*", "localhost", self.server.port(), &lines)
     }
 
     /// A superuser's connection to another database.
@@ -124,7 +152,10 @@ impl Place {
 
     /// A connection of a client's own.
     pub(crate) fn alone(&self) -> Raw {
-        self.server.raw()
+        if !self.kind.tls {
+            return self.server.raw();
+        }
+        self.server.raw_tcp().secure(&Certificates::shared().client(SslMode::VerifyFull, false))
     }
 }
 
