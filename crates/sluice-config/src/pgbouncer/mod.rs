@@ -5,6 +5,7 @@
 
 mod ini;
 mod settings;
+mod tls;
 
 use std::path::Path;
 
@@ -65,6 +66,8 @@ struct Conversion {
     lookup: Table,
     admin: Table,
     pool: Table,
+    client_tls: tls::Side,
+    server_tls: tls::Side,
     databases: Vec<Table>,
     listen_addr: Option<String>,
     listen_port: Option<u16>,
@@ -130,6 +133,9 @@ impl Conversion {
     /// A setting of `[pgbouncer]`.
     fn setting(&mut self, entry: &Entry) {
         let text = entry.value.as_str();
+        if self.tls_setting(entry) {
+            return;
+        }
         match entry.key.as_str() {
             "listen_addr" => self.listen_addr = Some(text.to_owned()),
             "listen_port" => self.listen_port = self.port(entry, text),
@@ -154,6 +160,33 @@ impl Conversion {
                 None => self.note(entry, "not known: PgBouncer 1.24 has no such setting"),
             },
         }
+    }
+
+    /// A setting for TLS; `false` if it is none that has a counterpart.
+    fn tls_setting(&mut self, entry: &Entry) -> bool {
+        let of_clients = entry.key.strip_prefix("client_tls_").map(|end| (&mut self.client_tls, end));
+        let side = of_clients.or_else(|| entry.key.strip_prefix("server_tls_").map(|end| (&mut self.server_tls, end)));
+        let taken = side.map_or(Ok(false), |(side, end)| side.take(end, entry));
+        taken.unwrap_or_else(|what| {
+            self.wrong(entry, what, "write it as PgBouncer's documentation says");
+            true
+        })
+    }
+
+    /// `[tls]`, and the keys of the databases whose servers are reached by TCP.
+    fn tls(&mut self) -> Table {
+        let (of_clients, complaints) = self.client_tls.for_clients();
+        let (of_servers, of_server) = self.server_tls.for_server();
+        let is_remote = |database: &&mut Table| {
+            database.get("host").and_then(Item::as_str).is_some_and(|host| !host.starts_with(['/', '@']))
+        };
+        for database in self.databases.iter_mut().filter(is_remote) {
+            database.extend(of_servers.iter().map(|(key, item)| (key, item.clone())));
+        }
+        for (line, key, what) in complaints.into_iter().chain(of_server) {
+            self.say(line, key, what, true);
+        }
+        of_clients
     }
 
     fn auth_type(&mut self, entry: &Entry) {
@@ -288,6 +321,7 @@ impl Conversion {
             // Servers' sockets are looked for where its own are.
             database.insert("host", value(sockets.as_str()));
         }
+        let tls = self.tls();
         if !self.lacks_socket {
             self.top.insert("unix_socket_dir", value(sockets));
         }
@@ -311,6 +345,7 @@ impl Conversion {
         for (name, item) in [
             ("limits", Item::from(self.limits)),
             ("auth", self.auth.into()),
+            ("tls", tls.into()),
             ("admin", self.admin.into()),
             ("pool", self.pool.into()),
             ("database", Item::ArrayOfTables(databases)),
@@ -420,12 +455,57 @@ mod tests {
                 (2, "several hosts"),
                 (2, "connect_query"),
                 (4, "single users"),
-                (8, "TLS is not there"),
+                (8, "there is nothing to offer"),
                 (11, "no reserve"),
                 (12, "not known"),
                 (13, "RUST_LOG"),
             ],
         );
+    }
+
+    #[test]
+    fn tls_is_said_once_for_clients_and_with_each_database_by_tcp() {
+        let toml = |settings: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let text = format!("[databases]\na = host=db\nb =\n[pgbouncer]\nauth_type = trust\n{settings}");
+            std::fs::write(file.path(), text).unwrap();
+            convert(file.path()).unwrap()
+        };
+        let files = |side| {
+            format!(
+                "{side}_tls_cert_file = {side}.crt\n{side}_tls_key_file = {side}.key\n{side}_tls_ca_file = ca.crt\n"
+            )
+        };
+        for (mode, expected) in [
+            ("disable", ""),
+            ("allow", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\n"),
+            ("require", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\n"),
+            (
+                "verify-full",
+                "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\n\
+                 client_certificates = \"verify-ca\"\nclient_ca_file = \"ca.crt\"\n",
+            ),
+        ] {
+            let converted = toml(&format!("client_tls_sslmode = {mode}\n{}", files("client"))).toml;
+            let table = converted.split("[tls]\n").nth(1).map_or("", |rest| rest.split("\n[").next().unwrap());
+            assert_eq!(table, expected, "{converted}");
+        }
+        for (mode, expected) in [
+            ("prefer", "name = \"a\"\nhost = \"db\"\nsslcert = \"server.crt\"\nsslkey = \"server.key\"\n"),
+            ("disable", "name = \"a\"\nhost = \"db\"\nsslmode = \"disable\"\n"),
+            (
+                "verify-ca",
+                "name = \"a\"\nhost = \"db\"\nsslmode = \"verify-ca\"\nsslrootcert = \"ca.crt\"\n\
+                 sslcert = \"server.crt\"\nsslkey = \"server.key\"\n",
+            ),
+        ] {
+            let converted = toml(&format!("server_tls_sslmode = {mode}\n{}", files("server"))).toml;
+            let databases: Vec<_> = converted.split("[[database]]\n").skip(1).map(str::trim_end).collect();
+            assert_eq!(databases, [expected.trim_end(), "name = \"b\"\nhost = \"/tmp\""], "{converted}");
+        }
+        let notes = toml("server_tls_sslmode = verify-full\nclient_tls_protocols = all\n").notes;
+        let said: Vec<_> = notes.iter().map(|note| (note.line, note.key.as_str())).collect();
+        assert!(said.contains(&(Some(6), "server_tls_sslmode")) && said.contains(&(Some(7), "client_tls_protocols")));
     }
 
     #[test]

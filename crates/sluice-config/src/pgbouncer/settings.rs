@@ -140,9 +140,14 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "client_idle_timeout" => Missing("not there: set idle_session_timeout for the role by ALTER ROLE … SET"),
         "cancel_wait_timeout" => Unneeded("a cancel waits for no place in a pool"),
         "auth_hba_file" | "auth_ident_file" | "auth_ldap_options" => Missing("access rules have no counterpart yet"),
-        _ if key.starts_with("client_tls_") || key.starts_with("server_tls_") => {
-            Missing("TLS is not there yet: keep a TLS proxy, or a private network, between")
-        }
+        "client_tls_protocols"
+        | "client_tls_ciphers"
+        | "client_tls13_ciphers"
+        | "client_tls_ecdhcurve"
+        | "client_tls_dheparams"
+        | "server_tls_protocols"
+        | "server_tls_ciphers"
+        | "server_tls13_ciphers" => Unneeded("TLS 1.3 and 1.2, with the ciphers and curves that are held to be safe"),
         _ => return None,
     })
 }
