@@ -40,7 +40,7 @@ pub use sluice_control::{
     access::{Admin, Encryption, Method},
 };
 use sluice_tls::ClientTls;
-pub use writer::ServerFile;
+pub use writer::{CertificateFiles, ServerFile};
 
 /// The configuration that `sluice serve` runs with.
 #[derive(Debug, Clone)]

@@ -26,6 +26,8 @@ pub struct ServerFile {
     pub lookup: LookupConfig,
     /// The users that may look at the admin console; without any there is none.
     pub stats_users: Vec<String>,
+    /// The certificate that clients are shown, and its key; without it nothing is encrypted.
+    pub certificate: Option<CertificateFiles>,
     /// The folder of the server's Unix socket.
     pub socket_dir: PathBuf,
     /// The port in that socket's name.
@@ -36,6 +38,15 @@ pub struct ServerFile {
     pub pool_size: u32,
     /// Time limit for a client's wait for a server; none is the pool's default.
     pub wait_timeout: Option<Duration>,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 impl ServerFile {
@@ -67,6 +78,13 @@ impl ServerFile {
         put(&mut lookup, &schema::CACHE, &self.lookup.cache)?;
         auth.insert(schema::LOOKUP.name(), lookup.into());
         document.insert(schema::AUTH.name(), auth.into());
+
+        if let Some(CertificateFiles { cert, key }) = &self.certificate {
+            let mut tls = Table::new();
+            put(&mut tls, &schema::CERT_FILE, cert)?;
+            put(&mut tls, &schema::KEY_FILE, key)?;
+            document.insert(schema::TLS.name(), tls.into());
+        }
 
         if !self.stats_users.is_empty() {
             let mut admin = Table::new();
@@ -125,6 +143,7 @@ mod tests {
                 cache: Duration::from_secs(10),
             },
             stats_users: vec!["sluice".to_owned()],
+            certificate: None,
             socket_dir: PathBuf::from("/a \"b\"\\c\nd"),
             port: 5432,
             client_address_secret_file: None,
@@ -154,7 +173,11 @@ mod tests {
     #[test]
     fn a_path_stands_as_it_is() {
         let named = ServerFile { client_address_secret_file: Some(PathBuf::from("/a \"secret\"")), ..file() };
+        let certificate = CertificateFiles { cert: "/a \"b\".crt".into(), key: "/c.key".into() };
+        let named = ServerFile { certificate: Some(certificate), ..named };
         let text: DocumentMut = named.to_toml(&[]).unwrap().parse().unwrap();
+        assert_eq!(text["tls"]["cert_file"].as_str(), Some("/a \"b\".crt"));
+        assert_eq!(text["tls"]["key_file"].as_str(), Some("/c.key"));
         assert_eq!(text["database"][0]["client_address_secret_file"].as_str(), Some("/a \"secret\""));
     }
 

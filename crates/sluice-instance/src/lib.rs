@@ -15,6 +15,7 @@
 
 mod binaries;
 pub mod bootstrap;
+mod certificate;
 mod class;
 mod data_dir;
 mod diagnosis;
@@ -33,6 +34,7 @@ mod tuning;
 
 pub use crate::{
     binaries::{Binaries, BinariesError, Version},
+    certificate::certificate_in,
     class::{
         Class, ClassReport, Connections, Controller, Cpus, Disk, GroupDir, Hierarchies, Iops, Limit, LimitError,
         Memory, Obstacle, Outcome, ReadBack,

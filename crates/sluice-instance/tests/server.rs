@@ -125,6 +125,7 @@ fn the_pools_file() {
         port: server.endpoint().port,
         lookup: made.lookup.to_config(),
         stats_users: Vec::new(),
+        certificate: None,
         pool_size: 20,
         wait_timeout: None,
         stats_period: None,

@@ -236,6 +236,7 @@ fn write_sluice(
         client_address_secret_file: None,
         lookup: server.roles().map_err(other)?.lookup.to_config(),
         stats_users: Vec::new(),
+        certificate: None,
         pool_size: POOL_SIZE,
         wait_timeout: Some(POOL_WAIT_MAX),
         stats_period,

@@ -20,6 +20,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) password: &'a Path,
     pub(crate) data: &'a Path,
     pub(crate) log: &'a Path,
+    /// The certificate that clients are shown.
+    pub(crate) certificate: &'a Path,
     /// Why the password does not work, if it does not.
     pub(crate) login_refused: Option<&'a str>,
     /// Whether PostgreSQL has the gate.
@@ -52,6 +54,11 @@ impl fmt::Display for Ready<'_> {
         writeln!(f, "Password  {}", self.password.display())?;
         writeln!(f, "Data      {}", self.data.display())?;
         writeln!(f, "Log       {}", self.log.display())?;
+        writeln!(
+            f,
+            "TLS       where a client asks for it: sslmode=verify-full sslrootcert={}",
+            self.certificate.display()
+        )?;
         writeln!(f, "Pool      the same line with pgbouncer as the database shows it: SHOW POOLS; SHOW HELP")?;
         match self.gate {
             true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
@@ -59,7 +66,7 @@ impl fmt::Display for Ready<'_> {
         }
         self.write_class(f)?;
         if !listen.ip().is_loopback() {
-            writeln!(f, "\n{listen} is open to other machines, and connections are not encrypted yet.")?;
+            writeln!(f, "\n{listen} is open to other machines, and encrypts what clients send that ask for it.")?;
         }
         write!(f, "\nCtrl-C stops the pool and PostgreSQL.")
     }

@@ -4,12 +4,12 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread, tim
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use sluice_config::ServerFile;
+use sluice_config::{CertificateFiles, ServerFile};
 use sluice_instance::{
     Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, Postgres, PostgresConfig, RunAs, State,
     StopMode, Tuning,
     bootstrap::{self, Bootstrapped},
-    write_pool_file,
+    certificate_in, write_pool_file,
 };
 
 use crate::{
@@ -75,7 +75,9 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let server = Postgres::start(config, observer)?;
     console.begin("preparing roles and the pool");
     let roles = bootstrap::bootstrap(&data_dir, server.endpoint())?;
-    let pool = start_pool(&server, &roles, args.listen, args.pool_size, tuning)?;
+    let certificate = certificate_in(data_dir.root(), args.listen.ip())
+        .map_err(|error| anyhow!("no certificate can be made in {}: {error}", data_dir.root().display()))?;
+    let pool = start_pool(&server, &roles, &certificate, args.listen, args.pool_size, tuning)?;
 
     console.ready();
     signals.running();
@@ -87,6 +89,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         pgpass: &roles.pgpass_file,
         password: &roles.password_file,
         data: data_dir.root(),
+        certificate: &certificate.cert,
         log: &data_dir.log_file(),
         login_refused: roles.login_refused.as_deref(),
         gate: roles.gate,
@@ -113,6 +116,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
 fn start_pool(
     server: &Postgres,
     roles: &Bootstrapped,
+    certificate: &CertificateFiles,
     listen: SocketAddr,
     pool_size: u32,
     tuning: Tuning,
@@ -124,6 +128,7 @@ fn start_pool(
         port: server.endpoint().port,
         client_address_secret_file: roles.gate.then(|| server.data_dir().root().join(POOL_SECRET)),
         lookup: roles.lookup.to_config(),
+        certificate: Some(certificate.clone()),
         stats_users: vec![bootstrap::FIRST_USER.to_owned()],
         pool_size,
         wait_timeout: None,

@@ -72,6 +72,29 @@ fn printed(typed: &str, query: &str) -> String {
 
 /// With Debian's PostgreSQL, for which `scripts/test-deps.sh` has installed the gate.
 #[test]
+fn a_certificate_of_its_own_is_offered_and_stays() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut up = Up::start(&mut sluice(&data));
+    let typed = up.line("PGPASSFILE=");
+    up.line("sslmode=verify-full");
+    up.ready();
+    let verified = format!("PGSSLMODE=verify-full PGSSLROOTCERT={} {typed}", data.join("server.crt").display());
+    let output = psql(&verified, "-c '\\conninfo'").wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("SSL connection (protocol: TLSv1.3"), "{said}");
+    let clear = psql(&format!("PGSSLMODE=disable {typed}"), "-c 'SELECT 1'").wait_with_output().unwrap();
+    assert_eq!(clear.stdout, b"1\n");
+
+    let certificate = fs::read(data.join("server.crt")).unwrap();
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
+    let mut up = Up::start(&mut sluice(&data));
+    up.ready();
+    assert_eq!(fs::read(data.join("server.crt")).unwrap(), certificate);
+}
+
+#[test]
 fn the_gate_is_on_unless_an_operator_takes_it_out() {
     let place = place();
     let data = place.path().join("data");
