@@ -80,6 +80,7 @@ fn read(root: &Section<'_>) -> Config {
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
+        http_listen: listen::read_http(root),
         auth: auth.config,
         encryption,
         admin,

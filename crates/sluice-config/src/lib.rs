@@ -58,6 +58,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// The interval at which the pools' figures are written to the log; `None`: never.
     pub stats_period: Option<Duration>,
+    /// The addresses at which metrics and health are told by HTTP.
+    pub http_listen: Vec<SocketAddr>,
     /// The authentication of clients.
     pub auth: AuthConfig,
     /// The encryption of clients' connections; `None`: there is none.

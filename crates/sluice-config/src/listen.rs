@@ -56,6 +56,12 @@ pub(crate) fn read(section: &Section<'_>) -> Listen {
     Listen { addresses, unix_socket_dir: dir.map(|(dir, _)| dir) }
 }
 
+/// Reads `http_listen`.
+pub(crate) fn read_http(section: &Section<'_>) -> Vec<SocketAddr> {
+    let addresses = section.read_list(&schema::HTTP_LISTEN, schema::HTTP_LISTEN.kind.count_max).value();
+    addresses.unwrap_or_default().into_iter().map(|(address, _)| address).collect()
+}
+
 fn check_overlaps(section: &Section<'_>, addresses: &[(SocketAddr, usize)]) {
     for (index, (later, offset)) in addresses.iter().enumerate() {
         let covers = |earlier: &SocketAddr| {

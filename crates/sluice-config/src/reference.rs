@@ -107,11 +107,43 @@ pins=\"temp=2 lock=1\" served=81234 waited_s=702.5
 | `waited_s` | how long these clients had waited, together |
 ";
 
+const METRICS: &str = "
+## Metrics
+
+With `http_listen`, the process answers three paths by HTTP, in clear and without a password:
+
+| path | |
+|---|---|
+| `/metrics` | the figures for Prometheus, as OpenMetrics 1.0; totals are since the start |
+| `/healthz` | 200 while the process answers at all |
+| `/readyz` | 200, and 503 from the moment that a shutdown begins: time for a load balancer to send clients elsewhere |
+
+| metric | type | |
+|---|---|---|
+| `sluice_build_info` | info | the version that runs |
+| `sluice_configuration_version` | gauge | the number of the configuration that counts: a reload that changes something adds one |
+| `sluice_connections` | gauge | connections of clients, and of those that have not said who they are |
+| `sluice_clients`, `sluice_servers` | gauge | clients that are logged in, server connections |
+| `sluice_pool_clients`, `sluice_pool_waiting_clients` | gauge | clients of a pool, and those of them that wait for a server |
+| `sluice_pool_servers` | gauge | server connections by `state`: `active`, `idle`, `connecting` |
+| `sluice_pool_pinned_servers` | gauge | servers that clients keep between transactions, because of what their sessions hold |
+| `sluice_pool_paused` | gauge | 1 while an operator has it give out no servers |
+| `sluice_pool_longest_wait_seconds` | gauge | how long the client that comes next has waited |
+| `sluice_pool_wait_seconds` | histogram | waits for a server: one for each that was given out, so transactions in transaction mode |
+| `sluice_pool_transaction_seconds` | histogram | how long transactions had a server, idle in them or not |
+| `sluice_pool_query_seconds` | histogram | queries and batches, from the first message to the end of the answer |
+| `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered |
+
+Those of pools have the labels `database`, as clients say it, and `user`, the role on the server. Histograms have 22
+buckets, from 64 µs to 67 s, each twice as long as the one before it.
+";
+
 /// The reference page, in Markdown.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     write_table(&schema::FILE, &mut page);
     page.push_str(STATISTICS);
+    page.push_str(METRICS);
     page.push_str(USERS_FILE);
     write_rules(&mut page);
     page

@@ -3,6 +3,7 @@
 //!
 //! Nothing here reads anything.
 
+mod admin;
 mod tls;
 
 use std::time::Duration;
@@ -12,11 +13,12 @@ use sluice_control::settings::{PinPolicy, PoolMode};
 use crate::{
     DriverChoice, Method,
     kinds::{
-        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Names, Password, Size, Text,
-        Time, Words,
+        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Size, Text, Time,
+        Words,
     },
 };
 
+pub(crate) use admin::*;
 pub(crate) use tls::*;
 
 /// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
@@ -126,7 +128,7 @@ pub(crate) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
-    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD],
+    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD, &HTTP_LISTEN],
     tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE],
 };
 
@@ -172,6 +174,14 @@ pub(crate) static STATS_PERIOD: Key<Time> = Key {
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Means("nothing is written"),
     meaning: "How often each pool's figures are written to the log; see [Statistics](#statistics).",
+};
+
+pub(crate) static HTTP_LISTEN: Key<Addresses> = Key {
+    name: "http_listen",
+    kind: Addresses { count_max: 4 },
+    absent: Absent::Means("nothing is answered by HTTP"),
+    meaning: "Where to answer `/metrics`, `/healthz` and `/readyz` by HTTP; see [Metrics](#metrics). Whoever reaches such an \
+              address may read them, so let it be one of this host or of a network of its own.",
 };
 
 pub(crate) static LIMITS: Table = Table {
@@ -329,39 +339,6 @@ pub(crate) static CACHE: Key<Time> = Key {
     absent: Absent::Default("\"10s\""),
     meaning: "How long an answer is believed, also that there is no such user. A login that fails ends it: the next one \
               asks again.",
-};
-
-pub(crate) static ADMIN: Table = Table {
-    path: "admin",
-    many: false,
-    meaning: "The admin console, which clients reach as a database: `psql -h … -p … -U … pgbouncer`, and then `SHOW HELP`. \
-              Without this table there is none.",
-    keys: &[&ADMIN_DATABASE, &ADMIN_USERS, &ADMIN_STATS_USERS],
-    tables: &[],
-};
-
-pub(crate) static ADMIN_DATABASE: Key<Text> = Key {
-    name: "database",
-    kind: NAME,
-    absent: Absent::Default("\"pgbouncer\""),
-    meaning: "The name of that database. No `[[database]]` may have it.",
-};
-
-/// The name of the admin console's database.
-pub(crate) const CONSOLE: &str = "pgbouncer";
-
-pub(crate) static ADMIN_USERS: Key<Names> = Key {
-    name: "users",
-    kind: Names { count_max: 100 },
-    absent: Absent::Means("nobody"),
-    meaning: "Users that may do everything there. They prove who they are like all others.",
-};
-
-pub(crate) static ADMIN_STATS_USERS: Key<Names> = Key {
-    name: "stats_users",
-    kind: Names { count_max: 100 },
-    absent: Absent::Means("nobody"),
-    meaning: "Users that may only look: `SHOW`.",
 };
 
 /// The keys of a pool: in `[pool]` for all, in `[database.pool]` for one.

@@ -12,6 +12,7 @@ pub mod customs;
 mod encryption;
 pub mod engine;
 pub mod figures;
+pub mod histogram;
 pub mod holding;
 pub mod hub;
 pub mod ids;

@@ -9,6 +9,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     customs::Customs,
+    histogram::Times,
     holding::{PinCounts, Pins},
     ids::{ClientRef, ServerRef},
     logins::{Generation, Opened},
@@ -41,8 +42,8 @@ pub struct PoolState {
     renewed_at: Time,
     /// Servers that clients keep between transactions, and why; the longest kept first.
     pinned: Vec<(ServerRef, Pins)>,
-    served: u64,
-    waited: Duration,
+    /// The times that clients have waited who were given a server.
+    waits: Times,
 }
 
 #[derive(Debug)]
@@ -156,8 +157,7 @@ impl PoolState {
             waits_from: Time(0),
             renewed_at: Time(0),
             pinned: Vec::new(),
-            served: 0,
-            waited: Duration::ZERO,
+            waits: Times::default(),
         }
     }
 
@@ -241,7 +241,7 @@ impl PoolState {
         // One that does not fit is closed for another, if there can be none besides.
         let other = || (!self.idle.is_empty() && self.open >= self.settings.size).then_some(0);
         let place = fits.or_else(other)?;
-        self.served += 1;
+        self.waits.add(Duration::ZERO);
         Some(self.idle.remove(place).server)
     }
 
@@ -422,8 +422,7 @@ impl PoolState {
         }
         match self.waiters.pop_where(|waiter| waiter.may_take(&opened)) {
             Some(waiter) => {
-                self.served += 1;
-                self.waited += now.since(waiter.since);
+                self.waits.add(now.since(waiter.since));
                 Released::To(waiter.client)
             }
             None => {
@@ -529,8 +528,7 @@ impl PoolState {
             connecting: self.connecting.len() as u32,
             waiting: self.waiters.len() as u32,
             pinned: self.pinned.len() as u32,
-            served: self.served,
-            waited: self.waited,
+            waits: self.waits,
         }
     }
 
@@ -553,10 +551,8 @@ pub struct Counts {
     pub waiting: u32,
     /// Servers that clients keep between transactions, because of what their sessions hold.
     pub pinned: u32,
-    /// Times that a client was given a server: transactions, where they share servers.
-    pub served: u64,
-    /// The time that those clients had waited, together.
-    pub waited: Duration,
+    /// The times that clients have waited who were given a server, once for each transaction where they share servers.
+    pub waits: Times,
 }
 
 #[cfg(test)]

@@ -1,38 +1,32 @@
 //! The work that a pool's servers have done for its clients: counts that only grow.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::time::Time;
+use crate::{
+    histogram::{Histogram, Times},
+    time::Time,
+};
 
 /// A pool's counts.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    transactions: AtomicU64,
-    queries: AtomicU64,
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
-    transaction_micros: AtomicU64,
-    query_micros: AtomicU64,
+    transactions: Histogram,
+    queries: Histogram,
 }
 
 /// The counts at one moment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Transactions that have ended.
-    pub transactions: u64,
-    /// Queries and batches that have been answered.
-    pub queries: u64,
     /// Bytes that clients have sent.
     pub received_bytes: u64,
     /// Bytes that servers have answered.
     pub sent_bytes: u64,
-    /// The time that transactions had a server, idle in them or not.
-    pub transaction_time: Duration,
-    /// The time from a query's first message to the end of its answer.
-    pub query_time: Duration,
+    /// Transactions that have ended, by the times that they had a server, idle in them or not.
+    pub transactions: Times,
+    /// Queries and batches that have been answered, by the times from the first message to the end of the answer.
+    pub queries: Times,
 }
 
 /// The work that a server's client is in the midst of.
@@ -47,12 +41,10 @@ impl Traffic {
     pub fn counted(&self) -> Counted {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Counted {
-            transactions: get(&self.transactions),
-            queries: get(&self.queries),
             received_bytes: get(&self.received_bytes),
             sent_bytes: get(&self.sent_bytes),
-            transaction_time: Duration::from_micros(get(&self.transaction_micros)),
-            query_time: Duration::from_micros(get(&self.query_micros)),
+            transactions: self.transactions.times(),
+            queries: self.queries.times(),
         }
     }
 
@@ -69,12 +61,10 @@ impl Traffic {
 
 impl std::ops::AddAssign for Counted {
     fn add_assign(&mut self, other: Self) {
-        self.transactions += other.transactions;
-        self.queries += other.queries;
         self.received_bytes += other.received_bytes;
         self.sent_bytes += other.sent_bytes;
-        self.transaction_time += other.transaction_time;
-        self.query_time += other.query_time;
+        self.transactions += other.transactions;
+        self.queries += other.queries;
     }
 }
 
@@ -88,11 +78,9 @@ impl Meter {
     /// A query or a batch has been answered; `is_over` says whether that ended the transaction as well.
     pub fn end(&mut self, now: Time, is_over: bool, traffic: &Traffic) {
         let Some(since) = self.query.take() else { return };
-        traffic.queries.fetch_add(1, Ordering::Relaxed);
-        traffic.query_micros.fetch_add(now.since(since).as_micros() as u64, Ordering::Relaxed);
+        traffic.queries.count(now.since(since));
         if let Some(since) = self.transaction.take_if(|_| is_over) {
-            traffic.transactions.fetch_add(1, Ordering::Relaxed);
-            traffic.transaction_micros.fetch_add(now.since(since).as_micros() as u64, Ordering::Relaxed);
+            traffic.transactions.count(now.since(since));
         }
     }
 
@@ -104,6 +92,8 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -116,8 +106,8 @@ mod tests {
         meter.end(Time(5_050), true, &traffic);
         meter.end(Time(9_000), true, &traffic);
         let counted = traffic.counted();
-        assert_eq!((counted.transactions, counted.queries), (1, 2));
-        assert_eq!(counted.transaction_time, Duration::from_micros(4_050));
-        assert_eq!(counted.query_time, Duration::from_micros(350));
+        assert_eq!((counted.transactions.count(), counted.queries.count()), (1, 2));
+        assert_eq!(counted.transactions.sum, Duration::from_micros(4_050));
+        assert_eq!(counted.queries.sum, Duration::from_micros(350));
     }
 }

@@ -13,6 +13,7 @@ mod control;
 mod files;
 mod handshakes;
 mod host;
+mod http;
 mod log;
 mod lookup;
 mod mailbox;

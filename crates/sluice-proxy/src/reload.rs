@@ -106,6 +106,7 @@ fn after_restart(started: &Config, now: &Config) -> Vec<&'static str> {
         ("workers", started.workers != now.workers),
         ("shutdown_grace", started.shutdown_grace != now.shutdown_grace),
         ("stats_period", started.stats_period != now.stats_period),
+        ("http_listen", started.http_listen != now.http_listen),
     ];
     differ.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }

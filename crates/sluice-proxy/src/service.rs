@@ -2,10 +2,14 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, atomic::AtomicBool, mpsc as std_mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc as std_mpsc,
+    },
     thread::JoinHandle,
     time::Instant,
 };
@@ -25,6 +29,7 @@ use crate::{
     control::{self, Order},
     files, handshakes,
     host::Host,
+    http::{self, Told},
     lookup::{self, Asker},
     mailbox::{self, Mailboxes},
     net::{System, epoll::Epoll, sockets, uring::Uring},
@@ -114,6 +119,8 @@ pub struct Service {
     reloader: Arc<Reloader>,
     hub: Arc<Hub>,
     epoch: Instant,
+    http: Vec<SocketAddr>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 impl Service {
@@ -125,6 +132,7 @@ impl Service {
         let control = Control::new(files::configuration(&config)?);
         let hub = Arc::new(Hub::new(control.snapshot().clone(), nonces()?, workers));
         let (listeners, addresses, unix_socket) = listen(&config)?;
+        let (http, http_addresses) = listen_http(&config)?;
         let (look_ups, requests) = lookup::requests();
         let (commands, asked) = console::commands();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
@@ -176,12 +184,15 @@ impl Service {
             averages: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
         });
+        let is_stopping = Arc::<AtomicBool>::default();
+        let told = Told { hub: hub.clone(), epoch, is_stopping: is_stopping.clone() };
         let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
         let control = async move {
             tokio::select! {
                 () = control => {}
                 () = stats => {}
                 () = console::serve(console, asked) => {}
+                () = http::serve(told, http) => {}
             }
         };
         let control = spawn_control(control).map_err(system("start the control thread"))?;
@@ -197,6 +208,8 @@ impl Service {
             reloader,
             hub,
             epoch,
+            http: http_addresses,
+            is_stopping,
         })
     }
 
@@ -209,6 +222,11 @@ impl Service {
     /// The addresses that it listens on, with the ports that the system chose for port 0.
     pub fn listen_addrs(&self) -> Vec<SocketAddr> {
         self.addresses.clone()
+    }
+
+    /// The addresses at which it tells metrics and health.
+    pub fn http_addrs(&self) -> &[SocketAddr] {
+        &self.http
     }
 
     /// The Unix socket that it listens on, if there is one.
@@ -228,6 +246,7 @@ impl Service {
 
     /// Ends the service: no new clients, transactions may end within the grace period, then all is closed.
     pub fn shutdown(mut self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
         let deadline = Time((self.epoch.elapsed() + self.reloader.started.shutdown_grace).as_micros() as u64);
         self.mailboxes.send_all(|| Mail::Stop(deadline));
         for worker in self.workers.drain(..) {
@@ -304,6 +323,18 @@ fn listen(config: &Config) -> Result<Listening, StartError> {
         unix_socket = Some(path);
     }
     Ok((sockets, addresses, unix_socket))
+}
+
+fn listen_http(config: &Config) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), StartError> {
+    let mut sockets = Vec::new();
+    let mut addresses = Vec::new();
+    for &address in &config.http_listen {
+        let failed = |error| StartError::Listen { address: address.to_string(), error };
+        let socket = http::listen(address).map_err(failed)?;
+        addresses.push(socket.local_addr().unwrap_or(address));
+        sockets.push(socket);
+    }
+    Ok((sockets, addresses))
 }
 
 type Workers = Vec<JoinHandle<io::Result<()>>>;

@@ -40,8 +40,8 @@ fn line(pool: &PoolFigures, up: Duration) {
         connecting = counts.connecting,
         pinned = counts.pinned,
         pins = (counts.pinned > 0).then(|| pool.pins.to_string()),
-        served = counts.served,
-        waited_s = seconds(counts.waited),
+        served = counts.waits.count(),
+        waited_s = seconds(counts.waits.sum),
         "pool"
     );
 }

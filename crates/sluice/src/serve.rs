@@ -20,6 +20,11 @@ impl Pool {
         Ok(Self { service: Service::start(file)? })
     }
 
+    /// The addresses at which it tells metrics and health, with the ports that the system chose for port 0.
+    pub(crate) fn http_addrs(&self) -> &[SocketAddr] {
+        self.service.http_addrs()
+    }
+
     /// The addresses that it listens on, with the ports that the system chose for port 0.
     pub(crate) fn listen_addrs(&self) -> Vec<SocketAddr> {
         self.service.listen_addrs()
@@ -50,6 +55,9 @@ impl Pool {
 pub(crate) fn serve(path: &Path) -> Result<()> {
     let signals = Signals::install()?;
     let pool = Pool::start(path)?;
+    for address in pool.http_addrs() {
+        tracing::info!("metrics at http://{address}/metrics");
+    }
     for address in pool.listen_addrs() {
         tracing::info!("listening on {address} ({})", pool.driver());
     }

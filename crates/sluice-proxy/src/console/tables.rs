@@ -340,7 +340,7 @@ fn sums(figures: &Figures) -> BTreeMap<&str, Sums> {
     for pool in &figures.pools {
         let sums = all.entry(&pool.database).or_default();
         sums.counted += pool.traffic;
-        sums.waited += pool.counts.waited;
+        sums.waited += pool.counts.waits.sum;
     }
     all
 }
@@ -349,12 +349,12 @@ fn sums(figures: &Figures) -> BTreeMap<&str, Sums> {
 fn totals(Sums { counted, waited }: &Sums) -> [u64; 7] {
     let micros = |time: Duration| time.as_micros() as u64;
     [
-        counted.transactions,
-        counted.queries,
+        counted.transactions.count(),
+        counted.queries.count(),
         counted.received_bytes,
         counted.sent_bytes,
-        micros(counted.transaction_time),
-        micros(counted.query_time),
+        micros(counted.transactions.sum),
+        micros(counted.queries.sum),
         micros(*waited),
     ]
 }

@@ -1,0 +1,106 @@
+//! Metrics and health by HTTP.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::Duration,
+};
+
+use sluice_testkit::{Case, TestPool, eventually, matrix, proc};
+
+use crate::{config, database};
+
+matrix!(brief: figures_are_told_as_prometheus_reads_them, health_is_told, nobody_holds_up_others);
+
+fn pool(case: Case) -> TestPool {
+    config(case).top("http_listen = [\"127.0.0.1:0\"]").size(2).start()
+}
+
+fn address(pool: &TestPool) -> SocketAddr {
+    let log = pool.log();
+    let rest = log.split_once("metrics at http://").expect("the log says where").1;
+    rest.split_once("/metrics").unwrap().0.parse().unwrap()
+}
+
+/// The status line, the headers, and the body of an answer.
+fn ask(address: SocketAddr, method: &str, path: &str) -> (String, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: pool\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let (status, headers) = head.split_once("\r\n").unwrap();
+    (status.to_owned(), headers.to_lowercase(), body.to_owned())
+}
+
+/// The samples by name and labels.
+fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
+    let (status, headers, body) = ask(address, "GET", "/metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(headers.contains("content-type: application/openmetrics-text; version=1.0.0"), "{headers}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap())).unwrap())
+        .collect()
+}
+
+fn figures_are_told_as_prometheus_reads_them(case: Case) {
+    let database = database(case);
+    let pool = pool(case);
+    let address = address(&pool);
+    let (mut busy, mut idle) = (pool.raw_app(&database), pool.raw_app(&database));
+    idle.query("SELECT 1");
+    busy.query("BEGIN; SELECT pg_sleep(0.2)");
+    let labels = format!("database=\"{}\",user=\"app\"", database.name);
+    let seen = samples(address);
+    let figure = |name: &str| seen.get(&format!("sluice_{name}")).copied();
+    let of_pool = |name: &str, more: &str| figure(&format!("pool_{name}{{{labels}{more}}}"));
+    assert_eq!((figure("clients"), figure("configuration_version")), (Some(2.0), Some(1.0)), "{seen:?}");
+    assert_eq!(of_pool("clients", ""), Some(2.0), "{seen:?}");
+    assert_eq!(of_pool("servers", ",state=\"active\""), Some(1.0));
+    assert_eq!((of_pool("waiting_clients", ""), of_pool("paused", "")), (Some(0.0), Some(0.0)));
+    assert_eq!(of_pool("transaction_seconds_count", ""), Some(1.0));
+    assert_eq!(of_pool("query_seconds_count", ""), Some(2.0));
+    assert!(of_pool("query_seconds_sum", "").unwrap() >= 0.2);
+    assert!(of_pool("received_bytes_total", "").unwrap() > 20.0);
+    // A long one is beyond the short ones, and in all that are longer.
+    let bucket = |end: &str| seen.get(&format!("sluice_pool_query_seconds_bucket{{le=\"{end}\",{labels}}}")).copied();
+    assert_eq!((bucket("0.131072"), bucket("+Inf")), (Some(1.0), Some(2.0)), "{seen:?}");
+    busy.query("COMMIT");
+    assert_eq!(samples(address)[&format!("sluice_pool_transaction_seconds_count{{{labels}}}")], 2.0);
+}
+
+fn health_is_told(case: Case) {
+    let database = database(case);
+    let mut pool = pool(case);
+    let address = address(&pool);
+    assert_eq!(ask(address, "GET", "/healthz").0, "HTTP/1.1 200 OK");
+    assert_eq!(ask(address, "GET", "/readyz").2, "ready\n");
+    assert_eq!(ask(address, "GET", "/nowhere").0, "HTTP/1.1 404 Not Found");
+    assert_eq!(ask(address, "HEAD", "/metrics").2, "");
+    let (status, headers, _) = ask(address, "POST", "/metrics");
+    assert!(status.contains("405") && headers.contains("allow: get, head"), "{status} {headers}");
+    let mut busy = pool.raw_app(&database);
+    busy.query("BEGIN");
+    pool.signal(proc::Kind::SIGTERM);
+    eventually("it is not ready any more", || ask(address, "GET", "/readyz").0.contains("503"));
+    assert_eq!(ask(address, "GET", "/healthz").0, "HTTP/1.1 200 OK");
+    drop(busy);
+    assert!(pool.wait().success());
+}
+
+fn nobody_holds_up_others(case: Case) {
+    let database = database(case);
+    let pool = pool(case);
+    let address = address(&pool);
+    // As many as are answered at once, and more, that say nothing.
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    drop(silent);
+    assert_eq!(ask(address, "GET", "/healthz").2, "ok\n");
+}
