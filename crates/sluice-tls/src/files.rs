@@ -1,7 +1,8 @@
 //! Certificates and keys as they stand in files.
 
 use std::{
-    io,
+    fs,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -67,14 +68,28 @@ impl Fingerprint {
     }
 }
 
+/// The largest file that is read, in bytes: all authorities of a system, several times.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
 fn read(path: &Path, fingerprint: &mut Fingerprint) -> Result<Vec<u8>, FileError> {
-    let bytes = std::fs::read(path).map_err(|error| {
+    let failed = |fault: String, remedy| FileError { path: path.to_owned(), fault, remedy };
+    let cannot = |error: io::Error| {
         let remedy = match error.kind() {
             io::ErrorKind::NotFound => "create it, or name another one",
             _ => "let the user that Sluice runs as read it",
         };
-        FileError { path: path.to_owned(), fault: error.to_string(), remedy }
-    })?;
+        failed(error.to_string(), remedy)
+    };
+    // Asked before the file is opened: opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(failed("not a file".to_owned(), "give the path of a file"));
+    }
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(cannot)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("larger than {FILE_BYTES_MAX} bytes"), "make it smaller"));
+    }
     fingerprint.add(&bytes);
     Ok(bytes)
 }
@@ -150,5 +165,24 @@ impl Trusted {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() { Err(MakeError::NoneTrusted) } else { Ok(Self { roots, own: Vec::new() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_or_too_large_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let large = folder.path().join("large");
+        fs::File::create(&large).and_then(|file| file.set_len(FILE_BYTES_MAX + 1)).expect("a file");
+        // A pipe would have its reader wait; whatever is no file is as good as one here.
+        for (path, fault) in
+            [(folder.path(), "not a file"), (Path::new("/dev/zero"), "not a file"), (&large, "larger than")]
+        {
+            let error = certificates(path, &mut Fingerprint::default()).expect_err("it is refused");
+            assert!(error.fault.contains(fault), "{error}");
+        }
     }
 }
