@@ -183,7 +183,8 @@ mod tests {
             ClientTls::load(mode, &files).expect_err("there is nothing to trust").to_string()
         };
         assert!(refused(SslMode::VerifyFull, Some("/nowhere/ca.pem")).contains("/nowhere/ca.pem"));
-        assert!(refused(SslMode::VerifyFull, Some("/dev/null")).contains("holds no certificate"));
+        let empty = tempfile::NamedTempFile::new().expect("a file");
+        assert!(refused(SslMode::VerifyFull, empty.path().to_str()).contains("holds no certificate"));
         assert!(refused(SslMode::VerifyCa, Some(SYSTEM)).contains("sslmode=verify-full"));
         assert!(refused(SslMode::VerifyCa, None).contains("sslmode=verify-ca asks for a file of authorities"));
         assert!(ClientTls::load(SslMode::Require, &ClientFiles::default()).is_ok());
