@@ -1,7 +1,9 @@
 //! `[auth]` and `[auth.lookup]`: reads them, and checks that every method has what it needs.
 
+use sluice_control::access::AccessRules;
+
 use crate::{
-    AuthConfig, LookupConfig, Method, SecretSource, credentials, files,
+    AuthConfig, LookupConfig, Method, SecretSource, credentials, files, hba,
     listen::Listen,
     reader::{Origin, Read, Section, Setting},
     report::Fault,
@@ -14,6 +16,7 @@ pub(crate) const RULES: &[&str] = &[
      servers.",
     "`\"trust\"` on an address that other hosts can reach needs `trust_anyone = true`, which no other method takes.",
     "`\"md5\"` can't check a SCRAM verifier, so a `users_file` with one excludes it.",
+    "`auth.hba_file` takes the place of `auth.method`; `auth.ident_file` needs it.",
     "`auth.lookup.database` must be the name of a `[[database]]`, or one must be named `\"*\"`; `auth.lookup.query` \
      must contain `$1`.",
 ];
@@ -28,12 +31,24 @@ pub(crate) struct Auth {
 /// Reads `[auth]`.
 pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let method = section.read(&schema::METHOD).or_default(Method::ScramSha256);
-    check_trust(section, method, listen);
+    let rules = hba::read(section);
+    let by_rules = section.has(schema::HBA_FILE.name);
+    if let (true, Origin::Given(offset)) = (by_rules, method.origin) {
+        let fault = Fault::new("the rules of hba_file say the method", "leave out one of the two");
+        section.note(&schema::METHOD, offset, fault);
+    }
+    if !by_rules {
+        check_trust(section, method, listen);
+    }
     let users_file = section.read(&schema::USERS_FILE);
     let lookup_section = section.table(&schema::LOOKUP);
     let lookup = lookup_section.is_given().then(|| read_lookup(&lookup_section));
     let has_file = !matches!(users_file, Read::Absent);
-    check_sources(section, method, has_file, &lookup_section);
+    match &rules {
+        Some(rules) => check_sources_of_rules(section, rules, has_file, &lookup_section),
+        None if by_rules => {}
+        None => check_sources(section, method, has_file, &lookup_section),
+    }
     let file = users_file.given().map(|(path, offset)| (section.source().resolve(&path), offset));
     if let Some((path, offset)) = &file {
         check_users_file(section, path, *offset);
@@ -41,7 +56,7 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let (lookup, lookup_database) = lookup.unzip();
     let file = file.map(|(path, _)| SecretSource::File(path));
     let secrets = file.or_else(|| lookup.map(SecretSource::Lookup));
-    Auth { config: AuthConfig { method: method.value, secrets }, lookup_database: lookup_database.flatten() }
+    Auth { config: AuthConfig { method: method.value, rules, secrets }, lookup_database: lookup_database.flatten() }
 }
 
 /// Reads `[auth.lookup]`; values that are missing have been noted, and the configuration will not be used.
@@ -113,6 +128,19 @@ fn check_sources(section: &Section<'_>, method: Setting<Method>, has_file: bool,
         }
         Setting { .. } => {}
     }
+}
+
+/// The same where there are rules, some of which may need secrets.
+fn check_sources_of_rules(section: &Section<'_>, rules: &AccessRules, has_file: bool, lookup: &Section<'_>) {
+    let fault = match (has_file, lookup.is_given()) {
+        (true, true) => Fault::new("auth.users_file is given too", "keep one of the two"),
+        (false, false) if hba::needs_secrets(rules) => {
+            let remedy = "add users_file = \"users.txt\" to [auth], or add [auth.lookup] with user and database";
+            Fault::new("the rules ask for passwords, and no secrets are given", remedy)
+        }
+        _ => return,
+    };
+    section.source().add(section.offset(), "auth", fault);
 }
 
 /// Reads the users file, so that `sluice check` finds its problems too.

@@ -11,7 +11,7 @@ use crate::{
     database,
     database::Database,
     files::{self, Access},
-    listen,
+    hba, listen,
     pool::Pool,
     reader::{Section, Setting, Source},
     report::{Fault, Position, Report},
@@ -66,6 +66,7 @@ fn read(root: &Section<'_>) -> Config {
     let (limits, servers) = read_limits(&root.table(&schema::LIMITS));
     let auth = auth::read(&root.table(&schema::AUTH), &listen);
     let encryption = tls::read(&root.table(&schema::TLS));
+    hba::check_certificates(root, auth.config.rules.as_deref());
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
     let sections = root.tables(&schema::DATABASE);
     let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();

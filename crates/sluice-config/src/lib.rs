@@ -13,6 +13,7 @@ mod credentials;
 mod database;
 mod document;
 mod files;
+mod hba;
 mod kinds;
 mod listen;
 mod names;
@@ -37,7 +38,7 @@ pub use report::{Position, Problem, Report};
 pub use schema::LOOKUP_CACHE;
 pub use sluice_control::{
     Secret,
-    access::{Admin, Encryption, Method},
+    access::{AccessRules, Admin, Encryption, Method},
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, ServerFile};
@@ -86,8 +87,10 @@ pub enum DriverChoice {
 /// The authentication of clients.
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
-    /// The method every client must use.
+    /// The method that every client must use, unless there are rules.
     pub method: Method,
+    /// The rules of a `pg_hba.conf`.
+    pub rules: Option<Arc<AccessRules>>,
     /// The source of the secrets; `None` only with [`Method::Trust`].
     pub secrets: Option<SecretSource>,
 }

@@ -86,6 +86,26 @@ stand in double quotes; a quote that is part of them is doubled. Lines that begi
 may stand there once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
 ";
 
+const ACCESS_RULES: &str = "
+## Access rules
+
+`auth.hba_file` names a `pg_hba.conf` in PostgreSQL's syntax (its documentation, 21.1, as of version 18): the first rule
+that is for a client's way of connecting, address, user and database says by which method it proves who it is, and a
+client that no rule is for is turned away, in PostgreSQL's words. Includes, quotes, lists, `@` files, regular
+expressions, `samehost` and `samenet`, `clientcert`, and `map` with an `auth.ident_file` mean what they mean there.
+
+| method | |
+|---|---|
+| `trust`, `reject` | as in PostgreSQL |
+| `md5`, `scram-sha-256` | by the secrets of `users_file` or `[auth.lookup]` |
+| `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
+
+Rules that the pool could not keep are refused when the file is read, by line: other methods (`peer` among them), host
+names as addresses (no DNS is asked while somebody logs in), `clientname=DN`, and `+role`, `samerole` and `samegroup`,
+whose members it does not know. `[tls]`'s `required` and `client_certificates` count besides the rules. A reload reads the
+files again, all or nothing; clients that are there stay.
+";
+
 const STATISTICS: &str = "
 ## Statistics
 
@@ -142,6 +162,7 @@ buckets, from 64 µs to 67 s, each twice as long as the one before it.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     write_table(&schema::FILE, &mut page);
+    page.push_str(ACCESS_RULES);
     page.push_str(STATISTICS);
     page.push_str(METRICS);
     page.push_str(USERS_FILE);

@@ -260,7 +260,7 @@ pub(crate) static AUTH: Table = Table {
     path: "auth",
     many: false,
     meaning: "How clients prove who they are. The secrets come from `users_file` or from `[auth.lookup]`.",
-    keys: &[&METHOD, &USERS_FILE, &TRUST_ANYONE],
+    keys: &[&METHOD, &HBA_FILE, &IDENT_FILE, &USERS_FILE, &TRUST_ANYONE],
     tables: &[&LOOKUP],
 };
 
@@ -271,6 +271,21 @@ pub(crate) static METHOD: Key<Words<Method>> = Key {
     meaning: "The method, by PostgreSQL's name. By `\"scram-sha-256\"`, nobody gets in whose secret is an MD5 hash; \
               `\"md5\"` asks those for MD5, and for SCRAM whose secret is a SCRAM verifier; `\"trust\"` believes whoever \
               connects.",
+};
+
+pub(crate) static HBA_FILE: Key<FilePath> = Key {
+    name: "hba_file",
+    kind: FilePath,
+    absent: Absent::Means("`method` counts for all clients"),
+    meaning: "A `pg_hba.conf`, whose rules say who is let in and by which method, in place of `method`; see \
+              [Access rules](#access-rules).",
+};
+
+pub(crate) static IDENT_FILE: Key<FilePath> = Key {
+    name: "ident_file",
+    kind: FilePath,
+    absent: Absent::Means("no maps"),
+    meaning: "A `pg_ident.conf` with the maps that the rules of `hba_file` name.",
 };
 
 pub(crate) static USERS_FILE: Key<FilePath> = Key {
@@ -477,7 +492,8 @@ pub(crate) static PINNED_MAX: Key<Integer> = Key {
     kind: Integer { min: 0, max: 100_000 },
     absent: Absent::Default("0"),
     meaning: "Servers that clients may keep for that between transactions, for each pool; one more client is sent away \
-              with SQLSTATE 53300. 0 stands for all but one, so that there is always one to share.",
+              with SQLSTATE 53300. 0 stands for all but one, so that there is always one to share; of a single server, \
+              for that one.",
 };
 
 pub(crate) static PREPARED_PER_SERVER: Key<Integer> = Key {

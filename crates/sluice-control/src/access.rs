@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use sluice_hba::{Interface, Rules};
 use sluice_tls::{ClientCertificates, ClientTls, ServerTls};
 use sluice_wire::secret::Secret as StoredSecret;
 
@@ -10,8 +11,10 @@ use crate::{Secret, address::Address};
 /// The authentication of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// The method every client must use.
+    /// The method that every client must use, unless there are rules.
     pub method: Method,
+    /// The rules by which a client's method is found.
+    pub rules: Option<Arc<AccessRules>>,
     /// The source of the secrets that they are checked by.
     pub users: Users,
 }
@@ -48,6 +51,26 @@ impl Method {
         }
     }
 }
+
+/// The rules of a `pg_hba.conf`, and what they go by.
+#[derive(Debug)]
+pub struct AccessRules {
+    /// The rules and maps.
+    pub rules: Rules,
+    /// This host's own addresses.
+    pub interfaces: Vec<Interface>,
+    /// All that was read.
+    pub text: String,
+}
+
+/// They are equal if all that was read is.
+impl PartialEq for AccessRules {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.interfaces == other.interfaces
+    }
+}
+
+impl Eq for AccessRules {}
 
 /// The encryption of clients' connections by TCP.
 #[derive(Debug, Clone, PartialEq, Eq)]

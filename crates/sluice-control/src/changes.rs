@@ -119,7 +119,11 @@ fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
 }
 
 fn access(found: &mut Differences, before: &Access, now: &Access) {
-    found.compare("auth.method", &before.method.name(), &now.method.name());
+    let method = |access: &Access| access.rules.as_ref().map_or(access.method.name(), |_| "by hba_file");
+    found.compare("auth.method", &method(before), &method(now));
+    if before.rules.is_some() && now.rules.is_some() {
+        found.compare_secret("auth.hba_file", &before.rules, &now.rules);
+    }
     match (&before.users, &now.users) {
         (Users::Listed(before), Users::Listed(now)) => {
             let added = now.keys().filter(|name| !before.contains_key(*name)).count();

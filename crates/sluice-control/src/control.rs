@@ -76,7 +76,7 @@ mod tests {
         let users = ["alice", "bob"].map(|user| (user.to_owned(), StoredSecret::Plain("known".to_owned())));
         Configuration {
             databases: vec![named("one"), named("two")],
-            access: Access { method: Method::ScramSha256, users: Users::Listed(HashMap::from(users)) },
+            access: Access { method: Method::ScramSha256, rules: None, users: Users::Listed(HashMap::from(users)) },
             encryption: None,
             admin: None,
             limits: Limits::default(),

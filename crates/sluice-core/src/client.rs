@@ -6,7 +6,7 @@ use std::{
 };
 
 use hashbrown::HashMap;
-use sluice_control::access::Access;
+use sluice_control::access::{Access, Method};
 use sluice_wire::{FrontendKind, message::TransactionStatus, scram, secret::Secret, startup::SessionRequest};
 
 use crate::{
@@ -116,12 +116,34 @@ pub struct LoginRequest {
     pub user: String,
     /// Its database.
     pub database: String,
+    /// The demand that it has to meet.
+    pub demand: Demand,
     /// The credentials for its pool, once it has proven who it is.
     pub credentials: Credentials,
     /// The configuration that it was asked by.
     pub asked_by: Arc<Access>,
     /// The secret that was found by that.
     pub secret: Option<Secret>,
+}
+
+/// The demand on a client that wants to log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// The method by which it proves who it is.
+    pub method: Method,
+    /// The certificate that it has shown, which is looked at once it has proven that.
+    pub certificate: Certificate,
+}
+
+/// A client's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certificate {
+    /// It is as it has to be, or nobody asks.
+    Fits,
+    /// It is somebody else's, where it is to be the user's, besides another proof.
+    Other,
+    /// The same where there is no other proof.
+    OtherAlone,
 }
 
 /// The proof that a client was asked for.

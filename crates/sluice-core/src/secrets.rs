@@ -5,7 +5,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -46,6 +46,8 @@ pub struct Secrets {
     changes: Arc<AtomicU64>,
     /// The changes of which the last one was that they are somewhere else.
     moved_at: AtomicU64,
+    /// Whether the last secret that was looked up is of SCRAM, as PostgreSQL makes them.
+    of_scram: AtomicBool,
     /// Verifiers of passwords that are known in clear, each with the password it was made of.
     derived: Mutex<LruCache<String, (String, Verifier), RandomState>>,
 }
@@ -99,6 +101,7 @@ impl Secrets {
             answers: Mutex::new(Answers { known: remembered(), asking: HashMap::new() }),
             changes: Arc::default(),
             moved_at: AtomicU64::new(0),
+            of_scram: AtomicBool::new(true),
             derived: Mutex::new(remembered()),
         }
     }
@@ -147,8 +150,26 @@ impl Secrets {
         Known::Later { ask: true }
     }
 
+    /// Whether an answer is not the one before it: the role may be another one of that name.
+    pub fn is_another(&self, user: &str, found: &Found) -> bool {
+        let answers = self.answers();
+        let before = answers.known.peek(user).and_then(|answer| answer.found.as_ref().ok());
+        before.zip(found.as_ref().ok()).is_some_and(|(before, found)| before != found)
+    }
+
+    /// Whether users that do not exist are asked by SCRAM where either way may do: as those are who exist.
+    pub fn are_of_scram(&self, access: &Access) -> bool {
+        match &access.users {
+            Users::Listed(users) => users.values().any(|secret| matches!(secret, Secret::Scram(_))),
+            Users::LookedUp(_) => self.of_scram.load(Ordering::Relaxed),
+        }
+    }
+
     /// The answer of a look-up has come; gives those who waited for it.
     pub fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
+        if let Ok(Some(secret)) = &found {
+            self.of_scram.store(matches!(secret, Secret::Scram(_)), Ordering::Relaxed);
+        }
         let mut answers = self.answers();
         let asked = answers.asking.remove(user);
         let changes = asked.as_ref().map_or(0, |asked| asked.changes);
@@ -226,7 +247,7 @@ mod tests {
             query: "select $1".to_owned(),
             cache: TTL,
         };
-        let access = Access { method: Method::ScramSha256, users: Users::LookedUp(look_up) };
+        let access = Access { method: Method::ScramSha256, rules: None, users: Users::LookedUp(look_up) };
         secrets.get(&access, now, user, CLIENT)
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     });
     Ok(Configuration {
         databases: databases.collect(),
-        access: Access { method: config.auth.method, users },
+        access: Access { method: config.auth.method, rules: config.auth.rules.clone(), users },
         encryption: config.encryption.clone(),
         admin: config.admin.clone(),
         limits: config.limits.clone(),

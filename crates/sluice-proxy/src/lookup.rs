@@ -13,7 +13,7 @@ use sluice_control::{
 };
 use sluice_core::{
     hub::Hub,
-    mail::Mail,
+    mail::{self, Mail},
     secrets::{ASKED_MAX, Found},
     time::Time,
 };
@@ -105,6 +105,12 @@ impl Asker {
             tracing::warn!("the secret of a user could not be looked up: {}", error.message);
         }
         let now = Time(self.epoch.elapsed().as_micros() as u64);
+        if self.hub.secrets.is_another(&request.user, &found) {
+            // Servers of before may be those of a role that is gone.
+            for (worker, mail) in mail::of_called_in(self.hub.renew_role(now, &request.user)) {
+                self.mailboxes.send(worker, Parcel::Mail(mail));
+            }
+        }
         for client in self.hub.secrets.found(now, &request.user, found) {
             self.mailboxes.send(client.worker, Parcel::Mail(Mail::Secret(client)));
         }

@@ -33,6 +33,8 @@ pub enum Auth {
     Md5(Vec<(String, String)>),
     /// `scram-sha-256`, with these users and secrets in a file.
     Scram(Vec<(String, String)>),
+    /// By the rules of these files, `pg_hba.conf` and `pg_ident.conf`, with these users and secrets in a file.
+    Rules(String, String, Vec<(String, String)>),
     /// `scram-sha-256`, secrets looked up by the role `lookup`; with these further keys.
     LookUp(String),
     /// `md5`, secrets looked up by the role `lookup`; with these further keys.
@@ -142,6 +144,7 @@ impl PoolConfig {
 
     fn toml(&self) -> String {
         let (method, secrets) = match &self.auth {
+            Auth::Rules(..) => ("", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Trust => ("trust", String::new()),
             Auth::TrustListed(_) => ("trust", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
@@ -154,7 +157,11 @@ impl PoolConfig {
         if !self.top.contains("shutdown_grace") {
             toml.push_str("shutdown_grace = \"2s\"\n");
         }
-        let _ = writeln!(toml, "[limits]\n{}\n[auth]\nmethod = \"{method}\"\n{secrets}", self.limits);
+        let how = match method {
+            "" => "hba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"".to_owned(),
+            method => format!("method = \"{method}\""),
+        };
+        let _ = writeln!(toml, "[limits]\n{}\n[auth]\n{how}\n{secrets}", self.limits);
         if let Some((certificates, lines)) = &self.tls {
             toml.push_str(&certificates.of_pool(lines));
         }
@@ -189,7 +196,12 @@ impl PoolConfig {
     fn write(&self, place: &Path) -> PathBuf {
         let file = place.join("sluice.toml");
         write_private(&file, &self.toml());
-        if let Auth::Md5(users) | Auth::Scram(users) | Auth::TrustListed(users) = &self.auth {
+        if let Auth::Rules(rules, maps, _) = &self.auth {
+            write_private(&place.join("pg_hba.conf"), rules);
+            write_private(&place.join("pg_ident.conf"), maps);
+        }
+        if let Auth::Md5(users) | Auth::Scram(users) | Auth::TrustListed(users) | Auth::Rules(_, _, users) = &self.auth
+        {
             let lines: String = users.iter().map(|(user, secret)| format!("\"{user}\" \"{secret}\"\n")).collect();
             write_private(&place.join("users.txt"), &lines);
         }

@@ -186,6 +186,11 @@ impl TestServer {
         self.data_dir.log_file()
     }
 
+    /// The folder of its data.
+    pub fn data(&self) -> &Path {
+        self.data_dir.pgdata()
+    }
+
     /// The port in the socket's name, and by TCP.
     pub fn port(&self) -> u16 {
         self.tcp.map_or(5432, |address| address.port())

@@ -46,6 +46,15 @@ pub enum ScramError {
     /// The client thinks that there is no channel binding to be had, and there is: somebody has kept that from it.
     #[error("SCRAM channel binding negotiation error")]
     Downgraded,
+    /// The client wants to be somebody else than it proves to be.
+    #[error("client uses authorization identity, but it is not supported")]
+    AuthorizationIdentity,
+    /// The client demands an extension.
+    #[error("client requires an unsupported SCRAM extension")]
+    Extension,
+    /// The client's nonce has other characters than those that can be printed in ASCII.
+    #[error("non-printable characters in SCRAM nonce")]
+    NonPrintable,
     /// A type of channel binding that is not known.
     #[error("unsupported SCRAM channel-binding type")]
     BindingType,
@@ -190,11 +199,19 @@ impl ServerExchange {
         }
         let authzid = parts.next().ok_or(ScramError::Malformed("no GS2 header"))?;
         let bare = parts.next().ok_or(ScramError::Malformed("no GS2 header"))?;
-        if !authzid.is_empty() {
-            return Err(ScramError::Malformed("an authorization identity is not supported"));
+        match authzid {
+            "" => {}
+            authzid if authzid.starts_with('a') => return Err(ScramError::AuthorizationIdentity),
+            _ => return Err(ScramError::Malformed("unexpected attribute in the client's first message")),
+        }
+        if bare.starts_with('m') {
+            return Err(ScramError::Extension);
         }
         // The user's name is that of the StartupMessage; the one here is ignored, as PostgreSQL does.
         let client_nonce = attribute(bare, 'r').filter(|n| !n.is_empty()).ok_or(ScramError::Malformed("no nonce"))?;
+        if !client_nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ScramError::NonPrintable);
+        }
         let nonce = format!("{client_nonce}{}", BASE64.encode(random));
         let challenge = format!("r={nonce},s={},i={}", BASE64.encode(&verifier.salt), verifier.iterations);
         let auth_message = format!("{bare},{challenge}");

@@ -436,13 +436,16 @@ fn an_md5_answer() {
 #[test]
 fn scram_first_messages_of_clients() {
     let malformed = ScramError::Malformed;
-    let cases: [(&[u8], Option<ScramError>); 14] = [
+    let cases: [(&[u8], Option<ScramError>); 17] = [
         (b"n,,n=,r=fyko+d2lbbFgONRv9qkxdawL", None),
         (b"n,,n=user,r=x", None),
         (b"y,,n=,r=x", None),
         (b"n,,n=,r=x,ext=1", None),
         (b"p=tls-server-end-point,,n=,r=x", Some(ScramError::OtherMechanism { plus: false })),
-        (b"n,a=other,n=,r=x", Some(malformed("an authorization identity is not supported"))),
+        (b"n,a=other,n=,r=x", Some(ScramError::AuthorizationIdentity)),
+        (b"n,x,n=,r=x", Some(malformed("unexpected attribute in the client's first message"))),
+        (b"n,,m=x,n=,r=x", Some(ScramError::Extension)),
+        (b"n,,n=,r=x\x01", Some(ScramError::NonPrintable)),
         (b"", Some(malformed("no channel binding flag"))),
         (b"x,,n=,r=x", Some(malformed("no channel binding flag"))),
         (b"n", Some(malformed("no GS2 header"))),

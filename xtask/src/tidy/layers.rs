@@ -6,7 +6,7 @@ use super::{Finding, files};
 
 /// The product's crates, from below. Each may depend on those before it, and on none of the same step.
 const STEPS: [&[&str]; 7] = [
-    &["sluice-wire", "sluice-units", "sluice-tls"],
+    &["sluice-wire", "sluice-units", "sluice-tls", "sluice-hba"],
     &["sluice-control"],
     &["sluice-core", "sluice-config"],
     &["sluice-net"],

@@ -126,3 +126,33 @@ fn a_configuration_that_can_not_be_read() {
     write(&file, &large, 0o600);
     assert!(report(&file).contains("is larger than 4194304 bytes"), "{}", report(&file));
 }
+
+#[test]
+fn rules_that_the_pool_could_not_keep_are_refused() {
+    let folder = folder("rules");
+    let file = folder.join("sluice.toml");
+    let report = |rules: &str, keys: &str| {
+        write(&folder.join("pg_hba.conf"), rules.as_bytes(), 0o644);
+        let text = format!("[auth]\nhba_file = \"pg_hba.conf\"\n{keys}\n[[database]]\nname = \"*\"\n");
+        write(&file, text.as_bytes(), 0o644);
+        sluice_config::load(&file).map_err(|report| report.to_string())
+    };
+    let config = report("local all all trust\nhost all all samenet reject # so\n", "").expect("these are kept");
+    assert_eq!(config.auth.rules.map(|rules| rules.rules.rules().len()), Some(2));
+    for (rules, keys, expected) in [
+        ("host all all all ldap", "", "pg_hba.conf:1:1: "),
+        ("host all all db.example.com trust", "", "pg_hba.conf:1:1: "),
+        ("local all all trust\nhost all all 10.0.0.0/33 trust", "", "pg_hba.conf:2:1: "),
+        ("host all +web all trust", "", "hba_file: it has rules for members of roles"),
+        ("local all all peer", "", "line 1: peer asks who runs the client"),
+        ("host all all all scram-sha-256", "", "the rules ask for passwords, and no secrets are given"),
+        ("hostssl all all all cert", "", "line 1 of it asks for a certificate"),
+        ("local all all trust", "method = \"trust\"", "the rules of hba_file say the method"),
+    ] {
+        let said = report(rules, keys).expect_err(rules);
+        assert!(said.contains(expected), "{rules}: {said}");
+    }
+    write(&file, b"[auth]\nmethod = \"trust\"\nident_file = \"pg_ident.conf\"\n[[database]]\nname = \"*\"\n", 0o644);
+    let said = sluice_config::load(&file).expect_err("nothing names a map").to_string();
+    assert!(said.contains("only the rules of hba_file name maps"), "{said}");
+}

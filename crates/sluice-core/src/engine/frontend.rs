@@ -216,6 +216,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn unattached(&mut self, seen: Seen<'a>) -> Step {
         // What a failed transaction refuses is PostgreSQL's to say.
         let has_failed = self.session.status() == TransactionStatus::Failed;
+        if seen.is_to_come_whole() && is_of_statements(seen.kind) {
+            // Its beginning is not to take a server from others.
+            return Step::Incomplete(seen.total);
+        }
         match seen.kind {
             FrontendKind::Parse
             | FrontendKind::Bind
@@ -533,6 +537,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         );
         Step::Stop(Stop::Broken(error))
     }
+}
+
+/// Whether a message is about statements, or runs something.
+fn is_of_statements(kind: FrontendKind) -> bool {
+    use FrontendKind::{Bind, Close, Describe, Execute, FunctionCall, Parse, Query};
+    matches!(kind, Parse | Bind | Describe | Execute | Close | Query | FunctionCall)
 }
 
 /// Whether a message is one of those that end with a Sync.

@@ -22,13 +22,14 @@ use crate::{
     hub::{NoPool, Welcome},
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
+    profile::NAME_BYTES_MAX,
     secrets::{Credentials, Found, Known},
     start::{Start, StartupParameters},
     time::Time,
     watch,
 };
 
-use super::{Engine, cancel, too_many_clients};
+use super::{Engine, cancel, rules::check_certificate, too_many_clients};
 
 /// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
@@ -96,6 +97,7 @@ impl Engine {
             ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(READS_STARTUP)
         })?;
         let database = request.get("database").filter(|d| !d.is_empty()).unwrap_or(&user).to_owned();
+        let (user, database) = (shortened(user), shortened(database));
         if let Some(value) = request.get("replication").filter(|value| !says(value, false)) {
             return Err(match value == "database" || says(value, true) {
                 true => {
@@ -111,6 +113,7 @@ impl Engine {
             });
         }
         self.check_encryption(id, &user)?;
+        let demand = self.demand_on(id, &user, &database)?;
         let client = &mut self.clients[id];
         client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
         let (version, unknown) = request.negotiate();
@@ -121,8 +124,8 @@ impl Engine {
         }
         let credentials = Credentials::default();
         let asked_by = self.snapshot.access.clone();
-        let login = Box::new(LoginRequest { request, user, database, credentials, asked_by, secret: None });
-        match self.snapshot.access.method {
+        let login = Box::new(LoginRequest { request, user, database, demand, credentials, asked_by, secret: None });
+        match demand.method {
             Method::Trust => {
                 // Whoever is believed logs in to the server by what the file says of them, which its pool knows.
                 self.authenticated(now, id, *login, io)?;
@@ -190,15 +193,15 @@ impl Engine {
             hint: Some(error.hint.clone().unwrap_or_else(|| "The pool's log says why.".to_owned())),
             ..ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
         })?;
-        let method = self.snapshot.access.method;
+        let method = login.demand.method;
         let scram_verifier = match (&secret, method) {
             (Some(Secret::Scram(verifier)), _) => Some(verifier.clone()),
             (Some(Secret::Plain(password)), Method::ScramSha256) => {
                 Some(self.hub.secrets.verifier(&login.user, password))
             }
-            (None | Some(Secret::Md5(_)), Method::ScramSha256) => {
-                Some(Verifier::mock(&self.hub.secrets.mock_seed, &login.user))
-            }
+            (None | Some(Secret::Md5(_)), Method::ScramSha256) => Some(self.mock(&login.user)),
+            // As those who exist are asked, if they are all alike.
+            (None, Method::Md5) if self.hub.secrets.are_of_scram(&self.snapshot.access) => Some(self.mock(&login.user)),
             _ => None,
         };
         self.scratch.clear();
@@ -232,6 +235,10 @@ impl Engine {
         Ok(())
     }
 
+    fn mock(&self, user: &str) -> Verifier {
+        Verifier::mock(&self.hub.secrets.mock_seed, user)
+    }
+
     /// Handles a password message at the beginning of `bytes`; returns how many bytes it took. `None`: the client is
     /// gone.
     pub(super) fn password_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
@@ -247,11 +254,6 @@ impl Engine {
             _ => (FrontendKind::Unknown(0), 0),
         };
         if kind != FrontendKind::Password {
-            // A client that ends the connection here was asked for a password it does not have; that is no fault.
-            if kind == FrontendKind::Terminate {
-                self.drop_client(now, id, io);
-                return None;
-            }
             let error = no_password_message(&client.phase, bytes.first().copied().unwrap_or_default());
             self.refuse_client(now, id, &error, io);
             return None;
@@ -328,6 +330,9 @@ impl Engine {
             error @ (ScramError::Downgraded | ScramError::Unbound) => {
                 ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error.to_string())
             }
+            error @ (ScramError::AuthorizationIdentity | ScramError::Extension) => {
+                ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, error.to_string())
+            }
             error => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string()),
         }
     }
@@ -344,7 +349,8 @@ impl Engine {
         let is_the_same = match &access.users {
             _ if Arc::ptr_eq(access, &login.asked_by) => true,
             Users::Listed(users) => {
-                access.method == login.asked_by.method && users.get(&login.user) == login.secret.as_ref()
+                let asks_alike = access.method == login.asked_by.method && access.rules == login.asked_by.rules;
+                asks_alike && users.get(&login.user) == login.secret.as_ref()
             }
             Users::LookedUp(_) => *access == login.asked_by,
         };
@@ -367,6 +373,7 @@ impl Engine {
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
         self.check_asked(&login)?;
+        check_certificate(&login)?;
         let LoginRequest { request, user, database, credentials, .. } = login;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         if self.is_console(&database) {
@@ -487,6 +494,15 @@ fn says(text: &str, truth: bool) -> bool {
 pub(super) const READS_STARTUP: &str = "ProcessStartupPacket";
 
 /// PostgreSQL's words for another message where a password was asked for.
+/// A name as PostgreSQL takes it from a startup packet (`ProcessStartupPacket`): as much of it as names have, which it
+/// cuts without an eye to characters.
+fn shortened(mut name: String) -> String {
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate((0..=NAME_BYTES_MAX).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default());
+    }
+    name
+}
+
 fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
     let (wanted, routine) = match phase {
         Phase::Password(_, Challenge::ScramFirst(_) | Challenge::ScramProof(_)) => ("SASL", "CheckSASLAuth"),

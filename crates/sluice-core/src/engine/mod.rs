@@ -6,6 +6,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
+//! | `rules` | the rule of `pg_hba.conf` that counts for a client |
 //! | `input` | a client's bytes: handled as far as that can be done now, and kept |
 //! | `frontend` | a client's messages on their way to a server |
 //! | `statements` | prepared statements among a client's messages |
@@ -69,6 +70,7 @@ mod own_queries;
 mod parses;
 mod rereading;
 mod resetting;
+mod rules;
 mod sequences;
 mod shapes;
 mod standing_in;

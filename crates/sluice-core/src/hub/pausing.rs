@@ -36,7 +36,7 @@ impl Hub {
     /// Has a database's pools give out no servers from now on, or all pools.
     pub fn pause(&self, now: Time, database: Option<&str>) -> CalledIn {
         self.set_paused(now, database, true);
-        self.call_in(now, database)
+        call_in(now, self.pools_of(database))
     }
 
     /// Has them do so again.
@@ -46,10 +46,20 @@ impl Hub {
 
     /// Has the servers of a database's pools, or of all pools, closed when they fall idle.
     pub fn renew(&self, now: Time, database: Option<&str>) -> CalledIn {
-        for pool in self.pools_of(database) {
+        let pools = self.pools_of(database);
+        for pool in &pools {
             pool.state().renew(now);
         }
-        self.call_in(now, database)
+        call_in(now, pools)
+    }
+
+    /// The same of the pools of a role, which may be another one of that name by now.
+    pub fn renew_role(&self, now: Time, role: &str) -> CalledIn {
+        let pools: Vec<_> = self.pools().into_iter().filter(|pool| pool.upstream.user == role).collect();
+        for pool in &pools {
+            pool.state().renew(now);
+        }
+        call_in(now, pools)
     }
 
     /// Whether the pools of a database give out no servers.
@@ -71,18 +81,18 @@ impl Hub {
         }
     }
 
-    fn call_in(&self, now: Time, database: Option<&str>) -> CalledIn {
-        let mut called_in = CalledIn::default();
-        for pool in self.pools_of(database) {
-            let (idle, kept) = pool.state().call_in(now);
-            called_in.idle.extend(idle);
-            called_in.kept.extend(kept.into_iter().map(|server| (server, pool.clone())));
-        }
-        called_in
-    }
-
     fn pools_of(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
         let is_meant = |pool: &Arc<Pool>| database.is_none_or(|name| pool.database == name);
         self.pools().into_iter().filter(is_meant).collect()
     }
+}
+
+fn call_in(now: Time, pools: Vec<Arc<Pool>>) -> CalledIn {
+    let mut called_in = CalledIn::default();
+    for pool in pools {
+        let (idle, kept) = pool.state().call_in(now);
+        called_in.idle.extend(idle);
+        called_in.kept.extend(kept.into_iter().map(|server| (server, pool.clone())));
+    }
+    called_in
 }

@@ -57,7 +57,7 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
 
 /// The hub of the workers; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
-    let access = Access { method, users: Users::Listed(HashMap::new()) };
+    let access = Access { method, rules: None, users: Users::Listed(HashMap::new()) };
     let first =
         Snapshot::first(Configuration { databases: vec![database], access, encryption: None, admin: None, limits });
     sluice_sim::hub(Arc::new(first), workers)

@@ -306,7 +306,7 @@ impl Plan {
         };
         Configuration {
             databases: vec![database],
-            access: Access { method: self.method, users },
+            access: Access { method: self.method, rules: None, users },
             encryption: None,
             admin: None,
             limits,

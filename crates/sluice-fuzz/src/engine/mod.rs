@@ -481,5 +481,5 @@ fn access(method: u8) -> Access {
         Users::Listed(known.collect::<HashMap<_, _>>())
     };
     let method = [Method::Trust, Method::Md5, Method::ScramSha256][usize::from(method & 3) % 3];
-    Access { method, users }
+    Access { method, rules: None, users }
 }

@@ -6,7 +6,7 @@ use sluice_testkit::{
     Auth, Case, Database, Message, Raw, TestPool, becomes, eventually, matrix,
     raw::{Script, transcript},
 };
-use sluice_wire::startup::ProtocolVersion;
+use sluice_wire::startup::{self, ProtocolVersion};
 
 use crate::{HOLD, SLUICE, config, database};
 
@@ -26,7 +26,12 @@ matrix!(transaction:
     reported_parameters_are_postgresqls,
     bad_settings_are_fatal,
 );
-matrix!(brief: a_name_is_no_secret);
+matrix!(brief:
+    a_name_is_no_secret,
+    a_role_that_was_made_again_has_its_own_servers,
+    long_names_are_cut,
+    who_does_not_exist_is_asked_as_who_does,
+);
 matrix!(brief: limits_on_logins, strangers_are_heard_at_the_limit);
 matrix!(both_modes: a_seed_at_the_start_sows_nothing);
 matrix!(session: startup_settings_in_session_mode);
@@ -146,6 +151,52 @@ fn a_name_is_no_secret(case: Case) {
         assert!(error.contains("could not look up the user's secret"), "{error}");
     }
     assert!(pool.log().contains("the query gives 2 columns"), "{}", pool.log());
+}
+
+fn a_role_that_was_made_again_has_its_own_servers(case: Case) {
+    let database = database(case);
+    let user = role(&database, "u", "scram-sha-256", "");
+    let pool = config(case).auth(Auth::LookUp("cache = \"1s\"".to_owned())).start();
+    assert_eq!(current_user(&pool, &user, "secret", &database), Ok(user.clone()));
+    database.server.execute(&format!("DROP ROLE {user}"));
+    role(&database, "u", "scram-sha-256", "");
+    std::thread::sleep(Duration::from_millis(1_100));
+    assert_eq!(current_user(&pool, &user, "secret", &database), Ok(user));
+}
+
+fn long_names_are_cut(case: Case) {
+    let database = database(case);
+    let user = role(&database, &"x".repeat(80), "scram-sha-256", "");
+    let known = &user[..63];
+    let verifier = secret(&database, known);
+    let listed = Auth::Scram(vec![(known.to_owned(), verifier)]);
+    for auth in [Auth::LookUp(String::new()), listed] {
+        let pool = config(case).auth(auth).start();
+        assert_eq!(current_user(&pool, &user, "secret", &database), Ok(known.to_owned()));
+        assert_eq!(current_user(&pool, known, "secret", &database), Ok(known.to_owned()));
+    }
+}
+
+fn who_does_not_exist_is_asked_as_who_does(case: Case) {
+    let database = database(case);
+    let asked = |pool: &TestPool, user: &str| {
+        let mut raw = pool.raw();
+        let mut packet = Vec::new();
+        startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", user), ("database", &*database.name)]);
+        raw.send_bytes(&packet);
+        raw.message().map(|message| message.body[..4].to_vec()).unwrap()
+    };
+    let (scram, md5) = (vec![0, 0, 0, 10], vec![0, 0, 0, 5]);
+    let hashed = role(&database, "md5", "md5", "IN ROLE hashed");
+    let verified = role(&database, "scram", "scram-sha-256", "");
+    let pool = config(case).auth(Auth::LookUpMd5(String::new())).start();
+    for (user, kind) in [(&verified, &scram), (&hashed, &md5)] {
+        assert_eq!((&asked(&pool, user), &asked(&pool, &format!("no_{user}"))), (kind, kind), "{user}");
+    }
+    for (user, kind) in [(&verified, &scram), (&hashed, &md5)] {
+        let listed = Auth::Md5(vec![(user.clone(), secret(&database, user))]);
+        assert_eq!(&asked(&config(case).auth(listed).start(), "nobody_at_all"), kind, "{user}");
+    }
 }
 
 fn md5_by_look_up(case: Case) {

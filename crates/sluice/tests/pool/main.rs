@@ -11,6 +11,7 @@ mod bounds;
 mod console;
 mod drivers;
 mod gate;
+mod hba;
 mod http;
 mod login;
 mod pools;
