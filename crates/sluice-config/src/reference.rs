@@ -101,8 +101,8 @@ expressions, `samehost` and `samenet`, `clientcert`, and `map` with an `auth.ide
 | `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
 
 Rules that the pool could not keep are refused when the file is read, by line: other methods (`peer` among them), host
-names as addresses (no DNS is asked while somebody logs in), `clientname=DN`, and `+role`, `samerole` and `samegroup`,
-whose members it does not know. `[tls]`'s `required` and `client_certificates` count besides the rules. A reload reads the
+names as addresses (no DNS is asked while somebody logs in), `clientname=DN`, expressions with back references or
+look-around, and `+role`, `samerole` and `samegroup`, whose members it does not know. `[tls]`'s `required` and `client_certificates` count besides the rules. A reload reads the
 files again, all or nothing; clients that are there stay.
 ";
 

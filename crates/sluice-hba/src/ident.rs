@@ -7,7 +7,7 @@ use crate::{
     token::Token,
 };
 
-/// The place in the name of a user where the first group of an expression goes.
+/// The place in the name of a user where the first group of an expression goes, once.
 const GROUP: &str = "\\1";
 
 /// A line of `pg_ident.conf`.
@@ -76,7 +76,8 @@ impl MapLine {
     }
 }
 
-/// The text of a user with the group in its places. It is a plain name then, whatever it looks like.
+/// The text of a user with the group in its first place, the only one in PostgreSQL too. It is a plain name then,
+/// whatever it looks like.
 fn expand(text: &str, group: &[u8]) -> Vec<u8> {
     let mut parts = text.splitn(2, GROUP).map(str::as_bytes);
     let mut expanded = parts.next().unwrap_or_default().to_vec();
