@@ -71,6 +71,8 @@ struct Conversion {
     databases: Vec<Table>,
     listen_addr: Option<String>,
     listen_port: Option<u16>,
+    /// The line of `auth_type = hba`, if rules count.
+    by_rules: Option<usize>,
     /// It has a `unix_socket_dir` that is empty: no Unix sockets.
     lacks_socket: bool,
     notes: Vec<Note>,
@@ -202,7 +204,11 @@ impl Conversion {
                 self.note(entry, "passwords are not sent in clear: scram-sha-256 in its place");
                 "scram-sha-256"
             }
-            "hba" | "cert" | "pam" => {
+            "hba" => {
+                self.by_rules = Some(entry.line);
+                return;
+            }
+            "cert" | "pam" => {
                 let what = "has no counterpart yet: scram-sha-256 in its place, for all clients";
                 self.note(entry, what);
                 "scram-sha-256"
@@ -312,6 +318,28 @@ impl Conversion {
         self.say(None, "auth_user", what, true);
     }
 
+    /// The rules by which clients are let in, or else the method.
+    fn rules(&mut self) {
+        match self.by_rules {
+            Some(_) if self.auth.contains_key("hba_file") => {}
+            Some(line) => {
+                let what = "names no rules: set hba_file under [auth]";
+                self.say(Some(line), "auth_type", what, true);
+                self.auth.remove("ident_file");
+            }
+            None => {
+                for key in ["hba_file", "ident_file"] {
+                    if self.auth.remove(key).is_some() {
+                        self.say(None, &format!("auth_{key}"), "no effect without auth_type = hba", false);
+                    }
+                }
+                if !self.auth.contains_key("method") {
+                    self.auth.insert("method", value("md5"));
+                }
+            }
+        }
+    }
+
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
@@ -329,9 +357,7 @@ impl Conversion {
             // PgBouncer's default; Sluice's is another.
             self.pool.insert("mode", value("session"));
         }
-        if !self.auth.contains_key("method") {
-            self.auth.insert("method", value("md5"));
-        }
+        self.rules();
         if !self.problems.is_empty() {
             return Err(Report::new(self.problems));
         }
@@ -506,6 +532,25 @@ mod tests {
         let notes = toml("server_tls_sslmode = verify-full\nclient_tls_protocols = all\n").notes;
         let said: Vec<_> = notes.iter().map(|note| (note.line, note.key.as_str())).collect();
         assert!(said.contains(&(Some(6), "server_tls_sslmode")) && said.contains(&(Some(7), "client_tls_protocols")));
+    }
+
+    #[test]
+    fn rules_take_the_place_of_the_method() {
+        let auth = |settings: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), format!("[databases]\na =\n[pgbouncer]\n{settings}")).unwrap();
+            let converted = convert(file.path()).unwrap();
+            let table = converted.toml.split("[auth]\n").nth(1).unwrap().split("\n[").next().unwrap().trim().to_owned();
+            (table, converted.notes.iter().map(|note| note.key.clone()).collect::<Vec<_>>())
+        };
+        let files = "auth_hba_file = pg_hba.conf\nauth_ident_file = pg_ident.conf\n";
+        let (table, _) = auth(&format!("auth_type = hba\n{files}"));
+        assert_eq!(table, "hba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"");
+        let (table, notes) = auth(files);
+        assert_eq!(table, "method = \"md5\"");
+        assert!(notes.contains(&"auth_hba_file".to_owned()), "{notes:?}");
+        let (_, notes) = auth("auth_type = hba\n");
+        assert!(notes.contains(&"auth_type".to_owned()), "{notes:?}");
     }
 
     #[test]

@@ -139,7 +139,9 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         }
         "client_idle_timeout" => Missing("not there: set idle_session_timeout for the role by ALTER ROLE … SET"),
         "cancel_wait_timeout" => Unneeded("a cancel waits for no place in a pool"),
-        "auth_hba_file" | "auth_ident_file" | "auth_ldap_options" => Missing("access rules have no counterpart yet"),
+        "auth_hba_file" => Key("auth", "hba_file", Text),
+        "auth_ident_file" => Key("auth", "ident_file", Text),
+        "auth_ldap_options" => Missing("there is no ldap: use scram-sha-256"),
         "client_tls_protocols"
         | "client_tls_ciphers"
         | "client_tls13_ciphers"
