@@ -140,9 +140,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Query without a server.
     pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
-        if seen.is_to_come_whole() {
-            return Step::Incomplete(seen.total);
-        }
         if self.drop_failed(seen) || self.end_without_server(seen) {
             return Step::Next;
         }

@@ -106,8 +106,8 @@ impl Seen<'_> {
         self.body.len() + 5 == self.total
     }
 
-    /// Whether the rest of this Query or Parse should come first: it may become a command about prepared statements, and
-    /// its effects are only known when all of it is.
+    /// Whether the rest of this message should come first: a Query or Parse may become a command about prepared
+    /// statements, and its effects are only known when all of it is.
     pub(super) fn is_to_come_whole(&self) -> bool {
         !self.is_whole() && self.total <= WHOLE_QUERY_BYTES_MAX
     }
