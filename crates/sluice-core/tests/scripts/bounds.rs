@@ -378,3 +378,19 @@ fn what_stands_behind_a_copy_meets_it_as_in_postgresql() {
     table.says(server, &answers("E(08P01) E(FATAL 08P01)"));
     assert!(table.hears(client).starts_with("2 G E(08P01)"));
 }
+
+#[test]
+fn the_beginning_of_a_small_message_takes_no_server() {
+    let mut call = Vec::new();
+    message::put_function_call(&mut call, 77, |out| out.extend_from_slice(&[0; 100]));
+    for message in [bind("a", 100), call, query("SELECT 1"), parse("a", "SELECT 1"), describe("a"), close("a")] {
+        for cut in 1..message.len() {
+            let mut table = Table::reporting(one());
+            let (client, other) = (table.client(), table.client());
+            let server = table.servers()[0];
+            table.says(client, &message[..cut]);
+            table.says(other, &query("SELECT 2"));
+            assert_eq!(table.hears(server), "Q(SELECT 2)", "{:?}, {cut}", char::from(message[0]));
+        }
+    }
+}
