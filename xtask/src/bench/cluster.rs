@@ -221,12 +221,18 @@ impl Cluster {
         self.endpoint_of(Path::new("127.0.0.1"), port)
     }
 
+    /// The same by TLS.
+    pub(crate) fn endpoint_by_tls(&self, port: u16) -> Endpoint {
+        let Endpoint { conninfo, password } = self.endpoint_at(port);
+        Endpoint { conninfo: conninfo.replace("sslmode=disable", "sslmode=require"), password }
+    }
+
     /// Straight to PostgreSQL, by its Unix socket.
     pub(crate) fn endpoint_by_socket(&self) -> Endpoint {
         self.endpoint_of(&self.dir, self.port)
     }
 
-    /// No target here speaks TLS; asking for it would only add a round trip to each log-in.
+    /// Where a target has no TLS, asking for it would only add a round trip to each log-in.
     fn endpoint_of(&self, host: &Path, port: u16) -> Endpoint {
         let conninfo =
             format!("host='{}' port={port} user=bench dbname=bench sslmode=disable gssencmode=disable", host.display());

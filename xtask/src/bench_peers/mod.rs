@@ -49,6 +49,9 @@ pub(crate) struct Options {
     /// Also measure Sluice before a PostgreSQL that has its extension, which must be installed
     #[arg(long)]
     extension: bool,
+    /// Also measure PgBouncer and Sluice with clients by TLS
+    #[arg(long)]
+    tls: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -57,7 +60,8 @@ impl Options {
     /// The targets that run in every case where Sluice does, because they were asked for.
     fn extra(&self) -> impl Iterator<Item = Target> {
         let before = self.before.as_ref().map(|_| Target::SluiceBefore);
-        before.into_iter().chain(self.extension.then_some(Target::SluiceExtension))
+        let by_tls: &[Target] = if self.tls { &[Target::PgbouncerTls, Target::SluiceTls] } else { &[] };
+        before.into_iter().chain(self.extension.then_some(Target::SluiceExtension)).chain(by_tls.iter().copied())
     }
 
     fn wants(&self, target: Target) -> bool {

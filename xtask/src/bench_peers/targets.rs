@@ -3,10 +3,12 @@
 //! Each pool gets the configuration that its users would choose for this work, nothing tuned for or against it:
 //! Debian's builds, 20 servers, room for 20,000 clients, logs without a line a connection. PgBouncer and Sluice reach
 //! PostgreSQL by its Unix socket and check clients by the same SCRAM verifier. HAProxy forwards bytes blindly, one
-//! server connection a client, by TCP as it is mostly used.
+//! server connection a client, by TCP as it is mostly used. By TLS, clients ask for it (`sslmode=require`), and the server
+//! is reached as without it.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,9 @@ use serde::{Serialize, Serializer};
 
 use crate::bench::cluster::{Cluster, write_private};
 use crate::bench::machine;
-use crate::bench::user;
+use crate::bench::user::{self, User};
+use sluice_config::CertificateFiles;
+use sluice_instance::certificate_in;
 use sluice_lab::pgbench::Endpoint;
 use sluice_lab::process::{self, Interrupt, Process};
 use sluice_lab::server::free_port;
@@ -45,6 +49,10 @@ pub(crate) enum Target {
     SluiceExtension,
     /// Another build, with io_uring: that of `--before`.
     SluiceBefore,
+    /// PgBouncer with clients by TLS.
+    PgbouncerTls,
+    /// Sluice with clients by TLS, with io_uring.
+    SluiceTls,
 }
 
 impl Target {
@@ -57,11 +65,19 @@ impl Target {
             Self::SluiceEpoll => "sluice-epoll",
             Self::SluiceExtension => "sluice-extension",
             Self::SluiceBefore => "sluice-before",
+            Self::PgbouncerTls => "pgbouncer-tls",
+            Self::SluiceTls => "sluice-tls",
         }
     }
 
+    /// Whether clients encrypt their connections.
+    fn is_encrypted(self) -> bool {
+        matches!(self, Self::PgbouncerTls | Self::SluiceTls)
+    }
+
     pub(crate) fn is_sluice(self) -> bool {
-        matches!(self, Self::SluiceIoUring | Self::SluiceEpoll | Self::SluiceExtension | Self::SluiceBefore)
+        use Target::{SluiceBefore, SluiceEpoll, SluiceExtension, SluiceIoUring, SluiceTls};
+        matches!(self, SluiceIoUring | SluiceEpoll | SluiceExtension | SluiceBefore | SluiceTls)
     }
 }
 
@@ -112,7 +128,9 @@ impl Programs {
         match target {
             Target::Postgres => Ok(None),
             Target::Haproxy => installed("haproxy", &self.haproxy).map(|()| self.haproxy.as_deref()),
-            Target::Pgbouncer => installed("pgbouncer", &self.pgbouncer).map(|()| self.pgbouncer.as_deref()),
+            Target::Pgbouncer | Target::PgbouncerTls => {
+                installed("pgbouncer", &self.pgbouncer).map(|()| self.pgbouncer.as_deref())
+            }
             Target::SluiceBefore => match self.before.as_deref() {
                 Some(before) if before.is_file() => Ok(Some(before)),
                 Some(before) => Err(format!("no {}: --before names an earlier build of Sluice", before.display())),
@@ -172,7 +190,7 @@ impl Running {
         let port = free_port()?;
         let log = dir.join(format!("{target}.log"));
         let mut command = match target {
-            Target::Pgbouncer => user::command(program, cluster.user(), "KILL"),
+            Target::Pgbouncer | Target::PgbouncerTls => user::command(program, cluster.user(), "KILL"),
             _ => process::command(program, "KILL"),
         };
         match target {
@@ -180,22 +198,36 @@ impl Running {
                 let config = write_config(dir, "haproxy.cfg", &haproxy_config(cluster, port))?;
                 command.args(["-db", "-f"]).arg(config);
             }
-            Target::Pgbouncer => {
+            Target::Pgbouncer | Target::PgbouncerTls => {
                 let users = dir.join("userlist.txt");
                 write_private(&users, &cluster.users_line()?, cluster.user())?;
-                let config = write_config(dir, "pgbouncer.ini", &pgbouncer_config(cluster, port, &users))?;
+                let mut config = pgbouncer_config(cluster, port, &users);
+                if target.is_encrypted() {
+                    let CertificateFiles { cert, key } = certificate(dir, cluster.user())?;
+                    let (cert, key) = (cert.display(), key.display());
+                    let _ = write!(
+                        config,
+                        "client_tls_sslmode = require\nclient_tls_cert_file = {cert}\nclient_tls_key_file = {key}\n"
+                    );
+                }
+                let config = write_config(dir, "pgbouncer.ini", &config)?;
                 command.arg(config);
             }
             _ => {
                 write_private(&dir.join("users.txt"), &cluster.users_line()?, None)?;
                 let driver = if target == Target::SluiceEpoll { "epoll" } else { "io_uring" };
-                let config = write_config(dir, "sluice.toml", &sluice_config(cluster, port, driver))?;
+                let mut config = sluice_config(cluster, port, driver);
+                if target.is_encrypted() {
+                    let CertificateFiles { cert, key } = certificate(dir, None)?;
+                    let _ = write!(config, "[tls]\ncert_file = {cert:?}\nkey_file = {key:?}\nrequired = true\n");
+                }
+                let config = write_config(dir, "sluice.toml", &config)?;
                 command.args(["serve", "-c"]).arg(config);
             }
         }
         let process = Process::spawn_server(target.name(), command, &log, Signal::TERM, stop_grace(target))?;
         let mut pool = Pool { process, log };
-        let endpoint = cluster.endpoint_at(port);
+        let endpoint = if target.is_encrypted() { cluster.endpoint_by_tls(port) } else { cluster.endpoint_at(port) };
         wait_until_ready(&mut pool, &endpoint, cluster, interrupt)?;
         Ok(Self { pool: Some(pool), endpoint })
     }
@@ -226,6 +258,15 @@ fn wait_until_ready(pool: &mut Pool, endpoint: &Endpoint, cluster: &Cluster, int
 /// HAProxy and PgBouncer have nothing to finish; Sluice may give open transactions their time.
 fn stop_grace(target: Target) -> Duration {
     if target.is_sluice() { Duration::from_secs(10) } else { Duration::from_secs(2) }
+}
+
+/// A certificate that the pool's user can read: of the same kind for both.
+fn certificate(dir: &Path, owner: Option<User>) -> Result<CertificateFiles> {
+    let files = certificate_in(dir, Ipv4Addr::LOCALHOST.into()).context("can't make a certificate")?;
+    for file in [&files.cert, &files.key] {
+        write_private(file, &fs::read_to_string(file)?, owner)?;
+    }
+    Ok(files)
 }
 
 fn write_config(dir: &Path, name: &str, text: &str) -> Result<PathBuf> {
