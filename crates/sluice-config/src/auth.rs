@@ -15,7 +15,6 @@ pub(crate) const RULES: &[&str] = &[
     "`\"trust\"` looks nothing up, so it excludes `[auth.lookup]`; with it, a `users_file` serves for logging in to \
      servers.",
     "`\"trust\"` on an address that other hosts can reach needs `trust_anyone = true`, which no other method takes.",
-    "`\"md5\"` can't check a SCRAM verifier, so a `users_file` with one excludes it.",
     "`auth.hba_file` takes the place of `auth.method`; `auth.ident_file` needs it.",
     "`auth.lookup.database` must be the name of a `[[database]]`, or one must be named `\"*\"`; `auth.lookup.query` \
      must contain `$1`.",
@@ -37,9 +36,9 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
         let fault = Fault::new("the rules of hba_file say the method", "leave out one of the two");
         section.note(&schema::METHOD, offset, fault);
     }
-    if !by_rules {
-        check_trust(section, method, listen);
-    }
+    // Rules say themselves who is trusted from where.
+    let trusted = if by_rules { Setting { value: Method::ScramSha256, ..method } } else { method };
+    check_trust(section, trusted, listen);
     let users_file = section.read(&schema::USERS_FILE);
     let lookup_section = section.table(&schema::LOOKUP);
     let lookup = lookup_section.is_given().then(|| read_lookup(&lookup_section));

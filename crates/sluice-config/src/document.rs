@@ -74,6 +74,7 @@ fn read(root: &Section<'_>) -> Config {
     database::check_names(&databases, root.source());
     check_databases(root, &databases, &auth);
     let admin = admin::read(&root.table(&schema::ADMIN), &databases);
+    let http_listen = listen::read_http(root, &listen.addresses);
     Config {
         listen: listen.addresses.into_iter().map(|(address, _)| address).collect(),
         unix_socket_dir: listen.unix_socket_dir,
@@ -81,7 +82,7 @@ fn read(root: &Section<'_>) -> Config {
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
-        http_listen: listen::read_http(root),
+        http_listen,
         auth: auth.config,
         encryption,
         admin,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use sluice_control::access::AccessRules;
-use sluice_hba::{ClientCert, Files, Interface, Method, Rules};
+use sluice_hba::{ClientCert, Files, Interface, Method, Rule, Rules};
 
 use crate::{
     files,
@@ -66,14 +66,15 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
             return None;
         }
     };
-    if rules.needs_roles() {
-        let what = "it has rules for members of roles (+role, samerole, samegroup), which the pool does not know";
-        section.note(&schema::HBA_FILE, offset, Fault::new(what, "name the users themselves"));
+    let mut problems: Vec<_> = rules.rules().iter().filter_map(unenforceable).collect();
+    if rules.needs_roles() && problems.is_empty() {
+        let what = "a map names the members of a role (+role), which the pool does not know";
+        let (key, at) = ident.map_or((&schema::HBA_FILE, offset), |(_, offset)| (&schema::IDENT_FILE, offset));
+        section.note(key, at, Fault::new(what, "name the users themselves"));
         return None;
     }
-    if let Some(rule) = rules.rules().iter().find(|rule| rule.method() == Method::Peer) {
-        let what = format!("line {}: peer asks who runs the client, which the pool does not know", rule.line());
-        section.note(&schema::HBA_FILE, offset, Fault::new(what, "use scram-sha-256, or reject"));
+    if !problems.is_empty() {
+        section.source().add_elsewhere(std::mem::take(&mut problems));
         return None;
     }
     let interfaces = if rules.needs_interfaces() { interfaces() } else { Vec::new() };
@@ -85,15 +86,35 @@ pub(crate) fn needs_secrets(rules: &AccessRules) -> bool {
     rules.rules.rules().iter().any(|rule| matches!(rule.method(), Method::Md5 | Method::ScramSha256))
 }
 
+/// The problem with a rule that PostgreSQL could enforce and the pool can't.
+fn unenforceable(rule: &Rule) -> Option<Problem> {
+    let (what, remedy) = if rule.needs_roles() {
+        ("members of roles (+role, samerole, samegroup) are not known to the pool", "name the users themselves")
+    } else if rule.method() == Method::Peer {
+        ("peer asks who runs the client, which the pool does not know", "use scram-sha-256, or reject")
+    } else {
+        return None;
+    };
+    Some(problem_of(rule, what, remedy))
+}
+
+fn problem_of(rule: &Rule, what: &str, remedy: &str) -> Problem {
+    Problem {
+        file: rule.file().to_owned(),
+        position: Some(Position { line: rule.line(), column: 1 }),
+        key: String::new(),
+        what: what.to_owned(),
+        remedy: remedy.to_owned(),
+    }
+}
+
 /// Checks that certificates can be verified which rules ask for.
 pub(crate) fn check_certificates(root: &Section<'_>, rules: Option<&AccessRules>) {
-    let asks = |rule: &&sluice_hba::Rule| rule.client_cert() != ClientCert::None;
+    let asks = |rule: &&Rule| rule.client_cert() != ClientCert::None;
     let Some(rule) = rules.and_then(|rules| rules.rules.rules().iter().find(asks)) else { return };
     if !root.table(&schema::TLS).has(schema::CLIENT_CA_FILE.name) {
-        let what =
-            format!("line {} of it asks for a certificate, and nobody is trusted to give clients one", rule.line());
-        let path = schema::AUTH.path_of(schema::HBA_FILE.name);
-        root.source().add(None, path, Fault::new(what, "add client_ca_file to [tls]"));
+        let what = "it asks for a certificate, and nobody is trusted to give clients one";
+        root.source().add_elsewhere(vec![problem_of(rule, what, "add client_ca_file to [tls]")]);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
 pub(crate) const RULES: &[&str] = &[
     "Two `listen` addresses may not be equal, nor may one cover another (`0.0.0.0` covers all IPv4 addresses, `[::]` \
      all IPv6 addresses).",
+    "Nor may an `http_listen` address be, or cover, one of these or another one of its own.",
     "With `unix_socket_dir`, the port of the first `listen` address can't be 0: it is part of the socket's name.",
     "The path of a Unix socket, of `unix_socket_dir` as of `host`, has at most 107 bytes.",
 ];
@@ -56,20 +57,30 @@ pub(crate) fn read(section: &Section<'_>) -> Listen {
     Listen { addresses, unix_socket_dir: dir.map(|(dir, _)| dir) }
 }
 
-/// Reads `http_listen`.
-pub(crate) fn read_http(section: &Section<'_>) -> Vec<SocketAddr> {
+/// Reads `http_listen`, whose addresses are no others'.
+pub(crate) fn read_http(section: &Section<'_>, listen: &[(SocketAddr, usize)]) -> Vec<SocketAddr> {
     let addresses = section.read_list(&schema::HTTP_LISTEN, schema::HTTP_LISTEN.kind.count_max).value();
-    addresses.unwrap_or_default().into_iter().map(|(address, _)| address).collect()
+    let addresses = addresses.unwrap_or_default();
+    for (index, (address, offset)) in addresses.iter().enumerate() {
+        let others = listen.iter().chain(&addresses[..index]);
+        if let Some((other, _)) = others.into_iter().find(|(other, _)| covers(other, address)) {
+            let fault = Fault::new(format!("{address} overlaps {other}"), "choose another port");
+            section.note(&schema::HTTP_LISTEN, *offset, fault);
+        }
+    }
+    addresses.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Whether only one of two addresses can be listened on.
+fn covers(earlier: &SocketAddr, later: &SocketAddr) -> bool {
+    let same_port = earlier.port() == later.port() && later.port() != 0;
+    let wide = earlier.ip().is_unspecified() || later.ip().is_unspecified();
+    same_port && (earlier.ip() == later.ip() || (wide && earlier.is_ipv4() == later.is_ipv4()))
 }
 
 fn check_overlaps(section: &Section<'_>, addresses: &[(SocketAddr, usize)]) {
     for (index, (later, offset)) in addresses.iter().enumerate() {
-        let covers = |earlier: &SocketAddr| {
-            let same_port = earlier.port() == later.port() && later.port() != 0;
-            let wide = earlier.ip().is_unspecified() || later.ip().is_unspecified();
-            same_port && (earlier.ip() == later.ip() || (wide && earlier.is_ipv4() == later.is_ipv4()))
-        };
-        if let Some((earlier, _)) = addresses[..index].iter().find(|(earlier, _)| covers(earlier)) {
+        if let Some((earlier, _)) = addresses[..index].iter().find(|(earlier, _)| covers(earlier, later)) {
             let what = if earlier == later { format!("{later} twice") } else { format!("{later} overlaps {earlier}") };
             section.note(&schema::LISTEN, *offset, Fault::new(what, "leave one of the two"));
         }

@@ -89,21 +89,30 @@ may stand there once. The file must be closed to others: `chmod 600`, or 640 if 
 const ACCESS_RULES: &str = "
 ## Access rules
 
-`auth.hba_file` names a `pg_hba.conf` in PostgreSQL's syntax (its documentation, 21.1, as of version 18): the first rule
-that is for a client's way of connecting, address, user and database says by which method it proves who it is, and a
-client that no rule is for is turned away, in PostgreSQL's words. Includes, quotes, lists, `@` files, regular
-expressions, `samehost` and `samenet`, `clientcert`, and `map` with an `auth.ident_file` mean what they mean there.
+`auth.hba_file` names a `pg_hba.conf` in PostgreSQL's syntax (its documentation on client authentication, as of version
+18): the first rule that matches a client's kind of connection, address, user and database says how it is to be
+authenticated, and a client that matches none is rejected, with PostgreSQL's error. Includes, quotes, lists, `@` files,
+regular expressions, `samehost` and `samenet`, `clientcert`, and `map` with an `auth.ident_file` mean what they mean
+there.
 
 | method | |
 |---|---|
-| `trust`, `reject` | as in PostgreSQL |
+| `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only |
 | `md5`, `scram-sha-256` | by the secrets of `users_file` or `[auth.lookup]` |
 | `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
 
-Rules that the pool could not keep are refused when the file is read, by line: other methods (`peer` among them), host
-names as addresses (no DNS is asked while somebody logs in), `clientname=DN`, expressions with back references or
-look-around, and `+role`, `samerole` and `samegroup`, whose members it does not know. `[tls]`'s `required` and `client_certificates` count besides the rules. A reload reads the
-files again, all or nothing; clients that are there stay.
+After `trust` and `cert` the pool has seen no password: unless the server lets the role in without one, give its secret
+in `users_file`, or the database a `user` of its own.
+
+Rules that the pool could not enforce are refused when the file is read, by line:
+
+- other methods, `peer` among them;
+- host names as addresses, since no DNS is asked while somebody logs in;
+- `clientname=DN`, and expressions with back references or look-around;
+- `+role`, `samerole` and `samegroup`, whose members the pool does not know.
+
+`required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
+clients that are there stay.
 ";
 
 const STATISTICS: &str = "
@@ -130,26 +139,27 @@ pins=\"temp=2 lock=1\" served=81234 waited_s=702.5
 const METRICS: &str = "
 ## Metrics
 
-With `http_listen`, the process answers three paths by HTTP, in clear and without a password:
+With `http_listen`, the process answers three paths by HTTP, in clear and without a password, on up to 64 connections at
+once for up to 5 s each:
 
 | path | |
 |---|---|
-| `/metrics` | the figures for Prometheus, as OpenMetrics 1.0; totals are since the start |
+| `/metrics` | the figures for Prometheus, always as OpenMetrics 1.0; totals are since the start |
 | `/healthz` | 200 while the process answers at all |
-| `/readyz` | 200, and 503 from the moment that a shutdown begins: time for a load balancer to send clients elsewhere |
+| `/readyz` | 200, and 503 from the moment that a shutdown begins: a sign for load balancers to send clients elsewhere. It says nothing of PostgreSQL: clients wait for that |
 
 | metric | type | |
 |---|---|---|
 | `sluice_build_info` | info | the version that runs |
 | `sluice_configuration_version` | gauge | the number of the configuration that counts: a reload that changes something adds one |
-| `sluice_connections` | gauge | connections of clients, and of those that have not said who they are |
+| `sluice_connections` | gauge | connections to the pool, logged in or not |
 | `sluice_clients`, `sluice_servers` | gauge | clients that are logged in, server connections |
 | `sluice_pool_clients`, `sluice_pool_waiting_clients` | gauge | clients of a pool, and those of them that wait for a server |
 | `sluice_pool_servers` | gauge | server connections by `state`: `active`, `idle`, `connecting` |
 | `sluice_pool_pinned_servers` | gauge | servers that clients keep between transactions, because of what their sessions hold |
-| `sluice_pool_paused` | gauge | 1 while an operator has it give out no servers |
+| `sluice_pool_paused` | gauge | 1 while the pool is paused |
 | `sluice_pool_longest_wait_seconds` | gauge | how long the client that comes next has waited |
-| `sluice_pool_wait_seconds` | histogram | waits for a server: one for each that was given out, so transactions in transaction mode |
+| `sluice_pool_wait_seconds` | histogram | waits for a server: one for each server that was given to a client, which is one for each transaction in transaction mode, and one for some log-ins |
 | `sluice_pool_transaction_seconds` | histogram | how long transactions had a server, idle in them or not |
 | `sluice_pool_query_seconds` | histogram | queries and batches, from the first message to the end of the answer |
 | `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered |

@@ -106,7 +106,7 @@ pub(crate) fn parse(name: &str, connection: ConnectionType) -> Result<Method, Fl
         "ident" if connection == ConnectionType::Local => Method::Peer,
         _ if MISSING.contains(&name) => {
             let instead = match connection {
-                ConnectionType::Local => "scram-sha-256, peer or reject",
+                ConnectionType::Local => "scram-sha-256 or reject",
                 ConnectionType::HostSsl => "scram-sha-256, cert or reject",
                 _ => "scram-sha-256 or reject",
             };
@@ -115,15 +115,14 @@ pub(crate) fn parse(name: &str, connection: ConnectionType) -> Result<Method, Fl
         _ => {
             return Err(Flaw::mistake(
                 format!("invalid authentication method \"{name}\""),
-                "use trust, reject, md5, scram-sha-256, cert or peer",
+                "use trust, reject, md5, scram-sha-256 or cert",
             ));
         }
     };
     match method {
-        Method::Peer if connection != ConnectionType::Local => Err(Flaw::mistake(
-            "peer authentication is only supported on local sockets",
-            "use scram-sha-256, or begin the line with local and leave out the address",
-        )),
+        Method::Peer if connection != ConnectionType::Local => {
+            Err(Flaw::mistake("peer authentication is only supported on local sockets", "use scram-sha-256 or reject"))
+        }
         Method::Cert if connection != ConnectionType::HostSsl => Err(Flaw::mistake(
             "cert authentication is only supported on hostssl connections",
             "begin the line with hostssl, or use scram-sha-256",

@@ -127,7 +127,7 @@ impl Rule {
     }
 
     /// True if the user's roles may decide about it.
-    pub(crate) fn needs_roles(&self) -> bool {
+    pub fn needs_roles(&self) -> bool {
         self.databases.iter().any(Name::is_group_of_databases)
             || self.users.iter().any(|name| name.token.group().is_some())
     }

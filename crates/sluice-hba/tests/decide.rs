@@ -156,7 +156,7 @@ fn all_problems_are_told_with_a_remedy() {
         [
             "/hba:1: invalid connection type \"nonsense\"; \
              begin the line with local, host, hostssl, hostnossl, hostgssenc or hostnogssenc",
-            "/hba:2: Sluice has no ldap authentication; use scram-sha-256, peer or reject",
+            "/hba:2: Sluice has no ldap authentication; use scram-sha-256 or reject",
             "/hba:3: Sluice asks no DNS at a log-in, so it can't tell who \"db.example.org\" is; \
              write all, samehost, samenet, or an address with its mask, such as 10.0.0.0/8",
             "/ident:1: multiple values in ident field; \

@@ -2,8 +2,10 @@
 //! its place.
 
 use std::{
+    fs::{self, Permissions},
     io,
     net::IpAddr,
+    os::unix::fs::PermissionsExt,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -35,6 +37,8 @@ pub fn certificate_in(folder: &Path, listen: IpAddr) -> io::Result<CertificateFi
         let (cert, key) = make(listen).map_err(io::Error::other)?;
         files::write_private(&files.key, key.as_bytes(), Owner::Us)?;
         files::write_private(&files.cert, cert.as_bytes(), Owner::Us)?;
+        // It is for all who want to verify the pool by it.
+        fs::set_permissions(&files.cert, Permissions::from_mode(0o644))?;
     }
     Ok(files)
 }
@@ -59,7 +63,7 @@ fn make(listen: IpAddr) -> Result<(String, String), rcgen::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, net::Ipv4Addr, os::unix::fs::PermissionsExt};
+    use std::net::Ipv4Addr;
 
     use super::*;
 
@@ -70,7 +74,8 @@ mod tests {
         let files = certificate_in(folder.path(), listen).unwrap();
         let first = fs::read_to_string(&files.cert).unwrap();
         assert!(first.starts_with("-----BEGIN CERTIFICATE-----"), "{first}");
-        assert_eq!(fs::metadata(&files.key).unwrap().permissions().mode() & 0o777, 0o600);
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&files.cert), mode(&files.key)), (0o644, 0o600));
         assert_eq!(certificate_in(folder.path(), listen).unwrap(), files);
         assert_eq!(fs::read_to_string(&files.cert).unwrap(), first);
 

@@ -92,7 +92,7 @@ impl Reloader {
             tracing::info!("  {change}");
         }
         for key in after_restart {
-            tracing::warn!("  \"{key}\" can't change before a restart");
+            tracing::warn!("  \"{key}\" has changed, which counts after a restart only");
         }
     }
 }

@@ -54,12 +54,8 @@ impl fmt::Display for Ready<'_> {
         writeln!(f, "Password  {}", self.password.display())?;
         writeln!(f, "Data      {}", self.data.display())?;
         writeln!(f, "Log       {}", self.log.display())?;
-        writeln!(
-            f,
-            "TLS       where a client asks for it: sslmode=verify-full sslrootcert={}",
-            self.certificate.display()
-        )?;
-        writeln!(f, "Pool      the same line with pgbouncer as the database shows it: SHOW POOLS; SHOW HELP")?;
+        writeln!(f, "TLS       offered; to verify it: sslmode=verify-full sslrootcert={}", self.certificate.display())?;
+        writeln!(f, "Console   the same line with the database pgbouncer, then SHOW POOLS or SHOW HELP")?;
         match self.gate {
             true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
             false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,

@@ -143,11 +143,12 @@ fn rules_that_the_pool_could_not_keep_are_refused() {
         ("host all all all ldap", "", "pg_hba.conf:1:1: "),
         ("host all all db.example.com trust", "", "pg_hba.conf:1:1: "),
         ("local all all trust\nhost all all 10.0.0.0/33 trust", "", "pg_hba.conf:2:1: "),
-        ("host all +web all trust", "", "hba_file: it has rules for members of roles"),
-        ("local all all peer", "", "line 1: peer asks who runs the client"),
+        ("local all all trust\nhost all +web all trust", "", "pg_hba.conf:2:1: members of roles"),
+        ("local all all peer", "", "pg_hba.conf:1:1: peer asks who runs the client"),
         ("host all all all scram-sha-256", "", "the rules ask for passwords, and no secrets are given"),
-        ("hostssl all all all cert", "", "line 1 of it asks for a certificate"),
+        ("hostssl all all all cert", "", "pg_hba.conf:1:1: it asks for a certificate"),
         ("local all all trust", "method = \"trust\"", "the rules of hba_file say the method"),
+        ("local all all trust", "trust_anyone = true", "only method = \"trust\" takes it"),
     ] {
         let said = report(rules, keys).expect_err(rules);
         assert!(said.contains(expected), "{rules}: {said}");

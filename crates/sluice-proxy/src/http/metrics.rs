@@ -45,7 +45,11 @@ impl Collector for Seen {
         let mut gauge = |name: &str, help: &str, value: u64| {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
         };
-        gauge("configuration_version", "The number of the configuration that counts: a reload adds one", *version)?;
+        gauge(
+            "configuration_version",
+            "The number of the configuration that counts: a reload that changes something adds one",
+            *version,
+        )?;
         gauge(
             "connections",
             "Connections of clients, and of those that have not said who they are",
@@ -61,13 +65,14 @@ impl Collector for Seen {
             }
             Ok(())
         };
-        gauges("pool_clients", "Clients that are logged in", &|_, pool| pool.clients.into())?;
+        gauges("pool_clients", "Clients of the pool that are logged in", &|_, pool| pool.clients.into())?;
         gauges("pool_waiting_clients", "Clients that wait for a server", &|_, pool| pool.counts.waiting.into())?;
         let help = "Servers that clients keep between transactions, because of what their sessions hold";
         gauges("pool_pinned_servers", help, &|_, pool| pool.counts.pinned.into())?;
         gauges("pool_paused", "Whether an operator has it give out no servers", &|place, _| self.paused[place].into())?;
 
-        let mut states = out.encode_descriptor("pool_servers", "Server connections", None, MetricType::Gauge)?;
+        let mut states =
+            out.encode_descriptor("pool_servers", "Server connections of the pool", None, MetricType::Gauge)?;
         for pool in pools {
             let counts = &pool.counts;
             for (state, count) in [("active", pool.active()), ("idle", counts.idle), ("connecting", counts.connecting)]
@@ -100,7 +105,7 @@ impl Collector for Seen {
             }
             Ok(())
         };
-        let help = "The times that clients have waited for a server, once for each that they were given";
+        let help = "Waits for a server, by their times: one for each server that was given to a client";
         histograms("pool_wait", help, |pool| &pool.counts.waits)?;
         let help = "Transactions that have ended, by the times that they had a server";
         histograms("pool_transaction", help, |pool| &pool.traffic.transactions)?;

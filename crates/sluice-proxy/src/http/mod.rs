@@ -26,10 +26,10 @@ use sluice_core::{hub::Hub, time::Time};
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::timeout};
 
 /// Connections at once, at most: others wait until one of them ends.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 64;
 
 /// The time that a connection has for its request and the answer.
-const CONNECTION_TIME: Duration = Duration::from_secs(10);
+const CONNECTION_TIME: Duration = Duration::from_secs(5);
 
 /// The pause behind a connection that the system could not give, as where too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
