@@ -121,7 +121,7 @@ fn a_configuration_that_can_not_be_is_not_gone_by(case: Case) {
     // Nothing of those has been taken.
     assert!(pool.reload(&config(case).size(3)).contains("nothing has changed"));
     let words = pool.reload(&config(case).size(3).workers(2));
-    assert!(words.contains("\"workers\" can't change before a restart"), "{words}");
+    assert!(words.contains("\"workers\" has changed, which counts after a restart only"), "{words}");
 }
 
 /// Two servers with the same database; a table says which is which.
