@@ -62,19 +62,20 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
     let rules = match Rules::read(&hba, ident.as_ref().map(|(path, _)| path.as_path()), &disk) {
         Ok(rules) => rules,
         Err(problems) => {
-            section.source().add_elsewhere(problems.into_iter().map(at_its_line).collect());
+            let found = problems.iter().map(|found| at_line(&found.file, found.line, &found.what, &found.remedy));
+            section.source().add_elsewhere(found.collect());
             return None;
         }
     };
-    let mut problems: Vec<_> = rules.rules().iter().filter_map(unenforceable).collect();
-    if rules.needs_roles() && problems.is_empty() {
+    let problems: Vec<_> = rules.rules().iter().filter_map(unenforceable).collect();
+    if !problems.is_empty() {
+        section.source().add_elsewhere(problems);
+        return None;
+    }
+    if rules.needs_roles() {
         let what = "a map names the members of a role (+role), which the pool does not know";
         let (key, at) = ident.map_or((&schema::HBA_FILE, offset), |(_, offset)| (&schema::IDENT_FILE, offset));
         section.note(key, at, Fault::new(what, "name the users themselves"));
-        return None;
-    }
-    if !problems.is_empty() {
-        section.source().add_elsewhere(std::mem::take(&mut problems));
         return None;
     }
     let interfaces = if rules.needs_interfaces() { interfaces() } else { Vec::new() };
@@ -95,17 +96,11 @@ fn unenforceable(rule: &Rule) -> Option<Problem> {
     } else {
         return None;
     };
-    Some(problem_of(rule, what, remedy))
+    Some(at_line(rule.file(), rule.line(), what, remedy))
 }
 
-fn problem_of(rule: &Rule, what: &str, remedy: &str) -> Problem {
-    Problem {
-        file: rule.file().to_owned(),
-        position: Some(Position { line: rule.line(), column: 1 }),
-        key: String::new(),
-        what: what.to_owned(),
-        remedy: remedy.to_owned(),
-    }
+fn at_line(file: &Path, line: usize, what: &str, remedy: &str) -> Problem {
+    Fault::new(what, remedy).at(file, Some(Position { line, column: 1 }), "")
 }
 
 /// Checks that certificates can be verified which rules ask for.
@@ -114,17 +109,7 @@ pub(crate) fn check_certificates(root: &Section<'_>, rules: Option<&AccessRules>
     let Some(rule) = rules.and_then(|rules| rules.rules.rules().iter().find(asks)) else { return };
     if !root.table(&schema::TLS).has(schema::CLIENT_CA_FILE.name) {
         let what = "it asks for a certificate, and nobody is trusted to give clients one";
-        root.source().add_elsewhere(vec![problem_of(rule, what, "add client_ca_file to [tls]")]);
-    }
-}
-
-fn at_its_line(problem: sluice_hba::Problem) -> Problem {
-    Problem {
-        file: problem.file,
-        position: Some(Position { line: problem.line, column: 1 }),
-        key: String::new(),
-        what: problem.what,
-        remedy: problem.remedy,
+        root.source().add_elsewhere(vec![at_line(rule.file(), rule.line(), what, "add client_ca_file to [tls]")]);
     }
 }
 

@@ -520,7 +520,7 @@ impl Session {
         value_in_messages(&self.told, name)
     }
 
-    /// What it sends up to its next Sync has failed.
+    /// All that it sends up to its next Sync has failed.
     pub fn skip_batch(&mut self) {
         self.next = Waiting::None;
         self.skipping = true;

@@ -49,7 +49,7 @@ pub enum Mail {
     Stop(Time),
 }
 
-/// What the workers are told of servers that were called in, and which of them.
+/// The mails about servers that were called in, each with its worker.
 pub fn of_called_in(called_in: CalledIn) -> impl Iterator<Item = (u16, Mail)> {
     let CalledIn { idle, kept } = called_in;
     let idle = idle.into_iter().map(|server| (server.worker, Mail::CloseIdle(server)));

@@ -488,13 +488,12 @@ impl PoolState {
     /// pool.
     pub fn surplus(&mut self, now: Time) -> Vec<ServerRef> {
         let mut gone = Vec::new();
-        let (paused, renewed_at) = (self.paused, self.renewed_at);
         let mut spare = self.open.saturating_sub(self.settings.min);
         let mut over = self.open.saturating_sub(self.settings.size);
-        self.idle.retain(|idle| {
-            let old = now.since(idle.opened.at) >= self.settings.server_lifetime;
+        let mut idle = std::mem::take(&mut self.idle);
+        idle.retain(|idle| {
             let unused = spare > 0 && now.since(idle.since) >= self.settings.server_idle_timeout;
-            let goes = paused || idle.opened.at < renewed_at || old || unused || over > 0;
+            let goes = self.is_unwanted(now, &idle.opened) || unused || over > 0;
             if goes {
                 spare = spare.saturating_sub(1);
                 over = over.saturating_sub(1);
@@ -502,6 +501,7 @@ impl PoolState {
             }
             !goes
         });
+        self.idle = idle;
         self.open -= gone.len() as u32;
         gone
     }

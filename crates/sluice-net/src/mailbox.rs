@@ -5,7 +5,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use sluice_core::mail::Mail;
+use sluice_core::{
+    hub::CalledIn,
+    mail::{self, Mail},
+};
 
 use crate::Parcel;
 
@@ -55,6 +58,13 @@ impl<S, B: Bell> Mailboxes<S, B> {
     pub fn send_all(&self, mail: impl Fn() -> Mail) {
         for worker in 0..self.boxes.len() as u16 {
             self.send(worker, Parcel::Mail(mail()));
+        }
+    }
+
+    /// Tells workers of servers that were called in.
+    pub fn call_in(&self, servers: CalledIn) {
+        for (worker, mail) in mail::of_called_in(servers) {
+            self.send(worker, Parcel::Mail(mail));
         }
     }
 

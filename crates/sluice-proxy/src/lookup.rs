@@ -13,7 +13,7 @@ use sluice_control::{
 };
 use sluice_core::{
     hub::Hub,
-    mail::{self, Mail},
+    mail::Mail,
     secrets::{ASKED_MAX, Found},
     time::Time,
 };
@@ -107,9 +107,7 @@ impl Asker {
         let now = Time(self.epoch.elapsed().as_micros() as u64);
         if self.hub.secrets.is_another(&request.user, &found) {
             // Servers of before may be those of a role that is gone.
-            for (worker, mail) in mail::of_called_in(self.hub.renew_role(now, &request.user)) {
-                self.mailboxes.send(worker, Parcel::Mail(mail));
-            }
+            self.mailboxes.call_in(self.hub.renew_role(now, &request.user));
         }
         for client in self.hub.secrets.found(now, &request.user, found) {
             self.mailboxes.send(client.worker, Parcel::Mail(Mail::Secret(client)));

@@ -14,7 +14,7 @@ pub(super) struct Side {
     ca_file: Option<String>,
 }
 
-/// Why a side can't be converted as it stands: its line, the setting, and what about it.
+/// An obstacle to a side's conversion: its line, the setting, and what about it.
 pub(super) type Complaint = (Option<usize>, &'static str, &'static str);
 
 /// The modes that PgBouncer knows.

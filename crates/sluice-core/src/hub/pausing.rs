@@ -46,20 +46,12 @@ impl Hub {
 
     /// Has the servers of a database's pools, or of all pools, closed when they fall idle.
     pub fn renew(&self, now: Time, database: Option<&str>) -> CalledIn {
-        let pools = self.pools_of(database);
-        for pool in &pools {
-            pool.state().renew(now);
-        }
-        call_in(now, pools)
+        renew(now, self.pools_of(database))
     }
 
     /// The same of the pools of a role, which may be another one of that name by now.
     pub fn renew_role(&self, now: Time, role: &str) -> CalledIn {
-        let pools: Vec<_> = self.pools().into_iter().filter(|pool| pool.upstream.user == role).collect();
-        for pool in &pools {
-            pool.state().renew(now);
-        }
-        call_in(now, pools)
+        renew(now, self.pools().into_iter().filter(|pool| pool.upstream.user == role).collect())
     }
 
     /// Whether the pools of a database give out no servers.
@@ -85,6 +77,13 @@ impl Hub {
         let is_meant = |pool: &Arc<Pool>| database.is_none_or(|name| pool.database == name);
         self.pools().into_iter().filter(is_meant).collect()
     }
+}
+
+fn renew(now: Time, pools: Vec<Arc<Pool>>) -> CalledIn {
+    for pool in &pools {
+        pool.state().renew(now);
+    }
+    call_in(now, pools)
 }
 
 fn call_in(now: Time, pools: Vec<Arc<Pool>>) -> CalledIn {

@@ -12,7 +12,7 @@ use sluice_core::{hub::Hub, time::Time};
 
 use crate::{
     one, prepared, run, seated,
-    table::{Table, answers, limits, parse, query, scripted, sync},
+    table::{Side, Table, answers, limits, parse, query, scripted, sync},
 };
 
 /// The same database on another server.
@@ -143,24 +143,34 @@ fn a_session_with_a_server_of_its_own_keeps_it_where_the_address_changes() {
     assert_eq!(table.hears(client), ENDED);
 }
 
+/// A client that could do without its server: a sequence has given it something there. It rests, or its transaction is
+/// still to end.
+fn dispensable(is_idle: bool) -> (Table, Side, Side) {
+    let (mut table, client, server) = seated(one());
+    let other = table.client();
+    table.says(other, &query("SELECT lastval()"));
+    table.says(server, &answers("E(55000) Z(I)"));
+    table.says(client, &query("INSERT INTO t VALUES (1)"));
+    table.hears(server);
+    if is_idle {
+        inserted(&mut table, server);
+        assert!(!table.is_closed(server), "nobody else needs it");
+    }
+    (table, client, server)
+}
+
+fn inserted(table: &mut Table, server: Side) {
+    table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+    table.passes(Duration::from_millis(200));
+}
+
 #[test]
 fn a_server_that_its_client_could_do_without_is_not_kept_where_the_address_changes() {
     for is_idle in [true, false] {
-        let (mut table, client, server) = seated(one());
-        let other = table.client();
-        table.says(other, &query("SELECT lastval()"));
-        table.says(server, &answers("E(55000) Z(I)"));
-        table.says(client, &query("INSERT INTO t VALUES (1)"));
-        table.hears(server);
-        if is_idle {
-            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
-            table.passes(Duration::from_millis(200));
-            assert!(!table.is_closed(server), "nobody else needs it");
-        }
+        let (mut table, client, server) = dispensable(is_idle);
         table.publishes(moved(one()));
         if !is_idle {
-            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
-            table.passes(Duration::from_millis(200));
+            inserted(&mut table, server);
         }
         // What the sequence gave it is forgotten, and the server closed.
         assert!(table.is_closed(server), "{is_idle}");
@@ -174,22 +184,11 @@ fn a_server_that_its_client_could_do_without_is_not_kept_where_the_address_chang
 fn a_server_that_its_client_could_do_without_is_closed_where_an_operator_says_so() {
     let commands: [fn(&Hub, Time) -> _; 2] = [|hub, now| hub.pause(now, None), |hub, now| hub.renew(now, None)];
     for (command, is_idle) in commands.into_iter().flat_map(|command| [(command, true), (command, false)]) {
-        let (mut table, client, server) = seated(one());
-        let other = table.client();
-        table.says(other, &query("SELECT lastval()"));
-        table.says(server, &answers("E(55000) Z(I)"));
-        table.says(client, &query("INSERT INTO t VALUES (1)"));
-        table.hears(server);
-        if is_idle {
-            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
-            table.passes(Duration::from_millis(200));
-            assert!(!table.is_closed(server), "nobody else needs it");
-        }
+        let (mut table, _, server) = dispensable(is_idle);
         table.passes(Duration::from_millis(1));
         table.operates(command);
         if !is_idle {
-            table.says(server, &answers("C(INSERT 0 1) Z(I)"));
-            table.passes(Duration::from_millis(200));
+            inserted(&mut table, server);
         }
         assert!(table.is_closed(server), "{is_idle}");
     }

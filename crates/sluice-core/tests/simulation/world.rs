@@ -10,7 +10,7 @@ use sluice_core::{
     ids::ClientRef,
     io::{Conn, Io, Owner, PeerAddress},
     logins::Generation,
-    mail::{self, Mail},
+    mail::Mail,
     pool::Counts,
     time::Time,
 };
@@ -490,9 +490,7 @@ impl World {
             self.io.after(length, Event::Resume);
             self.hub.pause(self.io.now, None)
         };
-        for (worker, mail) in mail::of_called_in(called_in) {
-            self.mailboxes.send(worker, Parcel::Mail(mail));
-        }
+        self.mailboxes.call_in(called_in);
     }
 
     /// The service stops.

@@ -13,13 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_core::{
-    figures::Figures,
-    hub::{CalledIn, Hub},
-    io::Command as Asked,
-    mail::{self, Mail},
-    time::Time,
-};
+use sluice_core::{figures::Figures, hub::Hub, io::Command as Asked, mail::Mail, time::Time};
 use sluice_wire::{
     ErrorResponse,
     message::{self, TransactionStatus},
@@ -130,7 +124,7 @@ impl Console {
             }
             Command::Pause(database) => {
                 self.known(database.as_deref())?;
-                self.call_in(self.hub.pause(self.now(), database.as_deref()));
+                self.mailboxes.call_in(self.hub.pause(self.now(), database.as_deref()));
                 self.until_left(database.as_deref()).await;
                 message::put_command_complete(out, "PAUSE");
             }
@@ -141,12 +135,12 @@ impl Console {
             }
             Command::Reconnect(database) => {
                 self.known(database.as_deref())?;
-                self.call_in(self.hub.renew(self.now(), database.as_deref()));
+                self.mailboxes.call_in(self.hub.renew(self.now(), database.as_deref()));
                 message::put_command_complete(out, "RECONNECT");
             }
             Command::Kill(database) => {
                 self.known(Some(&database))?;
-                self.call_in(self.hub.pause(self.now(), Some(&database)));
+                self.mailboxes.call_in(self.hub.pause(self.now(), Some(&database)));
                 let name: Arc<str> = database.into();
                 self.mailboxes.send_all(|| Mail::End(name.clone()));
                 message::put_command_complete(out, "KILL");
@@ -154,12 +148,6 @@ impl Console {
             Command::Shutdown => message::put_command_complete(out, "SHUTDOWN"),
         }
         Ok(())
-    }
-
-    fn call_in(&self, servers: CalledIn) {
-        for (worker, mail) in mail::of_called_in(servers) {
-            self.mailboxes.send(worker, Parcel::Mail(mail));
-        }
     }
 
     /// Sees that clients may name that database.

@@ -55,7 +55,7 @@ fn set_rules(server: &TestServer, rules: &str, maps: &str) {
     eventually("the server has read its rules", || server.try_value("SELECT pg_conf_load_time()::text") != loaded);
 }
 
-/// What psql says of a log-in: the role that it has come to be, or why not.
+/// psql's words on a log-in: the role that it has come to be, or why not.
 fn log_in(port: u16, user: &str, database: &str, more: &str) -> String {
     let to = format!("host=127.0.0.1 port={port} user={user} dbname={database} gssencmode=disable {more}");
     let mut psql = Command::new("psql");
