@@ -5,9 +5,10 @@
 mod bench;
 mod bench_gate;
 mod bench_peers;
+mod manual;
 mod tidy;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -24,6 +25,11 @@ enum Chore {
     BenchPeers(bench_peers::Options),
     /// Measure PostgreSQL with the gate and without it in turns, with pgbench
     BenchGate(bench_gate::Options),
+    /// Write the manual pages and the shells' completions of the sluice command
+    Man {
+        /// The folder to write to
+        dir: PathBuf,
+    },
     /// Check the rules of this repository that no compiler knows
     Tidy,
 }
@@ -32,6 +38,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().chore {
         Chore::BenchPeers(options) => bench_peers::run(&options),
         Chore::BenchGate(options) => bench_gate::run(&options),
+        Chore::Man { dir } => manual::write(&dir).map(|()| ExitCode::SUCCESS),
         Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -81,6 +81,7 @@ fn read(root: &Section<'_>) -> Config {
         driver: root.read(&schema::DRIVER).value().unwrap_or(DriverChoice::Auto),
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
+        upgrade_grace: root.read(&schema::UPGRADE_GRACE).value().unwrap_or(schema::UPGRADE),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
         http_listen,
         auth: auth.config,

@@ -57,6 +57,8 @@ pub struct Config {
     pub workers: Option<u16>,
     /// Time that a shutdown gives transactions to finish.
     pub shutdown_grace: Duration,
+    /// Time that clients of the old process may stay after an upgrade.
+    pub upgrade_grace: Duration,
     /// The interval at which the pools' figures are written to the log; `None`: never.
     pub stats_period: Option<Duration>,
     /// The addresses at which metrics and health are told by HTTP.

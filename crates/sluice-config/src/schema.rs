@@ -5,6 +5,7 @@
 
 mod admin;
 mod tls;
+mod upgrade;
 
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::{
 
 pub(crate) use admin::*;
 pub(crate) use tls::*;
+pub(crate) use upgrade::*;
 
 /// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
 /// (`get_role_password` in `src/backend/libpq/crypt.c`).
@@ -128,7 +130,7 @@ pub(crate) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
-    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD, &HTTP_LISTEN],
+    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &UPGRADE_GRACE, &STATS_PERIOD, &HTTP_LISTEN],
     tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE],
 };
 

@@ -337,6 +337,8 @@ pub struct Hub {
     pub secrets: Secrets,
     /// The number of workers.
     pub workers: u16,
+    /// The socket at which the process that this one took over from hears CancelRequests, if there is one.
+    pub predecessor: Option<Address>,
     nonces: Nonces,
     /// The snapshot that pools are made by. It changes under the lock of these only.
     snapshot: RwLock<Arc<Snapshot>>,
@@ -361,6 +363,7 @@ impl Hub {
         Self {
             secrets: Secrets::new(nonces.mock_seed),
             workers,
+            predecessor: None,
             nonces,
             snapshot: RwLock::new(snapshot),
             pools: RwLock::default(),

@@ -39,4 +39,4 @@ pub mod time;
 pub mod traffic;
 pub mod watch;
 
-pub use engine::Engine;
+pub use engine::{Engine, client_of};

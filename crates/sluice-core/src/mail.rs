@@ -28,7 +28,9 @@ pub enum Mail {
     Recall(ServerRef, Arc<Pool>),
     /// A CancelRequest for a client of yours.
     Cancel {
-        /// The client's number.
+        /// The process id that the request names.
+        process_id: u32,
+        /// The number of the client that has it.
         client: ClientId,
         /// The key given.
         key: Vec<u8>,

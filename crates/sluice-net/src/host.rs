@@ -29,6 +29,10 @@ pub enum Parcel<S> {
         /// The bytes that the server sent while the connection changed hands.
         early: Vec<u8>,
     },
+    /// A client's connection, which was accepted elsewhere.
+    Accepted(S),
+    /// Accept no connections any more; those that there are go on.
+    StopAccepting,
     /// A handshake of one of its connections, of which a step has been taken.
     Handshake(Box<Handshake>),
 }

@@ -56,8 +56,13 @@ impl<S, B: Bell> Mailboxes<S, B> {
 
     /// Sends the same message to every worker.
     pub fn send_all(&self, mail: impl Fn() -> Mail) {
+        self.post_all(|| Parcel::Mail(mail()));
+    }
+
+    /// Sends the same to every worker.
+    pub fn post_all(&self, parcel: impl Fn() -> Parcel<S>) {
         for worker in 0..self.boxes.len() as u16 {
-            self.send(worker, Parcel::Mail(mail()));
+            self.send(worker, parcel());
         }
     }
 

@@ -2,9 +2,14 @@
 
 use std::{collections::VecDeque, io, time::Duration};
 
-use sluice_core::{Engine, mail::Mail, time::Time};
+use sluice_core::{
+    Engine,
+    io::{Conn, PeerAddress},
+    mail::Mail,
+    time::Time,
+};
 
-use crate::{Buffers, Driver, Host, Net, Notice, Parcel};
+use crate::{Buffers, Driver, Host, Net, Notice, Parcel, Socket};
 
 /// A worker. Its owner lends it a thread and a clock.
 pub struct Worker<D: Driver, H> {
@@ -14,14 +19,15 @@ pub struct Worker<D: Driver, H> {
     notices: usize,
     /// Mail that has been taken and not been handled.
     parcels: VecDeque<Parcel<D::Socket>>,
-    stopping: bool,
+    /// Whether it accepts no connections any more.
+    has_closed: bool,
 }
 
 impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
     /// A worker whose driver receives into `buffers`.
     pub fn new(engine: Engine, driver: D, buffers: Buffers, host: H) -> Self {
         let net = Net::new(driver, buffers, host);
-        Self { engine, net, notices: 0, parcels: VecDeque::new(), stopping: false }
+        Self { engine, net, notices: 0, parcels: VecDeque::new(), has_closed: false }
     }
 
     /// Sends what there is to send, and waits for something to happen, at most for `timeout`, without sleep for the
@@ -79,11 +85,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
     fn handle(&mut self, now: Time, notice: Notice) {
         let Self { engine, net, .. } = self;
         match notice {
-            Notice::Accepted(conn, peer) => {
-                if let Some(owner) = engine.accepted(now, conn, peer, net) {
-                    net.set_owner(conn, owner);
-                }
-            }
+            Notice::Accepted(conn, peer) => self.accepted(now, conn, peer),
             Notice::Connected(key) => {
                 if let Some(owner) = net.owner(key) {
                     engine.connected(now, owner, net);
@@ -115,12 +117,17 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
     fn open(&mut self, now: Time, parcel: Parcel<D::Socket>) {
         match parcel {
             Parcel::Mail(mail) => {
-                if matches!(mail, Mail::Stop(_)) && !self.stopping {
-                    self.stopping = true;
-                    self.net.stop_accepting();
+                if matches!(mail, Mail::Stop(_)) {
+                    self.stop_accepting();
                 }
                 self.engine.mail(now, mail, &mut self.net);
             }
+            Parcel::Accepted(socket) => {
+                let peer = socket.peer();
+                let conn = self.net.adopt(socket, None);
+                self.accepted(now, conn, peer);
+            }
+            Parcel::StopAccepting => self.stop_accepting(),
             Parcel::Handshake(handshake) => self.net.shook_hands(*handshake),
             Parcel::Server { socket, tls, mut server, client, early } => {
                 let conn = self.net.adopt(socket, tls);
@@ -129,6 +136,18 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                     self.net.set_owner(conn, owner);
                 }
             }
+        }
+    }
+
+    fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress) {
+        if let Some(owner) = self.engine.accepted(now, conn, peer, &mut self.net) {
+            self.net.set_owner(conn, owner);
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        if !std::mem::replace(&mut self.has_closed, true) {
+            self.net.stop_accepting();
         }
     }
 }

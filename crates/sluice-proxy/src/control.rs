@@ -1,13 +1,21 @@
 //! The control thread: it is told what has been observed, has `sluice-control` decide, and publishes what that comes
 //! to. It also looks up secrets and keeps host names; none of this ever keeps a worker waiting.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    os::unix::net::UnixListener,
+    sync::{Arc, mpsc as std_mpsc},
+    time::Duration,
+};
 
 use sluice_control::{Change, Configuration, Control, Observation};
 use sluice_core::{hub::Hub, mail::Mail};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::AbortHandle,
+};
 
 use crate::{
+    desk::Desk,
     lookup::{self, Asker, Request},
     mailbox::Mailboxes,
     resolver::Resolver,
@@ -24,6 +32,10 @@ const ORDERS_MAX: usize = 16;
 pub(crate) enum Order {
     /// Go by this configuration, and say what has changed.
     Configure(Box<Configuration>, oneshot::Sender<Vec<Change>>),
+    /// Say that you are there.
+    Answer(std_mpsc::Sender<()>),
+    /// Answer by HTTP no more, and hear at this socket which cancels a successor passes on.
+    HandOver(UnixListener),
     /// End.
     Stop,
 }
@@ -33,34 +45,60 @@ pub(crate) fn orders() -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
     mpsc::channel(ORDERS_MAX)
 }
 
+/// The things that the control thread works with.
+pub(crate) struct Office {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) desk: Arc<Desk>,
+    /// Ended where a successor answers by HTTP.
+    pub(crate) http: AbortHandle,
+}
+
 /// The control thread's work, until it is told to end.
 pub(crate) async fn control(
     control: Control,
     orders: mpsc::Receiver<Order>,
     requests: mpsc::Receiver<Request>,
     asker: Asker,
-    hub: Arc<Hub>,
-    mailboxes: Arc<Mailboxes>,
+    office: Office,
 ) {
     let names = keep_names(asker.resolver.clone());
     tokio::select! {
-        () = obey(control, orders, &hub, &mailboxes) => {}
+        () = obey(control, orders, office) => {}
         () = names => {}
         () = lookup::answer(Arc::new(asker), requests) => {}
     }
 }
 
 /// Carries out orders, one after the other.
-async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, hub: &Hub, mailboxes: &Mailboxes) {
-    while let Some(Order::Configure(configuration, done)) = orders.recv().await {
-        let mut changes = Vec::new();
-        if let Some(published) = control.observe(Observation::Configured(*configuration)) {
-            changes = published.changes;
-            hub.publish(published.snapshot);
-            mailboxes.send_all(|| Mail::Published);
+async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, office: Office) {
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Configure(configuration, done) => {
+                let mut changes = Vec::new();
+                if let Some(published) = control.observe(Observation::Configured(*configuration)) {
+                    changes = published.changes;
+                    office.hub.publish(published.snapshot);
+                    office.mailboxes.send_all(|| Mail::Published);
+                }
+                // Nobody may be left to hear it.
+                let _ = done.send(changes);
+            }
+            Order::Answer(answer) => {
+                // It may have waited too long already.
+                let _ = answer.send(());
+            }
+            Order::HandOver(cancels) => {
+                office.http.abort();
+                let hear = office.desk.clone().hear(cancels, office.mailboxes.clone(), office.hub.workers);
+                tokio::spawn(async move {
+                    if let Err(error) = hear.await {
+                        tracing::error!("cancels of clients by the new process are not heard any more: {error}");
+                    }
+                });
+            }
+            Order::Stop => return,
         }
-        // Nobody may be left to hear it.
-        let _ = done.send(changes);
     }
 }
 

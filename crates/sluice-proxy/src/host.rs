@@ -2,11 +2,15 @@
 
 use std::{collections::VecDeque, io, sync::Arc, time::Instant};
 
-use sluice_core::io::{Address, Command, LogEvent};
+use sluice_core::{
+    io::{Address, Command, LogEvent},
+    mail::Mail,
+};
 use sluice_net::Handshake;
 use tokio::sync::mpsc;
 
 use crate::{
+    desk::{DESK, Desk},
     handshakes::Handshakes,
     log,
     lookup::Request,
@@ -23,6 +27,7 @@ pub(crate) struct Host {
     pub(crate) handshakes: Handshakes,
     pub(crate) look_ups: mpsc::Sender<Request>,
     pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) desk: Arc<Desk>,
 }
 
 impl sluice_net::Host for Host {
@@ -33,7 +38,10 @@ impl sluice_net::Host for Host {
     }
 
     fn post(&mut self, worker: u16, parcel: Parcel) {
-        self.mailboxes.send(worker, parcel);
+        match parcel {
+            Parcel::Mail(Mail::Cancelled(asker)) if worker == DESK => self.desk.delivered(asker),
+            parcel => self.mailboxes.send(worker, parcel),
+        }
     }
 
     fn collect(&mut self) -> VecDeque<Parcel> {

@@ -10,19 +10,27 @@
 
 mod console;
 mod control;
+mod desk;
 mod files;
 mod handshakes;
 mod host;
 mod http;
+mod inherited;
+mod listening;
 mod log;
 mod lookup;
 mod mailbox;
 mod net;
 mod pace;
+mod pulse;
 mod reload;
 mod resolver;
 mod service;
 mod stats;
+mod successor;
 mod worker;
 
+pub use inherited::{InheritError, Inherited, Predecessor};
+pub use pulse::{Pulse, Silent};
 pub use service::{OpenFiles, Service, StartError};
+pub use successor::{Bequest, NotReady, Successor};

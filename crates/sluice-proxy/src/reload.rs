@@ -105,6 +105,7 @@ fn after_restart(started: &Config, now: &Config) -> Vec<&'static str> {
         ("driver", started.driver != now.driver),
         ("workers", started.workers != now.workers),
         ("shutdown_grace", started.shutdown_grace != now.shutdown_grace),
+        ("upgrade_grace", started.upgrade_grace != now.upgrade_grace),
         ("stats_period", started.stats_period != now.stats_period),
         ("http_listen", started.http_listen != now.http_listen),
     ];

@@ -2,22 +2,23 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    net::SocketAddr,
+    os::unix::net::UnixListener,
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
         mpsc as std_mpsc,
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use sluice_config::{Config, DriverChoice};
 use sluice_control::Control;
 use sluice_core::{
     hub::{Hub, Nonces, STRANGERS_MAX},
+    io::Address,
     mail::Mail,
     time::Time,
 };
@@ -26,21 +27,33 @@ use tokio::sync::mpsc;
 
 use crate::{
     console::{self, Console},
-    control::{self, Order},
+    control::{self, Office, Order},
+    desk::{Desk, Private},
     files, handshakes,
     host::Host,
     http::{self, Told},
+    inherited::{InheritError, Inherited},
+    listening::Listening,
     lookup::{self, Asker},
-    mailbox::{self, Mailboxes},
+    mailbox::{self, Mailboxes, Parcel},
     net::{System, epoll::Epoll, sockets, uring::Uring},
+    pulse::{Pulse, Turns},
     reload::Reloader,
     resolver::Resolver,
     stats,
+    successor::Bequest,
     worker::{Setup, Worker},
 };
 
 /// Files that the process has open besides connections, at most.
 const FILES_OTHER: u64 = 64;
+
+/// Turns of a worker in which it stops to accept: in the first it hears of it, in the second the kernel does, and the
+/// third brings what was accepted before that.
+const TURNS_TO_STOP: usize = 3;
+
+/// Time limit for such a turn.
+const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Why the service does not start.
 #[derive(Debug, Error)]
@@ -53,6 +66,9 @@ pub enum StartError {
         /// The system's error.
         error: io::Error,
     },
+    /// The sockets that this process was started with can't be used.
+    #[error("{0}")]
+    Inherit(#[from] InheritError),
     /// The driver that the configuration demands does not work here.
     #[error(
         "the driver \"{driver}\" does not work here: {error}\n  set driver = \"auto\" or \"epoll\", or allow io_uring (Linux 6.1 or later; /proc/sys/kernel/io_uring_disabled must be 0; containers often forbid it)"
@@ -108,8 +124,7 @@ fn listen_remedy(error: &io::Error) -> &'static str {
 /// A running pool.
 #[derive(Debug)]
 pub struct Service {
-    addresses: Vec<SocketAddr>,
-    unix_socket: Option<PathBuf>,
+    listening: Listening,
     driver: &'static str,
     mailboxes: Arc<Mailboxes>,
     workers: Vec<JoinHandle<io::Result<()>>>,
@@ -119,20 +134,27 @@ pub struct Service {
     reloader: Arc<Reloader>,
     hub: Arc<Hub>,
     epoch: Instant,
-    http: Vec<SocketAddr>,
+    turns: Vec<Turns>,
+    /// The socket for cancels that a successor is told of.
+    cancels: Option<(Private, UnixListener)>,
+    /// Its folder, once the successor is alone.
+    handed_over: Option<Private>,
     is_stopping: Arc<AtomicBool>,
 }
 
 impl Service {
-    /// Starts the service by a configuration file; it listens when this returns.
-    pub fn start(file: &Path) -> Result<Self, StartError> {
+    /// Starts the service by a configuration file, with what this process was started with; it listens when this
+    /// returns.
+    pub fn start(file: &Path, inherited: Inherited) -> Result<Self, StartError> {
         let config = sluice_config::load(file)?;
         check_open_files(&config)?;
         let workers = config.workers.unwrap_or_else(default_workers);
         let control = Control::new(files::configuration(&config)?);
-        let hub = Arc::new(Hub::new(control.snapshot().clone(), nonces()?, workers));
-        let (listeners, addresses, unix_socket) = listen(&config)?;
-        let (http, http_addresses) = listen_http(&config)?;
+        let mut hub = Hub::new(control.snapshot().clone(), nonces()?, workers);
+        hub.predecessor = inherited.cancels.map(Address::Unix);
+        let hub = Arc::new(hub);
+        let listening = Listening::open(&config, inherited.listeners)?;
+        let http = listening.for_http().map_err(system("share the listening sockets"))?;
         let (look_ups, requests) = lookup::requests();
         let (commands, asked) = console::commands();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
@@ -141,9 +163,10 @@ impl Service {
         let resolver = Arc::new(Resolver::default());
         resolver.know(&files::addresses(&config));
         let epoch = Instant::now();
+        let desk = Arc::<Desk>::default();
+        let turns: Vec<Turns> = (0..workers).map(|_| Turns::default()).collect();
         let mut setups = Vec::new();
         for number in 0..workers {
-            let listeners = listeners.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
             setups.push(Setup {
                 hub: hub.clone(),
                 host: Host {
@@ -153,12 +176,14 @@ impl Service {
                     handshakes: handshakes.clone(),
                     look_ups: look_ups.clone(),
                     commands: commands.clone(),
+                    desk: desk.clone(),
                 },
-                listeners: listeners.map_err(system("share the listening sockets"))?,
+                listeners: listening.for_clients().map_err(system("share the listening sockets"))?,
                 epoch,
+                turns: turns[usize::from(number)].clone(),
             });
         }
-        drop((listeners, handshakes, look_ups, commands));
+        drop((handshakes, look_ups, commands));
         let (driver, threads) = start_workers(config.driver, setups)?;
         let (orders, ordered) = control::orders();
         let asker = Asker {
@@ -186,19 +211,20 @@ impl Service {
         });
         let is_stopping = Arc::<AtomicBool>::default();
         let told = Told { hub: hub.clone(), epoch, is_stopping: is_stopping.clone() };
-        let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
+        let (hub_of_office, mailboxes_of_office) = (hub.clone(), mailboxes.clone());
         let control = async move {
+            let http = tokio::spawn(http::serve(told, http)).abort_handle();
+            let office = Office { hub: hub_of_office, mailboxes: mailboxes_of_office, desk, http };
+            let control = control::control(control, ordered, requests, asker, office);
             tokio::select! {
                 () = control => {}
                 () = stats => {}
                 () = console::serve(console, asked) => {}
-                () = http::serve(told, http) => {}
             }
         };
         let control = spawn_control(control).map_err(system("start the control thread"))?;
         Ok(Self {
-            addresses,
-            unix_socket,
+            listening,
             driver,
             mailboxes,
             workers: threads,
@@ -208,30 +234,37 @@ impl Service {
             reloader,
             hub,
             epoch,
-            http: http_addresses,
+            turns,
+            cancels: None,
+            handed_over: None,
             is_stopping,
         })
     }
 
     /// Reads the configuration file again, and goes by it as a whole or not at all. The log says what has come of it.
-    pub fn reload(&self) {
-        // What went wrong is in the log, and nobody else is there to hear it.
-        let _ = self.reloader.reload_and_log();
+    /// `false` if it went wrong.
+    pub fn reload(&self) -> bool {
+        self.reloader.reload_and_log().is_ok()
     }
 
     /// The addresses that it listens on, with the ports that the system chose for port 0.
     pub fn listen_addrs(&self) -> Vec<SocketAddr> {
-        self.addresses.clone()
+        self.listening.addresses(false)
     }
 
     /// The addresses at which it tells metrics and health.
-    pub fn http_addrs(&self) -> &[SocketAddr] {
-        &self.http
+    pub fn http_addrs(&self) -> Vec<SocketAddr> {
+        self.listening.addresses(true)
     }
 
-    /// The Unix socket that it listens on, if there is one.
-    pub fn unix_socket(&self) -> Option<&Path> {
-        self.unix_socket.as_deref()
+    /// The Unix sockets that it listens on.
+    pub fn unix_sockets(&self) -> Vec<&Path> {
+        self.listening.unix_sockets()
+    }
+
+    /// Whether it listens on what it was started with, in place of what the configuration says.
+    pub fn is_activated(&self) -> bool {
+        self.listening.is_activated()
     }
 
     /// The driver in use, by its name in the configuration.
@@ -242,6 +275,50 @@ impl Service {
     /// Clients and server connections there are now.
     pub fn counts(&self) -> (u32, u32) {
         (self.hub.connections(), self.hub.servers())
+    }
+
+    /// The means to ask whether its threads are alive.
+    pub fn pulse(&self) -> Pulse {
+        Pulse { turns: self.turns.clone(), mailboxes: self.mailboxes.clone(), orders: self.orders.clone() }
+    }
+
+    /// Time that clients have to leave once a successor has taken over.
+    pub fn upgrade_grace(&self) -> Duration {
+        self.reloader.started.upgrade_grace
+    }
+
+    /// The things that a successor is to be started with.
+    pub fn bequest(&mut self) -> io::Result<Bequest> {
+        let (private, listener) = Private::open()?;
+        let cancels = private.path();
+        self.cancels = Some((private, listener));
+        Ok(Bequest { listeners: self.listening.bequest()?, cancels })
+    }
+
+    /// The process that this one takes over from serves nobody by its addresses any more.
+    pub fn took_over(&mut self) {
+        self.listening.remove_left_over();
+    }
+
+    /// A successor listens: from now on it alone accepts clients. Those that are here go on.
+    pub fn hand_over(&mut self) {
+        if let Some((private, listener)) = self.cancels.take() {
+            // The control thread ends after this one has told it to.
+            let _ = self.orders.blocking_send(Order::HandOver(listener));
+            self.handed_over = Some(private);
+        }
+        self.mailboxes.post_all(|| Parcel::StopAccepting);
+        // What the drivers have accepted by then comes with their next turns.
+        for _ in 0..TURNS_TO_STOP {
+            let _ = self.pulse().check(TURN_TIME_MAX);
+        }
+        // The kernel may have woken one of us, who does not accept any more, for a client that waits in the queue.
+        let listening = std::mem::take(&mut self.listening);
+        let accepted = listening.listeners().iter().filter(|listener| !listener.kind.is_http());
+        let accepted = accepted.flat_map(|listener| sockets::accept_waiting(&listener.socket));
+        for (socket, worker) in accepted.zip((0..self.turns.len() as u16).cycle()) {
+            self.mailboxes.send(worker, Parcel::Accepted(socket));
+        }
     }
 
     /// Ends the service: no new clients, transactions may end within the grace period, then all is closed.
@@ -263,9 +340,7 @@ impl Service {
         if let Some(control) = self.control.take() {
             let _ = control.join();
         }
-        if let Some(path) = &self.unix_socket {
-            let _ = std::fs::remove_file(path);
-        }
+        self.listening.close();
     }
 }
 
@@ -301,40 +376,6 @@ fn nonces() -> Result<Nonces, StartError> {
         getrandom::fill(bytes).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
     }
     Ok(Nonces { mock_seed, statements: u32::from_be_bytes(statements) })
-}
-
-type Listening = (Vec<OwnedFd>, Vec<SocketAddr>, Option<PathBuf>);
-
-fn listen(config: &Config) -> Result<Listening, StartError> {
-    let mut sockets = Vec::new();
-    let mut addresses = Vec::new();
-    for &address in &config.listen {
-        let failed = |error| StartError::Listen { address: address.to_string(), error };
-        let socket = sockets::listen_tcp(address).map_err(failed)?;
-        addresses.push(socket.local_addr().ok().and_then(|a| a.as_socket()).unwrap_or(address));
-        sockets.push(OwnedFd::from(socket));
-    }
-    let mut unix_socket = None;
-    if let Some(dir) = &config.unix_socket_dir {
-        let port = addresses.first().map_or(5432, SocketAddr::port);
-        let path = dir.join(format!(".s.PGSQL.{port}"));
-        let failed = |error| StartError::Listen { address: path.display().to_string(), error };
-        sockets.push(OwnedFd::from(sockets::listen_unix(&path).map_err(failed)?));
-        unix_socket = Some(path);
-    }
-    Ok((sockets, addresses, unix_socket))
-}
-
-fn listen_http(config: &Config) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), StartError> {
-    let mut sockets = Vec::new();
-    let mut addresses = Vec::new();
-    for &address in &config.http_listen {
-        let failed = |error| StartError::Listen { address: address.to_string(), error };
-        let socket = http::listen(address).map_err(failed)?;
-        addresses.push(socket.local_addr().unwrap_or(address));
-        sockets.push(socket);
-    }
-    Ok((sockets, addresses))
 }
 
 type Workers = Vec<JoinHandle<io::Result<()>>>;

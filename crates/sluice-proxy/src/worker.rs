@@ -9,7 +9,7 @@ use std::{
 
 use sluice_core::{Engine, hub::Hub, time::Time};
 
-use crate::{host::Host, net::System, pace::Pace};
+use crate::{host::Host, net::System, pace::Pace, pulse::Turns};
 
 /// The longest sleep of a worker with nothing to do.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
@@ -24,25 +24,28 @@ pub(crate) struct Setup {
     pub(crate) listeners: Vec<OwnedFd>,
     /// The start of the service: time zero of the core.
     pub(crate) epoch: Instant,
+    /// The count of its turns.
+    pub(crate) turns: Turns,
 }
 
 /// A worker on its thread.
 pub(crate) struct Worker<D: System> {
     inner: sluice_net::Worker<D, Host>,
     epoch: Instant,
+    turns: Turns,
 }
 
 impl<D: System> Worker<D> {
     /// To be called on the thread that will run it.
     pub(crate) fn new(setup: Setup) -> io::Result<Self> {
-        let Setup { hub, host, listeners, epoch } = setup;
+        let Setup { hub, host, listeners, epoch, turns } = setup;
         let (mut driver, buffers) = D::new()?;
         driver.watch_mailbox(host.mailboxes.bell(host.worker).watch()?)?;
         for listener in listeners {
             driver.accept(listener)?;
         }
         let engine = Engine::new(host.worker, hub);
-        Ok(Self { inner: sluice_net::Worker::new(engine, driver, buffers, host), epoch })
+        Ok(Self { inner: sluice_net::Worker::new(engine, driver, buffers, host), epoch, turns })
     }
 
     /// Runs until it has nothing left after a [`sluice_core::mail::Mail::Stop`].
@@ -64,6 +67,7 @@ impl<D: System> Worker<D> {
                 self.inner.wait(STOP_TIME, Duration::ZERO)?;
                 return Ok(());
             }
+            self.turns.count();
         }
     }
 

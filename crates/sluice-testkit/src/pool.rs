@@ -4,13 +4,14 @@ use std::{
     fmt::Write,
     fs,
     net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::PermissionsExt,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use command_fds::{CommandFdExt, FdMapping};
 use postgres::{Client, NoTls};
 use sluice_tls::{ClientTls, SslMode};
 
@@ -48,6 +49,7 @@ pub struct PoolConfig {
     driver: Driver,
     mode: Mode,
     workers: u32,
+    port: u16,
     auth: Auth,
     top: String,
     limits: String,
@@ -70,6 +72,7 @@ impl PoolConfig {
             driver: case.driver,
             mode: case.mode,
             workers: 1,
+            port: 0,
             auth: Auth::Trust,
             top: String::new(),
             limits: String::new(),
@@ -83,6 +86,12 @@ impl PoolConfig {
     /// Sets the number of workers.
     pub fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// Sets the port, which the system chooses otherwise. A Unix socket needs one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
         self
     }
 
@@ -152,7 +161,7 @@ impl PoolConfig {
             Auth::LookUp(more) => ("scram-sha-256", look_up(more)),
             Auth::LookUpMd5(more) => ("md5", look_up(more)),
         };
-        let mut toml = format!("listen = [\"127.0.0.1:0\"]\nworkers = {}\n", self.workers);
+        let mut toml = format!("listen = [\"127.0.0.1:{}\"]\nworkers = {}\n", self.port, self.workers);
         let _ = writeln!(toml, "driver = \"{}\"\n{}", self.driver.name(), self.top);
         if !self.top.contains("shutdown_grace") {
             toml.push_str("shutdown_grace = \"2s\"\n");
@@ -172,16 +181,24 @@ impl PoolConfig {
 
     /// Writes the configuration, starts the pool, and waits until it listens.
     pub fn start(&self) -> TestPool {
+        self.start_with(&[], Vec::new())
+    }
+
+    /// The same with variables in its environment, and with sockets and their names, as systemd passes them.
+    pub fn start_with(&self, environment: &[(&str, &str)], sockets: Vec<(&str, OwnedFd)>) -> TestPool {
         let place = tempfile::Builder::new().prefix("sluice-pool-").tempdir().unwrap();
         let file = self.write(place.path());
         let log = place.path().join("log");
         // The pool ends with the thread that started it, even if that is killed.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.program).arg("serve").arg("-c").arg(&file);
+        command.args(["--pdeathsig", "KILL", "--"]);
+        pass(&mut command, sockets);
+        command.arg(&self.program).arg("serve").arg("-c").arg(&file).envs(environment.iter().copied());
         command.env("RUST_LOG", "info,sluice_proxy=debug").stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
         let mut pool = TestPool {
             child: Some(child),
+            successors: Vec::new(),
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             log,
             server_processes: Vec::new(),
@@ -209,6 +226,19 @@ impl PoolConfig {
     }
 }
 
+/// Has a command pass sockets on to what it runs by its further arguments.
+fn pass(command: &mut Command, sockets: Vec<(&str, OwnedFd)>) {
+    if sockets.is_empty() {
+        return;
+    }
+    let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets.into_iter().unzip();
+    command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+    // The number of the process is known in that process only.
+    command.args(["sh", "-c", "LISTEN_PID=$$ exec \"$0\" \"$@\""]);
+    let mappings = (3..).zip(sockets).map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd });
+    command.fd_mappings(mappings.collect()).unwrap();
+}
+
 fn look_up(more: &str) -> String {
     format!("[auth.lookup]\nuser = \"lookup\"\ndatabase = \"postgres\"\n{more}\n")
 }
@@ -221,6 +251,8 @@ fn write_private(path: &Path, text: &str) {
 /// A running `sluice serve`. Dropped, it must end well on SIGTERM.
 pub struct TestPool {
     child: Option<Child>,
+    /// The processes that have taken over, the last one last.
+    successors: Vec<u32>,
     address: SocketAddr,
     log: PathBuf,
     server_processes: Vec<u32>,
@@ -257,8 +289,11 @@ impl TestPool {
         self.address
     }
 
-    /// Its process id.
+    /// Its process id; after an upgrade, that of the new process.
     pub fn pid(&self) -> u32 {
+        if let Some(pid) = self.successors.last() {
+            return *pid;
+        }
         self.child.as_ref().expect("it has not been waited for").id()
     }
 
@@ -337,6 +372,23 @@ impl TestPool {
         words()
     }
 
+    /// Has a new process take over from it; gives the old one's process id, or what the log says of a failure.
+    pub fn upgrade(&mut self) -> Result<u32, String> {
+        let (before, old) = (self.log().len(), self.pid());
+        self.signal(proc::Kind::SIGUSR2);
+        let words = || self.log()[before..].to_owned();
+        eventually("a word on the upgrade", || {
+            let words = words();
+            [" has taken over;", "this one goes on as before\n"].iter().any(|it| words.contains(it))
+        });
+        let words = words();
+        let Some((line, _)) = words.split_once(" has taken over;") else { return Err(words) };
+        let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok());
+        self.successors.push(pid.unwrap_or_else(|| panic!("no process id: {words}")));
+        eventually("the new process is alone", || self.log()[before..].contains("taken over from process"));
+        Ok(old)
+    }
+
     /// Sends a signal to it.
     pub fn signal(&self, signal: proc::Kind) {
         proc::send(self.pid(), signal);
@@ -371,6 +423,23 @@ impl TestPool {
     }
 }
 
+impl TestPool {
+    /// Those of before may be waiting for their clients.
+    fn end_successors(&self, at_once: bool) {
+        let signal = if at_once { proc::Kind::SIGKILL } else { proc::Kind::SIGTERM };
+        let Some((last, others)) = self.successors.split_last() else { return };
+        for pid in others.iter().copied().chain(self.child.as_ref().map(Child::id)) {
+            if proc::is_alive(pid) {
+                proc::try_send(pid, signal);
+            }
+        }
+        proc::try_send(*last, signal);
+        if !at_once {
+            eventually("the end of the last process", || !proc::is_alive(*last));
+        }
+    }
+}
+
 impl Drop for TestPool {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
@@ -381,7 +450,8 @@ impl Drop for TestPool {
             return;
         }
         let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
-        if ended.is_none() {
+        self.end_successors(failed);
+        if ended.is_none() && self.successors.is_empty() {
             self.signal(proc::Kind::SIGTERM);
         }
         if failed {
@@ -393,7 +463,8 @@ impl Drop for TestPool {
             return;
         }
         let status = self.wait();
-        assert!(ended.is_none() && status.success(), "sluice ended with {status}:\n{}", self.log());
+        let is_early = ended.is_some() && self.successors.is_empty();
+        assert!(!is_early && status.success(), "sluice ended with {status}:\n{}", self.log());
         let log = self.log();
         assert!(!log.contains("panicked"), "a panic:\n{log}");
         let left = std::mem::take(&mut self.server_processes);

@@ -1,13 +1,24 @@
 //! The pool, as this command sees it: a configuration file in, a running service out.
 //!
-//! The one file that calls `sluice-proxy`.
+//! The one file that starts what `sluice-proxy` has to offer.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow};
-use sluice_proxy::Service;
+use sluice_proxy::{Inherited, Predecessor, Pulse, Service, Successor};
 
-use crate::signals::{Signals, Wake};
+use crate::{
+    signals::{Signals, Wake},
+    systemd::Systemd,
+    upgrade::{self, Program},
+};
+
+/// The interval at which a process that was taken over from looks whether its clients have left.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 /// A running pool.
 pub(crate) struct Pool {
@@ -17,12 +28,11 @@ pub(crate) struct Pool {
 impl Pool {
     /// Starts the pool on a configuration file.
     pub(crate) fn start(file: &Path) -> Result<Self> {
-        Ok(Self { service: Service::start(file)? })
+        Self::start_with(file, Inherited::default())
     }
 
-    /// The addresses at which it tells metrics and health, with the ports that the system chose for port 0.
-    pub(crate) fn http_addrs(&self) -> &[SocketAddr] {
-        self.service.http_addrs()
+    fn start_with(file: &Path, inherited: Inherited) -> Result<Self> {
+        Ok(Self { service: Service::start(file, inherited)? })
     }
 
     /// The addresses that it listens on, with the ports that the system chose for port 0.
@@ -30,45 +40,65 @@ impl Pool {
         self.service.listen_addrs()
     }
 
-    /// The Unix socket that it listens on, if there is one.
-    pub(crate) fn unix_socket(&self) -> Option<&Path> {
-        self.service.unix_socket()
-    }
-
-    /// The system interface that moves the bytes.
-    pub(crate) fn driver(&self) -> &'static str {
-        self.service.driver()
-    }
-
-    /// Reads its configuration file again; the log says what has come of it.
-    pub(crate) fn reload(&self) {
-        self.service.reload();
+    /// Reads its configuration file again; the log says what has come of it, and the result whether it went well.
+    pub(crate) fn reload(&self) -> bool {
+        self.service.reload()
     }
 
     /// Ends it: new clients are refused, transactions may finish within `shutdown_grace`.
     pub(crate) fn shutdown(self) {
         self.service.shutdown();
     }
+
+    fn log_addresses(&self) {
+        let whose = if self.service.is_activated() { ", a socket that this process was started with" } else { "" };
+        for address in self.service.http_addrs() {
+            tracing::info!("metrics at http://{address}/metrics");
+        }
+        let driver = self.service.driver();
+        for address in self.service.listen_addrs() {
+            tracing::info!("listening on {address} ({driver}){whose}");
+        }
+        for path in self.service.unix_sockets() {
+            tracing::info!("listening on {} ({driver}){whose}", path.display());
+        }
+    }
+
+    /// The addresses in a line.
+    fn status(&self) -> String {
+        let tcp = self.service.listen_addrs().into_iter().map(|address| address.to_string());
+        let unix = self.service.unix_sockets().into_iter().map(|path| path.display().to_string());
+        format!("Listening on {}", tcp.chain(unix).collect::<Vec<_>>().join(", "))
+    }
+
+    fn pulse(&self) -> Pulse {
+        self.service.pulse()
+    }
 }
 
-/// `sluice serve`: the pool alone, until a signal.
+/// `sluice serve`: the pool alone, until a signal, or until another process has taken over and the last client is gone.
 pub(crate) fn serve(path: &Path) -> Result<()> {
+    let mut inherited = Inherited::from_environment()?;
     let signals = Signals::install()?;
-    let pool = Pool::start(path)?;
-    for address in pool.http_addrs() {
-        tracing::info!("metrics at http://{address}/metrics");
+    let program = Program::of_this_process().map_err(|error| anyhow!("can't tell this program's path: {error}"))?;
+    let mut predecessor = inherited.take_predecessor();
+    let mut pool = Pool::start_with(path, inherited)?;
+    pool.log_addresses();
+    if let Some(predecessor) = &mut predecessor {
+        let pid = predecessor.pid;
+        let failed = |error| anyhow!("process {pid} does not hand over, and this one ends: {error}");
+        predecessor.take_over().map_err(failed)?;
+        pool.service.took_over();
+        tracing::info!("taken over from process {pid}");
     }
-    for address in pool.listen_addrs() {
-        tracing::info!("listening on {address} ({})", pool.driver());
-    }
-    if let Some(path) = pool.unix_socket() {
-        tracing::info!("listening on {} ({})", path.display(), pool.driver());
-    }
+    let systemd = Systemd::default();
+    systemd.ready(&pool.status());
+    systemd.watch(pool.pulse());
     signals.running();
-    while signals.wait() == Wake::Reload {
-        pool.reload();
-    }
-    tracing::info!("stopping: transactions may finish; a second signal ends at once");
+    let serving = Serving { signals: &signals, systemd: &systemd, program, is_upgrading: false };
+    let reason = serving.until_the_end(&mut pool, predecessor);
+    tracing::info!("stopping: {reason}; a second signal ends at once");
+    systemd.stopping("Stopping: transactions may finish");
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // Returns when `signals` is told to end, or with the second signal.
@@ -81,6 +111,95 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
         signals.end();
     });
     Ok(())
+}
+
+/// A service that runs, and what it listens to.
+struct Serving<'a> {
+    signals: &'a Signals,
+    systemd: &'a Systemd,
+    program: Program,
+    is_upgrading: bool,
+}
+
+impl Serving<'_> {
+    /// Serves, and gives the reason for the end.
+    fn until_the_end(mut self, pool: &mut Pool, predecessor: Option<Predecessor>) -> &'static str {
+        loop {
+            match self.signals.wait() {
+                Wake::Reload => self.reload(pool),
+                Wake::Upgrade => self.upgrade(pool),
+                Wake::Upgraded(Ok(successor)) => return self.hand_over(pool, predecessor, successor),
+                Wake::Upgraded(Err(error)) => {
+                    self.is_upgrading = false;
+                    tracing::error!("{}", upgrade::not_taken_over(&error));
+                }
+                Wake::Signal | Wake::Down(_) | Wake::End => return "transactions may finish",
+            }
+        }
+    }
+
+    fn reload(&self, pool: &Pool) {
+        self.systemd.reloading();
+        let status = pool.status();
+        match pool.reload() {
+            true => self.systemd.ready(&status),
+            false => self.systemd.ready(&format!("{status}; the last reload failed, see the log")),
+        }
+    }
+
+    /// Starts another process in the place of this one.
+    fn upgrade(&mut self, pool: &mut Pool) {
+        if self.is_upgrading {
+            tracing::warn!("a new process is being started already");
+            return;
+        }
+        let bequest = pool.service.bequest();
+        match bequest.and_then(|bequest| self.program.start(bequest, self.signals.sender())) {
+            Ok(pid) => {
+                self.is_upgrading = true;
+                tracing::info!("starting {} anew, as process {pid}", self.program.path().display());
+            }
+            Err(error) => {
+                tracing::error!("{} can't be started anew: {error}", self.program.path().display());
+            }
+        }
+    }
+
+    /// Leaves all new clients to the successor, and waits until those that are here have left, or their time is over.
+    fn hand_over(
+        &self,
+        pool: &mut Pool,
+        mut predecessor: Option<Predecessor>,
+        mut successor: Successor,
+    ) -> &'static str {
+        pool.service.hand_over();
+        self.systemd.handed_over(successor.pid());
+        if let Err(error) = successor.go() {
+            tracing::error!("process {} has ended as it was to take over: {error}", successor.pid());
+            return "nobody listens any more";
+        }
+        let grace = pool.service.upgrade_grace();
+        let (clients, pid) = (pool.service.counts().0, successor.pid());
+        tracing::info!("process {pid} has taken over; {clients} clients here may go on for {grace:?}");
+        let begin = Instant::now();
+        while begin.elapsed() < grace {
+            match self.signals.wait_for(LOOKS_EVERY) {
+                Some(Wake::Reload) => {
+                    // The log says what has come of it.
+                    let _ = pool.reload();
+                }
+                Some(Wake::Upgrade) => tracing::warn!("process {pid} has taken over: it is the one to be upgraded"),
+                Some(Wake::Signal | Wake::Down(_) | Wake::End) => return "transactions may finish",
+                Some(Wake::Upgraded(_)) | None => {}
+            }
+            // Cancels for clients of that process come through this one.
+            let is_last = predecessor.as_mut().is_none_or(Predecessor::is_gone);
+            if pool.service.counts().0 == 0 && is_last {
+                return "the last client has left";
+            }
+        }
+        "the time of those who are still here is over (upgrade_grace)"
+    }
 }
 
 /// `sluice check`: tells whether `serve` would accept the file.

@@ -1,22 +1,29 @@
-//! SIGINT, SIGTERM and SIGHUP as messages. The first two ask for an orderly end, and then for haste; SIGHUP asks for a
-//! reload, or where there is a terminal says that this is gone, which is like the others.
+//! SIGINT, SIGTERM, SIGHUP and SIGUSR2 as messages. The first two ask for an orderly end, and then for haste; SIGHUP asks
+//! for a reload, or where there is a terminal says that this is gone, which is like the others. SIGUSR2 asks for a new
+//! process in the place of this one.
 
 use std::{
     io::{self, IsTerminal},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
+    time::Duration,
 };
 
 use anyhow::{Result, anyhow};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use sluice_proxy::{NotReady, Successor};
 
 /// Something to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Wake {
+    /// Start a new process in the place of this one.
+    Upgrade,
+    /// That process listens, or does not take over.
+    Upgraded(Result<Successor, NotReady>),
     /// Read the configuration again.
     Reload,
     /// Somebody asks for the end.
@@ -40,7 +47,7 @@ impl Signals {
     pub(crate) fn install() -> Result<Self> {
         let running = Arc::new(AtomicBool::new(false));
         let (sender, wakes) = mpsc::channel();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR2])
             .map_err(|error| anyhow!("cannot catch signals: {error}"))?;
         let has_terminal = io::stdin().is_terminal();
         let (flag, to_main) = (Arc::clone(&running), sender.clone());
@@ -49,6 +56,10 @@ impl Signals {
                 if signal == SIGHUP && !has_terminal {
                     // While starting, too: the file may have been read by then.
                     let _ = to_main.send(Wake::Reload);
+                    continue;
+                }
+                if signal == SIGUSR2 {
+                    let _ = to_main.send(Wake::Upgrade);
                     continue;
                 }
                 if !flag.load(Ordering::Acquire) {
@@ -83,12 +94,21 @@ impl Signals {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or(Wake::End)
     }
 
+    /// Waits for something to do, at most for that time.
+    pub(crate) fn wait_for(&self, time: Duration) -> Option<Wake> {
+        match self.wakes.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(time) {
+            Ok(wake) => Some(wake),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Wake::End),
+        }
+    }
+
     /// While ending: waits for another signal; `false` once [`Signals::end`] was called.
     pub(crate) fn wait_again(&self) -> bool {
         loop {
             match self.wait() {
                 Wake::Signal => return true,
-                Wake::Down(_) | Wake::Reload => {}
+                Wake::Down(_) | Wake::Reload | Wake::Upgrade | Wake::Upgraded(_) => {}
                 Wake::End => return false,
             }
         }

@@ -101,14 +101,18 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let _ = writeln!(std::io::stdout(), "{ready}");
     let reason = loop {
         match signals.wait() {
-            Wake::Reload => pool.reload(),
+            Wake::Reload => {
+                // What has come of it is in the log.
+                let _ = pool.reload();
+            }
+            Wake::Upgrade => tracing::warn!("SIGUSR2 is for \"sluice serve\": \"sluice up\" has to be started again"),
             reason => break reason,
         }
     };
     stop(&signals, pool, &server)?;
     match reason {
         Wake::Down(why) => bail!("{why}"),
-        Wake::Signal | Wake::End | Wake::Reload => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use sluice_wire::{ErrorResponse, Frame, FrontendKind, startup};
 use subtle::ConstantTimeEq;
 
 use crate::{
-    client::{Link, Phase},
+    client::{Client, Link, Phase},
     ids::{CancelId, ClientId, ClientRef, ServerId},
     io::{Conn, Io, Owner},
     mail::Mail,
@@ -43,7 +43,7 @@ pub(super) struct Canceller {
     pub(super) conn: Option<Conn>,
     /// The encryption that the connection is to have and does not have yet, and the server's host.
     pub(super) tls: Option<(Arc<ClientTls>, Box<str>)>,
-    /// For which server; `None` once that is gone.
+    /// For which server; `None` once that is gone, and where it is for another process.
     server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
@@ -66,6 +66,12 @@ pub(super) fn process_id(client: ClientRef) -> u32 {
     PROCESS_ID_MIN + ((u32::from(client.worker) << TURN_BITS | turn) << INDEX_BITS | index)
 }
 
+/// The worker and the number of the client that a process id of [`process_id`]'s stands for; `None` if it is none.
+pub fn client_of(process_id: u32) -> Option<(u16, ClientId)> {
+    let code = process_id.checked_sub(PROCESS_ID_MIN)?;
+    Some(((code >> (INDEX_BITS + TURN_BITS)) as u16, ClientId(code % (1 << INDEX_BITS))))
+}
+
 impl Engine {
     /// A CancelRequest has come: it goes to the worker whose client it names.
     ///
@@ -82,14 +88,14 @@ impl Engine {
         let Some(asker) = self.clients.get_mut(from) else { return };
         asker.phase = Phase::Asker;
         let asker = ClientRef { worker: self.worker, id: from, serial: asker.serial };
-        let code = process_id.checked_sub(PROCESS_ID_MIN);
-        let place = code.map(|code| ((code >> (INDEX_BITS + TURN_BITS)) as u16, ClientId(code % (1 << INDEX_BITS))));
-        match place {
-            Some((worker, client)) if worker == self.worker => self.cancel_client(now, client, &key, Some(asker), io),
-            Some((worker, client)) if worker < self.hub.workers => {
-                io.mail(worker, Mail::Cancel { client, key, asker: Some(asker) });
+        match client_of(process_id) {
+            Some((worker, client)) if worker == self.worker => {
+                self.cancel_client(now, (process_id, client), key, Some(asker), io);
             }
-            _ => self.drop_client(now, from, io),
+            Some((worker, client)) if worker < self.hub.workers => {
+                io.mail(worker, Mail::Cancel { process_id, client, key, asker: Some(asker) });
+            }
+            _ => self.cancel_elsewhere(now, process_id, &key, Some(asker), io),
         }
     }
 
@@ -106,12 +112,16 @@ impl Engine {
     pub(super) fn cancel_client(
         &mut self,
         now: Time,
-        id: ClientId,
-        key: &[u8],
+        (process_id, id): (u32, ClientId),
+        key: Vec<u8>,
         asker: Option<ClientRef>,
         io: &mut impl Io,
     ) {
-        let asked = self.cancel_running(now, id, key, io);
+        let is_its = |client: &Client| !client.key.is_empty() && bool::from(client.key.ct_eq(&key));
+        if !self.clients.get(id).is_some_and(is_its) {
+            return self.cancel_elsewhere(now, process_id, &key, asker, io);
+        }
+        let asked = self.cancel_running(now, id, io);
         let Some(asker) = asker else { return };
         let askers = match asked {
             Some(Asked::Sent(id)) => self.cancels.get_mut(id).map(|canceller| &mut canceller.askers),
@@ -124,12 +134,28 @@ impl Engine {
         }
     }
 
+    /// No client here has that process id and that key: one of the process may have them that this one took over from,
+    /// and such a client finds nobody but us at the address that it knows.
+    fn cancel_elsewhere(&mut self, now: Time, process_id: u32, key: &[u8], asker: Option<ClientRef>, io: &mut impl Io) {
+        let hub = self.hub.clone();
+        let Some(address) = &hub.predecessor else {
+            if let Some(asker) = asker {
+                self.cancel_answered(now, asker, io);
+            }
+            return;
+        };
+        let mut request = Vec::new();
+        startup::put_cancel(&mut request, process_id, key);
+        let (deadline, askers) = (now + SETTLE_TIMEOUT, asker.into_iter().collect());
+        let canceller = Canceller { conn: None, tls: None, server: None, request, deadline, askers };
+        let id = self.cancels.insert(canceller);
+        self.cancels[id].conn = Some(io.connect(Owner::Cancel(id), address));
+        self.timers.push(deadline, Timer::Cancel(id));
+    }
+
     /// Gives its fate, if it is for a server.
-    fn cancel_running(&mut self, now: Time, id: ClientId, key: &[u8], io: &mut impl Io) -> Option<Asked> {
+    fn cancel_running(&mut self, now: Time, id: ClientId, io: &mut impl Io) -> Option<Asked> {
         let client = self.clients.get_mut(id)?;
-        if client.key.is_empty() || !bool::from(client.key.ct_eq(key)) {
-            return None;
-        }
         let Phase::Open(session) = &mut client.phase else { return None };
         match session.link {
             Link::Server(id) => {

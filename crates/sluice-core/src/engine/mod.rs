@@ -96,6 +96,8 @@ use crate::{
     time::Time,
 };
 
+pub use cancel::client_of;
+
 use cancel::Canceller;
 use frontend::Parting;
 use timers::Timers;
@@ -258,7 +260,9 @@ impl Engine {
             }
             Mail::CloseIdle(server) => self.close_idle(server, io),
             Mail::Recall(server, pool) => self.recall(now, server, &pool, io),
-            Mail::Cancel { client, key, asker } => self.cancel_client(now, client, &key, asker, io),
+            Mail::Cancel { process_id, client, key, asker } => {
+                self.cancel_client(now, (process_id, client), key, asker, io);
+            }
             Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
             Mail::Secret(client) => self.secret_found(now, client, io),
             Mail::Answer(client, answer) => self.command_answered(client, &answer, io),

@@ -333,7 +333,7 @@ impl Table {
     pub(crate) fn cancel(&mut self, client: Side) {
         let Some((_, _, Owner::Client(id))) = self.net.place(client) else { panic!("not a client") };
         let key = self.keys.get(&client).expect("it was told one").clone();
-        self.net.post(0, Mail::Cancel { client: id, key, asker: None });
+        self.net.post(0, Mail::Cancel { process_id: 0, client: id, key, asker: None });
     }
 
     /// Somebody connects and sends a CancelRequest.

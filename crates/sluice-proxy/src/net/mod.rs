@@ -1,6 +1,7 @@
 //! The system interfaces under a worker: sockets, and the drivers that move their bytes.
 
 pub(crate) mod epoll;
+pub(crate) mod passed;
 pub(crate) mod sockets;
 pub(crate) mod uring;
 

@@ -9,6 +9,10 @@ use std::{
     time::Duration,
 };
 
+use rustix::{
+    io::retry_on_intr,
+    net::{SocketFlags, accept_with},
+};
 use sluice_core::io::{Address, PeerAddress};
 use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 
@@ -49,9 +53,16 @@ pub(crate) fn listen_unix(path: &Path) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-fn set_up_tcp(socket: &socket2::Socket) -> io::Result<()> {
+/// Sets a TCP socket up. Of a listening one, those that it accepts inherit that.
+pub(crate) fn set_up_tcp(socket: &socket2::Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))
+}
+
+/// Accepts whoever waits at a listening socket that does not block.
+pub(crate) fn accept_waiting(listener: &OwnedFd) -> impl Iterator<Item = Socket> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    std::iter::from_fn(move || retry_on_intr(|| accept_with(listener, flags)).ok().map(Socket))
 }
 
 /// The address of a server, with nothing left to resolve.

@@ -88,6 +88,8 @@ pub(crate) struct Uring {
     flying: usize,
     /// Listeners whose accept ended and has to be asked for again.
     accept_again: Vec<u32>,
+    /// Whether nobody is to be accepted any more.
+    has_closed: bool,
 }
 
 /// The sends of a turn.
@@ -238,7 +240,7 @@ impl Uring {
                     Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => return,
                     Err(error) => out.push(Event::AcceptFailed(error)),
                 }
-                if !cqueue::more(entry.flags()) {
+                if !cqueue::more(entry.flags()) && !self.has_closed {
                     self.accept_again.push(link);
                 }
             }
@@ -318,6 +320,7 @@ impl System for Uring {
             sends: Sends::default(),
             flying: 0,
             accept_again: Vec::new(),
+            has_closed: false,
         };
         Ok((driver, buffers))
     }
@@ -339,6 +342,8 @@ impl Driver for Uring {
     type Socket = Socket;
 
     fn stop_accepting(&mut self) {
+        self.has_closed = true;
+        self.accept_again.clear();
         for index in 0..self.listeners.len() as u32 {
             let entry = opcode::AsyncCancel::new(Operation::Accept.data(index)).build();
             self.push(&entry.user_data(Operation::Cancel.data(0)));

@@ -20,7 +20,9 @@ mod reloads;
 mod sessions;
 mod statements;
 mod storms;
+mod systemd;
 mod tls;
+mod upgrade;
 
 use sluice_testkit::{Case, Database, PoolConfig, TestServer};
 

@@ -1,0 +1,160 @@
+//! Another process in the place of this one, without a connection refused: it gets the listening sockets, both accept for
+//! a moment, and then this one lets its clients go on until they leave.
+//!
+//! ```text
+//! old                                   new
+//! starts it, with the sockets ────────► reads its configuration, listens
+//!                      ◄──── "ready" ── accepts clients
+//! accepts none any more ──── "go" ────► goes on alone
+//! hears cancels that the new one passes on, until its last client has left
+//! ```
+//!
+//! The words go by a pair of sockets. Its other end closed means that the other process is gone.
+
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
+    process::{Child, Command, ExitStatus},
+    thread,
+    time::{Duration, Instant},
+};
+
+use command_fds::{CommandFdExt, FdMapping};
+use thiserror::Error;
+
+use crate::{
+    inherited::{CHANNEL, PREDECESSOR, Predecessor},
+    net::passed,
+};
+
+/// The word of a process that listens.
+const READY: &[u8; 6] = b"ready\n";
+
+/// The answer: from now on it is alone.
+const GO: &[u8; 3] = b"go\n";
+
+/// Time that the predecessor has for its answer: it has nothing else to do.
+const GO_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Time that a successor has to end once it has given up.
+const END_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The things that a successor gets.
+#[derive(Debug)]
+pub struct Bequest {
+    /// The listening sockets with their names.
+    pub(crate) listeners: Vec<(&'static str, OwnedFd)>,
+    /// The socket at which cancels are heard.
+    pub(crate) cancels: PathBuf,
+}
+
+/// The reason why a successor does not take over.
+#[derive(Debug, Error)]
+pub enum NotReady {
+    /// It has ended.
+    #[error("it ended with {0} before it was ready; its own words stand above")]
+    Ended(ExitStatus),
+    /// It takes too long.
+    #[error("it was not ready after {0:?}, and was ended")]
+    Late(Duration),
+    /// It says something that no version of this program says, or the system refuses something.
+    #[error("{0}")]
+    Failed(io::Error),
+}
+
+/// A process that is to take over from this one.
+pub struct Successor {
+    child: Child,
+    channel: UnixStream,
+}
+
+impl Successor {
+    /// Starts it by a command.
+    pub fn start(mut command: Command, bequest: Bequest) -> io::Result<Self> {
+        let (channel, theirs) = UnixStream::pair()?;
+        let (mut names, mut sockets): (Vec<_>, Vec<_>) = bequest.listeners.into_iter().unzip();
+        names.push(CHANNEL);
+        sockets.push(theirs.into());
+        let numbered = (passed::FIRST..).zip(sockets);
+        let mappings = numbered.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
+        command.fd_mappings(mappings).map_err(io::Error::other)?;
+        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        command.env(PREDECESSOR, format!("{} {}", std::process::id(), bequest.cancels.display()));
+        // They name this process.
+        command.env_remove("LISTEN_PID").env_remove("WATCHDOG_PID");
+        // Its end of the channel is closed here with the command.
+        Ok(Self { child: command.spawn()?, channel })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it listens. One that does not in that time is ended.
+    pub fn wait_until_ready(&mut self, within: Duration) -> Result<(), NotReady> {
+        let Err(error) = self.hear_ready(within) else { return Ok(()) };
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Err(self.end().map_or_else(NotReady::Failed, NotReady::Ended));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let is_late = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        Err(if is_late { NotReady::Late(within) } else { NotReady::Failed(error) })
+    }
+
+    /// Waits for the end of a process that has closed the channel: it may have something to say yet.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        let begin = Instant::now();
+        while begin.elapsed() < END_TIME_MAX {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.child.kill()?;
+        self.child.wait()
+    }
+
+    fn hear_ready(&mut self, within: Duration) -> io::Result<()> {
+        self.channel.set_read_timeout(Some(within))?;
+        hear(&mut self.channel, READY)
+    }
+
+    /// Tells it that it is alone from now on.
+    pub fn go(&mut self) -> io::Result<()> {
+        self.channel.write_all(GO)
+    }
+}
+
+impl fmt::Debug for Successor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Successor").field("pid", &self.pid()).finish_non_exhaustive()
+    }
+}
+
+impl Predecessor {
+    /// Says that this process listens, and waits until it is alone with that.
+    pub fn take_over(&mut self) -> io::Result<()> {
+        self.channel.write_all(READY)?;
+        self.channel.set_read_timeout(Some(GO_TIME_MAX))?;
+        hear(&mut self.channel, GO)?;
+        self.channel.set_nonblocking(true)
+    }
+
+    /// Whether it has ended, once this process has taken over.
+    pub fn is_gone(&mut self) -> bool {
+        match self.channel.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+}
+
+fn hear<const N: usize>(channel: &mut UnixStream, word: &[u8; N]) -> io::Result<()> {
+    let mut heard = [0; N];
+    channel.read_exact(&mut heard)?;
+    if heard == *word { Ok(()) } else { Err(io::Error::other("it says something else than this version would")) }
+}

@@ -1,0 +1,94 @@
+//! The `sluice` command: arguments in, exit code out. A library, so that manual pages and completions can be made of its
+//! command line.
+//!
+//! It decides nothing about PostgreSQL (`sluice-instance`), the pool (`sluice-proxy`) or what is measured and reviewed
+//! (`sluice-lab`); it puts them together and talks to the terminal.
+
+mod bench;
+mod class;
+mod console;
+mod convert;
+mod listen;
+mod number;
+mod ready;
+mod review;
+mod serve;
+mod signals;
+mod systemd;
+mod up;
+mod upgrade;
+
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use clap::{CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// A connection pool for PostgreSQL, and PostgreSQL behind it.
+#[derive(Debug, Parser)]
+#[command(version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a PostgreSQL on this machine and the pool before it; Ctrl-C stops both
+    Up(up::UpArgs),
+    /// Start the pool before a PostgreSQL that runs already
+    Serve {
+        /// The configuration
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a configuration without starting anything
+    Check {
+        /// The configuration
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Turn a configuration of PgBouncer's into one of Sluice's, and say what is not carried over
+    Convert(convert::ConvertArgs),
+    /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Review the settings of a PostgreSQL: what should change, why, and at what risk
+    Review(review::ReviewArgs),
+}
+
+/// Carries out the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log();
+    let done = match cli.command {
+        Command::Up(args) => up::up(args),
+        Command::Serve { config } => serve::serve(&config),
+        Command::Check { config } => serve::check(&config),
+        Command::Convert(args) => convert::convert(&args),
+        Command::Bench(command) => bench::bench(command),
+        Command::Review(args) => review::review(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command line, as manual pages and completions are made of it.
+pub fn command_line() -> clap::Command {
+    Cli::command()
+}
+
+/// The log goes to standard error; `RUST_LOG` chooses what.
+fn start_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

@@ -1,0 +1,194 @@
+//! SIGUSR2: a new process takes over from the one that runs, and no client is refused.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use sluice_testkit::{Case, Raw, Script, TestPool, eventually, matrix, proc, raw::transcript};
+
+use crate::{HOLD, config, database};
+
+matrix!(both_modes: clients_stay_until_they_leave);
+matrix!(brief: nobody_is_refused_in_five_upgrades, a_cancel_finds_its_client_in_an_old_process);
+matrix!(brief: after_its_time_the_old_process_shuts_down, a_new_process_that_fails_changes_nothing);
+matrix!(brief: the_new_process_goes_by_the_new_configuration);
+
+const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
+
+fn nobody_is_refused_in_five_upgrades(case: Case) {
+    let database = database(case);
+    let sockets = tempfile::tempdir().unwrap();
+    let dir = format!("unix_socket_dir = \"{}\"", sockets.path().display());
+    let http = "http_listen = [\"127.0.0.1:0\"]";
+    let mut pool = config(case).port(free_port()).top(&dir).top(http).workers(2).size(4).start();
+    let (address, http) = (pool.address(), http_address(&pool));
+    let path = sockets.path().join(format!(".s.PGSQL.{}", address.port()));
+    let (stop, connects, stays) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = |raw: &mut Raw| assert_eq!(raw.query("SELECT 1"), ONE);
+    let connect = |how: &dyn Fn() -> Raw| {
+        while !stop.load(Ordering::Relaxed) {
+            work(&mut how().login("app", &database.name));
+            connects.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| connect(&|| Raw::tcp(address)));
+        }
+        scope.spawn(|| connect(&|| Raw::unix(&path)));
+        // Clients that stay for a while, as those of an application's pool.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut raw = Raw::tcp(address).login("app", &database.name);
+                    for _ in 0..50 {
+                        work(&mut raw);
+                        stays.fetch_add(1, Ordering::Relaxed);
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(ready(http), "ready\n");
+            }
+        });
+        for _ in 0..5 {
+            let sofar = connects.load(Ordering::Relaxed);
+            eventually("clients come", || connects.load(Ordering::Relaxed) > sofar + 20);
+            let old = pool.upgrade().unwrap();
+            eventually("the old process ends with its last client", || !proc::is_alive(old));
+        }
+    });
+    assert!(path.exists(), "the socket's file is the last process's");
+    assert!(connects.load(Ordering::Relaxed) > 100 && stays.load(Ordering::Relaxed) > 100);
+    drop(pool);
+    assert!(!path.exists());
+}
+
+/// Ends the clients, however a test ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn http_address(pool: &TestPool) -> SocketAddr {
+    let log = pool.log();
+    let rest = log.split_once("metrics at http://").expect("the log says where").1;
+    rest.split_once("/metrics").unwrap().0.parse().unwrap()
+}
+
+fn ready(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: pool\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or(answer)
+}
+
+fn clients_stay_until_they_leave(case: Case) {
+    let database = database(case);
+    let mut pool = config(case).size(4).start();
+    let (mut busy, mut idle) = (pool.raw_app(&database), pool.raw_app(&database));
+    busy.query("BEGIN; SET LOCAL work_mem = '5MB'");
+    idle.query("SET application_name = 'idle'");
+    let old = pool.upgrade().unwrap();
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), ONE);
+    assert_eq!(busy.value("SHOW work_mem"), "5MB");
+    assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+    assert_eq!(idle.value("SHOW application_name"), "idle");
+    drop(busy);
+    thread::sleep(Duration::from_millis(300));
+    assert!(proc::is_alive(old), "one client is still there");
+    drop(idle);
+    eventually("the old process ends with its last client", || !proc::is_alive(old));
+    assert!(pool.log().contains("stopping: the last client has left"), "{}", pool.log());
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), ONE);
+}
+
+fn a_cancel_finds_its_client_in_an_old_process(case: Case) {
+    let database = database(case);
+    let mut pool = config(case).workers(2).size(6).start();
+    let mut clients = Vec::new();
+    // One in each of three processes, all of which have clients with the same numbers.
+    for _ in 0..2 {
+        clients.push([pool.raw_app(&database), pool.raw_app(&database)]);
+        pool.upgrade().unwrap();
+    }
+    clients.push([pool.raw_app(&database), pool.raw_app(&database)]);
+    for [client, _] in &mut clients {
+        client.send(&Script::new().query("SELECT pg_sleep(20)"));
+        eventually("it runs", || database.count("state = 'active' AND query LIKE '%pg_sleep(20)%'") == 1);
+        client.cancel(pool.raw());
+        assert_eq!(transcript(&client.until_ready(1)), "T(pg_sleep) E(57014) Z(I)");
+        assert_eq!(client.query("SELECT 1"), ONE);
+    }
+    for [_, other] in &mut clients {
+        assert_eq!(other.query("SELECT 1"), ONE);
+    }
+    // A cancel for nobody ends as any other.
+    let mut stranger = pool.raw();
+    stranger.send_bytes(&[0, 0, 0, 16, 4, 210, 22, 46, 0, 64, 0, 1, 1, 2, 3, 4]);
+    assert_eq!(stranger.until_end(), []);
+}
+
+fn after_its_time_the_old_process_shuts_down(case: Case) {
+    let database = database(case);
+    let mut pool = config(case).top("upgrade_grace = \"500ms\"").size(4).start();
+    let (mut busy, mut idle) = (pool.raw_app(&database), pool.raw_app(&database));
+    busy.query(HOLD);
+    let old = pool.upgrade().unwrap();
+    assert_eq!(transcript(&idle.until_end()), "E(FATAL 57P01)");
+    assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(T)");
+    assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+    assert_eq!(transcript(&busy.until_end()), "E(FATAL 57P01)");
+    eventually("the old process ends", || !proc::is_alive(old));
+    assert!(pool.log().contains("upgrade_grace"), "{}", pool.log());
+}
+
+fn a_new_process_that_fails_changes_nothing(case: Case) {
+    let database = database(case);
+    let mut pool = config(case).size(2).start();
+    let mut client = pool.raw_app(&database);
+    pool.write(&config(case).size(2).limit("clients = \"many\""));
+    let words = pool.upgrade().unwrap_err();
+    assert!(words.contains("limits.clients: a whole number was expected"), "{words}");
+    assert!(words.contains("it ended with exit status: 1 before it was ready"), "{words}");
+    assert_eq!(client.query("SELECT 1"), ONE);
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), ONE);
+    // Mended, it goes well.
+    pool.write(&config(case).size(2));
+    let old = pool.upgrade().unwrap();
+    drop(client);
+    eventually("the old process ends", || !proc::is_alive(old));
+}
+
+fn the_new_process_goes_by_the_new_configuration(case: Case) {
+    let (database, port) = (database(case), free_port());
+    let config = |case| config(case).port(port);
+    let mut pool = config(case).workers(1).start();
+    let sockets = tempfile::tempdir().unwrap();
+    let dir = format!("unix_socket_dir = \"{}\"", sockets.path().display());
+    pool.write(&config(case).workers(2).top(&dir));
+    pool.upgrade().unwrap();
+    let path = sockets.path().join(format!(".s.PGSQL.{}", pool.address().port()));
+    assert_eq!(Raw::unix(&path).login("app", &database.name).query("SELECT 1"), ONE);
+    // What is not listened on any more goes away with its file.
+    pool.write(&config(case).workers(1));
+    pool.upgrade().unwrap();
+    assert!(!path.exists());
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), ONE);
+}
