@@ -14,7 +14,7 @@ help:
 	@echo 'make test         all tests'
 	@echo 'make regress      all of PostgreSQL 15'"'"'s own regression files and isolation specs through the pool and straight, compared'
 	@echo 'make lint         rustfmt and clippy'
-	@echo 'make deb          a Debian package of the extension for PostgreSQL 15, in target/debian'
+	@echo 'make deb          Debian packages of the pool, and of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
@@ -40,6 +40,7 @@ lint:
 	cargo run --locked -p xtask -- tidy
 
 deb:
+	@scripts/package.sh
 	@scripts/extension.sh --deb
 
 bench:

@@ -96,13 +96,13 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     systemd.watch(pool.pulse());
     signals.running();
     let serving = Serving { signals: &signals, systemd: &systemd, program, is_upgrading: false };
-    let reason = serving.until_the_end(&mut pool, predecessor);
-    tracing::info!("stopping: {reason}; a second signal ends at once");
+    let end = serving.until_the_end(&mut pool, predecessor);
+    tracing::info!("stopping: {}", end.reason());
     systemd.stopping("Stopping: transactions may finish");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Returns when `signals` is told to end, or with the second signal.
-            if signals.wait_again() {
+            // Each returns when `signals` is told to end, or with a signal: the second one of those who ask for the end.
+            if (end == End::Signal || signals.wait_again()) && signals.wait_again() {
                 tracing::warn!("ending at once");
                 std::process::exit(1);
             }
@@ -111,6 +111,30 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
         signals.end();
     });
     Ok(())
+}
+
+/// The reason for the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// A signal asks for it.
+    Signal,
+    /// Another process has taken over, and the last client has left.
+    LastClient,
+    /// Another process has taken over, and clients have been here for longer than they may.
+    Grace,
+    /// The process has ended that was to take over, when this one had given way already.
+    Successor,
+}
+
+impl End {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Signal => "transactions may finish; a second signal ends at once",
+            Self::LastClient => "the last client has left",
+            Self::Grace => "the time of those who are still here is over (upgrade_grace)",
+            Self::Successor => "nobody listens any more",
+        }
+    }
 }
 
 /// A service that runs, and what it listens to.
@@ -122,8 +146,8 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// Serves, and gives the reason for the end.
-    fn until_the_end(mut self, pool: &mut Pool, predecessor: Option<Predecessor>) -> &'static str {
+    /// Serves until there is a reason for the end.
+    fn until_the_end(mut self, pool: &mut Pool, predecessor: Option<Predecessor>) -> End {
         loop {
             match self.signals.wait() {
                 Wake::Reload => self.reload(pool),
@@ -133,7 +157,7 @@ impl Serving<'_> {
                     self.is_upgrading = false;
                     tracing::error!("{}", upgrade::not_taken_over(&error));
                 }
-                Wake::Signal | Wake::Down(_) | Wake::End => return "transactions may finish",
+                Wake::Signal | Wake::Down(_) | Wake::End => return End::Signal,
             }
         }
     }
@@ -166,17 +190,12 @@ impl Serving<'_> {
     }
 
     /// Leaves all new clients to the successor, and waits until those that are here have left, or their time is over.
-    fn hand_over(
-        &self,
-        pool: &mut Pool,
-        mut predecessor: Option<Predecessor>,
-        mut successor: Successor,
-    ) -> &'static str {
+    fn hand_over(&self, pool: &mut Pool, mut predecessor: Option<Predecessor>, mut successor: Successor) -> End {
         pool.service.hand_over();
         self.systemd.handed_over(successor.pid());
         if let Err(error) = successor.go() {
             tracing::error!("process {} has ended as it was to take over: {error}", successor.pid());
-            return "nobody listens any more";
+            return End::Successor;
         }
         let grace = pool.service.upgrade_grace();
         let (clients, pid) = (pool.service.counts().0, successor.pid());
@@ -189,16 +208,16 @@ impl Serving<'_> {
                     let _ = pool.reload();
                 }
                 Some(Wake::Upgrade) => tracing::warn!("process {pid} has taken over: it is the one to be upgraded"),
-                Some(Wake::Signal | Wake::Down(_) | Wake::End) => return "transactions may finish",
+                Some(Wake::Signal | Wake::Down(_) | Wake::End) => return End::Signal,
                 Some(Wake::Upgraded(_)) | None => {}
             }
             // Cancels for clients of that process come through this one.
             let is_last = predecessor.as_mut().is_none_or(Predecessor::is_gone);
             if pool.service.counts().0 == 0 && is_last {
-                return "the last client has left";
+                return End::LastClient;
             }
         }
-        "the time of those who are still here is over (upgrade_grace)"
+        End::Grace
     }
 }
 

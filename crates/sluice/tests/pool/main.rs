@@ -22,6 +22,7 @@ mod statements;
 mod storms;
 mod systemd;
 mod tls;
+mod units;
 mod upgrade;
 
 use sluice_testkit::{Case, Database, PoolConfig, TestServer};
