@@ -295,6 +295,11 @@ impl Service {
         Ok(Bequest { listeners: self.listening.bequest()?, cancels })
     }
 
+    /// The successor that the last bequest was for does not take over.
+    pub fn keep_bequest(&mut self) {
+        self.cancels = None;
+    }
+
     /// The process that this one takes over from serves nobody by its addresses any more.
     pub fn took_over(&mut self) {
         self.listening.remove_left_over();

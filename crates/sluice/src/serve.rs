@@ -95,8 +95,10 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     systemd.ready(&pool.status());
     systemd.watch(pool.pulse());
     signals.running();
-    let serving = Serving { signals: &signals, systemd: &systemd, program, is_upgrading: false };
-    let end = serving.until_the_end(&mut pool, predecessor);
+    let is_upgrading = false;
+    let mut serving =
+        Serving { signals: &signals, systemd: &systemd, program, predecessor, is_upgrading, successor: None };
+    let end = serving.until_the_end(&mut pool);
     tracing::info!("stopping: {}", end.reason());
     systemd.stopping("Stopping: transactions may finish");
     std::thread::scope(|scope| {
@@ -142,19 +144,23 @@ struct Serving<'a> {
     signals: &'a Signals,
     systemd: &'a Systemd,
     program: Program,
+    predecessor: Option<Predecessor>,
     is_upgrading: bool,
+    /// Kept to the end, by which it knows that cancels for clients here need to be passed on no more.
+    successor: Option<Successor>,
 }
 
 impl Serving<'_> {
     /// Serves until there is a reason for the end.
-    fn until_the_end(mut self, pool: &mut Pool, predecessor: Option<Predecessor>) -> End {
+    fn until_the_end(&mut self, pool: &mut Pool) -> End {
         loop {
             match self.signals.wait() {
                 Wake::Reload => self.reload(pool),
                 Wake::Upgrade => self.upgrade(pool),
-                Wake::Upgraded(Ok(successor)) => return self.hand_over(pool, predecessor, successor),
+                Wake::Upgraded(Ok(successor)) => return self.hand_over(pool, successor),
                 Wake::Upgraded(Err(error)) => {
                     self.is_upgrading = false;
+                    pool.service.keep_bequest();
                     tracing::error!("{}", upgrade::not_taken_over(&error));
                 }
                 Wake::Signal | Wake::Down(_) | Wake::End => return End::Signal,
@@ -177,6 +183,10 @@ impl Serving<'_> {
             tracing::warn!("a new process is being started already");
             return;
         }
+        if std::process::id() == 1 {
+            tracing::error!("this is process 1, whose end is the end of its container: restart that instead");
+            return;
+        }
         let bequest = pool.service.bequest();
         match bequest.and_then(|bequest| self.program.start(bequest, self.signals.sender())) {
             Ok(pid) => {
@@ -190,7 +200,7 @@ impl Serving<'_> {
     }
 
     /// Leaves all new clients to the successor, and waits until those that are here have left, or their time is over.
-    fn hand_over(&self, pool: &mut Pool, mut predecessor: Option<Predecessor>, mut successor: Successor) -> End {
+    fn hand_over(&mut self, pool: &mut Pool, mut successor: Successor) -> End {
         pool.service.hand_over();
         self.systemd.handed_over(successor.pid());
         if let Err(error) = successor.go() {
@@ -199,6 +209,7 @@ impl Serving<'_> {
         }
         let grace = pool.service.upgrade_grace();
         let (clients, pid) = (pool.service.counts().0, successor.pid());
+        self.successor = Some(successor);
         tracing::info!("process {pid} has taken over; {clients} clients here may go on for {grace:?}");
         let begin = Instant::now();
         while begin.elapsed() < grace {
@@ -212,7 +223,7 @@ impl Serving<'_> {
                 Some(Wake::Upgraded(_)) | None => {}
             }
             // Cancels for clients of that process come through this one.
-            let is_last = predecessor.as_mut().is_none_or(Predecessor::is_gone);
+            let is_last = self.predecessor.as_mut().is_none_or(Predecessor::is_gone);
             if pool.service.counts().0 == 0 && is_last {
                 return End::LastClient;
             }
