@@ -36,6 +36,13 @@ enum Command {
     /// Start a PostgreSQL on this machine and the pool before it; Ctrl-C stops both
     Up(up::UpArgs),
     /// Start the pool before a PostgreSQL that runs already
+    ///
+    /// SIGHUP has it read the configuration again, all or nothing. SIGUSR2 starts the program anew: the new process takes
+    /// over without a refused connection, and this one ends with its last client. SIGTERM and SIGINT end it once
+    /// transactions have finished, or after shutdown_grace; a second one ends it at once.
+    ///
+    /// It tells systemd when it is ready (NOTIFY_SOCKET), feeds its watchdog (WATCHDOG_USEC), and takes its sockets
+    /// (LISTEN_FDS). RUST_LOG chooses what is logged to standard error.
     Serve {
         /// The configuration
         #[arg(short, long, value_name = "FILE")]
