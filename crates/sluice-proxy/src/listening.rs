@@ -155,9 +155,9 @@ impl Listening {
         self.listeners.iter().filter_map(|listener| listener.place.path()).collect()
     }
 
-    /// Whether there are sockets in place of what the configuration says.
-    pub(crate) fn is_activated(&self) -> bool {
-        self.listeners.iter().any(|listener| !listener.kind.is_own())
+    /// Whether systemd's are there in place of what the configuration says, for clients or for metrics and health.
+    pub(crate) fn is_activated(&self, is_http: bool) -> bool {
+        self.listeners.iter().any(|it| !it.kind.is_own() && it.kind.is_http() == is_http)
     }
 
     /// All of them once more, for a successor, with the names that tell it what they are.

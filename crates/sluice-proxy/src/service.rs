@@ -262,9 +262,14 @@ impl Service {
         self.listening.unix_sockets()
     }
 
-    /// Whether it listens on what it was started with, in place of what the configuration says.
+    /// Whether clients come by systemd's sockets in place of what the configuration says.
     pub fn is_activated(&self) -> bool {
-        self.listening.is_activated()
+        self.listening.is_activated(false)
+    }
+
+    /// Whether metrics and health are told by systemd's sockets.
+    pub fn is_http_activated(&self) -> bool {
+        self.listening.is_activated(true)
     }
 
     /// The driver in use, by its name in the configuration.

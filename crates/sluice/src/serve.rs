@@ -51,10 +51,12 @@ impl Pool {
     }
 
     fn log_addresses(&self) {
-        let whose = if self.service.is_activated() { ", a socket that this process was started with" } else { "" };
+        let whose = |is_activated| if is_activated { ", a socket that this process was started with" } else { "" };
+        let of_http = whose(self.service.is_http_activated());
         for address in self.service.http_addrs() {
-            tracing::info!("metrics at http://{address}/metrics");
+            tracing::info!("metrics at http://{address}/metrics{of_http}");
         }
+        let whose = whose(self.service.is_activated());
         let driver = self.service.driver();
         for address in self.service.listen_addrs() {
             tracing::info!("listening on {address} ({driver}){whose}");
