@@ -86,6 +86,8 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     let mut predecessor = inherited.take_predecessor();
     let mut pool = Pool::start_with(path, inherited)?;
     pool.log_addresses();
+    // There are clients from now on, who are to be sent away in order.
+    signals.running();
     if let Some(predecessor) = &mut predecessor {
         let pid = predecessor.pid;
         let failed = |error| anyhow!("process {pid} does not hand over, and this one ends: {error}");
@@ -96,7 +98,6 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     let systemd = Systemd::default();
     systemd.ready(&pool.status());
     systemd.watch(pool.pulse());
-    signals.running();
     let is_upgrading = false;
     let mut serving =
         Serving { signals: &signals, systemd: &systemd, program, predecessor, is_upgrading, successor: None };
