@@ -3,8 +3,8 @@
 //! A [`Config`] in hand is valid: every reference resolves, every value is in range. Nothing outside this crate reads
 //! or writes such a file.
 //!
-//! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `listen`, `auth`,
-//! `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
+//! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `limits`, `listen`,
+//! `auth`, `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
 //! together. What is wrong goes into one [`Report`]. `writer` writes a file along the same schema.
 
 mod admin;
@@ -15,6 +15,7 @@ mod document;
 mod files;
 mod hba;
 mod kinds;
+mod limits;
 mod listen;
 mod names;
 pub mod pgbouncer;
@@ -137,6 +138,10 @@ pub struct DatabaseConfig {
     pub password: Option<Secret>,
     /// The secret by which the server's extension believes where clients come from; `None`: it is not told.
     pub client_address_secret: Option<Secret>,
+    /// Clients of it at once; `None`: as many as there may be.
+    pub clients: Option<u32>,
+    /// Server connections at once, over all of its pools; `None`: as many as there may be.
+    pub servers: Option<u32>,
     /// The pool of each (database, role).
     pub pool: PoolSettings,
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    admin, auth, credentials, database, listen, pool,
+    admin, auth, credentials, database, limits, listen, pool,
     schema::{self, Absent, Table},
     tls,
 };
@@ -37,6 +37,8 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | command | |
 |---|---|
 | `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
+| `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told. A server that is being put in order for the next client is `tested` |
+| `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
 | `SHOW HELP` | the commands |
 | `RELOAD` | as SIGHUP; an error says what is wrong |
@@ -46,7 +48,8 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
 
-A name stands as clients say it, or in double quotes. `stats_users` may `SHOW`, and nothing else.
+A name stands as clients say it, or in double quotes. `stats_users` may `SHOW`, and nothing else. The log says who gave
+a command that changes something.
 
 ## Reloading
 
@@ -209,8 +212,17 @@ fn write_table(table: &Table, page: &mut String) {
 
 fn write_rules(page: &mut String) {
     page.push_str("\n## What can't stand together\n\n");
-    for rule in [listen::RULES, auth::RULES, tls::RULES, admin::RULES, credentials::RULES, pool::RULES, database::RULES]
-        .concat()
+    for rule in [
+        listen::RULES,
+        auth::RULES,
+        tls::RULES,
+        admin::RULES,
+        credentials::RULES,
+        pool::RULES,
+        database::RULES,
+        limits::RULES,
+    ]
+    .concat()
     {
         let _ = writeln!(page, "- {rule}");
     }

@@ -1,7 +1,7 @@
 //! The differences between two snapshots, for whoever asked for the newer one: by the keys of the configuration file,
 //! without any secret.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use sluice_tls::SslMode;
 use sluice_units::Quantity;
@@ -109,7 +109,18 @@ impl Differences {
 
 fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
     found.compare("limits.clients", &before.clients, &now.clients);
+    found.compare("limits.clients_per_address", &before.clients_per_address, &now.clients_per_address);
+    found.compare("limits.clients_per_user", &before.clients_per_user, &now.clients_per_user);
     found.compare("limits.servers", &before.servers, &now.servers);
+    found.compare("limits.servers_per_host", &before.servers_per_host, &now.servers_per_host);
+    found.compare("limits.servers_per_user", &before.servers_per_user, &now.servers_per_user);
+    let users: BTreeSet<_> = before.users.keys().chain(now.users.keys()).collect();
+    for user in users {
+        let of = |limits: &Limits| limits.users.get(user).copied().unwrap_or_default();
+        let (before, now) = (of(before), of(now));
+        found.compare(format!("user \"{user}\": clients"), &before.clients, &now.clients);
+        found.compare(format!("user \"{user}\": servers"), &before.servers, &now.servers);
+    }
     found.compare("limits.pools", &before.pools, &now.pools);
     found.compare("limits.login_timeout", &before.login_timeout, &now.login_timeout);
     found.compare("limits.client_message_timeout", &before.client_message_timeout, &now.client_message_timeout);
@@ -173,6 +184,8 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     found.compare(key("user"), &before.user, &now.user);
     found.compare_secret(key("password"), &before.password, &now.password);
     found.compare_secret(key("client address secret"), &before.client_address_secret, &now.client_address_secret);
+    found.compare(key("clients"), &before.clients, &now.clients);
+    found.compare(key("servers"), &before.servers, &now.servers);
     let PoolSettings { sharing: shared_before, .. } = before.pool;
     let PoolSettings { sharing: shared_now, .. } = now.pool;
     let (before, now) = (&before.pool, &now.pool);

@@ -43,6 +43,10 @@ pub struct Database {
     pub password: Option<Secret>,
     /// The secret of the extension there, to tell it where clients come from.
     pub client_address_secret: Option<Secret>,
+    /// Clients at once that name it so; `None`: as many as there may be.
+    pub clients: Option<u32>,
+    /// Server connections at once, over all of its pools; `None`: as many as there may be.
+    pub servers: Option<u32>,
     /// The settings of its pools.
     pub pool: PoolSettings,
 }
@@ -75,6 +79,8 @@ impl Database {
             user: None,
             password: None,
             client_address_secret: None,
+            clients: None,
+            servers: None,
             pool,
         }
     }

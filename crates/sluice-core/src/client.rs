@@ -10,10 +10,11 @@ use sluice_control::access::{Access, Method};
 use sluice_wire::{FrontendKind, message::TransactionStatus, scram, secret::Secret, startup::SessionRequest};
 
 use crate::{
+    admission::Admitted,
     customs::Customs,
     encryption::ClientEncryption,
     holding::Pins,
-    hub::{Admitted, Pool},
+    hub::Pool,
     ids::ServerId,
     io::{Conn, Io, PeerAddress},
     logins::Generation,
@@ -53,6 +54,8 @@ pub struct Client {
     pub serial: u32,
     /// Its address.
     pub peer: PeerAddress,
+    /// The time at which it connected.
+    pub connected_at: Time,
     /// The encryption of its connection.
     pub encryption: ClientEncryption,
     /// Its leave to be a client, once it has said that it wants to be.
@@ -284,11 +287,12 @@ impl Client {
     }
 
     /// A client that has just connected.
-    pub fn new(conn: Conn, serial: u32, peer: PeerAddress) -> Self {
+    pub fn new(conn: Conn, serial: u32, peer: PeerAddress, now: Time) -> Self {
         Self {
             conn,
             serial,
             peer,
+            connected_at: now,
             encryption: ClientEncryption::None,
             admitted: None,
             phase: Phase::Startup,

@@ -70,6 +70,8 @@ pub trait Io {
 pub struct Command {
     /// The client.
     pub client: ClientRef,
+    /// Its user.
+    pub user: Box<str>,
     /// Its rights.
     pub rights: Rights,
     /// The text of its Query.

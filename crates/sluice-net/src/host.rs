@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io};
 use sluice_core::{
     ids::ClientRef,
     io::{Address, Command, LogEvent},
+    listing::Listing,
     mail::Mail,
     server::Server,
 };
@@ -31,6 +32,17 @@ pub enum Parcel<S> {
     },
     /// A handshake of one of its connections, of which a step has been taken.
     Handshake(Box<Handshake>),
+    /// Somebody wants to know its clients and servers.
+    List(Lister),
+}
+
+/// Whoever wants to know a worker's clients and servers: what is called with them.
+pub struct Lister(pub Box<dyn FnOnce(Listing) + Send>);
+
+impl std::fmt::Debug for Lister {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lister")
+    }
 }
 
 /// The process around a worker: other workers, the control thread, the log.

@@ -122,6 +122,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                 self.engine.mail(now, mail, &mut self.net);
             }
             Parcel::Handshake(handshake) => self.net.shook_hands(*handshake),
+            Parcel::List(lister) => (lister.0)(self.engine.listing(now)),
             Parcel::Server { socket, tls, mut server, client, early } => {
                 let conn = self.net.adopt(socket, tls);
                 server.conn = conn;

@@ -30,6 +30,8 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         user: database.user.clone(),
         password: database.password.clone(),
         client_address_secret: database.client_address_secret.clone(),
+        clients: database.clients,
+        servers: database.servers,
         pool: database.pool.clone(),
     });
     Ok(Configuration {

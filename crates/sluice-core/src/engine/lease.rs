@@ -82,7 +82,7 @@ impl Engine {
             Acquired::Queued(ticket) => {
                 session.link = Link::Waiting(ticket);
                 self.connect_for(now, &pool, io);
-                request_recall(&pool, io);
+                request_recall(now, &pool, io);
             }
         }
     }
@@ -378,6 +378,10 @@ impl Engine {
                 self.discard_server(id, io);
                 self.connect_for(now, &pool, io);
             }
+            Released::GivenUp => {
+                self.discard_server(id, io);
+                self.connect_for_waiters(now, io);
+            }
         }
     }
 
@@ -400,6 +404,7 @@ impl Engine {
     /// Closes a server that the pool does not count any more.
     fn discard_server(&mut self, id: ServerId, io: &mut impl Io) {
         let Some(mut server) = self.servers.remove(id) else { return };
+        server.pool.budgets.give_back();
         self.forget_cancels(id, &mut server);
         // Behind half a message of a client's, it would be taken for the rest of it.
         // And before the StartupMessage, for one that is broken.
@@ -408,7 +413,6 @@ impl Engine {
             io.send(server.conn, &message::TERMINATE);
         }
         io.close(server.conn);
-        self.hub.dismiss_server();
     }
 
     /// An idle server is no longer part of its pool.
@@ -520,11 +524,7 @@ impl Engine {
                 io.mail(server.worker, Mail::CloseIdle(server));
             }
         }
-        // Those who wait come before what is only kept ready.
-        pools.sort_by_key(|pool| pool.state().counts().waiting == 0);
-        for pool in &pools {
-            self.connect_for(now, pool, io);
-        }
+        self.connect_for_all(now, pools, io);
     }
 
     /// Handles what a client has sent while it had to wait.

@@ -16,6 +16,7 @@ use sluice_wire::{
 };
 
 use crate::{
+    admission::Full,
     client::{Challenge, Client, LoginRequest, Phase, Session},
     customs::Customs,
     encryption::Request,
@@ -114,8 +115,12 @@ impl Engine {
         }
         self.check_encryption(id, &user)?;
         let demand = self.demand_on(id, &user, &database)?;
+        if !self.is_console(&database) {
+            let peer = self.clients[id].peer;
+            self.clients[id].admitted =
+                Some(self.hub.admit_client(peer).map_err(|full| too_many(full, &user, &database))?);
+        }
         let client = &mut self.clients[id];
-        client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
         let (version, unknown) = request.negotiate();
         if request.version != version || !unknown.is_empty() {
             self.scratch.clear();
@@ -379,6 +384,9 @@ impl Engine {
         if self.is_console(&database) {
             return self.enter_console(id, &user, io);
         }
+        if let Some(admitted) = &mut self.clients[id].admitted {
+            self.hub.identify(admitted, &user, &database).map_err(|full| too_many(full, &user, &database))?;
+        }
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
         if pool.upstream.user == user {
             pool.login().learn(credentials);
@@ -510,6 +518,31 @@ fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
     };
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("expected {wanted} response, got message type {came}"))
         .routine(routine)
+}
+
+/// One more client than a limit allows.
+pub(super) fn too_many(full: Full, user: &str, database: &str) -> ErrorResponse {
+    let (error, routine, hint) = match full {
+        Full::Clients => return too_many_clients(),
+        Full::Address(address) => (
+            format!("too many connections from {address}"),
+            "InitProcess",
+            "The limit is \"clients_per_address\" under [limits]".to_owned(),
+        ),
+        Full::User => (
+            format!("too many connections for role \"{user}\""),
+            "InitializeSessionUserId",
+            "The limit is \"clients\" of the user's [[user]], or \"clients_per_user\" under [limits]".to_owned(),
+        ),
+        Full::Database => (
+            format!("too many connections for database \"{database}\""),
+            "CheckMyDatabase",
+            "The limit is \"clients\" of its [[database]]".to_owned(),
+        ),
+    };
+    ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, error)
+        .routine(routine)
+        .hint(hint + " in the pool's configuration.")
 }
 
 fn no_pool(why: NoPool, database: &str) -> ErrorResponse {

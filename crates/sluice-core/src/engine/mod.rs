@@ -22,6 +22,7 @@
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `moving` | another configuration: pools that have gone, and where their clients go on |
 //! | `console` | clients of the admin console |
+//! | `listing` | the clients and servers of a worker, as the console lists them |
 //! | `copying` | COPYs that the server begins to read |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
@@ -34,6 +35,7 @@
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `encrypting` | connections by TLS: clients', servers', and those of cancels |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
+//! | `sharing` | servers under limits that several pools share |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `waiting` | what a client waits for whose message has not been handled |
@@ -61,6 +63,7 @@ mod input;
 mod keeping;
 mod lease;
 mod lending;
+mod listing;
 mod login;
 mod moving;
 mod notifications;
@@ -73,6 +76,7 @@ mod resetting;
 mod rules;
 mod sequences;
 mod shapes;
+mod sharing;
 mod standing_in;
 mod statements;
 mod terms;
@@ -175,7 +179,7 @@ impl Engine {
             return None;
         }
         let serial = self.next_serial();
-        let id = self.clients.insert(Client::new(conn, serial, peer));
+        let id = self.clients.insert(Client::new(conn, serial, peer, now));
         let client = ClientRef { worker: self.worker, id, serial };
         self.forget_logins();
         self.logins.push_back((now, client));

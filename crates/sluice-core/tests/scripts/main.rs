@@ -7,6 +7,7 @@ mod bounds;
 mod failing;
 mod hand_over;
 mod lending;
+mod limits;
 mod logins;
 mod refused_begins;
 mod reloads;

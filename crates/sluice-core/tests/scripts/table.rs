@@ -153,7 +153,16 @@ impl Table {
         self.numbered_client().0
     }
 
-    /// The same, with the process number that it was told.
+    /// The same of another user.
+    pub(crate) fn client_of(&mut self, user: &str) -> Side {
+        let side = self.stranger(user);
+        self.connects();
+        let heard = self.hears(side);
+        assert!(heard.ends_with("Z(I)"), "a client is not let in: {heard}");
+        side
+    }
+
+    /// A client like others, with the process number that it was told.
     pub(crate) fn numbered_client(&mut self) -> (Side, u32) {
         let side = self.stranger("app");
         self.connects();
@@ -301,6 +310,18 @@ impl Table {
         }
         self.note_key(side, &bytes);
         read(&bytes, backend)
+    }
+
+    /// The error that a client has been sent last, with all that it says.
+    pub(crate) fn hears_error(&mut self, client: Side) -> String {
+        let bytes = self.take(client);
+        let at = bytes.windows(2).position(|pair| pair == b"SF").expect("it has heard a FATAL");
+        String::from_utf8_lossy(&bytes[at..]).into_owned()
+    }
+
+    /// The pools of all that.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
     }
 
     fn note_key(&mut self, side: Side, bytes: &[u8]) {
