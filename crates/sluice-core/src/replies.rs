@@ -247,6 +247,11 @@ impl Replies {
         self.queue.front()
     }
 
+    /// The last one.
+    pub fn back(&self) -> Option<&Expected> {
+        self.queue.back()
+    }
+
     /// The next one has come.
     pub fn pop(&mut self) -> Option<Expected> {
         let expected = self.queue.pop_front()?;

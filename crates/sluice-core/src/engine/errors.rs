@@ -402,7 +402,7 @@ mod tests {
         let failed = Standing { status: TransactionStatus::Failed, ..OPEN };
         let rests = Standing { is_at_rest: true, ..OPEN };
         let refused = Standing { begin_refused: true, ..OPEN };
-        let query = || Expected::Query { clears: false, resets: None, amended: None };
+        let query = || Expected::Query { clears: false, resets: None, amended: None, is_amid: false };
         let cases = [
             (None, OPEN, Answers::Whole),
             (None, rests, Answers::Nothing),

@@ -443,7 +443,9 @@ impl Engine {
             }
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
-                let is_replaceable = server.is_replaceable();
+                // Nothing of a client's has run there that is still logging in.
+                let is_logging_in = server.follows_statements() && !self.is_open(client);
+                let is_replaceable = is_logging_in || server.is_replaceable();
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;

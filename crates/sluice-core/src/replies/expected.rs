@@ -22,6 +22,9 @@ pub enum Expected {
         resets: Option<Box<Reset>>,
         /// The commands that were added to its text.
         amended: Option<Box<Amended>>,
+        /// Whether it stands amid a batch that has run something outside of a block: from PostgreSQL 18 on, the batch's
+        /// transaction goes on behind it.
+        is_amid: bool,
     },
     /// To a Sync: ReadyForQuery. With the settings that its batch resets.
     Sync(Option<Box<Reset>>),

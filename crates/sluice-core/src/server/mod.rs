@@ -5,6 +5,7 @@ mod begin;
 mod cancels;
 mod changing;
 mod exchange;
+mod implicit;
 mod lent;
 mod login;
 mod parameters;
