@@ -167,6 +167,8 @@ once for up to 5 s each:
 | `sluice_pool_query_seconds` | histogram | queries and batches, from the first message to the end of the answer |
 | `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered |
 
+`docs/grafana/sluice.json` is a dashboard for Grafana that shows them.
+
 Those of pools have the labels `database`, as clients say it, and `user`, the role on the server. Histograms have 22
 buckets, from 64 µs to 67 s, each twice as long as the one before it.
 ";
