@@ -39,6 +39,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
 | `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told. A server that is being put in order for the next client is `tested` |
 | `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
+| `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol |
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
 | `SHOW HELP` | the commands |
 | `RELOAD` | as SIGHUP; an error says what is wrong |

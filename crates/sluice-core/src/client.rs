@@ -179,6 +179,8 @@ pub struct Session {
     pub startup: StartupParameters,
     /// The server it has, or waits for.
     pub link: Link,
+    /// The time since which it waits for that.
+    pub waits_since: Option<Time>,
     /// Its prepared statements, by its names.
     pub names: Option<Box<Names>>,
     /// Those that it has given up since its server was last at rest: an error of before may speak of them.
@@ -358,6 +360,7 @@ impl Session {
             startup,
             pool,
             link: Link::None,
+            waits_since: None,
             names: None,
             former: Vec::new(),
             unnamed: None,

@@ -40,6 +40,7 @@ pub mod statement;
 pub mod stream;
 pub mod time;
 pub mod traffic;
+pub mod uses;
 pub mod watch;
 
 pub use engine::Engine;

@@ -550,11 +550,6 @@ impl PoolState {
         }
     }
 
-    /// The time since which a client has waited; `None` if it does not any more.
-    pub fn waits_since(&self, ticket: Ticket) -> Option<Time> {
-        self.waiters.get(ticket).map(|waiter| waiter.since)
-    }
-
     /// The time that the client which comes next has waited.
     pub fn longest_wait(&self, now: Time) -> Duration {
         self.waiters.front().map_or(Duration::ZERO, |waiter| now.since(waiter.since))

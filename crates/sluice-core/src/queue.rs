@@ -60,11 +60,6 @@ impl<T> Queue<T> {
         Some(value)
     }
 
-    /// A waiter by its place; `None` if it has been served or has left.
-    pub fn get(&self, ticket: Ticket) -> Option<&T> {
-        self.places.get(usize::try_from(ticket.0.checked_sub(self.first)?).ok()?)?.as_ref()
-    }
-
     /// The one that has waited longest.
     pub fn front(&self) -> Option<&T> {
         self.places.front()?.as_ref()

@@ -81,6 +81,7 @@ impl Engine {
             }
             Acquired::Queued(ticket) => {
                 session.link = Link::Waiting(ticket);
+                session.waits_since.get_or_insert(now);
                 self.connect_for(now, &pool, io);
                 request_recall(now, &pool, io);
             }
@@ -121,6 +122,7 @@ impl Engine {
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
         server.meter.forget();
+        server.running.begin(session.waits_since.take().map_or(Duration::ZERO, |since| now.since(since)));
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;

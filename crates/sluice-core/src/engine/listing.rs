@@ -3,7 +3,7 @@
 use sluice_tls::Secured;
 
 use crate::{
-    client::{Client, Link, Phase, Session},
+    client::{Client, Phase, Session},
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     listing::{Encryption, ListedClient, ListedServer, Listing, ServerState},
     server::{Role, Server},
@@ -43,7 +43,7 @@ impl Engine {
             peer: client.peer,
             connected_at: client.connected_at,
             request_at: asked.unwrap_or_else(|| client.rest.since().max(client.connected_at)),
-            waits_since: session.and_then(waits_since),
+            waits_since: session.and_then(|session| session.waits_since),
             server: server.map(|(id, server)| self.reference(id, server)),
             encryption: client.encryption.secured().map(|it| encryption(&it.secured)),
         })
@@ -79,13 +79,6 @@ impl Engine {
 fn application_name(session: &Session) -> String {
     let name = session.profile.get("application_name").unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
-}
-
-fn waits_since(session: &Session) -> Option<Time> {
-    match session.link {
-        Link::Waiting(ticket) => session.pool.state().waits_since(ticket),
-        _ => None,
-    }
 }
 
 fn encryption(secured: &Secured) -> Encryption {

@@ -261,7 +261,7 @@ impl Exchange {
             | Expected::Refused(_)
             | Expected::Learn(_, LearnFor::Parse(_))
             | Expected::Begin(_) => self.extend_batch(Batch::Prepares),
-            Expected::Bind(_) | Expected::BindStandIn(_) | Expected::Execute => self.extend_batch(Batch::Runs),
+            Expected::Bind(..) | Expected::BindStandIn(_) | Expected::Execute(_) => self.extend_batch(Batch::Runs),
             Expected::Learn(_, LearnFor::Describe | LearnFor::Use) => {
                 self.extend_batch(Batch::Prepares);
                 self.hold_for(Hold::Shape);
@@ -491,7 +491,7 @@ impl Exchange {
 
     /// The server has begun to read a COPY. Returns whether it ignores a Sync that it has been sent.
     pub fn begin_copy(&mut self) -> bool {
-        let by_execute = matches!(self.replies.front(), Some(Expected::Execute));
+        let by_execute = matches!(self.replies.front(), Some(Expected::Execute(_)));
         let CopyBegun { has_ended, ignored, has_sync } = self.replies.begin_copy_in();
         let ignores_sync = !ignored.is_empty();
         for resets in ignored.into_iter().flatten() {

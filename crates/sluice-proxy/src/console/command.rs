@@ -32,6 +32,7 @@ pub(super) enum Show {
     Servers,
     Pins,
     Waits,
+    Statements,
     Stats,
     StatsTotals,
     StatsAverages,
@@ -41,7 +42,7 @@ pub(super) enum Show {
 }
 
 /// Each table with its name.
-const SHOWN: [(&str, Show); 14] = [
+const SHOWN: [(&str, Show); 15] = [
     ("help", Show::Help),
     ("version", Show::Version),
     ("databases", Show::Databases),
@@ -50,6 +51,7 @@ const SHOWN: [(&str, Show); 14] = [
     ("servers", Show::Servers),
     ("pins", Show::Pins),
     ("waits", Show::Waits),
+    ("statements", Show::Statements),
     ("stats", Show::Stats),
     ("stats_totals", Show::StatsTotals),
     ("stats_averages", Show::StatsAverages),

@@ -4,6 +4,7 @@
 mod command;
 mod listed;
 mod rows;
+mod statements;
 mod tables;
 
 use std::{
@@ -118,6 +119,10 @@ impl Console {
             }
             Command::Show(show @ (Show::Clients | Show::Servers | Show::Waits)) => {
                 self.listed(show).await?.write(out);
+                message::put_command_complete(out, "SHOW");
+            }
+            Command::Show(Show::Statements) => {
+                statements::table(&self.hub.pools()).write(out);
                 message::put_command_complete(out, "SHOW");
             }
             Command::Show(show) => {

@@ -47,7 +47,7 @@ struct Sums {
 impl Seen<'_> {
     pub(super) fn table(&self, show: Show) -> Table {
         match show {
-            Show::Help | Show::Clients | Show::Servers | Show::Waits => Table::new(&[], &[]),
+            Show::Help | Show::Clients | Show::Servers | Show::Waits | Show::Statements => Table::new(&[], &[]),
             Show::Version => version(),
             Show::Databases => self.databases(),
             Show::Pools => self.pools(),

@@ -20,7 +20,7 @@ use crate::{
 };
 
 matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what,
-    clients_and_servers_are_listed_one_by_one, its_tables_have_the_columns_of_pgbouncers);
+    clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run, its_tables_have_the_columns_of_pgbouncers);
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
 matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew,
     a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
@@ -108,6 +108,36 @@ fn clients_and_servers_are_listed_one_by_one(case: Case) {
     assert_eq!(transcript(&waiting.until_ready(1)), "T(?column?) D(1) C(SELECT 1) Z(I)");
     assert_eq!(row(&pool, "WAITS", "database", &database.name), None);
     eventually("it is idle", || row(&pool, "SERVERS", "state", "idle").is_some());
+}
+
+fn statements_are_counted_as_they_are_run(case: Case) {
+    const TEXT: &str = "SELECT i FROM generate_series(1, $1::int) i";
+    let database = database(case);
+    let pool = with_console(case).size(1).start();
+    let mut clients = [pool.raw_app(&database), pool.raw_app(&database)];
+    for client in &mut clients {
+        client.talk(&Script::new().parse("s", TEXT).sync());
+        // Three times in one batch, one of them by a portal with a name, which is not counted, and another one between.
+        let script = Script::new().bind("s", &[Some("4")]).execute().unnamed("SELECT 1", &[]);
+        let script =
+            script.bind_to("p", "s", &[Some(b"2")]).bind("s", &[Some("3")]).execute().execute_some("p", 0).sync();
+        client.talk(&script);
+    }
+    let row = row(&pool, "STATEMENTS", "query", TEXT).unwrap();
+    assert!(row.starts_with(&format!("database={} user=app calls=4 rows=14 ", database.name)), "{row}");
+    let time = |row: &str, name: &str| -> u64 {
+        row.split_once(&format!("{name}=")).unwrap().1.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(time(&row, "total_time") > 0, "{row}");
+    // One waits for the other's transaction.
+    let [holding, waiting] = &mut clients;
+    holding.query(HOLD);
+    waiting.send(&Script::new().bind("s", &[Some("1")]).execute().sync());
+    thread::sleep(Duration::from_millis(300));
+    holding.query("COMMIT");
+    waiting.until_ready(1);
+    let row = self::row(&pool, "STATEMENTS", "query", TEXT).unwrap();
+    assert!(row.contains(" calls=5 rows=15 ") && time(&row, "wait_time") >= 250_000, "{row}");
 }
 
 /// The names of a table's columns.
