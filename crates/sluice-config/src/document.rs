@@ -78,6 +78,7 @@ fn read(root: &Section<'_>) -> Config {
     Config {
         listen: listen.addresses.into_iter().map(|(address, _)| address).collect(),
         unix_socket_dir: listen.unix_socket_dir,
+        balancers: listen::read_balancers(root),
         driver: root.read(&schema::DRIVER).value().unwrap_or(DriverChoice::Auto),
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),

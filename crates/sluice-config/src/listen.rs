@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sluice_control::address::Network;
+
 use crate::{
     reader::{Read, Section},
     report::Fault,
@@ -69,6 +71,12 @@ pub(crate) fn read_http(section: &Section<'_>, listen: &[(SocketAddr, usize)]) -
         }
     }
     addresses.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Reads `proxy_protocol_from`.
+pub(crate) fn read_balancers(section: &Section<'_>) -> Vec<Network> {
+    let networks = section.read_list(&schema::PROXY_PROTOCOL_FROM, schema::PROXY_PROTOCOL_FROM.kind.count_max).value();
+    networks.unwrap_or_default().into_iter().map(|(network, _)| network).collect()
 }
 
 /// Whether only one of two addresses can be listened on.

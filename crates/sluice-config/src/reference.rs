@@ -63,7 +63,7 @@ alone. The log says which, and lists what has changed, without secrets.
   The figures of these pools begin anew, and those of the old ones are not shown.
 - Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
   as soon as they have no transaction open. One that has only been begun is none.
-- The keys at the top of the file need a restart; a warning names those that differ.
+- The keys at the top of the file need a restart, but for `proxy_protocol_from`; a warning names those that differ.
 
 In a terminal, where SIGHUP says that the terminal is gone, it ends the service.
 ";
@@ -113,6 +113,31 @@ Rules that the pool could not enforce are refused when the file is read, by line
 
 `required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
 clients that are there stay.
+";
+
+const BALANCERS: &str = "
+## Balancers
+
+Behind a balancer that passes connections on by TCP, all clients seem to come from the balancer. Have it say where they
+come from (HAProxy's `send-proxy-v2` or `send-proxy`, nginx's `proxy_protocol on`, \"Proxy protocol\" of a cloud's
+balancer), and list its addresses:
+
+```toml
+proxy_protocol_from = [\"192.0.2.7\", \"10.20.0.0/16\", \"2001:db8::/64\"]
+```
+
+A connection from there has to begin with a header of the PROXY protocol, version 1 or 2, before anything else, TLS
+included. Its address is the client's from then on: for the access rules, the limits, the log, and the server that is
+told (`client_address_secret_file`). Certificates and TLS are the client's own, since the balancer only passes them on.
+
+- From anybody else such a header is a malformed startup packet, as for PostgreSQL: nobody can claim an address. List
+  balancers only, and no network from which clients come by themselves.
+- What a balancer sends in its own name (`LOCAL`, `UNKNOWN`), or for a client that reached it by a Unix socket, keeps
+  the balancer's address.
+- A connection from there with no header, or with a malformed one, is closed without a word; the log says what is wrong
+  with it. A header has to come within `login_timeout`, in at most 107 bytes (version 1) or 4096 bytes (version 2), its
+  extensions included, which are not looked at.
+- Unix sockets have no such header. A reload counts for new connections.
 ";
 
 const STATISTICS: &str = "
@@ -172,6 +197,7 @@ buckets, from 64 µs to 67 s, each twice as long as the one before it.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     write_table(&schema::FILE, &mut page);
+    page.push_str(BALANCERS);
     page.push_str(ACCESS_RULES);
     page.push_str(STATISTICS);
     page.push_str(METRICS);

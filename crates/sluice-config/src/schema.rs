@@ -4,6 +4,7 @@
 //! Nothing here reads anything.
 
 mod admin;
+mod balancers;
 mod tls;
 
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::{
 };
 
 pub(crate) use admin::*;
+pub(crate) use balancers::*;
 pub(crate) use tls::*;
 
 /// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
@@ -128,7 +130,16 @@ pub(crate) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
-    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD, &HTTP_LISTEN],
+    keys: &[
+        &LISTEN,
+        &UNIX_SOCKET_DIR,
+        &PROXY_PROTOCOL_FROM,
+        &DRIVER,
+        &WORKERS,
+        &SHUTDOWN_GRACE,
+        &STATS_PERIOD,
+        &HTTP_LISTEN,
+    ],
     tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE],
 };
 

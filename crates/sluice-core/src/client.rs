@@ -80,6 +80,8 @@ pub struct Client {
 /// A client's phase, from its first byte to its session.
 #[derive(Debug)]
 pub enum Phase {
+    /// Nothing: its balancer has to say first where it comes from.
+    Header,
     /// Nothing but requests for encryption.
     Startup,
     /// It waits for its secret to be looked up.

@@ -90,6 +90,13 @@ pub enum LogEvent<'a> {
         /// The error that it got.
         error: &'a sluice_wire::ErrorResponse,
     },
+    /// A balancer does not say as it should where a client comes from.
+    HeaderRefused {
+        /// The balancer's address.
+        peer: PeerAddress,
+        /// The fault of what it has sent in place of that.
+        error: sluice_wire::proxy::ProxyError,
+    },
     /// A client that was to be encrypted is not.
     HandshakeFailed {
         /// Its address.

@@ -37,6 +37,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         access: Access { method: config.auth.method, rules: config.auth.rules.clone(), users },
         encryption: config.encryption.clone(),
         admin: config.admin.clone(),
+        balancers: config.balancers.clone(),
         limits: config.limits.clone(),
     })
 }

@@ -7,6 +7,9 @@ pub(crate) fn event(event: LogEvent<'_>) {
         LogEvent::ClientRefused { peer, error } => {
             tracing::info!(%peer, code = %error.code, "client refused: {}", error.message);
         }
+        LogEvent::HeaderRefused { peer, error } => {
+            tracing::warn!(%peer, "connection closed: {error}; proxy_protocol_from lists that address as a balancer's");
+        }
         LogEvent::HandshakeFailed { peer, reason } => {
             tracing::info!(%peer, "client not encrypted: {reason}");
         }

@@ -57,6 +57,7 @@ impl Engine {
         while pos < bytes.len() {
             let Some(client) = self.clients.get_mut(id) else { return };
             let used = match client.phase {
+                Phase::Header => self.header_input(now, id, &bytes[pos..], io),
                 Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
                 Phase::Console(_) => self.console_input(now, id, &bytes[pos..], io),

@@ -6,6 +6,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
+//! | `balancers` | clients whose balancer says first where they come from |
 //! | `rules` | the rule of `pg_hba.conf` that counts for a client |
 //! | `input` | a client's bytes: handled as far as that can be done now, and kept |
 //! | `frontend` | a client's messages on their way to a server |
@@ -45,6 +46,7 @@
 mod amending;
 mod apart;
 mod backend;
+mod balancers;
 mod begin;
 mod cancel;
 mod client_address;
@@ -86,7 +88,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     alarm::Alarm,
-    client::Client,
+    client::{Client, Phase},
     hub::Hub,
     ids::{CancelId, ClientId, ClientRef, ServerId, ServerRef, Slots},
     io::{Conn, Io, LogEvent, Owner, PeerAddress},
@@ -175,7 +177,11 @@ impl Engine {
             return None;
         }
         let serial = self.next_serial();
-        let id = self.clients.insert(Client::new(conn, serial, peer));
+        let mut client = Client::new(conn, serial, peer);
+        if self.snapshot.is_balancer(peer) {
+            client.phase = Phase::Header;
+        }
+        let id = self.clients.insert(client);
         let client = ClientRef { worker: self.worker, id, serial };
         self.forget_logins();
         self.logins.push_back((now, client));

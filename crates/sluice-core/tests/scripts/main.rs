@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
+mod balancers;
 mod bounds;
 mod failing;
 mod hand_over;

@@ -2,7 +2,7 @@
 //!
 //! Messages are written as bytes by the functions below and read as short texts: `P(a: SELECT 1) B(a) E S`.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use sluice_control::{
     Configuration, Control, Database, Observation, Secret, Snapshot,
@@ -58,8 +58,14 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
 /// The hub of the workers; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
     let access = Access { method, rules: None, users: Users::Listed(HashMap::new()) };
-    let first =
-        Snapshot::first(Configuration { databases: vec![database], access, encryption: None, admin: None, limits });
+    let first = Snapshot::first(Configuration {
+        databases: vec![database],
+        access,
+        encryption: None,
+        admin: None,
+        balancers: Vec::new(),
+        limits,
+    });
     sluice_sim::hub(Arc::new(first), workers)
 }
 
@@ -115,21 +121,14 @@ impl Table {
 
     /// The configuration has this database from now on, in place of what it had.
     pub(crate) fn publishes(&mut self, database: Database) {
-        let before = self.hub.snapshot();
-        let mut control = Control::new(Configuration {
-            databases: before.databases.iter().map(|database| (**database).clone()).collect(),
-            access: (*before.access).clone(),
-            encryption: None,
-            admin: None,
-            limits: before.limits.clone(),
-        });
-        let configuration = Configuration {
-            databases: vec![database],
-            access: (*before.access).clone(),
-            encryption: None,
-            admin: None,
-            limits: before.limits.clone(),
-        };
+        self.changes(|configuration| configuration.databases = vec![database]);
+    }
+
+    /// The configuration is changed in that way.
+    pub(crate) fn changes(&mut self, change: impl FnOnce(&mut Configuration)) {
+        let mut configuration = configuration_of(&self.hub.snapshot());
+        let mut control = Control::new(configuration.clone());
+        change(&mut configuration);
         let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");
         self.hub.publish(published.snapshot);
         self.net.post(0, Mail::Published);
@@ -166,6 +165,13 @@ impl Table {
     /// A client that has said who it is, and nothing else.
     pub(crate) fn stranger(&mut self, user: &str) -> Side {
         self.stranger_with(user, &[])
+    }
+
+    /// A connection from that address, by which nothing has been said yet.
+    pub(crate) fn comes_from(&mut self, address: &str) -> Side {
+        let address: SocketAddr = address.parse().expect("an address and a port");
+        let peer = PeerAddress::Tcp(address.ip(), address.port());
+        self.net.open(0, peer).expect("the worker accepts clients")
     }
 
     /// One that asks for settings as well.
@@ -287,7 +293,7 @@ impl Table {
     }
 
     /// All that a side is sent, until nothing more comes.
-    fn take(&mut self, side: Side) -> Vec<u8> {
+    pub(crate) fn take(&mut self, side: Side) -> Vec<u8> {
         self.net.set_reads(side, true);
         self.net.set_reads(side, false);
         std::mem::take(&mut self.net.side(side).heard)
@@ -353,6 +359,17 @@ impl Table {
     /// Time goes by, with a tick at its end.
     pub(crate) fn passes(&mut self, time: Duration) {
         self.net.pass(time);
+    }
+}
+
+fn configuration_of(snapshot: &Snapshot) -> Configuration {
+    Configuration {
+        databases: snapshot.databases.iter().map(|database| (**database).clone()).collect(),
+        access: (*snapshot.access).clone(),
+        encryption: None,
+        admin: None,
+        balancers: snapshot.balancers.clone(),
+        limits: snapshot.limits.clone(),
     }
 }
 

@@ -309,6 +309,7 @@ impl Plan {
             access: Access { method: self.method, rules: None, users },
             encryption: None,
             admin: None,
+            balancers: Vec::new(),
             limits,
         }
     }

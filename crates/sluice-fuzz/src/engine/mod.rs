@@ -191,8 +191,14 @@ impl World {
             rewritten_message_bytes: 512,
             ..Limits::default()
         };
-        let first =
-            Snapshot::first(Configuration { databases, access: access(method), encryption: None, admin: None, limits });
+        let first = Snapshot::first(Configuration {
+            databases,
+            access: access(method),
+            encryption: None,
+            admin: None,
+            balancers: Vec::new(),
+            limits,
+        });
         let hub = sluice_sim::hub(Arc::new(first), WORKERS);
         let mut net = Lockstep::new(&hub, &DRIVERS, BUFFERS, ROOM_BYTES).holding_mail();
         net.pass(Duration::from_secs(1));
