@@ -233,7 +233,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     fn event(&mut self, event: Event<D::Socket>) {
         match event {
             Event::Accepted(socket) => {
-                let peer = socket.peer();
+                // It came and went: of nobody known, and so nobody's.
+                let Ok(peer) = socket.peer() else { return };
                 let conn = self.adopt(socket, None);
                 self.notices.push_back(Notice::Accepted(conn, peer));
             }
