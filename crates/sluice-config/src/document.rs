@@ -67,6 +67,7 @@ fn read(root: &Section<'_>) -> Config {
     let auth = auth::read(&root.table(&schema::AUTH), &listen);
     let encryption = tls::read(&root.table(&schema::TLS));
     hba::check_certificates(root, auth.config.rules.as_deref());
+    hba::warn(root, auth.config.rules.as_deref());
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
     let sections = root.tables(&schema::DATABASE);
     let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();
@@ -89,6 +90,7 @@ fn read(root: &Section<'_>) -> Config {
         admin,
         limits,
         databases: databases.into_iter().map(|database| database.config).collect(),
+        warnings: root.source().take_warnings(),
     }
 }
 

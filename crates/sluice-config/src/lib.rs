@@ -74,6 +74,8 @@ pub struct Config {
     pub limits: Limits,
     /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.
     pub databases: Vec<DatabaseConfig>,
+    /// Things that are worth a word, and stop nothing.
+    pub warnings: Vec<Problem>,
 }
 
 /// The system interface that moves the bytes.

@@ -100,16 +100,26 @@ there.
 | `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only |
 | `md5`, `scram-sha-256` | by the secrets of `users_file` or `[auth.lookup]` |
 | `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
+| `peer` | the system's user who has connected to the Unix socket is the user, or a map's |
 
-After `trust` and `cert` the pool has seen no password: unless the server lets the role in without one, give its secret
-in `users_file`, or the database a `user` of its own.
+After `trust`, `cert` and `peer` the pool has seen no password: unless the server lets the role in without one, give its
+secret in `users_file`, or the database a `user` of its own.
+
+`+role`, `samerole` and `samegroup` mean the members of a role as the server knows them, by whatever way, and a
+superuser no more than others. They need `[auth.lookup]`, which asks for them together with the secret (everybody may
+read `pg_roles` and `pg_auth_members`). A membership is believed for its `cache`; whoever is refused is looked up again
+the next time.
 
 Rules that the pool could not enforce are refused when the file is read, by line:
 
-- other methods, `peer` among them;
+- other methods;
 - host names as addresses, since no DNS is asked while somebody logs in;
 - `clientname=DN`, and expressions with back references or look-around;
-- `+role`, `samerole` and `samegroup`, whose members the pool does not know.
+- members of roles where there is no `[auth.lookup]`.
+
+A rule that no client of the pool can match (`hostssl` without `[tls]`, `local` without `unix_socket_dir`,
+`replication`), or whose map does not exist, is as good as absent, as in PostgreSQL: `sluice check` and the log warn of
+it. When a rule turns a client away, the log names its file and line.
 
 `required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
 clients that are there stay.

@@ -8,6 +8,7 @@ use std::{collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 use slab::Slab;
 use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
+    ids::ClientRef,
     io::{Address, Command, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
     mail::Mail,
     server::Server,
@@ -535,6 +536,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
 
     fn look_up(&mut self, user: &str) {
         self.host.look_up(user);
+    }
+
+    fn identify(&mut self, conn: Conn, client: ClientRef) -> bool {
+        let socket = live(&mut self.links, conn).and_then(|link| link.socket.as_ref());
+        socket.is_some_and(|socket| self.host.identify(socket, client))
     }
 
     fn command(&mut self, command: Command) -> bool {

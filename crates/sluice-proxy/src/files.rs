@@ -61,6 +61,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
         user: look_up.user.clone(),
         password: look_up.password.clone(),
         query: look_up.query.clone(),
+        asks_roles: config.auth.rules.as_ref().is_some_and(|rules| rules.rules.needs_roles()),
         cache: look_up.cache,
     })
 }

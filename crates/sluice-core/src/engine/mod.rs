@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
 //! | `balancers` | clients whose balancer says first where they come from |
+//! | `accounts` | what has to be known of a client before it is asked to prove itself |
 //! | `rules` | the rule of `pg_hba.conf` that counts for a client |
 //! | `input` | a client's bytes: handled as far as that can be done now, and kept |
 //! | `frontend` | a client's messages on their way to a server |
@@ -43,6 +44,7 @@
 //! | `lease` | the lease of a server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
 
+mod accounts;
 mod amending;
 mod apart;
 mod backend;
@@ -171,7 +173,7 @@ impl Engine {
             (!self.hub.admit_connection()).then(too_many_clients)
         };
         if let Some(error) = refusal {
-            io.log(LogEvent::ClientRefused { peer, error: &error });
+            io.log(LogEvent::ClientRefused { peer, rule: None, error: &error });
             io.send(conn, &error.to_bytes());
             io.close(conn);
             return None;
@@ -266,7 +268,8 @@ impl Engine {
             Mail::Recall(server, pool) => self.recall(now, server, &pool, io),
             Mail::Cancel { client, key, asker } => self.cancel_client(now, client, &key, asker, io),
             Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
-            Mail::Secret(client) => self.secret_found(now, client, io),
+            Mail::Identified(client, user) => self.identified(now, client, user, io),
+            Mail::Secret(client) => self.account_found(now, client, io),
             Mail::Answer(client, answer) => self.command_answered(client, &answer, io),
             Mail::End(database) => self.end_clients(now, &database, io),
             Mail::Published => self.published(now, io),
@@ -391,7 +394,7 @@ impl Engine {
     /// Sends a client away with an error.
     fn refuse_client(&mut self, now: Time, id: ClientId, error: &ErrorResponse, io: &mut impl Io) {
         let Some(client) = self.clients.get(id) else { return };
-        io.log(LogEvent::ClientRefused { peer: client.peer, error });
+        io.log(LogEvent::ClientRefused { peer: client.peer, rule: client.rule.as_deref(), error });
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
         let server = client.server().and_then(|s| self.servers.get(s));

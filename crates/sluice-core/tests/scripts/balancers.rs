@@ -1,15 +1,15 @@
 //! Clients that come through a balancer: their rules are found by the address that its PROXY header names.
 
-use std::{ffi::OsString, io, path::Path, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use sluice_control::{access::AccessRules, address::Network};
-use sluice_hba::{Files, Rules};
+use sluice_control::address::Network;
 use sluice_wire::{
     proxy::HEADER_BYTES_MAX,
     startup::{self, ProtocolVersion, SSL_REQUEST_PACKET},
 };
 
 use crate::{
+    accounts::rules,
     one,
     table::{Table, answers, query},
 };
@@ -21,25 +21,10 @@ const STRANGER: &str = "PROXY TCP4 203.0.113.6 192.0.2.7 51000 6432\r\n";
 
 const RULES: &str = "local all all reject\nhost all all 203.0.113.5/32 trust\nhost all own all trust\n";
 
-/// A file of rules that is in no folder.
-struct Written(&'static str);
-
-impl Files for Written {
-    fn read(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.to_owned())
-    }
-
-    fn list(&self, _: &Path) -> io::Result<Vec<OsString>> {
-        Ok(Vec::new())
-    }
-}
-
 fn table() -> Table {
     let mut table = Table::new(one());
-    let rules = Rules::read(Path::new("pg_hba.conf"), None, &Written(RULES)).expect("rules");
     table.changes(|configuration| {
-        configuration.access.rules =
-            Some(Arc::new(AccessRules { rules, interfaces: Vec::new(), text: RULES.to_owned() }));
+        configuration.access.rules = Some(rules(RULES, ""));
         configuration.balancers = vec![Network::new([192, 0, 2, 0].into(), 24).expect("a network")];
     });
     table

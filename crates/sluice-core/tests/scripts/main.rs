@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
+mod accounts;
 mod balancers;
 mod bounds;
 mod failing;

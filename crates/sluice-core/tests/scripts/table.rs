@@ -14,6 +14,7 @@ use sluice_core::{
     hub::{CalledIn, Hub},
     io::Owner,
     mail::{self, Mail},
+    secrets::Found,
     time::Time,
 };
 use sluice_sim::{Lockstep, PipeId, Style};
@@ -132,6 +133,15 @@ impl Table {
         let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");
         self.hub.publish(published.snapshot);
         self.net.post(0, Mail::Published);
+    }
+
+    /// The oldest look-up has this result; gives its user.
+    pub(crate) fn finds(&mut self, found: Found) -> String {
+        let user = self.net.asked.pop_front().expect("somebody is looked up");
+        for client in self.hub.secrets.found(self.net.now(), &user, found) {
+            self.net.post(client.worker, Mail::Secret(client));
+        }
+        user
     }
 
     /// An operator has the pools give out no servers, or open new ones.

@@ -286,6 +286,7 @@ impl Plan {
                 user: "asks".to_owned(),
                 password: None,
                 query: "select $1".to_owned(),
+                asks_roles: false,
                 cache: Duration::from_millis(500),
             })
         } else {

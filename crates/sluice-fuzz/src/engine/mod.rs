@@ -15,7 +15,7 @@ use sluice_control::{
     address::{Address, PeerAddress},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
-use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail};
+use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail, secrets::Account};
 use sluice_sim::{Lockstep, PipeId, SimWorker, Style};
 use sluice_wire::{
     ErrorResponse, md5,
@@ -390,8 +390,8 @@ impl World {
     fn found(&mut self, what: u8) {
         let Some(user) = self.net.asked.pop_front() else { return };
         let found = match what % 3 {
-            0 => Ok(secret_of(&user)),
-            1 => Ok(None),
+            0 => Ok(secret_of(&user).into()),
+            1 => Ok(Account::default()),
             _ => Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"))),
         };
         for client in self.hub.secrets.found(self.net.now(), &user, found) {
@@ -480,6 +480,7 @@ fn access(method: u8) -> Access {
             user: "asks".to_owned(),
             password: None,
             query: "select $1".to_owned(),
+            asks_roles: false,
             cache: Duration::from_secs(10),
         })
     } else {
