@@ -26,7 +26,7 @@ pub(crate) struct Source<'a> {
     problems: RefCell<Vec<Problem>>,
     /// Problems inside the files that this one names.
     elsewhere: RefCell<Vec<Problem>>,
-    /// Things there that are worth a word, and no more.
+    /// Things here and there that are worth a word, and no more.
     warnings: RefCell<Vec<Problem>>,
 }
 
@@ -108,6 +108,11 @@ impl<'a> Source<'a> {
     /// Notes problems inside a file that this one names.
     pub(crate) fn add_elsewhere(&self, problems: Vec<Problem>) {
         self.elsewhere.borrow_mut().extend(problems);
+    }
+
+    /// Notes what is worth a word.
+    pub(crate) fn warn(&self, offset: usize, key: impl Into<String>, fault: Fault) {
+        self.warnings.borrow_mut().push(fault.at(self.file, Some(Position::of(self.text, offset)), key));
     }
 
     /// Notes what is worth a word in the files that this one names.

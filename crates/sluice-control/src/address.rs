@@ -75,6 +75,11 @@ impl Network {
         self.address
     }
 
+    /// True if it has all addresses of its family.
+    pub fn has_all(&self) -> bool {
+        self.bits == 0
+    }
+
     /// True for an address in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && Self::new(address, self.bits) == Some(*self)

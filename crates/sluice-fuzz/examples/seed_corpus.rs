@@ -325,6 +325,12 @@ fn engine_seeds() -> Seeds {
             let welcome = b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\x01\x02\x03\x04Z\0\0\0\x05I";
             script.op(ServerBytes, &[&[0, 4, welcome.len() as u8][..], welcome].concat()).says(0, 0, &[SELECT])
         }),
+        ("behind-a-balancer", {
+            let header = b"PROXY TCP4 192.0.2.1 10.0.0.1 51000 6432\r\n";
+            let script = Script::new(0, ROOMY).op(Accept, &[0x80]);
+            let script = script.op(ClientBytes, &[&[0, 3, header.len() as u8][..], header].concat());
+            script.op(ClientStarts, &[0, 0, 0]).server(0).says(0, 0, &[SELECT]).answers(0)
+        }),
         (
             "stopped",
             one(0).says(0, 0, &[BEGIN]).answers(0).op(Stop, &[]).op(Post, &[0]).says(0, 0, &[COMMIT]).answers(0),

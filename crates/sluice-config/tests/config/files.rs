@@ -162,7 +162,7 @@ fn rules_that_the_pool_could_not_keep_are_refused() {
 }
 
 #[test]
-fn rules_that_no_client_can_match_are_worth_a_word() {
+fn what_may_be_a_mistake_is_worth_a_word() {
     let folder = folder("idle-rules");
     let file = folder.join("sluice.toml");
     let warnings = |rules: &str, top: &str| {
@@ -180,6 +180,11 @@ fn rules_that_no_client_can_match_are_worth_a_word() {
             "host all all all trust\nhostssl all all all trust",
             "",
             "pg_hba.conf:2:1: no client matches the rule: without [tls]",
+        ),
+        (
+            "host all all all trust",
+            "proxy_protocol_from = [\"::/0\"]",
+            "sluice.toml:1:24: proxy_protocol_from: ::/0 has all",
         ),
         ("hostgssenc all all all trust", "", "none has GSSAPI's encryption; write hostssl"),
         ("local all all trust", "", "without unix_socket_dir"),

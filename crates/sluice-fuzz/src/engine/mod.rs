@@ -7,12 +7,17 @@
 
 mod peers;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use sluice_control::{
     Configuration, Database, Secret as Hidden, Snapshot,
     access::{Access, LookUp, Method, Users},
-    address::{Address, PeerAddress},
+    address::{Address, Network, PeerAddress},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
 use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail, secrets::Account};
@@ -31,6 +36,10 @@ const WORKERS: u16 = 2;
 
 /// The workers' drivers: one of each manner.
 const DRIVERS: [Style; WORKERS as usize] = [Style::Completes, Style::Polls];
+
+/// The address of the balancer whose clients say first where they come from.
+const BALANCER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
+const BALANCER: PeerAddress = PeerAddress::Tcp(IpAddr::V4(BALANCER_ADDRESS), 40_000);
 
 /// The buffers of a worker: how many, and of how many bytes.
 const BUFFERS: (u16, usize) = (8, 16 << 10);
@@ -54,7 +63,7 @@ const CLOSING_ROUNDS_MAX: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
-    /// A client connects: worker.
+    /// A client connects: worker, and from the highest bit whether through a balancer.
     Accept,
     /// A client says any bytes: which one, cut, length, bytes.
     ClientBytes,
@@ -196,7 +205,7 @@ impl World {
             access: access(method),
             encryption: None,
             admin: None,
-            balancers: Vec::new(),
+            balancers: vec![Network::of(IpAddr::V4(BALANCER_ADDRESS))],
             limits,
         });
         let hub = sluice_sim::hub(Arc::new(first), WORKERS);
@@ -208,7 +217,9 @@ impl World {
     fn step(&mut self, input: &mut Input<'_>) {
         match OPS[input.below(OPS.len())] {
             Op::Accept => {
-                self.net.open(worker(input), PeerAddress::Local);
+                let how = input.byte();
+                let peer = if how & 0x80 != 0 { BALANCER } else { PeerAddress::Local };
+                self.net.open(u16::from(how) % WORKERS, peer);
             }
             Op::ClientBytes => self.bytes(input, Self::is_client, |_, _, input| input.bytes().to_vec()),
             Op::ClientSays => self.bytes(input, Self::is_client, |_, _, input| {
