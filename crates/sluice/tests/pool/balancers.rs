@@ -149,6 +149,8 @@ fn clients_come_through_haproxy(case: Case) {
         assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error}");
         canceller.join().unwrap();
     }
+    // Its health checks have a header, too.
+    assert!(!pool.log().contains("connection closed"), "{}", pool.log());
     // Another balancer is not believed, and the rules go by its address.
     let pool = ruled(case, rules, "[\"127.0.0.10\"]").start();
     let balancer = Haproxy::start(pool.address(), "");

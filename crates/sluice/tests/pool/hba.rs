@@ -308,10 +308,11 @@ fn peers_are_let_in_as_by_postgresql(case: Case) {
     // on to another server, whose own rules let the pool in.
     let server = TestServer::start(Version::V18, &[]);
     server.execute(
-        "CREATE ROLE g2; CREATE ROLE g1 IN ROLE g2; GRANT g1 TO app; CREATE ROLE scram_user LOGIN IN ROLE g2;
+        "CREATE ROLE g2; CREATE ROLE g1 IN ROLE g2; GRANT g1 TO app WITH INHERIT FALSE, SET FALSE;
+         CREATE ROLE scram_user LOGIN IN ROLE g2;
          CREATE ROLE boss LOGIN SUPERUSER",
     );
-    server.execute("CREATE DATABASE app");
+    server.execute("CREATE DATABASE app OWNER app");
     for folder in server.socket_dir().ancestors().take_while(|folder| *folder != env::temp_dir()) {
         let mode = fs::metadata(folder).unwrap().permissions().mode();
         fs::set_permissions(folder, fs::Permissions::from_mode(mode | 0o055)).unwrap();
@@ -341,6 +342,12 @@ fn peers_are_let_in_as_by_postgresql(case: Case) {
         ("local all all peer map=m\n".to_owned(), format!("m {own} +g2\nm /^nob(.*)$ all\n")),
         ("local all all peer map=missing\n".to_owned(), format!("m {own} app\n")),
         ("local all +g1 peer map=m\nlocal all all reject\n".to_owned(), "m /^(.*)$ app\n".to_owned()),
+        (
+            "local all +g2 peer map=m\nlocal all +boss trust\nlocal all all reject\n".to_owned(),
+            "m /^(.*)$ all\n".to_owned(),
+        ),
+        // Who owns the database is no member of it before there is a session.
+        ("local samerole,all +pg_database_owner trust\nlocal all all reject\n".to_owned(), String::new()),
     ] {
         set_rules(&server, &rules, &maps);
         let said = pool.reload(&config(&rules, &maps));
