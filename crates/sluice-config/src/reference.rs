@@ -117,9 +117,9 @@ Rules that the pool could not enforce are refused when the file is read, by line
 - `clientname=DN`, and expressions with back references or look-around;
 - members of roles where there is no `[auth.lookup]`.
 
-A rule that no client of the pool can match (`hostssl` without `[tls]`, `local` without `unix_socket_dir`,
-`replication`), or whose map does not exist, is as good as absent, as in PostgreSQL: `sluice check` and the log warn of
-it. When a rule turns a client away, the log names its file and line.
+`sluice check` and the log warn of rules that no client of the pool can match (`hostssl` without `[tls]`, `local` without
+`unix_socket_dir`, `replication`), and of those that let nobody in because there is no such map. When a rule turns a
+client away, the log names its file and line.
 
 `required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
 clients that are there stay.
@@ -137,8 +137,9 @@ proxy_protocol_from = [\"192.0.2.7\", \"10.20.0.0/16\", \"2001:db8::/64\"]
 ```
 
 A connection from there has to begin with a header of the PROXY protocol, version 1 or 2, before anything else, TLS
-included. Its address is the client's from then on: for the access rules, the limits, the log, and the server that is
-told (`client_address_secret_file`). Certificates and TLS are the client's own, since the balancer only passes them on.
+included. The address in it is the client's from then on: for the access rules, the limits, the log, and the server that
+is told (`client_address_secret_file`). Have the balancer pass TLS through: what it decrypts itself comes in clear, and
+its word on certificates is not taken.
 
 - From anybody else such a header is a malformed startup packet, as for PostgreSQL: nobody can claim an address. List
   balancers only, and no network from which clients come by themselves.
