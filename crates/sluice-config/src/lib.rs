@@ -40,6 +40,7 @@ pub use schema::LOOKUP_CACHE;
 pub use sluice_control::{
     Secret,
     access::{AccessRules, Admin, Encryption, Method},
+    address::Network,
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, ServerFile};
@@ -52,6 +53,8 @@ pub struct Config {
     /// A folder in which to listen on a Unix socket named `.s.PGSQL.<port>`, with the port of the first `listen`
     /// address, as PostgreSQL does.
     pub unix_socket_dir: Option<PathBuf>,
+    /// The balancers that say by the PROXY protocol where their clients come from.
+    pub balancers: Vec<Network>,
     /// The system interface that moves the bytes.
     pub driver: DriverChoice,
     /// Worker threads; `None` is `"auto"`: half of the cores, at least one.
@@ -72,6 +75,8 @@ pub struct Config {
     pub limits: Limits,
     /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.
     pub databases: Vec<DatabaseConfig>,
+    /// Things that are worth a word, and stop nothing.
+    pub warnings: Vec<Problem>,
 }
 
 /// The system interface that moves the bytes.

@@ -4,6 +4,7 @@
 //! Nothing here reads anything.
 
 mod admin;
+mod balancers;
 mod limits;
 mod tls;
 
@@ -19,6 +20,7 @@ use crate::{
 };
 
 pub(crate) use admin::*;
+pub(crate) use balancers::*;
 pub(crate) use limits::*;
 pub(crate) use tls::*;
 
@@ -129,7 +131,16 @@ pub(crate) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
-    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &STATS_PERIOD, &HTTP_LISTEN],
+    keys: &[
+        &LISTEN,
+        &UNIX_SOCKET_DIR,
+        &PROXY_PROTOCOL_FROM,
+        &DRIVER,
+        &WORKERS,
+        &SHUTDOWN_GRACE,
+        &STATS_PERIOD,
+        &HTTP_LISTEN,
+    ],
     tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE, &USER],
 };
 
@@ -234,8 +245,8 @@ pub(crate) static TRUST_ANYONE: Key<Flag> = Key {
 pub(crate) static LOOKUP: Table = Table {
     path: "auth.lookup",
     many: false,
-    meaning: "Takes secrets from the server to which clients are going. The verifiers that PostgreSQL stores are \
-              enough: Sluice needs no plain password.",
+    meaning: "Takes secrets, and the roles of which users are members, from the server to which clients are going. The \
+              verifiers that PostgreSQL stores are enough: Sluice needs no plain password.",
     keys: &[&LOOKUP_USER, &LOOKUP_PASSWORD, &LOOKUP_PASSWORD_FILE, &LOOKUP_DATABASE, &QUERY, &CACHE],
     tables: &[],
 };

@@ -8,6 +8,7 @@ use sluice_units::Quantity;
 
 use crate::{
     access::{Access, Encryption, Users},
+    address::Network,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     snapshot::{Database, Snapshot},
 };
@@ -57,6 +58,7 @@ impl fmt::Display for Change {
 /// The differences of `now` from `before`, in the order of the configuration file.
 pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
     let mut found = Differences::default();
+    found.compare("proxy_protocol_from", &shown_networks(&before.balancers), &shown_networks(&now.balancers));
     limits(&mut found, &before.limits, &now.limits);
     if !Arc::ptr_eq(&before.access, &now.access) {
         access(&mut found, &before.access, &now.access);
@@ -86,6 +88,11 @@ pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
 /// The name as the configuration file has it.
 fn shown(database: &Database) -> String {
     database.name.clone().unwrap_or_else(|| "*".to_owned())
+}
+
+fn shown_networks(networks: &[Network]) -> Option<String> {
+    let shown: Vec<_> = networks.iter().map(Network::to_string).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
 }
 
 #[derive(Default)]

@@ -181,8 +181,9 @@ mod tests {
             ..Limits::default()
         };
         let access = Access { method: Method::Trust, rules: None, users: Users::Listed(HashMap::new()) };
-        let snapshot =
-            Snapshot::first(Configuration { databases: Vec::new(), access, encryption: None, admin: None, limits });
+        let (databases, balancers) = (Vec::new(), Vec::new());
+        let configuration = Configuration { databases, access, encryption: None, admin: None, limits, balancers };
+        let snapshot = Snapshot::first(configuration);
         let limit = |shared: Shared| shared.limit(&snapshot);
         assert_eq!(limit(Shared::Process), 9);
         assert_eq!(limit(Shared::Host(Address::Tcp("db".to_owned(), 5432))), 8);

@@ -62,7 +62,12 @@ pub trait Host {
     /// Has the step of a handshake taken, and sends it back to this worker.
     fn shake_hands(&mut self, handshake: Box<Handshake>);
 
-    /// Asks the control thread for a user's secret.
+    /// Asks the control thread for the name of the system's user at the other end of a Unix socket; `false` if it takes
+    /// no more.
+    #[must_use]
+    fn identify(&mut self, socket: &Self::Socket, client: ClientRef) -> bool;
+
+    /// Asks the control thread for a user's account.
     fn look_up(&mut self, user: &str);
 
     /// Gives a command of the admin console to the control thread; `false` if it takes no more.

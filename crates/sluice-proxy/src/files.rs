@@ -39,6 +39,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         access: Access { method: config.auth.method, rules: config.auth.rules.clone(), users },
         encryption: config.encryption.clone(),
         admin: config.admin.clone(),
+        balancers: config.balancers.clone(),
         limits: config.limits.clone(),
     })
 }
@@ -62,6 +63,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
         user: look_up.user.clone(),
         password: look_up.password.clone(),
         query: look_up.query.clone(),
+        asks_roles: config.auth.rules.as_ref().is_some_and(|rules| rules.rules.needs_roles()),
         cache: look_up.cache,
     })
 }

@@ -14,6 +14,7 @@ mod files;
 mod handshakes;
 mod host;
 mod http;
+mod identify;
 mod log;
 mod lookup;
 mod mailbox;

@@ -30,6 +30,7 @@ use crate::{
     files, handshakes,
     host::Host,
     http::{self, Told},
+    identify,
     lookup::{self, Asker},
     mailbox::{self, Mailboxes},
     net::{System, epoll::Epoll, sockets, uring::Uring},
@@ -128,12 +129,16 @@ impl Service {
     pub fn start(file: &Path) -> Result<Self, StartError> {
         let config = sluice_config::load(file)?;
         check_open_files(&config)?;
+        for warning in &config.warnings {
+            tracing::warn!("{}", warning.in_one_line());
+        }
         let workers = config.workers.unwrap_or_else(default_workers);
         let control = Control::new(files::configuration(&config)?);
         let hub = Arc::new(Hub::new(control.snapshot().clone(), nonces()?, workers));
         let (listeners, addresses, unix_socket) = listen(&config)?;
         let (http, http_addresses) = listen_http(&config)?;
         let (look_ups, requests) = lookup::requests();
+        let (identities, unidentified) = identify::requests();
         let (commands, asked) = console::commands();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
         let handshakes = handshakes::start(workers, &mailboxes).map_err(system("start the threads for TLS"))?;
@@ -152,13 +157,14 @@ impl Service {
                     resolver: resolver.clone(),
                     handshakes: handshakes.clone(),
                     look_ups: look_ups.clone(),
+                    identities: identities.clone(),
                     commands: commands.clone(),
                 },
                 listeners: listeners.map_err(system("share the listening sockets"))?,
                 epoch,
             });
         }
-        drop((listeners, handshakes, look_ups, commands));
+        drop((listeners, handshakes, look_ups, identities, commands));
         let (driver, threads) = start_workers(config.driver, setups)?;
         let (orders, ordered) = control::orders();
         let asker = Asker {
@@ -187,9 +193,11 @@ impl Service {
         let is_stopping = Arc::<AtomicBool>::default();
         let told = Told { hub: hub.clone(), epoch, is_stopping: is_stopping.clone() };
         let control = control::control(control, ordered, requests, asker, hub.clone(), mailboxes.clone());
+        let identified = identify::answer(unidentified, mailboxes.clone());
         let control = async move {
             tokio::select! {
                 () = control => {}
+                () = identified => {}
                 () = stats => {}
                 () = console::serve(console, asked) => {}
                 () = http::serve(told, http) => {}

@@ -291,6 +291,7 @@ impl Plan {
                 user: "asks".to_owned(),
                 password: None,
                 query: "select $1".to_owned(),
+                asks_roles: false,
                 cache: Duration::from_millis(500),
             })
         } else {
@@ -318,6 +319,7 @@ impl Plan {
             access: Access { method: self.method, rules: None, users },
             encryption: None,
             admin: None,
+            balancers: Vec::new(),
             limits,
         }
     }
