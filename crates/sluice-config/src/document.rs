@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use sluice_control::settings::Limits;
 use toml_edit::Document;
 
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
     database,
     database::Database,
     files::{self, Access},
-    hba, listen,
+    hba, limits, listen,
     pool::Pool,
     reader::{Section, Setting, Source},
     report::{Fault, Position, Report},
@@ -63,10 +62,11 @@ fn build(text: &str, file: &Path, access: Access) -> Result<Config, Report> {
 /// Reads the whole file. Where a value is bad, a default stands in and the problem has been noted.
 fn read(root: &Section<'_>) -> Config {
     let listen = listen::read(root);
-    let (limits, servers) = read_limits(&root.table(&schema::LIMITS));
+    let (limits, servers) = limits::read(root);
     let auth = auth::read(&root.table(&schema::AUTH), &listen);
     let encryption = tls::read(&root.table(&schema::TLS));
     hba::check_certificates(root, auth.config.rules.as_deref());
+    hba::warn(root, auth.config.rules.as_deref());
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
     let sections = root.tables(&schema::DATABASE);
     let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();
@@ -78,6 +78,7 @@ fn read(root: &Section<'_>) -> Config {
     Config {
         listen: listen.addresses.into_iter().map(|(address, _)| address).collect(),
         unix_socket_dir: listen.unix_socket_dir,
+        balancers: listen::read_balancers(root),
         driver: root.read(&schema::DRIVER).value().unwrap_or(DriverChoice::Auto),
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
@@ -89,28 +90,8 @@ fn read(root: &Section<'_>) -> Config {
         admin,
         limits,
         databases: databases.into_iter().map(|database| database.config).collect(),
+        warnings: root.source().take_warnings(),
     }
-}
-
-fn read_limits(section: &Section<'_>) -> (Limits, Setting<u32>) {
-    let default = Limits::default();
-    let servers = section.read(&schema::SERVERS).or_default(default.servers);
-    let limits = Limits {
-        clients: section.read(&schema::CLIENTS).value().unwrap_or(default.clients),
-        servers: servers.value,
-        pools: section.read(&schema::POOLS).value().unwrap_or(default.pools),
-        login_timeout: section.read(&schema::LOGIN_TIMEOUT).value().unwrap_or(default.login_timeout),
-        client_message_timeout: section
-            .read(&schema::CLIENT_MESSAGE_TIMEOUT)
-            .value()
-            .unwrap_or(default.client_message_timeout),
-        idle_transaction_timeout: section.read(&schema::IDLE_TRANSACTION_TIMEOUT).value(),
-        rewritten_message_bytes: section
-            .read(&schema::REWRITTEN_MESSAGE)
-            .value()
-            .unwrap_or(default.rewritten_message_bytes),
-    };
-    (limits, servers)
 }
 
 fn check_pools(defaults: &Pool, databases: &[Database], servers: Setting<u32>, source: &Source<'_>) {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use sluice_control::access::AccessRules;
-use sluice_hba::{ClientCert, Files, Interface, Method, Rule, Rules};
+use sluice_hba::{ClientCert, ConnectionType, Files, Interface, Method, Place, Rule, Rules};
 
 use crate::{
     files,
@@ -51,7 +51,7 @@ impl Files for OnDisk {
 pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
     let resolve = |given: Option<(PathBuf, usize)>| given.map(|(path, at)| (section.source().resolve(&path), at));
     let ident = resolve(section.read(&schema::IDENT_FILE).given());
-    let Some((hba, offset)) = resolve(section.read(&schema::HBA_FILE).given()) else {
+    let Some((hba, _)) = resolve(section.read(&schema::HBA_FILE).given()) else {
         if let Some((_, offset)) = ident {
             let fault = Fault::new("only the rules of hba_file name maps", "leave it out, or add hba_file");
             section.note(&schema::IDENT_FILE, offset, fault);
@@ -67,16 +67,12 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
             return None;
         }
     };
-    let problems: Vec<_> = rules.rules().iter().filter_map(unenforceable).collect();
-    if !problems.is_empty() {
-        section.source().add_elsewhere(problems);
-        return None;
-    }
-    if rules.needs_roles() {
-        let what = "a map names the members of a role (+role), which the pool does not know";
-        let (key, at) = ident.map_or((&schema::HBA_FILE, offset), |(_, offset)| (&schema::IDENT_FILE, offset));
-        section.note(key, at, Fault::new(what, "name the users themselves"));
-        return None;
+    if !section.table(&schema::LOOKUP).is_given() {
+        let problems: Vec<_> = rules.need_roles().map(without_look_up).collect();
+        if !problems.is_empty() {
+            section.source().add_elsewhere(problems);
+            return None;
+        }
     }
     let interfaces = if rules.needs_interfaces() { interfaces() } else { Vec::new() };
     Some(Arc::new(AccessRules { rules, interfaces, text: disk.0.into_inner() }))
@@ -87,16 +83,42 @@ pub(crate) fn needs_secrets(rules: &AccessRules) -> bool {
     rules.rules.rules().iter().any(|rule| matches!(rule.method(), Method::Md5 | Method::ScramSha256))
 }
 
-/// The problem with a rule that PostgreSQL could enforce and the pool can't.
-fn unenforceable(rule: &Rule) -> Option<Problem> {
-    let (what, remedy) = if rule.needs_roles() {
-        ("members of roles (+role, samerole, samegroup) are not known to the pool", "name the users themselves")
-    } else if rule.method() == Method::Peer {
-        ("peer asks who runs the client, which the pool does not know", "use scram-sha-256, or reject")
-    } else {
-        return None;
-    };
-    Some(at_line(rule.file(), rule.line(), what, remedy))
+/// The problem with a line that asks for roles, where nobody can be asked for them.
+fn without_look_up(place: &Place) -> Problem {
+    let what =
+        "members of roles (+role, samerole, samegroup) are looked up on the server, and there is no [auth.lookup]";
+    let remedy = "add [auth.lookup] with user and database, in place of users_file; or name the users themselves";
+    at_line(&place.file, place.line, what, remedy)
+}
+
+/// Notes rules that no client will ever match, and those that will never let one in.
+pub(crate) fn warn(root: &Section<'_>, rules: Option<&AccessRules>) {
+    let Some(rules) = rules else { return };
+    let (has_tls, has_socket) = (root.has(schema::TLS.name()), root.has(schema::UNIX_SOCKET_DIR.name));
+    let warnings = rules.rules.rules().iter().filter_map(|rule| {
+        let (what, remedy) = match (rule.connection_type(), rule.map()) {
+            (ConnectionType::HostSsl, _) if !has_tls => {
+                ("no client matches the rule: without [tls], none has TLS", "add [tls], or remove the rule")
+            }
+            (ConnectionType::HostGssEnc, _) => {
+                ("no client matches the rule: none has GSSAPI's encryption", "write hostssl, or remove the rule")
+            }
+            (ConnectionType::Local, _) if !has_socket => (
+                "no client matches the rule: without unix_socket_dir, there is no Unix socket",
+                "add unix_socket_dir, or remove the rule",
+            ),
+            _ if rule.is_for_replication() => (
+                "no client matches the rule: replication connections can't go through the pool",
+                "remove the rule, and have them connect to the server",
+            ),
+            (_, Some(map)) if !rules.rules.has_map(map) => {
+                ("the rule lets nobody in: there is no map of that name", "add the map to ident_file")
+            }
+            _ => return None,
+        };
+        Some(at_line(&rule.place().file, rule.place().line, what, remedy))
+    });
+    root.source().warn_elsewhere(warnings.collect());
 }
 
 fn at_line(file: &Path, line: usize, what: &str, remedy: &str) -> Problem {
@@ -109,7 +131,12 @@ pub(crate) fn check_certificates(root: &Section<'_>, rules: Option<&AccessRules>
     let Some(rule) = rules.and_then(|rules| rules.rules.rules().iter().find(asks)) else { return };
     if !root.table(&schema::TLS).has(schema::CLIENT_CA_FILE.name) {
         let what = "it asks for a certificate, and nobody is trusted to give clients one";
-        root.source().add_elsewhere(vec![at_line(rule.file(), rule.line(), what, "add client_ca_file to [tls]")]);
+        root.source().add_elsewhere(vec![at_line(
+            &rule.place().file,
+            rule.place().line,
+            what,
+            "add client_ca_file to [tls]",
+        )]);
     }
 }
 

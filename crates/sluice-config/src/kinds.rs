@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use sluice_control::address::Network;
 use toml_edit::{Item, Value};
 
 use crate::{Secret, report::Fault, units};
@@ -81,6 +82,11 @@ pub(crate) struct FilePath;
 
 /// Addresses to listen on: a list, of which `read` takes one element and `Section::read_list` the whole.
 pub(crate) struct Addresses {
+    pub(crate) count_max: usize,
+}
+
+/// Networks: a list, of which `read` takes one element and `Section::read_list` the whole.
+pub(crate) struct Networks {
     pub(crate) count_max: usize,
 }
 
@@ -313,6 +319,39 @@ impl Kind for Addresses {
             };
             Fault::new(format!("{} is not an address with a port", cut(text)), remedy)
         })
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.to_string().into())
+    }
+}
+
+impl Kind for Networks {
+    type Value = Network;
+
+    fn describe(&self) -> String {
+        format!("list of IP addresses and networks, 1 to {}", self.count_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<Network, Fault> {
+        let form = "write an IP address, or a network with its number of bits, such as \"10.0.0.0/8\"";
+        let text = value.as_str().ok_or_else(|| wrong_type("an address or a network", value, form))?;
+        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let network = address.parse::<IpAddr>().ok().and_then(|address| match bits {
+            None => Some((address, Network::of(address))),
+            Some(bits) => Some((address, Network::new(address, bits.parse().ok()?)?)),
+        });
+        let (address, network) =
+            network.ok_or_else(|| Fault::new(format!("{} is neither an address nor a network", cut(text)), form))?;
+        if network.address() != address {
+            let what = format!("{text} has bits behind those of the network");
+            return Err(Fault::new(what, format!("write \"{network}\", or \"{address}\" for that address alone")));
+        }
+        if address.to_canonical() != address {
+            let remedy = format!("write \"{}\"", address.to_canonical());
+            return Err(Fault::new(format!("{text} is IPv4 in the form of IPv6"), remedy));
+        }
+        Ok(network)
     }
 
     fn write(&self, value: &Self::Value) -> Option<Value> {

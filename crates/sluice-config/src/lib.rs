@@ -3,8 +3,8 @@
 //! A [`Config`] in hand is valid: every reference resolves, every value is in range. Nothing outside this crate reads
 //! or writes such a file.
 //!
-//! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `listen`, `auth`,
-//! `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
+//! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `limits`, `listen`,
+//! `auth`, `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
 //! together. What is wrong goes into one [`Report`]. `writer` writes a file along the same schema.
 
 mod admin;
@@ -15,6 +15,7 @@ mod document;
 mod files;
 mod hba;
 mod kinds;
+mod limits;
 mod listen;
 mod names;
 pub mod pgbouncer;
@@ -39,6 +40,7 @@ pub use schema::LOOKUP_CACHE;
 pub use sluice_control::{
     Secret,
     access::{AccessRules, Admin, Encryption, Method},
+    address::Network,
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, ServerFile};
@@ -51,6 +53,8 @@ pub struct Config {
     /// A folder in which to listen on a Unix socket named `.s.PGSQL.<port>`, with the port of the first `listen`
     /// address, as PostgreSQL does.
     pub unix_socket_dir: Option<PathBuf>,
+    /// The balancers that say by the PROXY protocol where their clients come from.
+    pub balancers: Vec<Network>,
     /// The system interface that moves the bytes.
     pub driver: DriverChoice,
     /// Worker threads; `None` is `"auto"`: half of the cores, at least one.
@@ -73,6 +77,8 @@ pub struct Config {
     pub limits: Limits,
     /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.
     pub databases: Vec<DatabaseConfig>,
+    /// Things that are worth a word, and stop nothing.
+    pub warnings: Vec<Problem>,
 }
 
 /// The system interface that moves the bytes.
@@ -139,6 +145,10 @@ pub struct DatabaseConfig {
     pub password: Option<Secret>,
     /// The secret by which the server's extension believes where clients come from; `None`: it is not told.
     pub client_address_secret: Option<Secret>,
+    /// Clients of it at once; `None`: as many as there may be.
+    pub clients: Option<u32>,
+    /// Server connections at once, over all of its pools; `None`: as many as there may be.
+    pub servers: Option<u32>,
     /// The pool of each (database, role).
     pub pool: PoolSettings,
 }

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sluice_control::address::Network;
+
 use crate::{
     reader::{Read, Section},
     report::Fault,
@@ -69,6 +71,20 @@ pub(crate) fn read_http(section: &Section<'_>, listen: &[(SocketAddr, usize)]) -
         }
     }
     addresses.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Reads `proxy_protocol_from`.
+pub(crate) fn read_balancers(section: &Section<'_>) -> Vec<Network> {
+    let networks = section.read_list(&schema::PROXY_PROTOCOL_FROM, schema::PROXY_PROTOCOL_FROM.kind.count_max).value();
+    let networks = networks.unwrap_or_default();
+    for (network, offset) in networks.iter().filter(|(network, _)| network.has_all()) {
+        let fault = Fault::new(
+            format!("{network} has all clients say where they come from, so that each may claim any address"),
+            "list the balancers alone",
+        );
+        section.source().warn(*offset, schema::PROXY_PROTOCOL_FROM.name, fault);
+    }
+    networks.into_iter().map(|(network, _)| network).collect()
 }
 
 /// Whether only one of two addresses can be listened on.

@@ -26,6 +26,8 @@ pub(crate) struct Source<'a> {
     problems: RefCell<Vec<Problem>>,
     /// Problems inside the files that this one names.
     elsewhere: RefCell<Vec<Problem>>,
+    /// Things here and there that are worth a word, and no more.
+    warnings: RefCell<Vec<Problem>>,
 }
 
 /// One table of the document, with its part of the schema. A table that is not there reads as an empty one.
@@ -67,7 +69,14 @@ pub(crate) enum Origin {
 
 impl<'a> Source<'a> {
     pub(crate) fn new(file: &'a Path, text: &'a str, access: Access) -> Self {
-        Self { file, text, access, problems: RefCell::default(), elsewhere: RefCell::default() }
+        Self {
+            file,
+            text,
+            access,
+            problems: RefCell::default(),
+            elsewhere: RefCell::default(),
+            warnings: RefCell::default(),
+        }
     }
 
     /// The file's name.
@@ -99,6 +108,21 @@ impl<'a> Source<'a> {
     /// Notes problems inside a file that this one names.
     pub(crate) fn add_elsewhere(&self, problems: Vec<Problem>) {
         self.elsewhere.borrow_mut().extend(problems);
+    }
+
+    /// Notes what is worth a word.
+    pub(crate) fn warn(&self, offset: usize, key: impl Into<String>, fault: Fault) {
+        self.warnings.borrow_mut().push(fault.at(self.file, Some(Position::of(self.text, offset)), key));
+    }
+
+    /// Notes what is worth a word in the files that this one names.
+    pub(crate) fn warn_elsewhere(&self, warnings: Vec<Problem>) {
+        self.warnings.borrow_mut().extend(warnings);
+    }
+
+    /// Takes what was worth a word.
+    pub(crate) fn take_warnings(&self) -> Vec<Problem> {
+        self.warnings.take()
     }
 
     /// All problems: this file's in order, then the others'.

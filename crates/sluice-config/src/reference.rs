@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    admin, auth, credentials, database, listen, pool,
+    admin, auth, credentials, database, limits, listen, pool,
     schema::{self, Absent, Table},
     tls,
 };
@@ -37,6 +37,9 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | command | |
 |---|---|
 | `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
+| `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told. A server that is being put in order for the next client is `tested` |
+| `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
+| `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol |
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
 | `SHOW HELP` | the commands |
 | `RELOAD` | as SIGHUP; an error says what is wrong |
@@ -46,7 +49,8 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
 
-A name stands as clients say it, or in double quotes. `stats_users` may `SHOW`, and nothing else.
+A name stands as clients say it, or in double quotes. `stats_users` may `SHOW`, and nothing else. The log says who gave
+a command that changes something.
 
 ## Reloading
 
@@ -63,7 +67,7 @@ alone. The log says which, and lists what has changed, without secrets.
   The figures of these pools begin anew, and those of the old ones are not shown.
 - Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
   as soon as they have no transaction open. One that has only been begun is none.
-- The keys at the top of the file need a restart; a warning names those that differ.
+- The keys at the top of the file need a restart, but for `proxy_protocol_from`; a warning names those that differ.
 
 In a terminal, where SIGHUP says that the terminal is gone, it ends the service.
 ";
@@ -100,19 +104,55 @@ there.
 | `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only |
 | `md5`, `scram-sha-256` | by the secrets of `users_file` or `[auth.lookup]` |
 | `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
+| `peer` | the system's user who has connected to the Unix socket is the user, or a map's |
 
-After `trust` and `cert` the pool has seen no password: unless the server lets the role in without one, give its secret
-in `users_file`, or the database a `user` of its own.
+After `trust`, `cert` and `peer` the pool has seen no password: unless the server lets the role in without one, give its
+secret in `users_file`, or the database a `user` of its own.
+
+`+role`, `samerole` and `samegroup` mean the members of a role as the server knows them, by whatever way, and a
+superuser no more than others. They need `[auth.lookup]`, which asks for them together with the secret (everybody may
+read `pg_roles` and `pg_auth_members`). A membership is believed for its `cache`; whoever is refused is looked up again
+the next time.
 
 Rules that the pool could not enforce are refused when the file is read, by line:
 
-- other methods, `peer` among them;
+- other methods;
 - host names as addresses, since no DNS is asked while somebody logs in;
 - `clientname=DN`, and expressions with back references or look-around;
-- `+role`, `samerole` and `samegroup`, whose members the pool does not know.
+- members of roles where there is no `[auth.lookup]`.
+
+`sluice check` and the log warn of rules that no client of the pool can match (`hostssl` without `[tls]`, `local` without
+`unix_socket_dir`, `replication`), and of those that let nobody in because there is no such map. When a rule turns a
+client away, the log names its file and line.
 
 `required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
 clients that are there stay.
+";
+
+const BALANCERS: &str = "
+## Balancers
+
+Behind a balancer that passes connections on by TCP, all clients seem to come from the balancer. Have it say where they
+come from (HAProxy's `send-proxy-v2` or `send-proxy`, nginx's `proxy_protocol on`, \"Proxy protocol\" of a cloud's
+balancer), and list its addresses:
+
+```toml
+proxy_protocol_from = [\"192.0.2.7\", \"10.20.0.0/16\", \"2001:db8::/64\"]
+```
+
+A connection from there has to begin with a header of the PROXY protocol, version 1 or 2, before anything else, TLS
+included. The address in it is the client's from then on: for the access rules, the limits, the log, and the server that
+is told (`client_address_secret_file`). Have the balancer pass TLS through: what it decrypts itself comes in clear, and
+its word on certificates is not taken.
+
+- From anybody else such a header is a malformed startup packet, as for PostgreSQL: nobody can claim an address. List
+  balancers only, and no network from which clients come by themselves.
+- What a balancer sends in its own name (`LOCAL`, `UNKNOWN`), or for a client that reached it by a Unix socket, keeps
+  the balancer's address.
+- A connection from there with no header, or with a malformed one, is closed without a word; the log says what is wrong
+  with it. A header has to come within `login_timeout`, in at most 107 bytes (version 1) or 4096 bytes (version 2), its
+  extensions included, which are not looked at.
+- Unix sockets have no such header. A reload counts for new connections.
 ";
 
 const STATISTICS: &str = "
@@ -164,6 +204,8 @@ once for up to 5 s each:
 | `sluice_pool_query_seconds` | histogram | queries and batches, from the first message to the end of the answer |
 | `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered |
 
+`docs/grafana/sluice.json` is a dashboard for Grafana that shows them.
+
 Those of pools have the labels `database`, as clients say it, and `user`, the role on the server. Histograms have 22
 buckets, from 64 µs to 67 s, each twice as long as the one before it.
 ";
@@ -172,6 +214,7 @@ buckets, from 64 µs to 67 s, each twice as long as the one before it.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     write_table(&schema::FILE, &mut page);
+    page.push_str(BALANCERS);
     page.push_str(ACCESS_RULES);
     page.push_str(STATISTICS);
     page.push_str(METRICS);
@@ -209,8 +252,17 @@ fn write_table(table: &Table, page: &mut String) {
 
 fn write_rules(page: &mut String) {
     page.push_str("\n## What can't stand together\n\n");
-    for rule in [listen::RULES, auth::RULES, tls::RULES, admin::RULES, credentials::RULES, pool::RULES, database::RULES]
-        .concat()
+    for rule in [
+        listen::RULES,
+        auth::RULES,
+        tls::RULES,
+        admin::RULES,
+        credentials::RULES,
+        pool::RULES,
+        database::RULES,
+        limits::RULES,
+    ]
+    .concat()
     {
         let _ = writeln!(page, "- {rule}");
     }

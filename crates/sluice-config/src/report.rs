@@ -68,6 +68,13 @@ impl Fault {
     }
 }
 
+impl Problem {
+    /// It in one line, as for a log.
+    pub fn in_one_line(&self) -> String {
+        self.to_string().replace("\n    ", "; ")
+    }
+}
+
 impl Position {
     /// The place of a byte offset; an offset past the end is the end.
     pub(crate) fn of(text: &str, offset: usize) -> Self {

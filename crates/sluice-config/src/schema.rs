@@ -4,6 +4,8 @@
 //! Nothing here reads anything.
 
 mod admin;
+mod balancers;
+mod limits;
 mod tls;
 mod upgrade;
 
@@ -14,12 +16,13 @@ use sluice_control::settings::{PinPolicy, PoolMode};
 use crate::{
     DriverChoice, Method,
     kinds::{
-        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Size, Text, Time,
-        Words,
+        Addresses, AutoOrInteger, FilePath, Flag, Host, Integer, Kind, NAME_BYTES_MAX, Password, Text, Time, Words,
     },
 };
 
 pub(crate) use admin::*;
+pub(crate) use balancers::*;
+pub(crate) use limits::*;
 pub(crate) use tls::*;
 pub(crate) use upgrade::*;
 
@@ -130,8 +133,18 @@ pub(crate) static FILE: Table = Table {
     path: "",
     many: false,
     meaning: "Keys before the first table.",
-    keys: &[&LISTEN, &UNIX_SOCKET_DIR, &DRIVER, &WORKERS, &SHUTDOWN_GRACE, &UPGRADE_GRACE, &STATS_PERIOD, &HTTP_LISTEN],
-    tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE],
+    keys: &[
+        &LISTEN,
+        &UNIX_SOCKET_DIR,
+        &PROXY_PROTOCOL_FROM,
+        &DRIVER,
+        &WORKERS,
+        &SHUTDOWN_GRACE,
+        &UPGRADE_GRACE,
+        &STATS_PERIOD,
+        &HTTP_LISTEN,
+    ],
+    tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE, &USER],
 };
 
 pub(crate) static LISTEN: Key<Addresses> = Key {
@@ -186,78 +199,6 @@ pub(crate) static HTTP_LISTEN: Key<Addresses> = Key {
               address may read them, so let it be one of this host or of a network of its own.",
 };
 
-pub(crate) static LIMITS: Table = Table {
-    path: "limits",
-    many: false,
-    meaning: "Limits of the process as a whole.",
-    keys: &[
-        &CLIENTS,
-        &SERVERS,
-        &POOLS,
-        &LOGIN_TIMEOUT,
-        &CLIENT_MESSAGE_TIMEOUT,
-        &IDLE_TRANSACTION_TIMEOUT,
-        &REWRITTEN_MESSAGE,
-    ],
-    tables: &[],
-};
-
-pub(crate) static CLIENTS: Key<Integer> = Key {
-    name: "clients",
-    kind: Integer { min: 1, max: 1_000_000 },
-    absent: Absent::Default("10000"),
-    meaning: "Clients connected at once. One more is refused with SQLSTATE 53300.",
-};
-
-pub(crate) static SERVERS: Key<Integer> = Key {
-    name: "servers",
-    kind: Integer { min: 1, max: 100_000 },
-    absent: Absent::Default("500"),
-    meaning: "Connections to PostgreSQL at once, over all pools. Keep it below the servers' `max_connections`.",
-};
-
-pub(crate) static POOLS: Key<Integer> = Key {
-    name: "pools",
-    kind: Integer { min: 1, max: 100_000 },
-    absent: Absent::Default("1000"),
-    meaning: "Pools at once, that is pairs of database and role whose clients are logged in or whose servers are open. \
-              A client of one more is refused with SQLSTATE 53300.",
-};
-
-pub(crate) static LOGIN_TIMEOUT: Key<Time> = Key {
-    name: "login_timeout",
-    kind: Time { min: ms(100), max: seconds(HOUR) },
-    absent: Absent::Default("\"30s\""),
-    meaning: "How long a client may take from connecting to being logged in.",
-};
-
-pub(crate) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
-    name: "client_message_timeout",
-    kind: Time { min: ms(100), max: seconds(DAY) },
-    absent: Absent::Default("\"20s\""),
-    meaning: "How long a client that has a server, or has sent more than 64 kB of a message that Sluice collects, \
-              may leave that message unfinished before it is disconnected (SQLSTATE 08P01); every 64 kB that come \
-              begin the time anew. No network that works takes so long, and below \
-              `wait_timeout`, those who wait for that server still get it.",
-};
-
-pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
-    name: "idle_transaction_timeout",
-    kind: Time { min: ms(100), max: seconds(DAY) },
-    absent: Absent::Means("there is no limit"),
-    meaning: "How long a client may leave its server waiting inside a transaction, a batch without its Sync, or a COPY, \
-              before it is sent away with SQLSTATE 25P03. It is PostgreSQL's `idle_in_transaction_session_timeout` \
-              for the pool's clients.",
-};
-
-pub(crate) static REWRITTEN_MESSAGE: Key<Size> = Key {
-    name: "rewritten_message",
-    kind: Size { min: 16 << 10, max: 1 << 30 },
-    absent: Absent::Default("\"16MB\""),
-    meaning: "The largest client message that must be collected whole because Sluice changes it (a statement to \
-              prepare, for one). Messages that only pass through have no limit but PostgreSQL's own.",
-};
-
 pub(crate) static AUTH: Table = Table {
     path: "auth",
     many: false,
@@ -307,8 +248,8 @@ pub(crate) static TRUST_ANYONE: Key<Flag> = Key {
 pub(crate) static LOOKUP: Table = Table {
     path: "auth.lookup",
     many: false,
-    meaning: "Takes secrets from the server to which clients are going. The verifiers that PostgreSQL stores are \
-              enough: Sluice needs no plain password.",
+    meaning: "Takes secrets, and the roles of which users are members, from the server to which clients are going. The \
+              verifiers that PostgreSQL stores are enough: Sluice needs no plain password.",
     keys: &[&LOOKUP_USER, &LOOKUP_PASSWORD, &LOOKUP_PASSWORD_FILE, &LOOKUP_DATABASE, &QUERY, &CACHE],
     tables: &[],
 };
@@ -523,6 +464,8 @@ pub(crate) static DATABASE: Table = Table {
         &DATABASE_PASSWORD,
         &DATABASE_PASSWORD_FILE,
         &CLIENT_ADDRESS_SECRET_FILE,
+        &DATABASE_CLIENTS,
+        &DATABASE_SERVERS,
     ],
     tables: &[&DATABASE_POOL],
 };

@@ -139,6 +139,8 @@ pub struct LookUp {
     pub password: Option<Secret>,
     /// Takes the user's name as `$1`; returns no row, or one with the secret in its first column.
     pub query: String,
+    /// Whether the roles that the user is a member of are asked for as well.
+    pub asks_roles: bool,
     /// The time for which an answer is believed.
     pub cache: Duration,
 }

@@ -1,13 +1,14 @@
 //! The differences between two snapshots, for whoever asked for the newer one: by the keys of the configuration file,
 //! without any secret.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use sluice_tls::SslMode;
 use sluice_units::Quantity;
 
 use crate::{
     access::{Access, Encryption, Users},
+    address::Network,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     snapshot::{Database, Snapshot},
 };
@@ -57,6 +58,7 @@ impl fmt::Display for Change {
 /// The differences of `now` from `before`, in the order of the configuration file.
 pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
     let mut found = Differences::default();
+    found.compare("proxy_protocol_from", &shown_networks(&before.balancers), &shown_networks(&now.balancers));
     limits(&mut found, &before.limits, &now.limits);
     if !Arc::ptr_eq(&before.access, &now.access) {
         access(&mut found, &before.access, &now.access);
@@ -88,6 +90,11 @@ fn shown(database: &Database) -> String {
     database.name.clone().unwrap_or_else(|| "*".to_owned())
 }
 
+fn shown_networks(networks: &[Network]) -> Option<String> {
+    let shown: Vec<_> = networks.iter().map(Network::to_string).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
 #[derive(Default)]
 struct Differences(Vec<Change>);
 
@@ -109,7 +116,18 @@ impl Differences {
 
 fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
     found.compare("limits.clients", &before.clients, &now.clients);
+    found.compare("limits.clients_per_address", &before.clients_per_address, &now.clients_per_address);
+    found.compare("limits.clients_per_user", &before.clients_per_user, &now.clients_per_user);
     found.compare("limits.servers", &before.servers, &now.servers);
+    found.compare("limits.servers_per_host", &before.servers_per_host, &now.servers_per_host);
+    found.compare("limits.servers_per_user", &before.servers_per_user, &now.servers_per_user);
+    let users: BTreeSet<_> = before.users.keys().chain(now.users.keys()).collect();
+    for user in users {
+        let of = |limits: &Limits| limits.users.get(user).copied().unwrap_or_default();
+        let (before, now) = (of(before), of(now));
+        found.compare(format!("user \"{user}\": clients"), &before.clients, &now.clients);
+        found.compare(format!("user \"{user}\": servers"), &before.servers, &now.servers);
+    }
     found.compare("limits.pools", &before.pools, &now.pools);
     found.compare("limits.login_timeout", &before.login_timeout, &now.login_timeout);
     found.compare("limits.client_message_timeout", &before.client_message_timeout, &now.client_message_timeout);
@@ -173,6 +191,8 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     found.compare(key("user"), &before.user, &now.user);
     found.compare_secret(key("password"), &before.password, &now.password);
     found.compare_secret(key("client address secret"), &before.client_address_secret, &now.client_address_secret);
+    found.compare(key("clients"), &before.clients, &now.clients);
+    found.compare(key("servers"), &before.servers, &now.servers);
     let PoolSettings { sharing: shared_before, .. } = before.pool;
     let PoolSettings { sharing: shared_now, .. } = now.pool;
     let (before, now) = (&before.pool, &now.pool);

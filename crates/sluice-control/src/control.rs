@@ -63,7 +63,7 @@ mod tests {
     use crate::{
         Database, Secret,
         access::{Access, Method, Users},
-        address::Address,
+        address::{Address, Network},
         settings::{Limits, PoolMode, PoolSettings, Sharing},
     };
 
@@ -79,6 +79,7 @@ mod tests {
             access: Access { method: Method::ScramSha256, rules: None, users: Users::Listed(HashMap::from(users)) },
             encryption: None,
             admin: None,
+            balancers: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -119,6 +120,7 @@ mod tests {
             next.limits.clients = 5;
             next.limits.idle_transaction_timeout = Some(Duration::from_secs(90));
             next.access.method = Method::Md5;
+            next.balancers = vec![Network::of([10, 0, 0, 1].into())];
             let Users::Listed(users) = &mut next.access.users else { unreachable!("they are listed") };
             users.remove("alice");
             users.insert("bob".to_owned(), StoredSecret::Plain("other".to_owned()));
@@ -133,6 +135,7 @@ mod tests {
             next.databases.push(Database { name: None, ..next.databases[0].clone() });
         });
         let expected = [
+            "proxy_protocol_from: 10.0.0.1, was none",
             "limits.clients: 5, was 10000",
             "limits.idle_transaction_timeout: 90s, was none",
             "auth.method: md5, was scram-sha-256",

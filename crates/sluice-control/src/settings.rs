@@ -1,6 +1,6 @@
 //! An operator's decisions about pools and the process. Plain values: the configuration file is parsed elsewhere.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// The time for which a client keeps the server it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,13 +87,23 @@ impl Default for PoolSettings {
     }
 }
 
-/// Limits that hold for the process as a whole.
+/// Limits that pools share, and clients of several pools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Clients connected at once, over all workers; one more gets SQLSTATE 53300.
     pub clients: u32,
+    /// The same of one address; `None`: as many as there may be.
+    pub clients_per_address: Option<u32>,
+    /// The same of one user, unless `users` says otherwise.
+    pub clients_per_user: Option<u32>,
     /// Server connections at once, over all pools.
     pub servers: u32,
+    /// The same to one host and port; `None`: as many as there may be.
+    pub servers_per_host: Option<u32>,
+    /// The same as one role, unless `users` says otherwise.
+    pub servers_per_user: Option<u32>,
+    /// The limits of single users.
+    pub users: BTreeMap<String, UserLimits>,
     /// Pools at once, that is pairs of database and role; one more gets SQLSTATE 53300.
     pub pools: u32,
     /// The time that a client may take from connecting to being logged in.
@@ -107,11 +117,37 @@ pub struct Limits {
     pub rewritten_message_bytes: u32,
 }
 
+/// The limits of one user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UserLimits {
+    /// Clients of that name at once.
+    pub clients: Option<u32>,
+    /// Server connections at once as the role of that name.
+    pub servers: Option<u32>,
+}
+
+impl Limits {
+    /// Clients of a user at once.
+    pub fn clients_of(&self, user: &str) -> Option<u32> {
+        self.users.get(user).and_then(|own| own.clients).or(self.clients_per_user)
+    }
+
+    /// Server connections at once as a role.
+    pub fn servers_as(&self, role: &str) -> Option<u32> {
+        self.users.get(role).and_then(|own| own.servers).or(self.servers_per_user)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             clients: 10_000,
+            clients_per_address: None,
+            clients_per_user: None,
             servers: 500,
+            servers_per_host: None,
+            servers_per_user: None,
+            users: BTreeMap::new(),
             pools: 1000,
             login_timeout: Duration::from_secs(30),
             // Less than `wait_timeout`: who waits for that server gets it.

@@ -7,7 +7,7 @@ use sluice_tls::ClientTls;
 use crate::{
     Secret,
     access::{Access, Admin, Encryption},
-    address::Address,
+    address::{Address, Network, PeerAddress},
     settings::{Limits, PoolSettings},
 };
 
@@ -22,6 +22,8 @@ pub struct Configuration {
     pub encryption: Option<Encryption>,
     /// The users of the admin console; `None`: there is none.
     pub admin: Option<Admin>,
+    /// The balancers that say by the PROXY protocol where their clients come from.
+    pub balancers: Vec<Network>,
     /// The limits of the process.
     pub limits: Limits,
 }
@@ -43,6 +45,10 @@ pub struct Database {
     pub password: Option<Secret>,
     /// The secret of the extension there, to tell it where clients come from.
     pub client_address_secret: Option<Secret>,
+    /// Clients at once that name it so; `None`: as many as there may be.
+    pub clients: Option<u32>,
+    /// Server connections at once, over all of its pools; `None`: as many as there may be.
+    pub servers: Option<u32>,
     /// The settings of its pools.
     pub pool: PoolSettings,
 }
@@ -60,6 +66,8 @@ pub struct Snapshot {
     pub encryption: Option<Encryption>,
     /// The users of the admin console.
     pub admin: Option<Admin>,
+    /// The balancers that say by the PROXY protocol where their clients come from.
+    pub balancers: Vec<Network>,
     /// The limits of the process.
     pub limits: Limits,
 }
@@ -75,6 +83,8 @@ impl Database {
             user: None,
             password: None,
             client_address_secret: None,
+            clients: None,
+            servers: None,
             pool,
         }
     }
@@ -109,21 +119,29 @@ impl Database {
 impl Snapshot {
     /// The first one.
     pub fn first(configuration: Configuration) -> Self {
-        let Configuration { databases, access, encryption, admin, limits } = configuration;
+        let Configuration { databases, access, encryption, admin, balancers, limits } = configuration;
         let databases = databases.into_iter().map(Arc::new).collect();
-        Self { version: 1, databases, access: Arc::new(access), encryption, admin, limits }
+        Self { version: 1, databases, access: Arc::new(access), encryption, admin, balancers, limits }
     }
 
     /// The one after this.
     pub(crate) fn next(&self, configuration: Configuration) -> Self {
-        let Configuration { databases, access, encryption, admin, limits } = configuration;
+        let Configuration { databases, access, encryption, admin, balancers, limits } = configuration;
         let keep = |database: Database| {
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
         let access = if *self.access == access { self.access.clone() } else { Arc::new(access) };
         let databases = databases.into_iter().map(keep).collect();
-        Self { version: self.version + 1, databases, access, encryption, admin, limits }
+        Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits }
+    }
+
+    /// Whether a connection from there has to say first whose it is.
+    pub fn is_balancer(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Local => false,
+            PeerAddress::Tcp(address, _) => self.balancers.iter().any(|network| network.contains(address)),
+        }
     }
 
     /// The database that a client means by that name; `None` if there is none.

@@ -1,19 +1,24 @@
 //! A client: where its session stands, and what follows it from server to server.
 
+mod login;
+
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use hashbrown::HashMap;
-use sluice_control::access::{Access, Method};
-use sluice_wire::{FrontendKind, message::TransactionStatus, scram, secret::Secret, startup::SessionRequest};
+use sluice_hba::Place;
+use sluice_wire::{FrontendKind, message::TransactionStatus};
+
+pub use login::{Certificate, Challenge, Demand, LoginRequest, Wish};
 
 use crate::{
+    admission::Admitted,
     customs::Customs,
     encryption::ClientEncryption,
     holding::Pins,
-    hub::{Admitted, Pool},
+    hub::Pool,
     ids::ServerId,
     io::{Conn, Io, PeerAddress},
     logins::Generation,
@@ -21,7 +26,6 @@ use crate::{
     profile::{Context, Profile},
     queue::Ticket,
     replies::{DescribedAs, Given},
-    secrets::Credentials,
     server::value_in_messages,
     shape::Shape,
     sql::{Begin, Effects},
@@ -53,12 +57,16 @@ pub struct Client {
     pub serial: u32,
     /// Its address.
     pub peer: PeerAddress,
+    /// The time at which it connected.
+    pub connected_at: Time,
     /// The encryption of its connection.
     pub encryption: ClientEncryption,
     /// Its leave to be a client, once it has said that it wants to be.
     pub admitted: Option<Admitted>,
     /// Its phase.
     pub phase: Phase,
+    /// The place of the rule that it logs in by, until it has.
+    pub rule: Option<Arc<Place>>,
     /// The stream of its messages.
     pub stream: Stream,
     /// The reasons why it is not read from.
@@ -80,10 +88,14 @@ pub struct Client {
 /// A client's phase, from its first byte to its session.
 #[derive(Debug)]
 pub enum Phase {
+    /// Nothing: its balancer has to say first where it comes from.
+    Header,
     /// Nothing but requests for encryption.
     Startup,
-    /// It waits for its secret to be looked up.
-    Secret(Box<LoginRequest>),
+    /// It waits for the name of the system's user at its end of a Unix socket.
+    Identity(Box<Wish>),
+    /// It waits for its user's account to be looked up.
+    Account(Box<Wish>),
     /// It was asked for its password.
     Password(Box<LoginRequest>, Challenge),
     /// It is known, and waits for a server to tell what it reports.
@@ -107,56 +119,6 @@ pub struct Console {
     pub skips: bool,
 }
 
-/// A login that is not complete.
-#[derive(Debug)]
-pub struct LoginRequest {
-    /// The request of its startup message.
-    pub request: SessionRequest,
-    /// Its user.
-    pub user: String,
-    /// Its database.
-    pub database: String,
-    /// The demand that it has to meet.
-    pub demand: Demand,
-    /// The credentials for its pool, once it has proven who it is.
-    pub credentials: Credentials,
-    /// The configuration that it was asked by.
-    pub asked_by: Arc<Access>,
-    /// The secret that was found by that.
-    pub secret: Option<Secret>,
-}
-
-/// The demand on a client that wants to log in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Demand {
-    /// The method by which it proves who it is.
-    pub method: Method,
-    /// The certificate that it has shown, which is looked at once it has proven that.
-    pub certificate: Certificate,
-}
-
-/// A client's certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certificate {
-    /// It is as it has to be, or nobody asks.
-    Fits,
-    /// It is somebody else's, where it is to be the user's, besides another proof.
-    Other,
-    /// The same where there is no other proof.
-    OtherAlone,
-}
-
-/// The proof that a client was asked for.
-#[derive(Debug)]
-pub enum Challenge {
-    /// An MD5 hash with this salt, of this secret; `None` if no answer is right.
-    Md5([u8; 4], Option<String>),
-    /// The first message of SCRAM, to be checked against this verifier.
-    ScramFirst(scram::Verifier),
-    /// The proof.
-    ScramProof(scram::ServerExchange),
-}
-
 /// A session of a client that has proven who it is.
 #[derive(Debug)]
 pub struct Session {
@@ -176,6 +138,8 @@ pub struct Session {
     pub startup: StartupParameters,
     /// The server it has, or waits for.
     pub link: Link,
+    /// The time since which it waits for that.
+    pub waits_since: Option<Time>,
     /// Its prepared statements, by its names.
     pub names: Option<Box<Names>>,
     /// Those that it has given up since its server was last at rest: an error of before may speak of them.
@@ -283,15 +247,26 @@ impl Client {
             && self.pending.first().map(|tag| FrontendKind::from(*tag)) == Some(FrontendKind::Terminate)
     }
 
+    /// Whether what it says is kept until somebody else has said something.
+    pub fn waits_to_be_known(&self) -> bool {
+        match &self.phase {
+            Phase::Identity(_) | Phase::Account(_) | Phase::Welcome(..) => true,
+            Phase::Console(console) => console.waits,
+            _ => false,
+        }
+    }
+
     /// A client that has just connected.
-    pub fn new(conn: Conn, serial: u32, peer: PeerAddress) -> Self {
+    pub fn new(conn: Conn, serial: u32, peer: PeerAddress, now: Time) -> Self {
         Self {
             conn,
             serial,
             peer,
+            connected_at: now,
             encryption: ClientEncryption::None,
             admitted: None,
             phase: Phase::Startup,
+            rule: None,
             stream: Stream::default(),
             pauses: Pauses::default(),
             unfinished: false,
@@ -354,6 +329,7 @@ impl Session {
             startup,
             pool,
             link: Link::None,
+            waits_since: None,
             names: None,
             former: Vec::new(),
             unnamed: None,

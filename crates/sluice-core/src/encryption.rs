@@ -82,11 +82,21 @@ impl ClientEncryption {
 }
 
 /// The encryption of a server's connection.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub enum ServerEncryption {
     /// None.
     #[default]
     None,
-    /// By TLS; the hash is that of its certificate, if that has one.
-    Secured(Option<Box<[u8]>>),
+    /// By TLS.
+    Secured(Box<Secured>),
+}
+
+impl ServerEncryption {
+    /// The outcome of the handshake, if there was one.
+    pub fn secured(&self) -> Option<&Secured> {
+        match self {
+            Self::None => None,
+            Self::Secured(secured) => Some(secured),
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The things that the workers of one process share: the pools, the counts behind the limits, the secrets.
 
+mod limits;
 mod pausing;
 mod upstream;
 
@@ -24,6 +25,8 @@ pub use upstream::Upstream;
 use pausing::Paused;
 
 use crate::{
+    admission::Admissions,
+    budget::{Budget, Budgets, Shared},
     catalog::Catalog,
     customs::Customs,
     holding::Pins,
@@ -55,6 +58,8 @@ pub struct Pool {
     pub sharing: Sharing,
     /// The way to its servers.
     pub upstream: Upstream,
+    /// The limits that its servers come under besides its own.
+    pub budgets: Budgets,
     /// The catalogs of its database.
     pub catalog: Arc<Catalog>,
     /// The log-ins to its server.
@@ -178,8 +183,8 @@ impl Pool {
         role: &str,
         entry: Arc<Database>,
         (catalog, log_ins): (Arc<Catalog>, Arc<LogIns>),
-        statements: Registry,
-        name_prefix: Box<[u8]>,
+        budgets: Budgets,
+        (statements, name_prefix): (Registry, Box<[u8]>),
     ) -> Self {
         let upstream = Upstream::new(&entry, database, role);
         Self {
@@ -188,6 +193,7 @@ impl Pool {
             sharing: entry.pool.sharing,
             entry,
             upstream,
+            budgets,
             catalog,
             log_ins,
             reads_sequences: AtomicBool::new(false),
@@ -215,8 +221,8 @@ impl Pool {
 
     /// Whether clients are to give up servers that were opened so and that they could do without: others need them, an
     /// operator has them closed, or clients are to go on elsewhere.
-    pub fn wants_back(&self, opened: &Opened) -> bool {
-        self.is_retired() || self.state().wants_back(opened)
+    pub fn wants_back(&self, now: Time, opened: &Opened) -> bool {
+        self.is_retired() || self.state().wants_back(now, opened)
     }
 
     /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and
@@ -293,16 +299,6 @@ impl Drop for Pinned {
     }
 }
 
-/// A client's leave to be there; given back when this is dropped.
-#[derive(Debug)]
-pub struct Admitted(Arc<AtomicU32>);
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A panic elsewhere while a lock was held must not take the other workers with it: each critical section leaves its
 /// value whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -353,13 +349,16 @@ pub struct Hub {
     /// The number of the next statement.
     statements: Arc<AtomicU64>,
     connections: AtomicU32,
-    clients: Arc<AtomicU32>,
-    servers: AtomicU32,
+    admissions: Arc<Admissions>,
+    /// The limits that pools share, by what they count, and that of all servers.
+    budgets: Mutex<HashMap<Shared, Arc<Budget>>>,
+    servers: Arc<Budget>,
 }
 
 impl Hub {
     /// A hub for `workers` workers, which begin with that snapshot.
     pub fn new(snapshot: Arc<Snapshot>, nonces: Nonces, workers: u16) -> Self {
+        let servers = Arc::new(Budget::new(Shared::Process, &snapshot));
         Self {
             secrets: Secrets::new(nonces.mock_seed),
             workers,
@@ -373,8 +372,9 @@ impl Hub {
             addresses: AtomicU32::new(0),
             statements: Arc::default(),
             connections: AtomicU32::new(0),
-            clients: Arc::default(),
-            servers: AtomicU32::new(0),
+            admissions: Arc::default(),
+            budgets: Mutex::default(),
+            servers,
         }
     }
 
@@ -395,6 +395,7 @@ impl Hub {
                 pool.know_listed(&snapshot.access);
             }
         }
+        self.limit_servers(&snapshot);
         let mut moved_to = Vec::new();
         pools.retain(|_, pool| match snapshot.database(&pool.database) {
             Some(entry) if entry.keeps_pools_of(&pool.entry, &pool.database) => {
@@ -440,7 +441,7 @@ impl Hub {
             return Err(NoPool::TooMany);
         }
         let made = || {
-            let pool = self.make_pool(database, entry, entry.role_for(user), pools_max);
+            let pool = self.make_pool(&snapshot, database, entry, entry.role_for(user));
             pool.know_listed(&snapshot.access);
             Arc::new(pool)
         };
@@ -451,12 +452,14 @@ impl Hub {
         Ok(pool)
     }
 
-    fn make_pool(&self, database: &str, entry: &Arc<Database>, role: &str, pools_max: usize) -> Pool {
+    fn make_pool(&self, snapshot: &Snapshot, database: &str, entry: &Arc<Database>, role: &str) -> Pool {
+        let pools_max = snapshot.limits.pools as usize;
         let log_ins = self.log_ins(&entry.address, pools_max);
         let catalog = self.catalog(&entry.address, entry.dbname_for(database), &log_ins, pools_max);
+        let budgets = self.budgets_of(snapshot, database, &entry.address, role);
         let prefix = name_prefix(self.nonces.statements);
         let statements = Registry::new(&prefix, self.statements.clone());
-        Pool::new(database, role, entry.clone(), (catalog, log_ins), statements, prefix)
+        Pool::new(database, role, entry.clone(), (catalog, log_ins), budgets, (statements, prefix))
     }
 
     /// The pool that clients of a retired one go on with, however many there are; `None` if the configuration has none
@@ -524,51 +527,6 @@ impl Hub {
     pub fn pools(&self) -> Vec<Arc<Pool>> {
         self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
-
-    /// Counts a connection in that may become a client's, unless there are far more than clients may be.
-    pub fn admit_connection(&self) -> bool {
-        take(&self.connections, self.snapshot().limits.clients.saturating_add(STRANGERS_MAX))
-    }
-
-    /// Counts a connection out.
-    pub fn dismiss_connection(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Counts a client in, unless there are as many as may be.
-    pub fn admit_client(&self) -> Option<Admitted> {
-        take(&self.clients, self.snapshot().limits.clients).then(|| Admitted(self.clients.clone()))
-    }
-
-    /// The number of connections that are clients', or may become so.
-    pub fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    /// The number of clients that have said who they are.
-    pub fn clients(&self) -> u32 {
-        self.clients.load(Ordering::Relaxed)
-    }
-
-    /// Counts a server connection in, unless there are as many as may be.
-    pub fn admit_server(&self) -> bool {
-        take(&self.servers, self.snapshot().limits.servers)
-    }
-
-    /// Counts a server connection in, whatever the limit says: another is about to be closed for it.
-    pub fn admit_server_over(&self) {
-        self.servers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a server connection out.
-    pub fn dismiss_server(&self) {
-        self.servers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Server connections there are.
-    pub fn servers(&self) -> u32 {
-        self.servers.load(Ordering::Relaxed)
-    }
 }
 
 /// Makes room for a pool, by the one that has not been used for longest; `false` if all are in use.
@@ -578,8 +536,4 @@ fn give_up_unused(pools: &mut BTreeMap<Key, Arc<Pool>>) -> bool {
     let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };
     pools.remove(&key);
     true
-}
-
-fn take(count: &AtomicU32, limit: u32) -> bool {
-    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1)).is_ok()
 }

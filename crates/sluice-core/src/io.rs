@@ -49,9 +49,14 @@ pub trait Io {
     /// Sends a message to a worker, this one included.
     fn mail(&mut self, worker: u16, mail: Mail);
 
-    /// Asks for a user's secret; the answer goes to [`Secrets::found`](crate::secrets::Secrets::found), and to all who
+    /// Asks for a user's account; the answer goes to [`Secrets::found`](crate::secrets::Secrets::found), and to all who
     /// wait for it as [`Mail::Secret`].
     fn look_up(&mut self, user: &str);
+
+    /// Asks for the name of the system's user at the other end of a Unix socket; the answer comes as
+    /// [`Mail::Identified`]. `false` if so many are asked for that no more can be.
+    #[must_use]
+    fn identify(&mut self, conn: Conn, client: ClientRef) -> bool;
 
     /// Gives a command of the admin console to the control thread, which answers by [`Mail::Answer`]; `false` if it has so
     /// many to carry out that it takes no more.
@@ -70,6 +75,8 @@ pub trait Io {
 pub struct Command {
     /// The client.
     pub client: ClientRef,
+    /// Its user.
+    pub user: Box<str>,
     /// Its rights.
     pub rights: Rights,
     /// The text of its Query.
@@ -87,8 +94,17 @@ pub enum LogEvent<'a> {
     ClientRefused {
         /// Its address.
         peer: PeerAddress,
+        /// The place of the rule that it was to log in by, if it had not done so.
+        rule: Option<&'a sluice_hba::Place>,
         /// The error that it got.
         error: &'a sluice_wire::ErrorResponse,
+    },
+    /// A balancer does not say as it should where a client comes from.
+    HeaderRefused {
+        /// The balancer's address.
+        peer: PeerAddress,
+        /// The fault of what it has sent in place of that.
+        error: sluice_wire::proxy::ProxyError,
     },
     /// A client that was to be encrypted is not.
     HandshakeFailed {

@@ -3,8 +3,10 @@
 //! Nothing here does I/O, reads a clock or keeps a global: bytes and `now` come in, actions go out through
 //! [`io::Io`]. That is what lets the whole pool run in a seeded simulation.
 
+pub mod admission;
 pub mod alarm;
 pub mod amended;
+pub mod budget;
 pub mod catalog;
 pub mod client;
 pub mod client_address;
@@ -17,6 +19,7 @@ pub mod holding;
 pub mod hub;
 pub mod ids;
 pub mod io;
+pub mod listing;
 pub mod logins;
 pub mod mail;
 pub mod pauses;
@@ -37,6 +40,7 @@ pub mod statement;
 pub mod stream;
 pub mod time;
 pub mod traffic;
+pub mod uses;
 pub mod watch;
 
 pub use engine::{Engine, client_of};

@@ -39,7 +39,9 @@ pub enum Mail {
     },
     /// The CancelRequest of a client of yours has been delivered.
     Cancelled(ClientRef),
-    /// The secret has been looked up that a client of yours waits for.
+    /// The system's user has been found who is at the other end of a client of yours; `None` if there is none.
+    Identified(ClientRef, Option<Box<str>>),
+    /// The account has been looked up that a client of yours waits for.
     Secret(ClientRef),
     /// The answer to what a client of yours has asked of the admin console: messages up to ReadyForQuery.
     Answer(ClientRef, Box<[u8]>),

@@ -2,6 +2,8 @@
 //!
 //! A server is named by the worker that has its connection; who may use it is decided here and nowhere else.
 
+mod share;
+
 use std::{sync::Arc, time::Duration};
 
 use sluice_control::settings::PoolSettings;
@@ -17,6 +19,8 @@ use crate::{
     start::StartupParameters,
     time::Time,
 };
+
+use share::Share;
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ pub struct PoolState {
     pinned: Vec<(ServerRef, Pins)>,
     /// The times that clients have waited who were given a server.
     waits: Times,
+    /// Its standing with the pools that it shares limits with.
+    pub share: Share,
 }
 
 #[derive(Debug)]
@@ -136,6 +142,8 @@ pub enum Released {
     Idle,
     /// It has lived long enough.
     Close,
+    /// Another pool, that has fewer under a limit that both share, needs one more.
+    GivenUp,
 }
 
 /// A waiter that gets an error.
@@ -158,6 +166,7 @@ impl PoolState {
             renewed_at: Time(0),
             pinned: Vec::new(),
             waits: Times::default(),
+            share: Share::default(),
         }
     }
 
@@ -199,8 +208,8 @@ impl PoolState {
     }
 
     /// Whether a server that was opened so is to be given up by a client that could do without it.
-    pub fn wants_back(&self, opened: &Opened) -> bool {
-        self.is_called_in(opened) || self.is_short()
+    pub fn wants_back(&self, now: Time, opened: &Opened) -> bool {
+        self.is_called_in(opened) || self.is_short(now)
     }
 
     /// Whether a server has to be closed rather than kept.
@@ -378,14 +387,15 @@ impl PoolState {
         PinCounts::of(self.kept())
     }
 
-    /// Whether clients wait that no server will come to, unless one is given back or taken from its client.
-    fn is_short(&self) -> bool {
-        self.open >= self.settings.size && self.first_without().is_some()
+    /// Whether clients wait that no server will come to, unless one is given back or taken from its client; or others are
+    /// to have one.
+    fn is_short(&self, now: Time) -> bool {
+        (self.open >= self.settings.size && self.first_without().is_some()) || self.share.is_asked_for(now)
     }
 
     /// A server to be taken from the client that keeps it, if it is needed and the client may lose it.
-    pub fn recall(&mut self) -> Option<ServerRef> {
-        if !self.is_short() {
+    pub fn recall(&mut self, now: Time) -> Option<ServerRef> {
+        if !self.is_short(now) {
             return None;
         }
         let place = self.pinned.iter().position(|(_, pins)| pins.are_soft())?;
@@ -419,6 +429,10 @@ impl PoolState {
             // It needs another in its place. Others, that would take it, are not to be served for ever before that one.
             self.open -= 1;
             return Released::Close;
+        }
+        if self.share.gives_up(now) {
+            self.open -= 1;
+            return Released::GivenUp;
         }
         match self.waiters.pop_where(|waiter| waiter.may_take(&opened)) {
             Some(waiter) => {
@@ -477,10 +491,14 @@ impl PoolState {
 
     /// The reason why nothing is free, for those who wait.
     fn occupancy(&self) -> String {
-        let open = format!("{} of {} server connections are open", self.open, self.settings.size);
-        match self.pinned.len() {
-            0 => open + ".",
-            kept => format!("{open}, {kept} of them kept by clients whose sessions can't be moved ({}).", self.pins()),
+        let mut open = format!("{} of {} server connections are open", self.open, self.settings.size);
+        if !self.pinned.is_empty() {
+            let (kept, pins) = (self.pinned.len(), self.pins());
+            open += &format!(", {kept} of them kept by clients whose sessions can't be moved ({pins})");
+        }
+        match self.share.missed() {
+            Some(limit) if self.open < self.settings.size => format!("{open}; the limit is {limit}."),
+            _ => open + ".",
         }
     }
 

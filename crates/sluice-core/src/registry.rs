@@ -1,7 +1,7 @@
 //! The statements of a pool.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     hash::BuildHasher,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -15,6 +15,7 @@ use hashbrown::HashTable;
 use crate::{
     profile::{Context, Profile, literals::SearchPath},
     statement::{Knowledge, Statement, StatementId, Terms},
+    uses::Used,
 };
 
 /// Definitions larger than this are not kept once no client has them, in bytes.
@@ -104,6 +105,19 @@ impl Registry {
     pub fn find(&self, definition: &[u8], terms: Terms) -> Option<Arc<Statement>> {
         let hash = self.hash(definition, terms);
         self.shared().find(hash, definition, terms).cloned()
+    }
+
+    /// The uses of the statements that it has, by their texts.
+    pub fn used(&self) -> HashMap<Box<[u8]>, Used> {
+        let statements: Vec<_> = self.shared().clock.iter().cloned().collect();
+        let mut all = HashMap::<Box<[u8]>, Used>::new();
+        for statement in statements {
+            let used = statement.uses.used();
+            if used.calls > 0 {
+                *all.entry(statement.query().into()).or_default() += used;
+            }
+        }
+        all
     }
 
     /// Adds a statement, unless another worker has been first; gives the one that is shared now.

@@ -13,7 +13,7 @@ use crate::{
     statement::{Statement, StatementId, Unnamed},
 };
 
-pub use expected::{By, DescribedAs, Expected, Given, LearnFor, Local, Own, ParseSent, SentFor, Taken};
+pub use expected::{By, DescribedAs, Expected, Given, LearnFor, Local, Own, ParseSent, Portal, SentFor, Taken};
 
 /// The answers a server owes, the next one first.
 #[derive(Debug, Default)]
@@ -86,7 +86,7 @@ impl Replies {
 
     /// Whether any of them is to something that runs, and so may open or end a transaction.
     pub fn runs(&self) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute))
+        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute(_)))
     }
 
     /// Whether something is owed beside a BEGIN of the pool's.
@@ -228,8 +228,8 @@ impl Replies {
     fn count(&mut self, expected: &Expected) {
         match expected {
             // Nearly all of them are one of these.
-            Expected::Bind(_) | Expected::Describe(..) => {}
-            Expected::Execute | Expected::Sync(None) => self.deciding += 1,
+            Expected::Bind(..) | Expected::Describe(..) => {}
+            Expected::Execute(_) | Expected::Sync(None) => self.deciding += 1,
             _ => self.count_other(expected),
         }
     }
@@ -247,13 +247,18 @@ impl Replies {
         self.queue.front()
     }
 
+    /// The last one.
+    pub fn back(&self) -> Option<&Expected> {
+        self.queue.back()
+    }
+
     /// The next one has come.
     pub fn pop(&mut self) -> Option<Expected> {
         let expected = self.queue.pop_front()?;
         match &expected {
             // As in `count`.
-            Expected::Bind(_) | Expected::Describe(..) => {}
-            Expected::Execute | Expected::Sync(None) => self.deciding -= 1,
+            Expected::Bind(..) | Expected::Describe(..) => {}
+            Expected::Execute(_) | Expected::Sync(None) => self.deciding -= 1,
             _ => self.count_out(&expected),
         }
         Some(expected)
@@ -351,7 +356,7 @@ mod tests {
     #[test]
     fn ends_of_copies_are_counted() {
         let mut replies = Replies::default();
-        replies.push(Expected::Execute);
+        replies.push(Expected::Execute(Portal::Unnamed));
         (0..1000).for_each(|_| replies.push(Expected::CopyEnd(1)));
         replies.push(Expected::Sync(None));
         assert_eq!(replies.len(), 3);

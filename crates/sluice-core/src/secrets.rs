@@ -1,4 +1,4 @@
-//! The clients' secrets: listed in the configuration, or looked up on the server and believed for a while.
+//! The clients' secrets and roles: listed in the configuration, or looked up on the server and believed for a while.
 
 use std::{
     collections::HashMap,
@@ -12,6 +12,7 @@ use std::{
 use foldhash::fast::RandomState;
 use lru::LruCache;
 use sluice_control::access::{Access, LookUp, Users};
+use sluice_hba::Roles;
 use sluice_wire::{
     ErrorResponse,
     scram::{self, ITERATIONS_DEFAULT, Verifier},
@@ -79,7 +80,22 @@ struct Answer {
 }
 
 /// The result of a look-up.
-pub type Found = Result<Option<Secret>, Arc<ErrorResponse>>;
+pub type Found = Result<Account, Arc<ErrorResponse>>;
+
+/// The knowledge of a user that a log-in goes by. One who does not exist has an empty one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The secret, if there is one.
+    pub secret: Option<Secret>,
+    /// The roles that the user is a member of, itself among them, where rules ask for them.
+    pub roles: Arc<Roles>,
+}
+
+impl From<Option<Secret>> for Account {
+    fn from(secret: Option<Secret>) -> Self {
+        Self { secret, ..Self::default() }
+    }
+}
 
 /// The answer to a client that wants to log in.
 #[derive(Debug)]
@@ -106,10 +122,10 @@ impl Secrets {
         }
     }
 
-    /// The secret of `user`.
+    /// The account of `user`.
     pub fn get(&self, access: &Access, now: Time, user: &str, client: ClientRef) -> Known {
         match &access.users {
-            Users::Listed(users) => Known::Now(Ok(users.get(user).cloned())),
+            Users::Listed(users) => Known::Now(Ok(users.get(user).cloned().into())),
             Users::LookedUp(look_up) => self.look_up(look_up, now, user, client),
         }
     }
@@ -133,11 +149,11 @@ impl Secrets {
     fn look_up(&self, look_up: &LookUp, now: Time, user: &str, client: ClientRef) -> Known {
         let mut answers = self.answers();
         let changes = self.changes.load(Ordering::Acquire);
-        if let Some(Answer { found: Ok(secret), at, doubted: false, changes: seen }) = answers.known.get(user)
+        if let Some(Answer { found: Ok(account), at, doubted: false, changes: seen }) = answers.known.get(user)
             && now.since(*at) < look_up.cache
             && *seen == changes
         {
-            return Known::Now(Ok(secret.clone()));
+            return Known::Now(Ok(account.clone()));
         }
         if let Some(asked) = answers.asking.get_mut(user) {
             asked.waiting.push(client);
@@ -154,7 +170,7 @@ impl Secrets {
     pub fn is_another(&self, user: &str, found: &Found) -> bool {
         let answers = self.answers();
         let before = answers.known.peek(user).and_then(|answer| answer.found.as_ref().ok());
-        before.zip(found.as_ref().ok()).is_some_and(|(before, found)| before != found)
+        before.zip(found.as_ref().ok()).is_some_and(|(before, found)| before.secret != found.secret)
     }
 
     /// Whether users that do not exist are asked by SCRAM where either way may do: as those are who exist.
@@ -167,7 +183,7 @@ impl Secrets {
 
     /// The answer of a look-up has come; gives those who waited for it.
     pub fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
-        if let Ok(Some(secret)) = &found {
+        if let Ok(Account { secret: Some(secret), .. }) = &found {
             self.of_scram.store(matches!(secret, Secret::Scram(_)), Ordering::Relaxed);
         }
         let mut answers = self.answers();
@@ -245,6 +261,7 @@ mod tests {
             user: "asks".to_owned(),
             password: None,
             query: "select $1".to_owned(),
+            asks_roles: false,
             cache: TTL,
         };
         let access = Access { method: Method::ScramSha256, rules: None, users: Users::LookedUp(look_up) };
@@ -259,25 +276,24 @@ mod tests {
     fn users_that_do_not_exist_are_answered_as_those_that_do() {
         for found in [Some(Secret::Plain("secret".to_owned())), None] {
             let secrets = secrets();
-            let is_known =
-                |now| matches!(get(&secrets, now, "a"), Known::Now(Ok(it)) if it.is_some() == found.is_some());
+            let is_known = |now| matches!(get(&secrets, now, "a"), Known::Now(Ok(it)) if it.secret == found);
             assert!(is_asked_for(&secrets, NOW, "a"));
             assert!(matches!(get(&secrets, NOW, "a"), Known::Later { ask: false }));
-            assert_eq!(secrets.found(NOW, "a", Ok(found.clone())), [CLIENT; 2]);
+            assert_eq!(secrets.found(NOW, "a", Ok(found.clone().into())), [CLIENT; 2]);
             assert!(is_known(NOW) && is_known(NOW + TTL / 2));
             // Its login fails.
             secrets.doubt("a");
             assert!(is_asked_for(&secrets, NOW, "a"));
-            secrets.found(NOW, "a", Ok(found.clone()));
+            secrets.found(NOW, "a", Ok(found.clone().into()));
             assert!(is_known(NOW));
             // They are kept elsewhere now: what is asked for meanwhile is not asked for there.
             secrets.moved();
             assert!(is_asked_for(&secrets, NOW, "a"));
             secrets.moved();
-            secrets.found(NOW, "a", Ok(found.clone()));
+            secrets.found(NOW, "a", Ok(found.clone().into()));
             assert!(secrets.last("a").is_none(), "those who waited for it get it from there, too");
             assert!(is_asked_for(&secrets, NOW, "a"));
-            secrets.found(NOW, "a", Ok(found.clone()));
+            secrets.found(NOW, "a", Ok(found.clone().into()));
             assert!(is_known(NOW));
             assert!(is_asked_for(&secrets, NOW + TTL, "a"));
         }
@@ -300,7 +316,7 @@ mod tests {
         assert!(matches!(get(&secrets, NOW, "one more"), Known::Now(Err(e)) if e.code == "57P03" && e.hint.is_some()));
         // A client that waits with others needs no place.
         assert!(matches!(get(&secrets, NOW, "0"), Known::Later { ask: false }));
-        assert_eq!(secrets.found(NOW, "0", Ok(None)).len(), 2);
+        assert_eq!(secrets.found(NOW, "0", Ok(Account::default())).len(), 2);
         assert!(is_asked_for(&secrets, NOW, "one more"));
     }
 
@@ -308,11 +324,11 @@ mod tests {
     fn the_one_that_nobody_has_asked_for_longest_is_forgotten() {
         let secrets = secrets();
         for number in 0..REMEMBERED_MAX.get() {
-            secrets.found(NOW, &number.to_string(), Ok(None));
+            secrets.found(NOW, &number.to_string(), Ok(Account::default()));
         }
         let is_known = |user: &str| matches!(get(&secrets, NOW, user), Known::Now(_));
         assert!(is_known("0"));
-        secrets.found(NOW, "one more", Ok(None));
+        secrets.found(NOW, "one more", Ok(Account::default()));
         assert!(is_known("0") && !is_known("1") && is_known("2") && is_known("one more"));
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     profile::{Context, NAME_BYTES_MAX, Profile, literals::SearchPath},
     shape::Shape,
     sql::{self, Begin, Effects, Reset, effects},
+    uses::Uses,
 };
 
 /// The beginning of shared statements' names on the servers. With a nonce in it (0: none), no client names one by
@@ -101,6 +102,8 @@ pub struct Statement {
     pub definition: Box<[u8]>,
     /// The length of the text alone.
     text_bytes: usize,
+    /// The times that it was run, by anybody.
+    pub uses: Uses,
     /// `None`: it is one client's own.
     pub terms: Option<Terms>,
     /// Those of the shared one that it was before a transaction read its literals anew.
@@ -200,6 +203,7 @@ impl Statement {
             name,
             definition: definition.into(),
             text_bytes: text.len(),
+            uses: Uses::default(),
             terms,
             was_shared: None,
             parsed_path: profile.search_path(),

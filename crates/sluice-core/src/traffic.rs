@@ -84,6 +84,11 @@ impl Meter {
         }
     }
 
+    /// The time at which the query or batch began that is under way.
+    pub fn query_since(&self) -> Option<Time> {
+        self.query
+    }
+
     /// The client has left its server in the midst of something, which counts for nothing.
     pub fn forget(&mut self) {
         *self = Self::default();

@@ -74,6 +74,11 @@ impl Rest {
         (self.since, self.request) = (now, request);
     }
 
+    /// The time at which something has come or gone last.
+    pub(crate) fn since(&self) -> Time {
+        self.since
+    }
+
     /// The end of a rest of that length, if the client rests.
     pub(crate) fn deadline(&self, limit: Duration) -> Option<Time> {
         (self.request == Request::Ended).then(|| self.since + limit)

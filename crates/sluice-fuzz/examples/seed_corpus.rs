@@ -15,6 +15,7 @@ fn main() -> io::Result<()> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let seeds = [
         ("startup", startup_seeds()),
+        ("proxy", proxy_seeds()),
         ("frontend_messages", frontend_seeds()),
         ("backend_messages", backend_seeds()),
         ("scram", scram_seeds()),
@@ -48,6 +49,24 @@ fn startup_seeds() -> Seeds {
         ("cancel", cancel),
         ("cancel-long-key", long_cancel),
         ("http", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+    ]
+}
+
+fn proxy_seeds() -> Seeds {
+    let binary = |command: u8, family: u8, rest: &[u8]| {
+        let length = (rest.len() as u16).to_be_bytes();
+        [b"\r\n\r\n\0\r\nQUIT\n", &[0x20 | command, family][..], &length, rest].concat()
+    };
+    let tcp4 = [192, 0, 2, 1, 10, 0, 0, 1, 0xc7, 0x38, 0x15, 0x38];
+    vec![
+        ("line-of-ipv4", b"PROXY TCP4 192.0.2.1 10.0.0.1 51000 6432\r\n\0\0\0\x08".to_vec()),
+        ("line-of-ipv6", b"PROXY TCP6 2001:db8::7 ::1 51000 6432\r\n".to_vec()),
+        ("line-of-nobody", b"PROXY UNKNOWN whatever\r\n".to_vec()),
+        ("binary-of-ipv4", binary(1, 0x11, &[&tcp4[..], b"\x02\0\x01x"].concat())),
+        ("binary-of-ipv6", binary(1, 0x21, &[7; 36])),
+        ("binary-of-a-socket", binary(1, 0x31, &[b'/'; 216])),
+        ("binary-of-nobody", binary(0, 0, &[])),
+        ("packet", b"\0\0\0\x08\x04\xd2\x16\x2f".to_vec()),
     ]
 }
 
@@ -305,6 +324,12 @@ fn engine_seeds() -> Seeds {
                 script.op(ClientBytes, &[&[0, 3, hello.len() as u8][..], hello].concat()).op(Connected, &[0, 0]);
             let welcome = b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\x01\x02\x03\x04Z\0\0\0\x05I";
             script.op(ServerBytes, &[&[0, 4, welcome.len() as u8][..], welcome].concat()).says(0, 0, &[SELECT])
+        }),
+        ("behind-a-balancer", {
+            let header = b"PROXY TCP4 192.0.2.1 10.0.0.1 51000 6432\r\n";
+            let script = Script::new(0, ROOMY).op(Accept, &[0x80]);
+            let script = script.op(ClientBytes, &[&[0, 3, header.len() as u8][..], header].concat());
+            script.op(ClientStarts, &[0, 0, 0]).server(0).says(0, 0, &[SELECT]).answers(0)
         }),
         (
             "stopped",

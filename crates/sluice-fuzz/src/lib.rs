@@ -11,7 +11,7 @@ mod wire;
 
 pub use engine::engine;
 pub use input::Input;
-pub use wire::{backend_messages, frontend_messages, scram, startup};
+pub use wire::{backend_messages, frontend_messages, proxy, scram, startup};
 
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -23,8 +23,9 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     Target { name: "startup", body: startup },
+    Target { name: "proxy", body: proxy },
     Target { name: "frontend_messages", body: frontend_messages },
     Target { name: "backend_messages", body: backend_messages },
     Target { name: "scram", body: scram },

@@ -4,6 +4,7 @@
 use sluice_wire::{
     ErrorFields, ErrorResponse, Frame, FrameError, Framer, md5,
     message::{self, AuthenticationRequest, BindNames, Named, Parse, TransactionStatus, backend, frontend},
+    proxy::{self, HEADER_BYTES_MAX},
     scram::{ClientBinding, ClientExchange, ClientSecret, Keys, ScramError, ServerBinding, ServerExchange, Verifier},
     secret::Secret,
     startup::{self, STARTUP_BYTES_MAX, Startup},
@@ -35,6 +36,24 @@ pub fn startup(data: &[u8]) {
             Startup::Ssl | Startup::GssEnc => {}
         }
         rest = &rest[used..];
+    }
+}
+
+/// A header of the PROXY protocol.
+pub fn proxy(data: &[u8]) {
+    match proxy::read(data) {
+        Ok(None) => assert!(data.len() < HEADER_BYTES_MAX, "what is not decided is bounded"),
+        Ok(Some(header)) => {
+            assert!(header.bytes <= HEADER_BYTES_MAX);
+            assert_eq!(proxy::read(&data[..header.bytes]), Ok(Some(header)), "what follows makes no difference");
+            for end in [header.bytes / 2, header.bytes - 1] {
+                assert_eq!(proxy::read(&data[..end]), Ok(None), "it is not there before its last byte");
+            }
+        }
+        Err(error) => {
+            let more = [data, b"\r\n"].concat();
+            assert_eq!(proxy::read(&more), Err(error), "what follows makes nothing right");
+        }
     }
 }
 

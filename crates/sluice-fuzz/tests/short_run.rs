@@ -66,6 +66,11 @@ fn startup() {
 }
 
 #[test]
+fn proxy() {
+    short_run("proxy");
+}
+
+#[test]
 fn frontend_messages() {
     short_run("frontend_messages");
 }

@@ -1,8 +1,11 @@
 //! Maps: the lines of `pg_ident.conf`.
 
+use std::sync::Arc;
+
 use crate::{
     lines::{Field, Line},
     name::{Answer, Name, Roles},
+    place::Place,
     problem::{Fault, Flaw, Problem},
     token::Token,
 };
@@ -13,6 +16,7 @@ const GROUP: &str = "\\1";
 /// A line of `pg_ident.conf`.
 #[derive(Debug, Clone)]
 pub(crate) struct MapLine {
+    pub(crate) place: Arc<Place>,
     pub(crate) map: String,
     pub(crate) system_user: Name,
     pub(crate) user: Name,
@@ -22,10 +26,10 @@ impl MapLine {
     /// Reads a line.
     pub(crate) fn parse(line: &Line) -> Result<Self, Problem> {
         let fields = line.fields.as_ref().map_err(Clone::clone);
-        fields.and_then(|fields| Self::parse_fields(fields)).map_err(|flaw| flaw.at(&line.file, line.number))
+        fields.and_then(|fields| Self::parse_fields(line, fields)).map_err(|flaw| flaw.at(&line.file, line.number))
     }
 
-    fn parse_fields(fields: &[Field]) -> Result<Self, Flaw> {
+    fn parse_fields(line: &Line, fields: &[Field]) -> Result<Self, Flaw> {
         let mut fields = fields.iter();
         let map = word(fields.next())?;
         let system_user = word(fields.next())?;
@@ -38,7 +42,7 @@ impl MapLine {
             }
             (Err(flaw), _) | (Ok(_), Err(flaw)) => return Err(flaw),
         };
-        let line = Self { map: map.text.clone(), system_user, user };
+        let line = Self { place: Place::of(line), map: map.text.clone(), system_user, user };
         let is_lazy = line.system_user.pattern.as_ref().is_some_and(|pattern| pattern.is_lazy);
         if is_lazy && line.has_group() {
             return Err(Flaw::unsupported(

@@ -106,7 +106,7 @@ pub(crate) fn parse(name: &str, connection: ConnectionType) -> Result<Method, Fl
         "ident" if connection == ConnectionType::Local => Method::Peer,
         _ if MISSING.contains(&name) => {
             let instead = match connection {
-                ConnectionType::Local => "scram-sha-256 or reject",
+                ConnectionType::Local => "peer, scram-sha-256 or reject",
                 ConnectionType::HostSsl => "scram-sha-256, cert or reject",
                 _ => "scram-sha-256 or reject",
             };
@@ -115,7 +115,7 @@ pub(crate) fn parse(name: &str, connection: ConnectionType) -> Result<Method, Fl
         _ => {
             return Err(Flaw::mistake(
                 format!("invalid authentication method \"{name}\""),
-                "use trust, reject, md5, scram-sha-256 or cert",
+                "use trust, reject, md5, scram-sha-256, cert or peer",
             ));
         }
     };

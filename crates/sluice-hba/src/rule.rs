@@ -1,15 +1,13 @@
 //! Rules: the lines of `pg_hba.conf`.
 
-use std::{
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     address::{self, Address, Interface},
     lines::{Field, Line},
     method::{self, ClientCert, Method},
     name::{Answer, Name, Roles, have_database, have_user},
+    place::Place,
     problem::{Fault, Flaw, Problem},
     rules::{Connection, Transport},
     token::Token,
@@ -61,8 +59,7 @@ impl ConnectionType {
 /// A line of `pg_hba.conf`.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    file: PathBuf,
-    line: usize,
+    place: Arc<Place>,
     databases: Vec<Name>,
     users: Vec<Name>,
     address: Option<Address>,
@@ -81,14 +78,9 @@ pub(crate) struct Draft {
 }
 
 impl Rule {
-    /// The file that has it.
-    pub fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// The number of its line, from 1.
-    pub fn line(&self) -> usize {
-        self.line
+    /// Its place.
+    pub fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
     /// The kind of connection that it is for.
@@ -130,6 +122,11 @@ impl Rule {
     pub fn needs_roles(&self) -> bool {
         self.databases.iter().any(Name::is_group_of_databases)
             || self.users.iter().any(|name| name.token.group().is_some())
+    }
+
+    /// True if it is for connections of physical replication, and no others.
+    pub fn is_for_replication(&self) -> bool {
+        self.databases.iter().all(|name| name.token.is_keyword("replication"))
     }
 
     pub(crate) fn needs_interfaces(&self) -> bool {
@@ -191,7 +188,7 @@ fn parse_fields(line: &Line, fields: &[Field]) -> Result<Rule, Flaw> {
     }
     match rest.refused {
         Some(refused) => Err(refused),
-        None => Ok(Rule { file: line.file.clone(), line: line.number, databases, users, address, end }),
+        None => Ok(Rule { place: Place::of(line), databases, users, address, end }),
     }
 }
 

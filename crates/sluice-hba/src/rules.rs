@@ -8,6 +8,7 @@ use crate::{
     ident::MapLine,
     lines,
     name::Answer,
+    place::Place,
     problem::{Flaw, Problem},
     rule::{self, Rule},
 };
@@ -128,7 +129,13 @@ impl Rules {
 
     /// True if a decision or a map may depend on roles.
     pub fn needs_roles(&self) -> bool {
-        self.rules.iter().any(Rule::needs_roles) || self.maps.iter().any(MapLine::needs_roles)
+        self.need_roles().next().is_some()
+    }
+
+    /// The places of the rules and the lines of maps that may depend on roles.
+    pub fn need_roles(&self) -> impl Iterator<Item = &Place> {
+        let rules = self.rules.iter().filter(|rule| rule.needs_roles()).map(|rule| &**rule.place());
+        rules.chain(self.maps.iter().filter(|line| line.needs_roles()).map(|line| &*line.place))
     }
 
     /// True if a decision may depend on the host's own addresses.

@@ -49,7 +49,7 @@ fn decide(rules: &Rules, client: &str, roles: Option<&Roles>) -> i64 {
     let interfaces = [("192.168.1.5", "255.255.255.0"), ("10.9.9.9", "0.0.0.0")]
         .map(|(at, mask)| Interface { address: address(at), netmask: address(mask) });
     match rules.decide(&connection, roles, &interfaces) {
-        Decision::Rule(rule) => rule.line().try_into().unwrap(),
+        Decision::Rule(rule) => rule.place().line.try_into().unwrap(),
         Decision::None => 0,
         Decision::NeedsRoles => -1,
     }
@@ -156,7 +156,7 @@ fn all_problems_are_told_with_a_remedy() {
         [
             "/hba:1: invalid connection type \"nonsense\"; \
              begin the line with local, host, hostssl, hostnossl, hostgssenc or hostnogssenc",
-            "/hba:2: Sluice has no ldap authentication; use scram-sha-256 or reject",
+            "/hba:2: Sluice has no ldap authentication; use peer, scram-sha-256 or reject",
             "/hba:3: Sluice asks no DNS at a log-in, so it can't tell who \"db.example.org\" is; \
              write all, samehost, samenet, or an address with its mask, such as 10.0.0.0/8",
             "/ident:1: multiple values in ident field; \

@@ -40,8 +40,8 @@ pub trait Socket {
     /// The outcome of its connect.
     fn connect_result(&self) -> io::Result<()>;
 
-    /// The address of the other side.
-    fn peer(&self) -> PeerAddress;
+    /// The address of the other side; an error where there is none any more.
+    fn peer(&self) -> io::Result<PeerAddress>;
 }
 
 /// A system interface that moves bytes. All of it for one thread.

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io};
 use sluice_core::{
     ids::ClientRef,
     io::{Address, Command, LogEvent},
+    listing::Listing,
     mail::Mail,
     server::Server,
 };
@@ -35,6 +36,17 @@ pub enum Parcel<S> {
     StopAccepting,
     /// A handshake of one of its connections, of which a step has been taken.
     Handshake(Box<Handshake>),
+    /// Somebody wants to know its clients and servers.
+    List(Lister),
+}
+
+/// Whoever wants to know a worker's clients and servers: what is called with them.
+pub struct Lister(pub Box<dyn FnOnce(Listing) + Send>);
+
+impl std::fmt::Debug for Lister {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lister")
+    }
 }
 
 /// The process around a worker: other workers, the control thread, the log.
@@ -54,7 +66,12 @@ pub trait Host {
     /// Has the step of a handshake taken, and sends it back to this worker.
     fn shake_hands(&mut self, handshake: Box<Handshake>);
 
-    /// Asks the control thread for a user's secret.
+    /// Asks the control thread for the name of the system's user at the other end of a Unix socket; `false` if it takes
+    /// no more.
+    #[must_use]
+    fn identify(&mut self, socket: &Self::Socket, client: ClientRef) -> bool;
+
+    /// Asks the control thread for a user's account.
     fn look_up(&mut self, user: &str);
 
     /// Gives a command of the admin console to the control thread; `false` if it takes no more.

@@ -8,6 +8,7 @@ use std::{collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 use slab::Slab;
 use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
+    ids::ClientRef,
     io::{Address, Command, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
     mail::Mail,
     server::Server,
@@ -233,7 +234,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     fn event(&mut self, event: Event<D::Socket>) {
         match event {
             Event::Accepted(socket) => {
-                let peer = socket.peer();
+                // It came and went: of nobody known, and so nobody's.
+                let Ok(peer) = socket.peer() else { return };
                 let conn = self.adopt(socket, None);
                 self.notices.push_back(Notice::Accepted(conn, peer));
             }
@@ -534,6 +536,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
 
     fn look_up(&mut self, user: &str) {
         self.host.look_up(user);
+    }
+
+    fn identify(&mut self, conn: Conn, client: ClientRef) -> bool {
+        let socket = live(&mut self.links, conn).and_then(|link| link.socket.as_ref());
+        socket.is_some_and(|socket| self.host.identify(socket, client))
     }
 
     fn command(&mut self, command: Command) -> bool {

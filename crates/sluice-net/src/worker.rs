@@ -123,12 +123,14 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                 self.engine.mail(now, mail, &mut self.net);
             }
             Parcel::Accepted(socket) => {
-                let peer = socket.peer();
+                // It came and went.
+                let Ok(peer) = socket.peer() else { return };
                 let conn = self.net.adopt(socket, None);
                 self.accepted(now, conn, peer);
             }
             Parcel::StopAccepting => self.stop_accepting(),
             Parcel::Handshake(handshake) => self.net.shook_hands(*handshake),
+            Parcel::List(lister) => (lister.0)(self.engine.listing(now)),
             Parcel::Server { socket, tls, mut server, client, early } => {
                 let conn = self.net.adopt(socket, tls);
                 server.conn = conn;

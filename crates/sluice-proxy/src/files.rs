@@ -30,6 +30,8 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         user: database.user.clone(),
         password: database.password.clone(),
         client_address_secret: database.client_address_secret.clone(),
+        clients: database.clients,
+        servers: database.servers,
         pool: database.pool.clone(),
     });
     Ok(Configuration {
@@ -37,6 +39,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         access: Access { method: config.auth.method, rules: config.auth.rules.clone(), users },
         encryption: config.encryption.clone(),
         admin: config.admin.clone(),
+        balancers: config.balancers.clone(),
         limits: config.limits.clone(),
     })
 }
@@ -60,6 +63,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
         user: look_up.user.clone(),
         password: look_up.password.clone(),
         query: look_up.query.clone(),
+        asks_roles: config.auth.rules.as_ref().is_some_and(|rules| rules.rules.needs_roles()),
         cache: look_up.cache,
     })
 }

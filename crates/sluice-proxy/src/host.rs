@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io, sync::Arc, time::Instant};
 
 use sluice_core::{
+    ids::ClientRef,
     io::{Address, Command, LogEvent},
     mail::Mail,
 };
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     desk::{DESK, Desk},
     handshakes::Handshakes,
-    log,
+    identify, log,
     lookup::Request,
     mailbox::{Mailboxes, Parcel},
     net::sockets::{self, Socket},
@@ -26,6 +27,7 @@ pub(crate) struct Host {
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) handshakes: Handshakes,
     pub(crate) look_ups: mpsc::Sender<Request>,
+    pub(crate) identities: mpsc::Sender<identify::Request>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) desk: Arc<Desk>,
 }
@@ -55,6 +57,10 @@ impl sluice_net::Host for Host {
     fn look_up(&mut self, user: &str) {
         // The control thread outlives the workers, and there is room for as many as may be asked for.
         let _ = self.look_ups.try_send(Request { user: user.to_owned(), asked: Instant::now() });
+    }
+
+    fn identify(&mut self, socket: &Socket, client: ClientRef) -> bool {
+        identify::Request::of(client, &socket.0).is_some_and(|request| self.identities.try_send(request).is_ok())
     }
 
     fn command(&mut self, command: Command) -> bool {

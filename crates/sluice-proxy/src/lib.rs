@@ -15,6 +15,7 @@ mod files;
 mod handshakes;
 mod host;
 mod http;
+mod identify;
 mod inherited;
 mod listening;
 mod log;

@@ -4,8 +4,12 @@ use sluice_core::io::LogEvent;
 
 pub(crate) fn event(event: LogEvent<'_>) {
     match event {
-        LogEvent::ClientRefused { peer, error } => {
-            tracing::info!(%peer, code = %error.code, "client refused: {}", error.message);
+        LogEvent::ClientRefused { peer, rule, error } => {
+            let rule = rule.map(tracing::field::display);
+            tracing::info!(%peer, rule, code = %error.code, "client refused: {}", error.message);
+        }
+        LogEvent::HeaderRefused { peer, error } => {
+            tracing::warn!(%peer, "connection closed: {error}; proxy_protocol_from lists that address as a balancer's");
         }
         LogEvent::HandshakeFailed { peer, reason } => {
             tracing::info!(%peer, "client not encrypted: {reason}");

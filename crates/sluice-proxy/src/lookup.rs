@@ -1,4 +1,4 @@
-//! Looking up clients' secrets on the server, over connections of the control thread's own: several at once, so that
+//! Looking up clients' secrets, and their roles where rules ask for them, on the server, over connections of the control thread's own: several at once, so that
 //! one that takes long keeps nobody waiting.
 
 use std::{
@@ -14,9 +14,10 @@ use sluice_control::{
 use sluice_core::{
     hub::Hub,
     mail::Mail,
-    secrets::{ASKED_MAX, Found},
+    secrets::{ASKED_MAX, Account, Found},
     time::Time,
 };
+use sluice_hba::Roles;
 use sluice_tls::SslMode;
 use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
 use tokio::{
@@ -38,6 +39,18 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
+
+/// The roles of which a user is a member, itself among them, as PostgreSQL's own rules see it
+/// (`is_member_of_role_nosuper`): whatever is inherited or may be set, and a superuser of no more than others.
+const ROLES: &str = "WITH RECURSIVE member (oid) AS (\
+        SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1 \
+        UNION \
+        SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member OPERATOR(pg_catalog.=) member.oid) \
+    SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid \
+    LIMIT 10001";
+
+/// Roles of a user, at most: of more, PostgreSQL itself would take its time.
+const ROLES_MAX: usize = 10_000;
 
 /// A look-up that is wanted.
 #[derive(Debug)]
@@ -102,7 +115,7 @@ impl Asker {
     async fn answer(&self, request: Request) {
         let found = self.find(&request).await;
         if let Err(error) = &found {
-            tracing::warn!("the secret of a user could not be looked up: {}", error.message);
+            tracing::warn!("a user could not be looked up: {}", error.message);
         }
         let now = Time(self.epoch.elapsed().as_micros() as u64);
         if self.hub.secrets.is_another(&request.user, &found) {
@@ -121,7 +134,7 @@ impl Asker {
     }
 
     /// A connection that is in the middle of something when its time is over is not used again.
-    async fn attempt(&self, user: &str) -> Result<Option<Secret>, String> {
+    async fn attempt(&self, user: &str) -> Result<Account, String> {
         let access = self.hub.snapshot().access.clone();
         let Users::LookedUp(look_up) = &access.users else {
             return Err("secrets are not looked up any more".to_owned());
@@ -129,14 +142,14 @@ impl Asker {
         let kept = self.idle().take(&access);
         // One that has broken since shows it on its first use; a second attempt has a fresh one.
         if let Some(client) = kept
-            && let Ok(found) = ask(&client, look_up, user).await
+            && let Ok(found) = ask_all(&client, look_up, user).await
             && let Ok(found) = found
         {
             self.idle().keep(&access, client);
             return Ok(found);
         }
         let client = connect(look_up, &self.resolver).await?;
-        let found = ask(&client, look_up, user).await.map_err(|e| describe(&e))??;
+        let found = ask_all(&client, look_up, user).await.map_err(|e| describe(&e))??;
         self.idle().keep(&access, client);
         Ok(found)
     }
@@ -146,10 +159,31 @@ impl Asker {
     }
 }
 
-/// The secret, or what is wrong with the answer: PgBouncer's queries give the name first, and that is nobody's password.
-type Answer = Result<Option<Secret>, String>;
+/// An answer, or what is wrong with it.
+type Answer<T> = Result<T, String>;
 
-async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer, tokio_postgres::Error> {
+/// Asks for all that a log-in goes by, at once: it takes a user who does not exist the same time.
+async fn ask_all(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Account>, tokio_postgres::Error> {
+    let roles = async {
+        match look_up.asks_roles {
+            true => ask_roles(client, user).await,
+            false => Ok(Ok(Roles::default())),
+        }
+    };
+    let (secret, roles) = tokio::try_join!(ask(client, look_up, user), roles)?;
+    Ok(secret.and_then(|secret| Ok(Account { secret, roles: Arc::new(roles?) })))
+}
+
+async fn ask_roles(client: &Client, user: &str) -> Result<Answer<Roles>, tokio_postgres::Error> {
+    let rows = client.query(ROLES, &[&user]).await?;
+    if rows.len() > ROLES_MAX {
+        return Ok(Err(format!("\"{user}\" is a member of more than {ROLES_MAX} roles")));
+    }
+    rows.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Roles, _>>().map(Ok)
+}
+
+/// Asks for the secret. PgBouncer's queries give the name first, and that is nobody's password.
+async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Option<Secret>>, tokio_postgres::Error> {
     let statement = client.prepare(&look_up.query).await?;
     let columns = statement.columns().len();
     if columns != 1 {

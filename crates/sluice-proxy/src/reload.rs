@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use sluice_config::{Config, Report};
+use sluice_config::{Config, Problem, Report};
 use sluice_control::Change;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -38,6 +38,8 @@ struct Reloaded {
     changes: Vec<Change>,
     /// Keys whose new values count after a restart only.
     after_restart: Vec<&'static str>,
+    /// Things that are worth a word.
+    warnings: Vec<Problem>,
 }
 
 /// Whoever has the configuration read again.
@@ -78,10 +80,10 @@ impl Reloader {
         let order = Order::Configure(configuration, done);
         self.orders.blocking_send(order).map_err(|_| ReloadError::Ending)?;
         let changes = changes.blocking_recv().map_err(|_| ReloadError::Ending)?;
-        Ok(Reloaded { changes, after_restart: after_restart(&self.started, &config) })
+        Ok(Reloaded { changes, after_restart: after_restart(&self.started, &config), warnings: config.warnings })
     }
 
-    fn log(&self, Reloaded { changes, after_restart }: &Reloaded) {
+    fn log(&self, Reloaded { changes, after_restart, warnings }: &Reloaded) {
         let count = match changes.len() {
             0 => "nothing has changed".to_owned(),
             1 => "1 change".to_owned(),
@@ -93,6 +95,9 @@ impl Reloader {
         }
         for key in after_restart {
             tracing::warn!("  \"{key}\" has changed, which counts after a restart only");
+        }
+        for warning in warnings {
+            tracing::warn!("  {}", warning.in_one_line());
         }
     }
 }

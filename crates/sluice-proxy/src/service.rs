@@ -32,6 +32,7 @@ use crate::{
     files, handshakes,
     host::Host,
     http::{self, Told},
+    identify,
     inherited::{InheritError, Inherited},
     listening::Listening,
     lookup::{self, Asker},
@@ -148,6 +149,9 @@ impl Service {
     pub fn start(file: &Path, inherited: Inherited) -> Result<Self, StartError> {
         let config = sluice_config::load(file)?;
         check_open_files(&config)?;
+        for warning in &config.warnings {
+            tracing::warn!("{}", warning.in_one_line());
+        }
         let workers = config.workers.unwrap_or_else(default_workers);
         let control = Control::new(files::configuration(&config)?);
         let mut hub = Hub::new(control.snapshot().clone(), nonces()?, workers);
@@ -156,6 +160,7 @@ impl Service {
         let listening = Listening::open(&config, inherited.listeners)?;
         let http = listening.for_http().map_err(system("share the listening sockets"))?;
         let (look_ups, requests) = lookup::requests();
+        let (identities, unidentified) = identify::requests();
         let (commands, asked) = console::commands();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
         let handshakes = handshakes::start(workers, &mailboxes).map_err(system("start the threads for TLS"))?;
@@ -175,6 +180,7 @@ impl Service {
                     resolver: resolver.clone(),
                     handshakes: handshakes.clone(),
                     look_ups: look_ups.clone(),
+                    identities: identities.clone(),
                     commands: commands.clone(),
                     desk: desk.clone(),
                 },
@@ -183,7 +189,7 @@ impl Service {
                 turns: turns[usize::from(number)].clone(),
             });
         }
-        drop((handshakes, look_ups, commands));
+        drop((handshakes, look_ups, identities, commands));
         let (driver, threads) = start_workers(config.driver, setups)?;
         let (orders, ordered) = control::orders();
         let asker = Asker {
@@ -212,12 +218,14 @@ impl Service {
         let is_stopping = Arc::<AtomicBool>::default();
         let told = Told { hub: hub.clone(), epoch, is_stopping: is_stopping.clone() };
         let (hub_of_office, mailboxes_of_office) = (hub.clone(), mailboxes.clone());
+        let identified = identify::answer(unidentified, mailboxes.clone());
         let control = async move {
             let http = tokio::spawn(http::serve(told, http)).abort_handle();
             let office = Office { hub: hub_of_office, mailboxes: mailboxes_of_office, desk, http };
             let control = control::control(control, ordered, requests, asker, office);
             tokio::select! {
                 () = control => {}
+                () = identified => {}
                 () = stats => {}
                 () = console::serve(console, asked) => {}
             }

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, io, rc::Rc};
 
 use sluice_core::{
+    ids::ClientRef,
     io::{Address, Command, LogEvent},
     mail::Mail,
 };
@@ -12,6 +13,9 @@ use crate::{Network, Rng, SimMailboxes, SimSocket, Wake};
 
 /// The part of a letter that is shown, in characters.
 const SAID_MAX: usize = 200;
+
+/// The system's user at the other end of every Unix socket.
+pub const SYSTEM_USER: &str = "somebody";
 
 /// A worker's bell.
 #[derive(Debug)]
@@ -76,6 +80,11 @@ impl Host for SimHost {
 
     fn look_up(&mut self, user: &str) {
         self.network.wake(Wake::LookUp(user.to_owned()));
+    }
+
+    fn identify(&mut self, _: &SimSocket, client: ClientRef) -> bool {
+        self.post(self.worker, Parcel::Mail(Mail::Identified(client, Some(SYSTEM_USER.into()))));
+        true
     }
 
     fn command(&mut self, _: Command) -> bool {

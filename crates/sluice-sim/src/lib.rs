@@ -28,7 +28,7 @@ use sluice_core::hub::{Hub, Nonces};
 
 pub use driver::SimDriver;
 pub use faults::Faults;
-pub use host::{SimBell, SimHost};
+pub use host::{SYSTEM_USER, SimBell, SimHost};
 pub use lockstep::{Lockstep, Side};
 pub use network::{Delivery, Network, PipeId, SimSocket, Style, Wake};
 pub use rng::Rng;

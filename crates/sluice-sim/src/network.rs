@@ -572,8 +572,8 @@ impl Socket for SimSocket {
         }
     }
 
-    fn peer(&self) -> PeerAddress {
-        self.network.0.borrow().pipes[self.pipe].address
+    fn peer(&self) -> io::Result<PeerAddress> {
+        Ok(self.network.0.borrow().pipes[self.pipe].address)
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Auth {
     Scram(Vec<(String, String)>),
     /// By the rules of these files, `pg_hba.conf` and `pg_ident.conf`, with these users and secrets in a file.
     Rules(String, String, Vec<(String, String)>),
+    /// By the rules of these files, secrets and roles looked up by the role `lookup`; with these further keys.
+    RulesLookUp(String, String, String),
     /// `scram-sha-256`, secrets looked up by the role `lookup`; with these further keys.
     LookUp(String),
     /// `md5`, secrets looked up by the role `lookup`; with these further keys.
@@ -49,7 +51,7 @@ pub struct PoolConfig {
     driver: Driver,
     mode: Mode,
     workers: u32,
-    port: u16,
+    listen: SocketAddr,
     auth: Auth,
     top: String,
     limits: String,
@@ -72,7 +74,7 @@ impl PoolConfig {
             driver: case.driver,
             mode: case.mode,
             workers: 1,
-            port: 0,
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
             auth: Auth::Trust,
             top: String::new(),
             limits: String::new(),
@@ -91,13 +93,19 @@ impl PoolConfig {
 
     /// Sets the port, which the system chooses otherwise. A Unix socket needs one.
     pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.listen.set_port(port);
         self
     }
 
     /// Sets the authentication of clients.
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
+        self
+    }
+
+    /// Sets the address that it listens on, which is any free port of this host otherwise.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
         self
     }
 
@@ -154,6 +162,7 @@ impl PoolConfig {
     fn toml(&self) -> String {
         let (method, secrets) = match &self.auth {
             Auth::Rules(..) => ("", "users_file = \"users.txt\"\n".to_owned()),
+            Auth::RulesLookUp(_, _, more) => ("", look_up(more)),
             Auth::Trust => ("trust", String::new()),
             Auth::TrustListed(_) => ("trust", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
@@ -161,7 +170,7 @@ impl PoolConfig {
             Auth::LookUp(more) => ("scram-sha-256", look_up(more)),
             Auth::LookUpMd5(more) => ("md5", look_up(more)),
         };
-        let mut toml = format!("listen = [\"127.0.0.1:{}\"]\nworkers = {}\n", self.port, self.workers);
+        let mut toml = format!("listen = [\"{}\"]\nworkers = {}\n", self.listen, self.workers);
         let _ = writeln!(toml, "driver = \"{}\"\n{}", self.driver.name(), self.top);
         if !self.top.contains("shutdown_grace") {
             toml.push_str("shutdown_grace = \"2s\"\n");
@@ -213,7 +222,7 @@ impl PoolConfig {
     fn write(&self, place: &Path) -> PathBuf {
         let file = place.join("sluice.toml");
         write_private(&file, &self.toml());
-        if let Auth::Rules(rules, maps, _) = &self.auth {
+        if let Auth::Rules(rules, maps, _) | Auth::RulesLookUp(rules, maps, _) = &self.auth {
             write_private(&place.join("pg_hba.conf"), rules);
             write_private(&place.join("pg_ident.conf"), maps);
         }

@@ -54,7 +54,8 @@ impl Message {
         values
     }
 
-    fn columns(&self) -> Vec<String> {
+    /// The names of a RowDescription's columns.
+    pub fn columns(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut rest = &self.body[2..];
         while let Some(end) = rest.iter().position(|b| *b == 0) {

@@ -8,6 +8,7 @@ pub mod frame;
 pub mod kind;
 pub mod md5;
 pub mod message;
+pub mod proxy;
 pub mod scram;
 pub mod secret;
 pub mod startup;

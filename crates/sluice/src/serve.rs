@@ -237,7 +237,10 @@ impl Serving<'_> {
 
 /// `sluice check`: tells whether `serve` would accept the file.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    sluice_config::load(path).map_err(|report| anyhow!("{report}"))?;
+    let config = sluice_config::load(path).map_err(|report| anyhow!("{report}"))?;
+    for warning in &config.warnings {
+        eprintln!("warning: {warning}");
+    }
     println!("{}: good", path.display());
     Ok(())
 }

@@ -6,6 +6,9 @@ use toml_edit::Value;
 
 use crate::units;
 
+/// The table whose keys go into that of each database.
+pub(super) const EACH_DATABASE: &str = "each database";
+
 /// The fate of a setting.
 pub(super) enum Counterpart {
     /// A key of Sluice's in that table, and how its value is turned.
@@ -20,6 +23,8 @@ pub(super) enum Counterpart {
 pub(super) enum Kind {
     /// A whole number.
     Number,
+    /// A whole number; 0 says that there is no such limit, and is left out.
+    Limit,
     /// Seconds, perhaps with a fraction; 0 says that there is no such limit, and is left out.
     Seconds,
     /// A path, or a name.
@@ -34,8 +39,10 @@ impl Kind {
     /// The value in TOML; `None` if it says nothing.
     pub(super) fn convert(&self, text: &str) -> Result<Option<Value>, String> {
         match self {
-            Self::Number => {
-                text.parse::<u32>().map(|n| Some(i64::from(n).into())).map_err(|_| format!("{text:?} is no number"))
+            Self::Number | Self::Limit => {
+                let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+                let says_nothing = matches!(self, Self::Limit) && number == 0;
+                Ok((!says_nothing).then(|| i64::from(number).into()))
             }
             Self::Seconds => {
                 let seconds = text.parse::<f64>().ok().filter(|s| (0.0..1e9).contains(s));
@@ -71,7 +78,7 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Unneeded};
-    use Kind::{Mode, Names, Number, Seconds, Text};
+    use Kind::{Limit, Mode, Names, Number, Seconds, Text};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
         "stats_period" => Key("", "stats_period", Seconds),
@@ -131,9 +138,10 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "admin_users" => Key("admin", "users", Names),
         "stats_users" => Key("admin", "stats_users", Names),
         "reserve_pool_size" | "reserve_pool_timeout" => Missing("there is no reserve: make the pool larger"),
-        "max_db_connections" | "max_user_connections" | "max_db_client_connections" | "max_user_client_connections" => {
-            Missing("there is no such limit yet; limits.servers and the pools' sizes bound connections")
-        }
+        "max_user_connections" => Key("limits", "servers_per_user", Limit),
+        "max_user_client_connections" => Key("limits", "clients_per_user", Limit),
+        "max_db_connections" => Key(EACH_DATABASE, "servers", Limit),
+        "max_db_client_connections" => Key(EACH_DATABASE, "clients", Limit),
         "query_timeout" | "transaction_timeout" => {
             Missing("not there: set statement_timeout or transaction_timeout for the role by ALTER ROLE … SET")
         }

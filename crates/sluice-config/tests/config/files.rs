@@ -144,7 +144,8 @@ fn rules_that_the_pool_could_not_keep_are_refused() {
         ("host all all db.example.com trust", "", "pg_hba.conf:1:1: "),
         ("local all all trust\nhost all all 10.0.0.0/33 trust", "", "pg_hba.conf:2:1: "),
         ("local all all trust\nhost all +web all trust", "", "pg_hba.conf:2:1: members of roles"),
-        ("local all all peer", "", "pg_hba.conf:1:1: peer asks who runs the client"),
+        ("local samerole all trust", "users_file = \"none\"", "pg_hba.conf:1:1: members of roles"),
+        ("host all all all peer", "", "pg_hba.conf:1:1: peer authentication is only supported on local sockets"),
         ("host all all all scram-sha-256", "", "the rules ask for passwords, and no secrets are given"),
         ("hostssl all all all cert", "", "pg_hba.conf:1:1: it asks for a certificate"),
         ("local all all trust", "method = \"trust\"", "the rules of hba_file say the method"),
@@ -153,7 +154,48 @@ fn rules_that_the_pool_could_not_keep_are_refused() {
         let said = report(rules, keys).expect_err(rules);
         assert!(said.contains(expected), "{rules}: {said}");
     }
+    let lookup = "[auth.lookup]\nuser = \"asks\"\ndatabase = \"app\"\n";
+    report("local all +web peer\nhost samerole all all md5", lookup).expect("members can be looked up");
     write(&file, b"[auth]\nmethod = \"trust\"\nident_file = \"pg_ident.conf\"\n[[database]]\nname = \"*\"\n", 0o644);
     let said = sluice_config::load(&file).expect_err("nothing names a map").to_string();
     assert!(said.contains("only the rules of hba_file name maps"), "{said}");
+}
+
+#[test]
+fn what_may_be_a_mistake_is_worth_a_word() {
+    let folder = folder("idle-rules");
+    let file = folder.join("sluice.toml");
+    let warnings = |rules: &str, top: &str| {
+        write(&folder.join("pg_hba.conf"), rules.as_bytes(), 0o644);
+        write(&folder.join("pg_ident.conf"), b"known root app\n", 0o644);
+        let text = format!(
+            "{top}\n[auth]\nhba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"\n[[database]]\nname = \"*\"\n"
+        );
+        write(&file, text.as_bytes(), 0o644);
+        let config = sluice_config::load(&file).unwrap_or_else(|report| panic!("{report}"));
+        config.warnings.iter().map(sluice_config::Problem::in_one_line).collect::<Vec<_>>()
+    };
+    for (rules, top, expected) in [
+        (
+            "host all all all trust\nhostssl all all all trust",
+            "",
+            "pg_hba.conf:2:1: no client matches the rule: without [tls]",
+        ),
+        (
+            "host all all all trust",
+            "proxy_protocol_from = [\"::/0\"]",
+            "sluice.toml:1:24: proxy_protocol_from: ::/0 has all",
+        ),
+        ("hostgssenc all all all trust", "", "none has GSSAPI's encryption; write hostssl"),
+        ("local all all trust", "", "without unix_socket_dir"),
+        ("host replication all all trust", "", "replication connections can't go through the pool"),
+        ("local all all peer map=missing", "unix_socket_dir = \"/run\"", "the rule lets nobody in: there is no map"),
+    ] {
+        let said = warnings(rules, top);
+        assert!(said.len() == 1 && said[0].contains(expected), "{rules}: {said:?}");
+    }
+    for rules in ["local all all peer map=known", "host all,replication all all trust", "hostnossl all all all reject"]
+    {
+        assert_eq!(warnings(rules, "unix_socket_dir = \"/run\""), [""; 0], "{rules}");
+    }
 }

@@ -22,7 +22,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.scratch.clear();
         message::framed(self.scratch, FrontendKind::Query, |out| message::put_cstr(out, &text));
         let amended = Some(Box::new(amended));
-        self.server().exchange.expect(Expected::Query { clears, resets: resets.map(Into::into), amended });
+        self.server().exchange.expect(Expected::Query {
+            clears,
+            resets: resets.map(Into::into),
+            amended,
+            is_amid: false,
+        });
         self.send_scratch();
         Some(Step::Next)
     }

@@ -272,7 +272,11 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::BindComplete => {
                 self.resumes |= self.server.exchange.replay().stop();
                 match self.server.exchange.answered() {
-                    Some(Expected::Bind(_) | Expected::BindStandIn(_)) => Ok(Verdict::Pass),
+                    Some(Expected::Bind(statement, portal)) => {
+                        self.server.running.bind(statement, portal);
+                        Ok(Verdict::Pass)
+                    }
+                    Some(Expected::BindStandIn(_)) => Ok(Verdict::Pass),
                     Some(Expected::Begin(_) | Expected::Switch) => Ok(Verdict::Swallow),
                     _ => Err(OutOfStep("it sent BindComplete out of turn")),
                 }
@@ -293,7 +297,7 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::EmptyQueryResponse | BackendKind::PortalSuspended => {
                 // The owner shows before it has been taken out of the queue.
                 let verdict = self.unless_own();
-                self.executed();
+                self.executed(b"");
                 Ok(verdict)
             }
             BackendKind::CopyInResponse | BackendKind::CopyBothResponse => {
@@ -405,9 +409,12 @@ impl<I: Io> ServerRelay<'_, I> {
         self.resumes |= self.server.exchange.stop_learning();
     }
 
-    fn executed(&mut self) {
-        if matches!(self.server.exchange.replies().front(), Some(Expected::Execute)) {
+    /// The client's Execute has been answered, with that command tag.
+    fn executed(&mut self, tag: &[u8]) {
+        if let Some(Expected::Execute(portal)) = self.server.exchange.replies().front() {
+            let portal = *portal;
             self.server.exchange.answered();
+            self.server.running.end(self.now, &self.server.meter, portal, tag);
         }
     }
 
@@ -429,7 +436,7 @@ impl<I: Io> ServerRelay<'_, I> {
             return Verdict::Swallow;
         }
         let is_amended = self.server.exchange.replies().amended().is_some();
-        self.executed();
+        self.executed(tag);
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
             return Verdict::Pass;

@@ -135,7 +135,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.is_worn |= server.parameters.version().is_none_or(|version| version >= 16);
         }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
-        self.pass_expecting(seen, Expected::Query { clears, resets: resets.map(Into::into), amended: None })
+        self.pass_expecting(
+            seen,
+            Expected::Query { clears, resets: resets.map(Into::into), amended: None, is_amid: false },
+        )
     }
 
     /// A Query without a server.

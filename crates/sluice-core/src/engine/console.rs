@@ -15,7 +15,7 @@ use crate::{
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, too_many_clients};
 
 /// The longest command, in bytes.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
@@ -43,6 +43,7 @@ impl Engine {
         }
         let worker = self.worker;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
+        client.admitted = Some(self.hub.admit_to_console().map_err(|_| too_many_clients())?);
         let number = cancel::process_id(ClientRef { worker, id, serial: client.serial });
         self.scratch.clear();
         message::put_parameter_status(&mut self.scratch, "server_version", concat!("16.0/", env!("CARGO_PKG_VERSION")));
@@ -90,7 +91,7 @@ impl Engine {
                     self.refuse_client(now, id, &error, io);
                     return None;
                 };
-                console.waits = io.command(Command { client: this, rights, text });
+                console.waits = io.command(Command { client: this, user: console.user.clone(), rights, text });
                 if !console.waits {
                     let error = "the admin console has too much to do";
                     let error = ErrorResponse::error(sqlstate::CANNOT_CONNECT_NOW, error).hint("Try again.");

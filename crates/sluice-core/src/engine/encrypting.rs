@@ -157,7 +157,7 @@ impl Engine {
 
     fn server_secured(&mut self, id: ServerId, secured: Secured, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.encryption = ServerEncryption::Secured(secured.end_point);
+        server.encryption = ServerEncryption::Secured(Box::new(secured));
         self.start_session(id, io);
     }
 
@@ -172,8 +172,7 @@ impl Engine {
             // By `pg_hba.conf`, most likely.
             (SslMode::Allow, ServerLogin::Started) => *error.code == *sqlstate::INVALID_AUTHORIZATION,
             (SslMode::Prefer, ServerLogin::Started) => {
-                let is_encrypted = server.encryption != ServerEncryption::None;
-                is_encrypted && *error.code == *sqlstate::INVALID_AUTHORIZATION
+                server.encryption.secured().is_some() && *error.code == *sqlstate::INVALID_AUTHORIZATION
             }
             (SslMode::Prefer, ServerLogin::Securing) => true,
             _ => false,
@@ -193,7 +192,7 @@ impl Engine {
 
     /// The encryption that is wanted on the way of a CancelRequest: the same as on the way of the connection that it is about.
     pub(super) fn cancel_encryption(&self, id: ServerId) -> Option<(Arc<ClientTls>, Box<str>)> {
-        let server = self.servers.get(id).filter(|server| server.encryption != ServerEncryption::None)?;
+        let server = self.servers.get(id).filter(|server| server.encryption.secured().is_some())?;
         let Address::Tcp(host, _) = &server.pool.upstream.address else { return None };
         Some((server.pool.upstream.tls.clone()?, host.as_str().into()))
     }

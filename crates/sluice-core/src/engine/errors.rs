@@ -101,7 +101,7 @@ impl Hears {
         match failed {
             Some(Expected::Refused(error)) if !is_end => Self::Instead(error.clone()),
             Some(
-                Expected::Bind(Some(statement))
+                Expected::Bind(Some(statement), _)
                 | Expected::Describe(Some(statement), _)
                 | Expected::Learn(statement, _),
             ) if is_stale(body) => Self::Stale(statement.clone()),
@@ -211,7 +211,7 @@ impl<I: Io> ServerRelay<'_, I> {
         if !is_end {
             self.describe_parameters(failed.as_ref(), body);
         }
-        let bound = matches!(failed, Some(Expected::Bind(Some(_)))).then_some(&b""[..]);
+        let bound = matches!(failed, Some(Expected::Bind(Some(_), _))).then_some(&b""[..]);
         let is_unread = failed.as_ref().is_some_and(|failed| is_unread(body, failed));
         self.undo_batch(failed, is_unread);
         let verdict = match hears {
@@ -384,7 +384,10 @@ fn is_unread(body: &[u8], failed: &Expected) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::{Command, command};
+    use crate::{
+        replies::Portal,
+        sql::{Command, command},
+    };
 
     fn begin() -> Begin {
         match command(b"BEGIN") {
@@ -402,7 +405,7 @@ mod tests {
         let failed = Standing { status: TransactionStatus::Failed, ..OPEN };
         let rests = Standing { is_at_rest: true, ..OPEN };
         let refused = Standing { begin_refused: true, ..OPEN };
-        let query = || Expected::Query { clears: false, resets: None, amended: None };
+        let query = || Expected::Query { clears: false, resets: None, amended: None, is_amid: false };
         let cases = [
             (None, OPEN, Answers::Whole),
             (None, rests, Answers::Nothing),
@@ -413,8 +416,8 @@ mod tests {
             (Some(Expected::Sync(None)), OPEN, Answers::Whole),
             (Some(Expected::OwnSync), OPEN, Answers::Whole),
             (Some(Expected::OwnSync), refused, Answers::Batch),
-            (Some(Expected::Execute), OPEN, Answers::Batch),
-            (Some(Expected::Bind(None)), ends, Answers::Batch),
+            (Some(Expected::Execute(Portal::Unnamed)), OPEN, Answers::Batch),
+            (Some(Expected::Bind(None, Portal::Unnamed)), ends, Answers::Batch),
             (Some(Expected::Fault), OPEN, Answers::Batch),
             (Some(Expected::Switch), OPEN, Answers::Batch),
             (Some(Expected::Begin(begin())), OPEN, Answers::Begin(begin())),
@@ -440,6 +443,6 @@ mod tests {
         let body = b"SERROR\0VERROR\0C26000\0Mprepared statement does not exist\0\0";
         assert!(matches!(Hears::of(Some(&refused), body, false), Hears::Instead(error) if error.code == "26000"));
         assert!(matches!(Hears::of(Some(&refused), body, true), Hears::TheServers));
-        assert!(matches!(Hears::of(Some(&Expected::Bind(None)), body, false), Hears::TheServers));
+        assert!(matches!(Hears::of(Some(&Expected::Bind(None, Portal::Unnamed)), body, false), Hears::TheServers));
     }
 }

@@ -129,6 +129,11 @@ impl Engine {
 /// Whether the same may succeed a moment later.
 fn may_pass(error: &ErrorResponse) -> bool {
     let code = &*error.code;
+    // From 18 on, PostgreSQL loses step where a Query follows an Execute without a Sync, and is in step again with the
+    // error for what comes next.
+    let was_out_of_step = code == "XX000" && error.message.contains("unexpected state STARTED");
     // A lack of resources (53), and a transaction that another one has ended (40).
-    matches!(code, sqlstate::QUERY_CANCELED | "55P03") || ["53", "40"].iter().any(|class| code.starts_with(class))
+    was_out_of_step
+        || matches!(code, sqlstate::QUERY_CANCELED | "55P03")
+        || ["53", "40"].iter().any(|class| code.starts_with(class))
 }

@@ -12,7 +12,7 @@ use crate::{
     hub::Hub,
     ids::ClientRef,
     io::{Conn, Io},
-    replies::{Expected, Local, ParseSent, SentFor},
+    replies::{Expected, Local, ParseSent, Portal, SentFor},
     server::{Admission, Server},
     stream::{Fate, Stream},
     time::Time,
@@ -401,10 +401,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let expected = match seen.kind {
             FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse).into()),
-            FrontendKind::Bind => Expected::Bind(None),
+            FrontendKind::Bind => Expected::Bind(None, Portal::Unnamed),
             FrontendKind::Describe => Expected::Describe(None, None),
             FrontendKind::Close => Expected::Close(None),
-            _ => Expected::Execute,
+            _ => Expected::Execute(Portal::Unnamed),
         };
         self.pass_expecting(seen, expected)
     }

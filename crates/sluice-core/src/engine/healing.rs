@@ -29,7 +29,7 @@ impl<I: Io> ServerRelay<'_, I> {
             return false;
         }
         let failed = match self.server.exchange.replies().front() {
-            Some(Expected::Bind(Some(failed)) | Expected::Describe(Some(failed), _)) => failed.clone(),
+            Some(Expected::Bind(Some(failed), _) | Expected::Describe(Some(failed), _)) => failed.clone(),
             _ => return false,
         };
         let session = &self.server.session;

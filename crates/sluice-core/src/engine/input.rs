@@ -3,7 +3,7 @@
 use sluice_wire::FrontendKind;
 
 use crate::{
-    client::{Client, Console, Link, PENDING_BYTES_MAX, Phase},
+    client::{Client, Link, PENDING_BYTES_MAX, Phase},
     ids::{ClientId, ClientRef},
     io::Io,
     pauses::Reason,
@@ -23,10 +23,9 @@ impl Engine {
         if let Some(session) = client.session() {
             session.pool.traffic.received(bytes.len());
         }
-        let waits =
-            matches!(client.phase, Phase::Secret(_) | Phase::Welcome(..) | Phase::Console(Console { waits: true, .. }))
-                || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
-                || client.pauses.has(Reason::Unread);
+        let waits = client.waits_to_be_known()
+            || client.session().is_some_and(|s| matches!(s.link, Link::Waiting(_) | Link::Coming))
+            || client.pauses.has(Reason::Unread);
         if waits {
             client.pending.extend_from_slice(bytes);
             if client.pending.len() > PENDING_BYTES_MAX {
@@ -57,10 +56,11 @@ impl Engine {
         while pos < bytes.len() {
             let Some(client) = self.clients.get_mut(id) else { return };
             let used = match client.phase {
+                Phase::Header => self.header_input(now, id, &bytes[pos..], io),
                 Phase::Startup => self.startup_input(now, id, &bytes[pos..], io),
                 Phase::Password(..) => self.password_input(now, id, &bytes[pos..], io),
                 Phase::Console(_) => self.console_input(now, id, &bytes[pos..], io),
-                Phase::Secret(_) | Phase::Welcome(..) => Some(0),
+                Phase::Identity(_) | Phase::Account(_) | Phase::Welcome(..) => Some(0),
                 // It has nothing more to say.
                 Phase::Asker => return,
                 Phase::Open(_) => match self.open_input(now, id, bytes, pos, shared, io) {

@@ -93,12 +93,12 @@ impl Engine {
     pub(super) fn recall(&mut self, now: Time, reference: ServerRef, pool: &Arc<Pool>, io: &mut impl Io) {
         let server = self.servers.get_mut(reference.id).filter(|server| server.serial == reference.serial);
         let held = server.and_then(|server| Some((idle_holder(server)?, server)));
-        let Some((client, server)) = held else { return request_recall(pool, io) };
+        let Some((client, server)) = held else { return request_recall(now, pool, io) };
         let asks_until = self.clients.get(client).and_then(Client::session).and_then(Session::asks_until);
         if let Some(at) = asks_until.filter(|at| now < *at) {
             server.set_recall(Some(at));
             self.arm(reference.id);
-            return request_recall(pool, io);
+            return request_recall(now, pool, io);
         }
         self.let_go(now, client, reference.id, io);
     }
@@ -117,7 +117,7 @@ impl Engine {
         let state = &mut self.servers[server];
         let pins = state.session.pins();
         let recall_at = session.asks_until().filter(|at| pins.are_soft() && now < *at);
-        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_back(&state.opened);
+        let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_back(now, &state.opened);
         if pins.is_empty() || gives_way() {
             self.let_go(now, client, server, io);
         } else if state.keep(reference, recall_at) {
@@ -143,8 +143,8 @@ impl Engine {
 }
 
 /// Asks for a server back that its client could do without, if clients wait and there is one.
-pub(super) fn request_recall(pool: &Arc<Pool>, io: &mut impl Io) {
-    let recalled = pool.state().recall();
+pub(super) fn request_recall(now: Time, pool: &Arc<Pool>, io: &mut impl Io) {
+    let recalled = pool.state().recall(now);
     if let Some(server) = recalled {
         io.mail(server.worker, Mail::Recall(server, pool.clone()));
     }

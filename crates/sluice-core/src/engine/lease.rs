@@ -81,8 +81,9 @@ impl Engine {
             }
             Acquired::Queued(ticket) => {
                 session.link = Link::Waiting(ticket);
+                session.waits_since.get_or_insert(now);
                 self.connect_for(now, &pool, io);
-                request_recall(&pool, io);
+                request_recall(now, &pool, io);
             }
         }
     }
@@ -121,6 +122,7 @@ impl Engine {
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
         server.meter.forget();
+        server.running.begin(session.waits_since.take().map_or(Duration::ZERO, |since| now.since(since)));
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;
@@ -378,6 +380,10 @@ impl Engine {
                 self.discard_server(id, io);
                 self.connect_for(now, &pool, io);
             }
+            Released::GivenUp => {
+                self.discard_server(id, io);
+                self.connect_for_waiters(now, io);
+            }
         }
     }
 
@@ -400,6 +406,7 @@ impl Engine {
     /// Closes a server that the pool does not count any more.
     fn discard_server(&mut self, id: ServerId, io: &mut impl Io) {
         let Some(mut server) = self.servers.remove(id) else { return };
+        server.pool.budgets.give_back();
         self.forget_cancels(id, &mut server);
         // Behind half a message of a client's, it would be taken for the rest of it.
         // And before the StartupMessage, for one that is broken.
@@ -408,7 +415,6 @@ impl Engine {
             io.send(server.conn, &message::TERMINATE);
         }
         io.close(server.conn);
-        self.hub.dismiss_server();
     }
 
     /// An idle server is no longer part of its pool.
@@ -439,7 +445,9 @@ impl Engine {
             }
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
-                let is_replaceable = server.is_replaceable();
+                // Nothing of a client's has run there that is still logging in.
+                let is_logging_in = server.follows_statements() && !self.is_open(client);
+                let is_replaceable = is_logging_in || server.is_replaceable();
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
@@ -520,11 +528,7 @@ impl Engine {
                 io.mail(server.worker, Mail::CloseIdle(server));
             }
         }
-        // Those who wait come before what is only kept ready.
-        pools.sort_by_key(|pool| pool.state().counts().waiting == 0);
-        for pool in &pools {
-            self.connect_for(now, pool, io);
-        }
+        self.connect_for_all(now, pools, io);
     }
 
     /// Handles what a client has sent while it had to wait.

@@ -16,14 +16,14 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Challenge, Client, LoginRequest, Phase, Session},
+    admission::Full,
+    client::{Challenge, Client, LoginRequest, Phase, Session, Wish},
     customs::Customs,
     encryption::Request,
     hub::{NoPool, Welcome},
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
     profile::NAME_BYTES_MAX,
-    secrets::{Credentials, Found, Known},
     start::{Start, StartupParameters},
     time::Time,
     watch,
@@ -113,95 +113,38 @@ impl Engine {
             });
         }
         self.check_encryption(id, &user)?;
-        let demand = self.demand_on(id, &user, &database)?;
+        let wish = Box::new(Wish { request, user, database, system_user: None });
+        let verdict = self.verdict(id, &wish, None)?;
+        if !self.is_console(&wish.database) {
+            let admitted = self.hub.admit_client(self.clients[id].peer);
+            let admitted = admitted.map_err(|full| too_many(full, &wish.user, &wish.database))?;
+            self.clients[id].admitted = Some(admitted);
+        }
         let client = &mut self.clients[id];
-        client.admitted = Some(self.hub.admit_client().ok_or_else(too_many_clients)?);
-        let (version, unknown) = request.negotiate();
-        if request.version != version || !unknown.is_empty() {
+        let (version, unknown) = wish.request.negotiate();
+        if wish.request.version != version || !unknown.is_empty() {
             self.scratch.clear();
             startup::put_negotiate(&mut self.scratch, version, &unknown);
             io.send(client.conn, &self.scratch);
         }
-        let credentials = Credentials::default();
-        let asked_by = self.snapshot.access.clone();
-        let login = Box::new(LoginRequest { request, user, database, demand, credentials, asked_by, secret: None });
-        match demand.method {
-            Method::Trust => {
-                // Whoever is believed logs in to the server by what the file says of them, which its pool knows.
-                self.authenticated(now, id, *login, io)?;
-            }
-            Method::Md5 | Method::ScramSha256 => self.ask_secret(now, id, login, io)?,
-        }
-        Ok(())
-    }
-
-    fn ask_secret(
-        &mut self,
-        now: Time,
-        id: ClientId,
-        login: Box<LoginRequest>,
-        io: &mut impl Io,
-    ) -> Result<(), ErrorResponse> {
-        let Some(client) = self.client_ref(id) else { return Ok(()) };
-        match self.hub.secrets.get(&self.snapshot.access, now, &login.user, client) {
-            Known::Now(found) => self.challenge(id, login, found, io),
-            Known::Later { ask } => {
-                if ask {
-                    io.look_up(&login.user);
-                }
-                self.clients[id].phase = Phase::Secret(login);
-                Ok(())
-            }
-        }
-    }
-
-    /// A look-up has ended that a client waits for.
-    pub(super) fn secret_found(&mut self, now: Time, client: ClientRef, io: &mut impl Io) {
-        if !self.is_current(client) {
-            return;
-        }
-        let id = client.id;
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let Phase::Secret(login) = &client.phase else { return };
-        // Unless the configuration has listed it since.
-        let found = match &self.snapshot.access.users {
-            Users::Listed(_) => None,
-            Users::LookedUp(_) => self.hub.secrets.last(&login.user),
-        };
-        let Phase::Secret(login) = std::mem::replace(&mut client.phase, Phase::Startup) else { return };
-        let asked = match found {
-            Some(found) => self.challenge(id, login, found, io),
-            // So many others came meanwhile that it has been forgotten.
-            None => self.ask_secret(now, id, login, io),
-        };
-        if let Err(error) = asked {
-            self.refuse_client(now, id, &error, io);
-        }
-        self.todo.push_back(super::Todo::Input(id));
+        self.follow(now, id, wish, verdict, io)
     }
 
     /// Asks the client to prove itself. A user that does not exist is asked just the same.
-    fn challenge(
+    pub(super) fn challenge(
         &mut self,
         id: ClientId,
-        mut login: Box<LoginRequest>,
-        found: Found,
+        mut login: LoginRequest,
+        secret: Option<Secret>,
         io: &mut impl Io,
-    ) -> Result<(), ErrorResponse> {
-        // Nobody who has not proven who it is hears of servers and roles.
-        let secret = found.map_err(|error| ErrorResponse {
-            hint: Some(error.hint.clone().unwrap_or_else(|| "The pool's log says why.".to_owned())),
-            ..ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the pool could not look up the user's secret")
-        })?;
-        let method = login.demand.method;
+    ) {
+        let (user, method) = (&login.wish.user, login.demand.method);
         let scram_verifier = match (&secret, method) {
             (Some(Secret::Scram(verifier)), _) => Some(verifier.clone()),
-            (Some(Secret::Plain(password)), Method::ScramSha256) => {
-                Some(self.hub.secrets.verifier(&login.user, password))
-            }
-            (None | Some(Secret::Md5(_)), Method::ScramSha256) => Some(self.mock(&login.user)),
+            (Some(Secret::Plain(password)), Method::ScramSha256) => Some(self.hub.secrets.verifier(user, password)),
+            (None | Some(Secret::Md5(_)), Method::ScramSha256) => Some(self.mock(user)),
             // As those who exist are asked, if they are all alike.
-            (None, Method::Md5) if self.hub.secrets.are_of_scram(&self.snapshot.access) => Some(self.mock(&login.user)),
+            (None, Method::Md5) if self.hub.secrets.are_of_scram(&self.snapshot.access) => Some(self.mock(user)),
             _ => None,
         };
         self.scratch.clear();
@@ -220,19 +163,17 @@ impl Engine {
                 AuthenticationRequest::Md5Password(salt).write(&mut self.scratch);
                 let stored = match &secret {
                     Some(Secret::Md5(stored)) => Some(stored.clone()),
-                    Some(Secret::Plain(password)) => Some(md5::hash_password(&login.user, password)),
+                    Some(Secret::Plain(password)) => Some(md5::hash_password(user, password)),
                     _ => None,
                 };
                 Challenge::Md5(salt, stored)
             }
         };
-        login.asked_by = self.snapshot.access.clone();
         login.credentials.secret = secret.clone().filter(Secret::is_enough_to_log_in);
         login.secret = secret;
         let client = &mut self.clients[id];
-        client.phase = Phase::Password(login, challenge);
+        client.phase = Phase::Password(Box::new(login), challenge);
         io.send(client.conn, &self.scratch);
-        Ok(())
     }
 
     fn mock(&self, user: &str) -> Verifier {
@@ -283,7 +224,7 @@ impl Engine {
             Challenge::Md5(salt, stored) => {
                 let given = message::split_cstr(body).map_or(body, |(given, _)| given);
                 if !stored.is_some_and(|stored| md5::verify(&stored, salt, given)) {
-                    return Err(self.wrong_password(&login.user));
+                    return Err(self.wrong_password(&login.wish.user));
                 }
                 self.authenticated(now, id, *login, io)?;
             }
@@ -304,7 +245,7 @@ impl Engine {
                 let mut random = [0; 18];
                 io.random(&mut random);
                 let begun = ServerExchange::begin(verifier, binding, first, random);
-                let (exchange, reply) = begun.map_err(|error| self.scram_error(error, &login.user))?;
+                let (exchange, reply) = begun.map_err(|error| self.scram_error(error, &login.wish.user))?;
                 self.scratch.clear();
                 AuthenticationRequest::SaslContinue(reply.as_bytes()).write(&mut self.scratch);
                 let client = &mut self.clients[id];
@@ -313,7 +254,7 @@ impl Engine {
             }
             Challenge::ScramProof(exchange) => {
                 let finished = exchange.finish(body);
-                let (signature, keys) = finished.map_err(|error| self.scram_error(error, &login.user))?;
+                let (signature, keys) = finished.map_err(|error| self.scram_error(error, &login.wish.user))?;
                 login.credentials.keys = Some(keys);
                 self.scratch.clear();
                 AuthenticationRequest::SaslFinal(signature.as_bytes()).write(&mut self.scratch);
@@ -350,14 +291,14 @@ impl Engine {
             _ if Arc::ptr_eq(access, &login.asked_by) => true,
             Users::Listed(users) => {
                 let asks_alike = access.method == login.asked_by.method && access.rules == login.asked_by.rules;
-                asks_alike && users.get(&login.user) == login.secret.as_ref()
+                asks_alike && users.get(&login.wish.user) == login.secret.as_ref()
             }
             Users::LookedUp(_) => *access == login.asked_by,
         };
         if is_the_same {
             return Ok(());
         }
-        let error = format!("password authentication failed for user \"{}\"", login.user);
+        let error = format!("password authentication failed for user \"{}\"", login.wish.user);
         Err(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, error)
             .routine("auth_failed")
             .hint("The pool's configuration has changed while you were asked. Try again."))
@@ -365,7 +306,7 @@ impl Engine {
 
     /// The client is who it says: only now does it get a pool, so that made-up names leave nothing behind. It is let in
     /// at once if it is known what the server would report.
-    fn authenticated(
+    pub(super) fn authenticated(
         &mut self,
         now: Time,
         id: ClientId,
@@ -374,10 +315,14 @@ impl Engine {
     ) -> Result<(), ErrorResponse> {
         self.check_asked(&login)?;
         check_certificate(&login)?;
-        let LoginRequest { request, user, database, credentials, .. } = login;
+        let LoginRequest { wish: Wish { request, user, database, .. }, credentials, .. } = login;
+        self.clients[id].rule = None;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         if self.is_console(&database) {
             return self.enter_console(id, &user, io);
+        }
+        if let Some(admitted) = &mut self.clients[id].admitted {
+            self.hub.identify(admitted, &user, &database).map_err(|full| too_many(full, &user, &database))?;
         }
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
         if pool.upstream.user == user {
@@ -510,6 +455,31 @@ fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
     };
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("expected {wanted} response, got message type {came}"))
         .routine(routine)
+}
+
+/// One more client than a limit allows.
+pub(super) fn too_many(full: Full, user: &str, database: &str) -> ErrorResponse {
+    let (error, routine, hint) = match full {
+        Full::Clients => return too_many_clients(),
+        Full::Address(address) => (
+            format!("too many connections from {address}"),
+            "InitProcess",
+            "The limit is \"clients_per_address\" under [limits]".to_owned(),
+        ),
+        Full::User => (
+            format!("too many connections for role \"{user}\""),
+            "InitializeSessionUserId",
+            "The limit is \"clients\" of the user's [[user]], or \"clients_per_user\" under [limits]".to_owned(),
+        ),
+        Full::Database => (
+            format!("too many connections for database \"{database}\""),
+            "CheckMyDatabase",
+            "The limit is \"clients\" of its [[database]]".to_owned(),
+        ),
+    };
+    ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, error)
+        .routine(routine)
+        .hint(hint + " in the pool's configuration.")
 }
 
 fn no_pool(why: NoPool, database: &str) -> ErrorResponse {

@@ -6,6 +6,8 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
+//! | `balancers` | clients whose balancer says first where they come from |
+//! | `accounts` | what has to be known of a client before it is asked to prove itself |
 //! | `rules` | the rule of `pg_hba.conf` that counts for a client |
 //! | `input` | a client's bytes: handled as far as that can be done now, and kept |
 //! | `frontend` | a client's messages on their way to a server |
@@ -22,6 +24,7 @@
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `moving` | another configuration: pools that have gone, and where their clients go on |
 //! | `console` | clients of the admin console |
+//! | `listing` | the clients and servers of a worker, as the console lists them |
 //! | `copying` | COPYs that the server begins to read |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
@@ -34,6 +37,7 @@
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `encrypting` | connections by TLS: clients', servers', and those of cancels |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
+//! | `sharing` | servers under limits that several pools share |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `waiting` | what a client waits for whose message has not been handled |
@@ -42,9 +46,11 @@
 //! | `lease` | the lease of a server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
 
+mod accounts;
 mod amending;
 mod apart;
 mod backend;
+mod balancers;
 mod begin;
 mod cancel;
 mod client_address;
@@ -61,6 +67,7 @@ mod input;
 mod keeping;
 mod lease;
 mod lending;
+mod listing;
 mod login;
 mod moving;
 mod notifications;
@@ -73,6 +80,7 @@ mod resetting;
 mod rules;
 mod sequences;
 mod shapes;
+mod sharing;
 mod standing_in;
 mod statements;
 mod terms;
@@ -86,7 +94,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     alarm::Alarm,
-    client::Client,
+    client::{Client, Phase},
     hub::Hub,
     ids::{CancelId, ClientId, ClientRef, ServerId, ServerRef, Slots},
     io::{Conn, Io, LogEvent, Owner, PeerAddress},
@@ -171,13 +179,17 @@ impl Engine {
             (!self.hub.admit_connection()).then(too_many_clients)
         };
         if let Some(error) = refusal {
-            io.log(LogEvent::ClientRefused { peer, error: &error });
+            io.log(LogEvent::ClientRefused { peer, rule: None, error: &error });
             io.send(conn, &error.to_bytes());
             io.close(conn);
             return None;
         }
         let serial = self.next_serial();
-        let id = self.clients.insert(Client::new(conn, serial, peer));
+        let mut client = Client::new(conn, serial, peer, now);
+        if self.snapshot.is_balancer(peer) {
+            client.phase = Phase::Header;
+        }
+        let id = self.clients.insert(client);
         let client = ClientRef { worker: self.worker, id, serial };
         self.forget_logins();
         self.logins.push_back((now, client));
@@ -264,7 +276,8 @@ impl Engine {
                 self.cancel_client(now, (process_id, client), key, asker, io);
             }
             Mail::Cancelled(asker) => self.cancel_answered(now, asker, io),
-            Mail::Secret(client) => self.secret_found(now, client, io),
+            Mail::Identified(client, user) => self.identified(now, client, user, io),
+            Mail::Secret(client) => self.account_found(now, client, io),
             Mail::Answer(client, answer) => self.command_answered(client, &answer, io),
             Mail::End(database) => self.end_clients(now, &database, io),
             Mail::Published => self.published(now, io),
@@ -389,7 +402,7 @@ impl Engine {
     /// Sends a client away with an error.
     fn refuse_client(&mut self, now: Time, id: ClientId, error: &ErrorResponse, io: &mut impl Io) {
         let Some(client) = self.clients.get(id) else { return };
-        io.log(LogEvent::ClientRefused { peer: client.peer, error });
+        io.log(LogEvent::ClientRefused { peer: client.peer, rule: client.rule.as_deref(), error });
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
         let server = client.server().and_then(|s| self.servers.get(s));

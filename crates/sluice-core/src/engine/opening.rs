@@ -39,32 +39,16 @@ impl Engine {
         }
         loop {
             let Some(startup) = pool.state().reserve(now) else { return };
-            // Only those who wait are worth another pool's server; two pools short of their minimum would take turns.
-            let is_needed = pool.state().counts().waiting > 0;
-            let has_room = self.hub.admit_server() || (is_needed && self.make_room(io));
-            if !has_room {
+            if !pool.budgets.take() && !self.make_room(now, pool, io) {
                 pool.state().unreserve(&startup);
                 return;
             }
+            pool.state().share.has_room();
             let serial = self.next_serial();
             let conn = io.connect(Owner::Server(self.servers.next_id()), &pool.upstream.address);
             let id = self.servers.insert(Server::opening(conn, serial, pool.clone(), startup, now));
             self.arm(id);
         }
-    }
-
-    /// Takes an idle server from a pool, so that one may be opened for those who wait within the process's limit.
-    fn make_room(&mut self, io: &mut impl Io) -> bool {
-        for other in self.hub.pools() {
-            // Its own that are idle while somebody waits are of no use to those.
-            if let Some(server) = other.state().give_up_idle() {
-                io.mail(server.worker, Mail::CloseIdle(server));
-                // Over the limit by one until that message is read; the wait for it would be longer than that.
-                self.hub.admit_server_over();
-                return true;
-            }
-        }
-        false
     }
 
     pub(super) fn server_connected(&mut self, id: ServerId, io: &mut impl Io) {
@@ -195,7 +179,7 @@ impl Engine {
         }
         let Some(server) = self.servers.remove(id) else { return };
         io.close(server.conn);
-        self.hub.dismiss_server();
+        server.pool.budgets.give_back();
         io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });
         let lasting = is_lasting(&error);
         let refused = server.pool.state().connect_failed(now, &server.opened, &Arc::new(error), lasting);

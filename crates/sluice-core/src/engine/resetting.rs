@@ -21,7 +21,10 @@ impl<I: Io> ServerRelay<'_, I> {
         } else {
             self.report_start(resets);
         }
-        if let Some((_, session)) = &self.client {
+        if self.server.exchange.is_implicit() {
+            // A query of the pool's own would end that transaction.
+            self.server.exchange.put_off(resets);
+        } else if let Some((_, session)) = &self.client {
             // In the midst of a client's message nothing can be said.
             if status == TransactionStatus::InTransaction && !self.is_client_inside {
                 restore(self.server, &session.start, resets, self.io);

@@ -5,11 +5,11 @@ use sluice_control::{
     access::{AccessRules, Method},
     address::PeerAddress,
 };
-use sluice_hba::{ClientCert, Connection, Decision, Mapping, Method as Asked, Rule, Transport};
+use sluice_hba::{ClientCert, Connection, Decision, Mapping, Method as Asked, Roles, Rule, Transport};
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
-    client::{Certificate, Client, Demand, LoginRequest},
+    client::{Certificate, Client, Demand, LoginRequest, Wish},
     ids::ClientId,
 };
 
@@ -18,15 +18,76 @@ use super::Engine;
 /// PostgreSQL's function that says so.
 const AUTHENTICATES: &str = "ClientAuthentication";
 
+/// The next thing that the rules have a client do.
+pub(super) enum Verdict {
+    /// It has to meet this demand.
+    Asks(Demand),
+    /// Nothing: the roles decide of which its user is a member.
+    NeedsRoles,
+    /// Nothing: the system's user decides who is at its end of a Unix socket.
+    NeedsSystemUser,
+}
+
 impl Engine {
-    /// The demand on a client that wants to be that user in that database, or why it is turned away at once.
-    pub(super) fn demand_on(&self, id: ClientId, user: &str, database: &str) -> Result<Demand, ErrorResponse> {
+    /// The verdict on a client that wants to log in, or why it is turned away at once. `roles` are those of its user;
+    /// with them it needs none.
+    pub(super) fn verdict(
+        &mut self,
+        id: ClientId,
+        wish: &Wish,
+        roles: Option<&Roles>,
+    ) -> Result<Verdict, ErrorResponse> {
         let access = &self.snapshot.access;
-        match &access.rules {
-            None => Ok(Demand { method: access.method, certificate: Certificate::Fits }),
-            Some(rules) => demand_of(rules, &self.clients[id], user, database),
-        }
+        let client = &mut self.clients[id];
+        let Some(AccessRules { rules, interfaces, .. }) = access.rules.as_deref() else {
+            return Ok(Verdict::Asks(Demand { method: access.method, certificate: Certificate::Fits }));
+        };
+        let (user, database) = (wish.user.as_str(), wish.database.as_str());
+        let connection = Connection { transport: transport_of(client), user, database, is_replication: false };
+        let rule = match rules.decide(&connection, roles, interfaces) {
+            Decision::Rule(rule) => rule,
+            Decision::NeedsRoles => return Ok(Verdict::NeedsRoles),
+            Decision::None => return Err(refused(format!("no pg_hba.conf entry {}", from(client, wish)))),
+        };
+        client.rule = Some(rule.place().clone());
+        let maps = |system_user: &str| rules.maps(rule.map(), system_user, user, roles);
+        demanded(rule, client, wish, maps)
     }
+}
+
+/// The demand of a rule. `maps` says whether a system's user, or a certificate's common name, may be that user.
+fn demanded(
+    rule: &Rule,
+    client: &Client,
+    wish: &Wish,
+    maps: impl Fn(&str) -> Mapping,
+) -> Result<Verdict, ErrorResponse> {
+    let secured = client.encryption.secured().map(|secured| &secured.secured);
+    let has_certificate = secured.is_some_and(|secured| secured.has_certificate);
+    if rule.client_cert() != ClientCert::None && !has_certificate {
+        return Err(refused("connection requires a valid client certificate".to_owned()));
+    }
+    let method = match rule.method() {
+        Asked::Reject => return Err(refused(format!("pg_hba.conf rejects connection {}", from(client, wish)))),
+        Asked::Trust | Asked::Cert => Method::Trust,
+        Asked::Md5 => Method::Md5,
+        Asked::ScramSha256 => Method::ScramSha256,
+        Asked::Peer => match wish.system_user.as_deref().map(&maps) {
+            None => return Ok(Verdict::NeedsSystemUser),
+            Some(Mapping::NeedsRoles) => return Ok(Verdict::NeedsRoles),
+            Some(Mapping::Refused) => return Err(peer_failed(&wish.user)),
+            Some(Mapping::Allowed) => Method::Trust,
+        },
+    };
+    let certificate = match rule.client_cert() {
+        ClientCert::VerifyFull => match secured.and_then(|secured| secured.common_name.as_deref()).map(maps) {
+            Some(Mapping::NeedsRoles) => return Ok(Verdict::NeedsRoles),
+            Some(Mapping::Allowed) => Certificate::Fits,
+            Some(Mapping::Refused) | None => mismatch(rule),
+        },
+        _ => Certificate::Fits,
+    };
+    Ok(Verdict::Asks(Demand { method, certificate }))
 }
 
 /// Refuses a client that has proven who it is, but not by the certificate that it has to show besides.
@@ -37,55 +98,37 @@ pub(super) fn check_certificate(login: &LoginRequest) -> Result<(), ErrorRespons
         (Certificate::Other, Method::Trust) => (sqlstate::INVALID_AUTHORIZATION, "\"trust\""),
         (Certificate::Other, Method::Md5 | Method::ScramSha256) => (sqlstate::INVALID_PASSWORD, "password"),
     };
-    let error = format!("{method} authentication failed for user \"{}\"", login.user);
-    Err(ErrorResponse::fatal(code, error).routine("auth_failed"))
+    Err(failed(code, method, &login.wish.user))
 }
 
-fn demand_of(
-    AccessRules { rules, interfaces, .. }: &AccessRules,
-    client: &Client,
-    user: &str,
-    database: &str,
-) -> Result<Demand, ErrorResponse> {
-    let secured = client.encryption.secured().map(|secured| &secured.secured);
-    let transport = match client.peer {
+/// PostgreSQL's words for a client whose system's user may not be that user, or is not known.
+pub(super) fn peer_failed(user: &str) -> ErrorResponse {
+    failed(sqlstate::INVALID_AUTHORIZATION, "Peer", user)
+}
+
+fn failed(code: &'static str, method: &str, user: &str) -> ErrorResponse {
+    ErrorResponse::fatal(code, format!("{method} authentication failed for user \"{user}\"")).routine("auth_failed")
+}
+
+fn refused(error: String) -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(AUTHENTICATES)
+}
+
+fn transport_of(client: &Client) -> Transport {
+    match client.peer {
         PeerAddress::Local => Transport::Local,
-        PeerAddress::Tcp(address, _) => Transport::Tcp { address, is_encrypted: secured.is_some() },
-    };
-    let refused = |error: String| ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(AUTHENTICATES);
-    let from = || {
-        let host = match client.peer {
-            PeerAddress::Local => "[local]".to_owned(),
-            PeerAddress::Tcp(address, _) => address.to_string(),
-        };
-        let encryption = if secured.is_some() { "SSL encryption" } else { "no encryption" };
-        format!("for host \"{host}\", user \"{user}\", database \"{database}\", {encryption}")
-    };
-    let connection = Connection { transport, user, database, is_replication: false };
-    let rule = match rules.decide(&connection, None, interfaces) {
-        Decision::Rule(rule) => rule,
-        // A configuration with rules that ask for roles is not taken.
-        Decision::None | Decision::NeedsRoles => return Err(refused(format!("no pg_hba.conf entry {}", from()))),
-    };
-    let has_certificate = secured.is_some_and(|secured| secured.has_certificate);
-    if rule.client_cert() != ClientCert::None && !has_certificate {
-        return Err(refused("connection requires a valid client certificate".to_owned()));
+        PeerAddress::Tcp(address, _) => Transport::Tcp { address, is_encrypted: client.encryption.secured().is_some() },
     }
-    let is_the_users = || {
-        let name = secured.and_then(|secured| secured.common_name.as_deref());
-        name.is_some_and(|name| rules.maps(rule.map(), name, user, None) == Mapping::Allowed)
+}
+
+/// PostgreSQL's words on where a client comes from, and what it wants.
+fn from(client: &Client, Wish { user, database, .. }: &Wish) -> String {
+    let host = match client.peer {
+        PeerAddress::Local => "[local]".to_owned(),
+        PeerAddress::Tcp(address, _) => address.to_string(),
     };
-    let method = match rule.method() {
-        Asked::Reject | Asked::Peer => return Err(refused(format!("pg_hba.conf rejects connection {}", from()))),
-        Asked::Trust | Asked::Cert => Method::Trust,
-        Asked::Md5 => Method::Md5,
-        Asked::ScramSha256 => Method::ScramSha256,
-    };
-    let certificate = match rule.client_cert() {
-        ClientCert::VerifyFull if !is_the_users() => mismatch(rule),
-        _ => Certificate::Fits,
-    };
-    Ok(Demand { method, certificate })
+    let encryption = if client.encryption.secured().is_some() { "SSL encryption" } else { "no encryption" };
+    format!("for host \"{host}\", user \"{user}\", database \"{database}\", {encryption}")
 }
 
 fn mismatch(rule: &Rule) -> Certificate {

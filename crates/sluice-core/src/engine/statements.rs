@@ -12,7 +12,7 @@ use sluice_wire::{
 use crate::{
     client::NAMES_MAX,
     io::Io,
-    replies::{DescribedAs, Expected, Local, ParseSent, SentFor},
+    replies::{DescribedAs, Expected, Local, ParseSent, Portal, SentFor},
     server::There,
     shape::Shape,
     sql::Effects,
@@ -119,7 +119,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.restore_within(b"");
                 let portal = message::split_cstr(seen.body).map_or(&b""[..], |(portal, _)| portal);
                 self.server().exchange.run_portal(portal);
-                self.pass_expecting(seen, Expected::Execute)
+                self.pass_expecting(seen, Expected::Execute(Portal::of(portal)))
             }
             FrontendKind::Parse => match Parse::read(seen.body) {
                 Ok(parse) => {
@@ -260,7 +260,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let sets = effects.intersects(Effects::STATE).then_some(text);
         let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
         self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
-        self.pass_expecting(seen, Expected::Bind(None))
+        self.pass_expecting(seen, Expected::Bind(None, Portal::of(names.portal)))
     }
 
     /// Lets a message through that speaks of a statement which is not there: the server says so.
@@ -319,7 +319,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
-        server.exchange.expect(Expected::Bind(Some(statement)));
+        server.exchange.expect(Expected::Bind(Some(statement), Portal::of(names.portal)));
         self.replace_head(seen, names.bytes);
         Step::Next
     }

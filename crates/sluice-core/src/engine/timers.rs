@@ -111,7 +111,7 @@ impl Engine {
         }
         if let Some(server) = self.servers.get_mut(id).filter(|server| server.recall_at().is_some_and(|at| now >= at)) {
             server.end_recall_time();
-            if server.pool.wants_back(&server.opened) {
+            if server.pool.wants_back(now, &server.opened) {
                 self.recall_here(now, id, io);
             }
         }

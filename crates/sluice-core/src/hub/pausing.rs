@@ -59,6 +59,11 @@ impl Hub {
         lock(&self.paused).are_paused(database)
     }
 
+    /// The databases that were paused by their names.
+    pub fn paused(&self) -> Vec<String> {
+        lock(&self.paused).databases.iter().cloned().collect()
+    }
+
     fn set_paused(&self, now: Time, database: Option<&str>, paused: bool) {
         // None is made in between.
         let pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);

@@ -39,16 +39,16 @@ fn a_server_is_recalled_only_where_none_can_be_opened() {
     for (number, id) in [(0, 0), (1, 1)] {
         assert!(matches!(pool.acquire(NOW, client(number), wants()), Acquired::Queued(_)));
         assert!(pool.reserve(NOW).is_some());
-        assert_eq!(pool.recall(), None, "one is coming");
+        assert_eq!(pool.recall(Time(0)), None, "one is coming");
         pool.connected(&StartupParameters::NONE);
         assert_eq!(pool.release(NOW, server(id), opened(NOW), &Customs::default()), Released::To(client(number)));
         assert!(pool.settings.pinned_max.is_some() && pool.pin(server(id), Pins::SEQUENCE));
     }
-    assert_eq!(pool.recall(), None, "nobody waits");
+    assert_eq!(pool.recall(Time(0)), None, "nobody waits");
     assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
     pool.set_pins(server(0), Pins::SEQUENCE | Pins::TEMPORARY);
     assert_eq!(pool.pins().to_string(), "temp=1 sequence=2");
-    assert_eq!((pool.recall(), pool.recall()), (Some(server(1)), None), "the other one can't be lost");
+    assert_eq!((pool.recall(Time(0)), pool.recall(Time(0))), (Some(server(1)), None), "the other one can't be lost");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_server_serves_those_who_begin_as_it_was_opened() {
         assert!(matches!(pool.acquire(NOW, client(number), wants_of(startup)), Acquired::Queued(_)));
     }
     assert_eq!([pool.reserve(NOW), pool.reserve(NOW), pool.reserve(NOW)], [Some(a.clone()), Some(b.clone()), None]);
-    assert!(pool.is_short(), "nothing comes for the third");
+    assert!(pool.is_short(Time(0)), "nothing comes for the third");
     // Whichever is there first.
     pool.connected(&b);
     assert_eq!(pool.release(NOW, server(1), opened_with(&b), &Customs::NONE), Released::To(client(1)));

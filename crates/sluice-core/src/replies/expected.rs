@@ -22,6 +22,9 @@ pub enum Expected {
         resets: Option<Box<Reset>>,
         /// The commands that were added to its text.
         amended: Option<Box<Amended>>,
+        /// Whether it stands amid a batch that has run something outside of a block: from PostgreSQL 18 on, the batch's
+        /// transaction goes on behind it.
+        is_amid: bool,
     },
     /// To a Sync: ReadyForQuery. With the settings that its batch resets.
     Sync(Option<Box<Reset>>),
@@ -30,7 +33,7 @@ pub enum Expected {
     /// To a Parse.
     Parse(Box<ParseSent>),
     /// To a Bind, of a shared statement or of one the server alone knows.
-    Bind(Option<Arc<Statement>>),
+    Bind(Option<Arc<Statement>>, Portal),
     /// To a Bind of a stand-in for the statement that the client knows by that name.
     BindStandIn(Box<[u8]>),
     /// To a Describe of a statement or portal.
@@ -40,7 +43,7 @@ pub enum Expected {
     /// To a message that makes no sense, or speaks of a statement that is not there: an error.
     Fault,
     /// To an Execute.
-    Execute,
+    Execute(Portal),
     /// To a client's Close; of a statement whose name is lent, if one stands here.
     Close(Option<Box<[u8]>>),
     /// To a Close of a shared statement that had to make room: the client never sees the answer.
@@ -62,6 +65,22 @@ pub enum Expected {
     Begin(Begin),
     /// An error that Sluice provoked, and that the client was told of before.
     Failure,
+}
+
+/// A portal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Portal {
+    /// The unnamed one.
+    Unnamed,
+    /// Another one.
+    Named,
+}
+
+impl Portal {
+    /// The one of that name.
+    pub fn of(name: &[u8]) -> Self {
+        if name.is_empty() { Self::Unnamed } else { Self::Named }
+    }
 }
 
 /// The client's message for which a statement is described.
@@ -255,7 +274,7 @@ impl Expected {
 
     /// Whether it is to something that has run, or ends a batch that may have.
     pub(super) fn decides_status(&self) -> bool {
-        matches!(self, Self::Query { .. } | Self::Execute | Self::Sync(_))
+        matches!(self, Self::Query { .. } | Self::Execute(_) | Self::Sync(_))
     }
 
     pub(super) fn is_resetting(&self) -> bool {

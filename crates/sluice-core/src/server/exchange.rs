@@ -14,7 +14,7 @@ use crate::{
     time::Time,
 };
 
-use super::{batch_resets::BatchResets, begin::EarlyBegin, replay::Replay, turns::Turns};
+use super::{batch_resets::BatchResets, begin::EarlyBegin, implicit::Implicit, replay::Replay, turns::Turns};
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
 /// hundred kilobytes.
@@ -46,6 +46,7 @@ pub struct Exchange {
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
+    implicit: Implicit,
 }
 
 /// The messages that the server has got since the last Sync or Query.
@@ -125,6 +126,7 @@ impl Exchange {
             batch_resets: BatchResets::default(),
             turns: Turns::default(),
             has_discarded: false,
+            implicit: Implicit::default(),
         }
     }
 
@@ -135,7 +137,17 @@ impl Exchange {
 
     /// The status in which the next message finds the transaction, unless an error comes first.
     pub fn expected_status(&self) -> TransactionStatus {
-        self.turns.last().unwrap_or(self.status)
+        self.turns.last().unwrap_or(if self.is_implicit() { TransactionStatus::Idle } else { self.status })
+    }
+
+    /// Whether the transaction that is open is that of a batch, and no block.
+    pub fn is_implicit(&self) -> bool {
+        self.implicit.is_open()
+    }
+
+    /// Settings that were reset in such a transaction are put in place again when it has ended.
+    pub fn put_off(&mut self, resets: &Reset) {
+        self.implicit.put_off(resets);
     }
 
     /// The time of the last ReadyForQuery.
@@ -236,9 +248,9 @@ impl Exchange {
     }
 
     /// A message is sent that will be answered like that, or not at all.
-    pub fn expect(&mut self, expected: Expected) {
+    pub fn expect(&mut self, mut expected: Expected) {
         self.asked = false;
-        match &expected {
+        match &mut expected {
             Expected::Parse(_)
             | Expected::Describe(..)
             | Expected::Close(_)
@@ -249,15 +261,17 @@ impl Exchange {
             | Expected::Refused(_)
             | Expected::Learn(_, LearnFor::Parse(_))
             | Expected::Begin(_) => self.extend_batch(Batch::Prepares),
-            Expected::Bind(_) | Expected::BindStandIn(_) | Expected::Execute => self.extend_batch(Batch::Runs),
+            Expected::Bind(..) | Expected::BindStandIn(_) | Expected::Execute(_) => self.extend_batch(Batch::Runs),
             Expected::Learn(_, LearnFor::Describe | LearnFor::Use) => {
                 self.extend_batch(Batch::Prepares);
                 self.hold_for(Hold::Shape);
             }
-            Expected::Query { clears, .. } => {
+            Expected::Query { clears, is_amid, .. } => {
+                let goes_on = matches!(self.replies.back(), Some(Expected::Query { is_amid: true, .. }));
+                *is_amid = (self.runs() || goes_on) && self.expected_status() == TransactionStatus::Idle;
                 self.close_batch();
                 self.begin.follow();
-                self.names_open |= clears;
+                self.names_open |= *clears;
             }
             Expected::Sync(_) => {
                 self.state = State::Ready(Batch::Closed);
@@ -409,6 +423,7 @@ impl Exchange {
     /// The request that is being answered has failed, and resets nothing but what it has discarded.
     pub fn note_failed_reset(&mut self) {
         self.turns.fail();
+        self.implicit.fail();
         if !self.replies.set_resets(None) {
             self.batch_resets.clear();
         }
@@ -441,12 +456,24 @@ impl Exchange {
     pub fn ready(&mut self, now: Time, status: TransactionStatus) -> Option<Expected> {
         self.status = status;
         self.ready_at = now;
-        let answered = self.replies.pop();
+        let mut answered = self.replies.pop();
         self.turns.answered();
-        match answered {
-            Some(Expected::Query { .. } | Expected::Sync(_)) => {
+        match &mut answered {
+            Some(Expected::Query { resets, is_amid, .. }) => {
                 self.stop_copying();
                 self.has_discarded = false;
+                let is_block = self.turns.last() == Some(TransactionStatus::InTransaction);
+                let is_open = *is_amid && status == TransactionStatus::InTransaction && !is_block;
+                self.implicit.told(is_open, resets);
+                if is_open && self.is_closed() && !self.replies.end_requests() {
+                    // The batch goes on.
+                    self.extend_batch(Batch::Runs);
+                }
+            }
+            Some(Expected::Sync(resets)) => {
+                self.stop_copying();
+                self.has_discarded = false;
+                self.implicit.told(false, resets);
             }
             Some(Expected::OwnSync) => self.hold = Hold::None,
             _ => {}
@@ -464,7 +491,7 @@ impl Exchange {
 
     /// The server has begun to read a COPY. Returns whether it ignores a Sync that it has been sent.
     pub fn begin_copy(&mut self) -> bool {
-        let by_execute = matches!(self.replies.front(), Some(Expected::Execute));
+        let by_execute = matches!(self.replies.front(), Some(Expected::Execute(_)));
         let CopyBegun { has_ended, ignored, has_sync } = self.replies.begin_copy_in();
         let ignores_sync = !ignored.is_empty();
         for resets in ignored.into_iter().flatten() {

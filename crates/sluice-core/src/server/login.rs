@@ -77,12 +77,10 @@ impl ServerLogin {
                 Ok(Self::Started)
             }
             (Self::Started, AuthenticationRequest::Sasl(mechanisms)) => {
-                let binding = match encryption {
-                    ServerEncryption::Secured(Some(end_point)) if offers(mechanisms, scram::MECHANISM_PLUS) => {
-                        ClientBinding::To(end_point)
-                    }
-                    ServerEncryption::Secured(Some(_)) => ClientBinding::Unoffered,
-                    ServerEncryption::Secured(None) | ServerEncryption::None => ClientBinding::None,
+                let binding = match encryption.secured().and_then(|secured| secured.end_point.as_deref()) {
+                    Some(end_point) if offers(mechanisms, scram::MECHANISM_PLUS) => ClientBinding::To(end_point),
+                    Some(_) => ClientBinding::Unoffered,
+                    None => ClientBinding::None,
                 };
                 if !offers(mechanisms, binding.mechanism()) {
                     return Err(unsupported("a SASL mechanism other than SCRAM-SHA-256"));

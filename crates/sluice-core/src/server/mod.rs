@@ -5,11 +5,13 @@ mod begin;
 mod cancels;
 mod changing;
 mod exchange;
+mod implicit;
 mod lent;
 mod login;
 mod parameters;
 mod question;
 mod replay;
+mod running;
 mod sequences;
 mod session;
 mod statements;
@@ -45,6 +47,7 @@ pub use login::{LoginNotices, ServerLogin};
 pub use parameters::{Parameters, value_in_messages};
 pub use question::{Answers, Question};
 pub use replay::Replay;
+pub use running::Running;
 pub use sequences::Sequences;
 pub use session::ServerSession;
 pub use statements::{ServerStatements, There};
@@ -79,6 +82,8 @@ pub struct Server {
     pub holder: Option<(ClientRef, u64)>,
     /// The work that its client is in the midst of, for the figures.
     pub meter: Meter,
+    /// The statement that the unnamed portal is bound to, for the same.
+    pub running: Running,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
     /// Its log-in.
@@ -215,6 +220,7 @@ impl Server {
             is_in_use: false,
             holder: None,
             meter: Meter::default(),
+            running: Running::default(),
             is_worn: false,
             opened,
             stream: Stream::default(),

@@ -54,6 +54,44 @@ fn settings_that_were_not_put_in_place_are_put_in_place_again() {
 }
 
 #[test]
+fn a_server_that_was_out_of_step_is_asked_again() {
+    let (mut table, client, server) = seated(one());
+    table.hears(client);
+    table.says(client, &query("SELECT f()"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    // PostgreSQL 18, behind an Execute and a Query without a Sync between them.
+    table.says(server, &answers("E(XX000: StartTransactionCommand: unexpected state STARTED) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe) Q(probe)");
+    table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+    table.says(client, &query("SELECT 2"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
+
+#[test]
+fn a_client_that_logs_in_goes_to_another_server_where_one_is_lost() {
+    for with_words in [false, true] {
+        let mut table = Table::new(PoolSettings { size: 1, ..one() });
+        let client = table.stranger_with("app", &[("timezone", "X")]);
+        let server = table.connects()[0];
+        let puts = table.hears(server);
+        assert!(puts.contains("timezone"), "its settings are put in place: {puts}");
+        if with_words {
+            table.says(server, &answers("E(57P01)"));
+        }
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "R");
+        let next = table.connects()[0];
+        assert_eq!(table.hears(next), puts);
+        table.says(next, &answers("C(SET) C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(next), "Q(probe)");
+        table.says(next, &answers("D() C(SELECT 1) Z(I)"));
+        let heard = table.hears(client);
+        assert!(heard.ends_with("Z(I)") && !heard.contains("E("), "{heard}");
+    }
+}
+
+#[test]
 fn custom_settings_without_a_value_are_put_in_place_again() {
     // `app.a` is there, and empty.
     const MADE: &str = "made=6170702e61";

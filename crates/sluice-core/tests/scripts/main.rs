@@ -3,11 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic")]
 
+mod accounts;
+mod balancers;
 mod bounds;
 mod failing;
 mod hand_over;
 mod lending;
+mod limits;
 mod logins;
+mod messages;
 mod refused_begins;
 mod reloads;
 mod resets;

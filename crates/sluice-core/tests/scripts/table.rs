@@ -1,8 +1,8 @@
 //! One engine with both sides played by hand: what a client says goes in, what the server is sent comes out, and back.
 //!
-//! Messages are written as bytes by the functions below and read as short texts: `P(a: SELECT 1) B(a) E S`.
+//! Messages are written as bytes by the functions of `messages` and read as short texts: `P(a: SELECT 1) B(a) E S`.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use sluice_control::{
     Configuration, Control, Database, Observation, Secret, Snapshot,
@@ -14,6 +14,7 @@ use sluice_core::{
     hub::{CalledIn, Hub},
     io::Owner,
     mail::{self, Mail},
+    secrets::Found,
     time::Time,
 };
 use sluice_sim::{Lockstep, PipeId, Style};
@@ -22,6 +23,8 @@ use sluice_wire::{
     message::{self, AUTHENTICATION_OK, BindNames, Named, Parse, TransactionStatus, framed, put_cstr},
     startup::{self, ProtocolVersion, Startup},
 };
+
+pub(crate) use crate::messages::*;
 
 /// One side of the engine: a client's connection, or a server's.
 pub(crate) type Side = PipeId;
@@ -58,8 +61,14 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
 /// The hub of the workers; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
     let access = Access { method, rules: None, users: Users::Listed(HashMap::new()) };
-    let first =
-        Snapshot::first(Configuration { databases: vec![database], access, encryption: None, admin: None, limits });
+    let first = Snapshot::first(Configuration {
+        databases: vec![database],
+        access,
+        encryption: None,
+        admin: None,
+        balancers: Vec::new(),
+        limits,
+    });
     sluice_sim::hub(Arc::new(first), workers)
 }
 
@@ -115,24 +124,26 @@ impl Table {
 
     /// The configuration has this database from now on, in place of what it had.
     pub(crate) fn publishes(&mut self, database: Database) {
-        let before = self.hub.snapshot();
-        let mut control = Control::new(Configuration {
-            databases: before.databases.iter().map(|database| (**database).clone()).collect(),
-            access: (*before.access).clone(),
-            encryption: None,
-            admin: None,
-            limits: before.limits.clone(),
-        });
-        let configuration = Configuration {
-            databases: vec![database],
-            access: (*before.access).clone(),
-            encryption: None,
-            admin: None,
-            limits: before.limits.clone(),
-        };
+        self.changes(|configuration| configuration.databases = vec![database]);
+    }
+
+    /// The configuration is changed in that way.
+    pub(crate) fn changes(&mut self, change: impl FnOnce(&mut Configuration)) {
+        let mut configuration = configuration_of(&self.hub.snapshot());
+        let mut control = Control::new(configuration.clone());
+        change(&mut configuration);
         let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");
         self.hub.publish(published.snapshot);
         self.net.post(0, Mail::Published);
+    }
+
+    /// The oldest look-up has this result; gives its user.
+    pub(crate) fn finds(&mut self, found: Found) -> String {
+        let user = self.net.asked.pop_front().expect("somebody is looked up");
+        for client in self.hub.secrets.found(self.net.now(), &user, found) {
+            self.net.post(client.worker, Mail::Secret(client));
+        }
+        user
     }
 
     /// An operator has the pools give out no servers, or open new ones.
@@ -153,7 +164,16 @@ impl Table {
         self.numbered_client().0
     }
 
-    /// The same, with the process number that it was told.
+    /// The same of another user.
+    pub(crate) fn client_of(&mut self, user: &str) -> Side {
+        let side = self.stranger(user);
+        self.connects();
+        let heard = self.hears(side);
+        assert!(heard.ends_with("Z(I)"), "a client is not let in: {heard}");
+        side
+    }
+
+    /// A client like others, with the process number that it was told.
     pub(crate) fn numbered_client(&mut self) -> (Side, u32) {
         let side = self.stranger("app");
         self.connects();
@@ -166,6 +186,13 @@ impl Table {
     /// A client that has said who it is, and nothing else.
     pub(crate) fn stranger(&mut self, user: &str) -> Side {
         self.stranger_with(user, &[])
+    }
+
+    /// A connection from that address, by which nothing has been said yet.
+    pub(crate) fn comes_from(&mut self, address: &str) -> Side {
+        let address: SocketAddr = address.parse().expect("an address and a port");
+        let peer = PeerAddress::Tcp(address.ip(), address.port());
+        self.net.open(0, peer).expect("the worker accepts clients")
     }
 
     /// One that asks for settings as well.
@@ -287,7 +314,7 @@ impl Table {
     }
 
     /// All that a side is sent, until nothing more comes.
-    fn take(&mut self, side: Side) -> Vec<u8> {
+    pub(crate) fn take(&mut self, side: Side) -> Vec<u8> {
         self.net.set_reads(side, true);
         self.net.set_reads(side, false);
         std::mem::take(&mut self.net.side(side).heard)
@@ -301,6 +328,18 @@ impl Table {
         }
         self.note_key(side, &bytes);
         read(&bytes, backend)
+    }
+
+    /// The error that a client has been sent last, with all that it says.
+    pub(crate) fn hears_error(&mut self, client: Side) -> String {
+        let bytes = self.take(client);
+        let at = bytes.windows(2).position(|pair| pair == b"SF").expect("it has heard a FATAL");
+        String::from_utf8_lossy(&bytes[at..]).into_owned()
+    }
+
+    /// The pools of all that.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
     }
 
     fn note_key(&mut self, side: Side, bytes: &[u8]) {
@@ -353,6 +392,17 @@ impl Table {
     /// Time goes by, with a tick at its end.
     pub(crate) fn passes(&mut self, time: Duration) {
         self.net.pass(time);
+    }
+}
+
+fn configuration_of(snapshot: &Snapshot) -> Configuration {
+    Configuration {
+        databases: snapshot.databases.iter().map(|database| (**database).clone()).collect(),
+        access: (*snapshot.access).clone(),
+        encryption: None,
+        admin: None,
+        balancers: snapshot.balancers.clone(),
+        limits: snapshot.limits.clone(),
     }
 }
 
@@ -444,61 +494,6 @@ fn backend(tag: u8, body: &[u8]) -> String {
         }
         _ => (tag as char).to_string(),
     }
-}
-
-pub(crate) fn query(sql: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_query(&mut out, sql);
-    out
-}
-
-pub(crate) fn parse(name: &str, sql: &str) -> Vec<u8> {
-    parse_typed(name, sql, &[])
-}
-
-pub(crate) fn parse_typed(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_parse(&mut out, name.as_bytes(), sql, types);
-    out
-}
-
-/// A Bind to the unnamed portal, with a parameter of that many bytes if there are any.
-pub(crate) fn bind(name: &str, bytes: usize) -> Vec<u8> {
-    let value = vec![b'x'; bytes];
-    let values: &[Option<&[u8]>] = if bytes > 0 { &[Some(&value)] } else { &[] };
-    let mut out = Vec::new();
-    message::put_bind(&mut out, b"", name.as_bytes(), values);
-    out
-}
-
-pub(crate) fn execute() -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_execute(&mut out, b"", 0);
-    out
-}
-
-pub(crate) fn close(name: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_statement_message(&mut out, message::frontend::CLOSE, name.as_bytes());
-    out
-}
-
-pub(crate) fn describe(name: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_statement_message(&mut out, message::frontend::DESCRIBE, name.as_bytes());
-    out
-}
-
-pub(crate) fn sync() -> Vec<u8> {
-    message::SYNC.to_vec()
-}
-
-pub(crate) fn flush() -> Vec<u8> {
-    b"H\0\0\0\x04".to_vec()
-}
-
-pub(crate) fn terminate() -> Vec<u8> {
-    message::TERMINATE.to_vec()
 }
 
 /// A server's answers, as they are read: `1 2 C(SELECT 1) Z(I)`; `E(0A000)` comes from where stale plans are found, and

@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     /// Whether servers say by themselves what their sessions hold.
     pub(crate) reports: bool,
     pub(crate) servers: u32,
+    /// The most of one host, of one role, and of one database.
+    pub(crate) shares: [Option<u32>; 3],
     pub(crate) client_limit: u32,
     /// The buffers that a worker receives into: how many, and of how many bytes.
     pub(crate) buffers: (u16, usize),
@@ -141,6 +143,7 @@ impl Plan {
             10 => {
                 plan.kind = "few servers, short lives";
                 plan.servers = rng.range(1, 3) as u32;
+                plan.shares = [(); 3].map(|()| rng.pick(&[None, None, Some(1), Some(2), Some(3)]));
                 // Where they live shorter than a connect takes, there is always one that is being made.
                 plan.pool.server_lifetime = Duration::from_millis(rng.range(100, 3000));
                 plan.pool.server_idle_timeout = Duration::from_millis(rng.range(1, 3000));
@@ -191,6 +194,7 @@ impl Plan {
                 plan.settings_percent = rng.pick(&[0, 20]);
                 plan.copy_percent = rng.pick(&[0, 20]);
                 plan.servers = rng.pick(&[2, 100]);
+                plan.shares = [(); 3].map(|()| rng.pick(&[None, None, Some(2), Some(3)]));
                 plan.configurations = rng.below(5);
                 plan.operations = rng.below(5);
             }
@@ -228,6 +232,7 @@ impl Plan {
             tells: rng.percent(30),
             reports: rng.percent(30),
             servers: 100,
+            shares: [None; 3],
             client_limit: 1000,
             buffers: rng.pick(&[(512, 16 << 10), (8, 4 << 10), (16, 200)]),
             room_bytes: rng.pick(&[1 << 10, 16 << 10, 200 << 10]),
@@ -286,6 +291,7 @@ impl Plan {
                 user: "asks".to_owned(),
                 password: None,
                 query: "select $1".to_owned(),
+                asks_roles: false,
                 cache: Duration::from_millis(500),
             })
         } else {
@@ -294,14 +300,18 @@ impl Plan {
         let limits = Limits {
             clients: self.client_limit,
             servers: self.servers,
+            servers_per_host: self.shares[0],
+            servers_per_user: self.shares[1],
             pools: 1000,
             login_timeout: Duration::from_secs(20),
             client_message_timeout: Duration::from_secs(20),
             idle_transaction_timeout: None,
             rewritten_message_bytes: PARSE_BYTES_MAX,
+            ..Limits::default()
         };
         let database = Database {
             client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
+            servers: self.shares[2],
             ..Database::any_at(Address::Unix(ADDRESSES[0].into()), self.pool.clone())
         };
         Configuration {
@@ -309,6 +319,7 @@ impl Plan {
             access: Access { method: self.method, rules: None, users },
             encryption: None,
             admin: None,
+            balancers: Vec::new(),
             limits,
         }
     }

@@ -328,7 +328,7 @@ impl World {
 
     fn look_up(&mut self, user: &str) {
         let known = crate::plan::USERS.contains(&user);
-        let found = Ok(known.then(|| self.io.plan.secret()));
+        let found = Ok(known.then(|| self.io.plan.secret()).into());
         for client in self.hub.secrets.found(self.io.now, user, found) {
             self.mailboxes.send(client.worker, Parcel::Mail(Mail::Secret(client)));
         }

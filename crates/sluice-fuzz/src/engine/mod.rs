@@ -7,15 +7,20 @@
 
 mod peers;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use sluice_control::{
     Configuration, Database, Secret as Hidden, Snapshot,
     access::{Access, LookUp, Method, Users},
-    address::{Address, PeerAddress},
+    address::{Address, Network, PeerAddress},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
-use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail};
+use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail, secrets::Account};
 use sluice_sim::{Lockstep, PipeId, SimWorker, Style};
 use sluice_wire::{
     ErrorResponse, md5,
@@ -31,6 +36,10 @@ const WORKERS: u16 = 2;
 
 /// The workers' drivers: one of each manner.
 const DRIVERS: [Style; WORKERS as usize] = [Style::Completes, Style::Polls];
+
+/// The address of the balancer whose clients say first where they come from.
+const BALANCER_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
+const BALANCER: PeerAddress = PeerAddress::Tcp(IpAddr::V4(BALANCER_ADDRESS), 40_000);
 
 /// The buffers of a worker: how many, and of how many bytes.
 const BUFFERS: (u16, usize) = (8, 16 << 10);
@@ -54,7 +63,7 @@ const CLOSING_ROUNDS_MAX: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
-    /// A client connects: worker.
+    /// A client connects: worker, and from the highest bit whether through a balancer.
     Accept,
     /// A client says any bytes: which one, cut, length, bytes.
     ClientBytes,
@@ -191,8 +200,14 @@ impl World {
             rewritten_message_bytes: 512,
             ..Limits::default()
         };
-        let first =
-            Snapshot::first(Configuration { databases, access: access(method), encryption: None, admin: None, limits });
+        let first = Snapshot::first(Configuration {
+            databases,
+            access: access(method),
+            encryption: None,
+            admin: None,
+            balancers: vec![Network::of(IpAddr::V4(BALANCER_ADDRESS))],
+            limits,
+        });
         let hub = sluice_sim::hub(Arc::new(first), WORKERS);
         let mut net = Lockstep::new(&hub, &DRIVERS, BUFFERS, ROOM_BYTES).holding_mail();
         net.pass(Duration::from_secs(1));
@@ -202,7 +217,9 @@ impl World {
     fn step(&mut self, input: &mut Input<'_>) {
         match OPS[input.below(OPS.len())] {
             Op::Accept => {
-                self.net.open(worker(input), PeerAddress::Local);
+                let how = input.byte();
+                let peer = if how & 0x80 != 0 { BALANCER } else { PeerAddress::Local };
+                self.net.open(u16::from(how) % WORKERS, peer);
             }
             Op::ClientBytes => self.bytes(input, Self::is_client, |_, _, input| input.bytes().to_vec()),
             Op::ClientSays => self.bytes(input, Self::is_client, |_, _, input| {
@@ -384,8 +401,8 @@ impl World {
     fn found(&mut self, what: u8) {
         let Some(user) = self.net.asked.pop_front() else { return };
         let found = match what % 3 {
-            0 => Ok(secret_of(&user)),
-            1 => Ok(None),
+            0 => Ok(secret_of(&user).into()),
+            1 => Ok(Account::default()),
             _ => Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"))),
         };
         for client in self.hub.secrets.found(self.net.now(), &user, found) {
@@ -474,6 +491,7 @@ fn access(method: u8) -> Access {
             user: "asks".to_owned(),
             password: None,
             query: "select $1".to_owned(),
+            asks_roles: false,
             cache: Duration::from_secs(10),
         })
     } else {

@@ -92,7 +92,7 @@ impl Line {
             rule.method().name().to_owned(),
             map.into_iter().chain(cert).collect::<Vec<_>>().join("\x01"),
         ];
-        Self { file: rule.file().to_owned(), number: rule.line(), error: None, columns }
+        Self { file: rule.place().file.clone(), number: rule.place().line, error: None, columns }
     }
 }
 

@@ -28,7 +28,11 @@ pub(super) enum Show {
     Version,
     Databases,
     Pools,
+    Clients,
+    Servers,
     Pins,
+    Waits,
+    Statements,
     Stats,
     StatsTotals,
     StatsAverages,
@@ -38,12 +42,16 @@ pub(super) enum Show {
 }
 
 /// Each table with its name.
-const SHOWN: [(&str, Show); 11] = [
+const SHOWN: [(&str, Show); 15] = [
     ("help", Show::Help),
     ("version", Show::Version),
     ("databases", Show::Databases),
     ("pools", Show::Pools),
+    ("clients", Show::Clients),
+    ("servers", Show::Servers),
     ("pins", Show::Pins),
+    ("waits", Show::Waits),
+    ("statements", Show::Statements),
     ("stats", Show::Stats),
     ("stats_totals", Show::StatsTotals),
     ("stats_averages", Show::StatsAverages),
@@ -76,14 +84,16 @@ impl Command {
             let error = format!("invalid command '{}', use SHOW HELP;", text.trim());
             ErrorResponse::error(sqlstate::SYNTAX_ERROR, error)
         })?;
-        match command {
-            Self::Nothing | Self::Show(_) => Ok(command),
-            _ if rights != Rights::All => {
-                let hint = "Name the user in \"users\" under [admin] in the pool's configuration.";
-                Err(ErrorResponse::error(sqlstate::INSUFFICIENT_PRIVILEGE, "admin access needed").hint(hint))
-            }
-            command => Ok(command),
+        if command.changes_something() && rights != Rights::All {
+            let hint = "Name the user in \"users\" under [admin] in the pool's configuration.";
+            return Err(ErrorResponse::error(sqlstate::INSUFFICIENT_PRIVILEGE, "admin access needed").hint(hint));
         }
+        Ok(command)
+    }
+
+    /// Whether it is more than a look.
+    pub(super) fn changes_something(&self) -> bool {
+        !matches!(self, Self::Nothing | Self::Show(_))
     }
 }
 

@@ -2,7 +2,9 @@
 //! columns of PgBouncer's, so that what reads those reads these.
 
 mod command;
+mod listed;
 mod rows;
+mod statements;
 mod tables;
 
 use std::{
@@ -10,10 +12,11 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
-use sluice_core::{figures::Figures, hub::Hub, io::Command as Asked, mail::Mail, time::Time};
+use sluice_core::{figures::Figures, hub::Hub, io::Command as Asked, listing::Listing, mail::Mail, time::Time};
+use sluice_net::Lister;
 use sluice_wire::{
     ErrorResponse,
     message::{self, TransactionStatus},
@@ -26,12 +29,17 @@ use crate::{
     reload::Reloader,
 };
 use command::{Command, Show};
+use listed::Listed;
+use rows::Table;
 
 /// Commands that wait to be carried out, at most.
 const WAITING_MAX: usize = 64;
 
 /// The interval at which a PAUSE looks whether it is done.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// Time limit for the workers to say what they have.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// The interval over which averages are taken (PgBouncer's `stats_period`).
 const AVERAGED: Duration = Duration::from_secs(60);
@@ -78,6 +86,9 @@ impl Console {
     async fn answer(&self, asked: Asked) {
         let mut out = Vec::new();
         let command = Command::parse(&asked.text, asked.rights);
+        if command.as_ref().is_ok_and(Command::changes_something) {
+            tracing::info!(user = %asked.user, "admin console: {}", asked.text.trim());
+        }
         let shuts_down = matches!(command, Ok(Command::Shutdown));
         let done = match command {
             Ok(command) => self.carry_out(command, &mut out).await,
@@ -106,6 +117,14 @@ impl Console {
                 command::put_help(out);
                 message::put_command_complete(out, "SHOW");
             }
+            Command::Show(show @ (Show::Clients | Show::Servers | Show::Waits)) => {
+                self.listed(show).await?.write(out);
+                message::put_command_complete(out, "SHOW");
+            }
+            Command::Show(Show::Statements) => {
+                statements::table(&self.hub.pools()).write(out);
+                message::put_command_complete(out, "SHOW");
+            }
             Command::Show(show) => {
                 let snapshot = self.hub.snapshot();
                 let seen = tables::Seen {
@@ -113,6 +132,7 @@ impl Console {
                     console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
                     snapshot,
                     is_paused: &|database| self.hub.is_paused(database),
+                    paused: self.hub.paused(),
                     averages: self.averages().differences(),
                 };
                 seen.table(show).write(out);
@@ -150,8 +170,48 @@ impl Console {
         Ok(())
     }
 
+    /// A table of the connections that the workers have.
+    async fn listed(&self, show: Show) -> Result<Table, ErrorResponse> {
+        let (asked, mut answers) = mpsc::unbounded_channel();
+        for worker in 0..self.hub.workers {
+            let asked = asked.clone();
+            self.mailboxes.send(worker, Parcel::List(Lister(Box::new(move |listing| _ = asked.send(listing)))));
+        }
+        drop(asked);
+        let mut listing = Listing::default();
+        let collected = async {
+            while let Some(Listing { clients, servers }) = answers.recv().await {
+                listing.clients.extend(clients);
+                listing.servers.extend(servers);
+            }
+        };
+        if tokio::time::timeout(ANSWER_TIME, collected).await.is_err() {
+            let error = "a worker does not say what it has";
+            return Err(ErrorResponse::error(sqlstate::CANNOT_CONNECT_NOW, error).hint("Try again."));
+        }
+        let pools = self.hub.pools();
+        let pool = |database: &str, role: &str| {
+            pools.iter().find(|pool| pool.database == database && pool.upstream.user == role)
+        };
+        let now = self.now();
+        let listed = Listed {
+            listing,
+            address: &|database, role| pool(database, role).map(|pool| pool.upstream.address.clone()),
+            now: (now, SystemTime::now()),
+        };
+        Ok(match show {
+            Show::Clients => listed.clients(),
+            Show::Servers => listed.servers(),
+            _ => listed.waits(),
+        })
+    }
+
     /// Sees that clients may name that database.
     fn known(&self, database: Option<&str>) -> Result<(), ErrorResponse> {
+        if database == Some("*") {
+            let error = ErrorResponse::error(sqlstate::INVALID_CATALOG_NAME, "no such database: *");
+            return Err(error.hint("Name a database that \"*\" stands for, or none to mean all."));
+        }
         match database.filter(|name| self.hub.snapshot().database(name).is_none()) {
             None => Ok(()),
             Some(name) => {

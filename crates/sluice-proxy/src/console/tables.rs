@@ -1,7 +1,11 @@
 //! The tables that `SHOW` shows. Where PgBouncer has one of that name, it has PgBouncer's columns, with zeros for what
 //! Sluice has no counterpart of, and a row for the console itself, by which exporters see that there is somebody.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use sluice_control::{
     Database, Snapshot,
@@ -27,6 +31,8 @@ pub(super) struct Seen<'a> {
     pub(super) snapshot: Arc<Snapshot>,
     /// Whether a database is paused.
     pub(super) is_paused: &'a dyn Fn(&str) -> bool,
+    /// The databases that were paused by their names.
+    pub(super) paused: Vec<String>,
     /// The figures at both ends of the last interval, and its length in seconds.
     pub(super) averages: Option<(Arc<Figures>, Arc<Figures>, u64)>,
 }
@@ -41,7 +47,7 @@ struct Sums {
 impl Seen<'_> {
     pub(super) fn table(&self, show: Show) -> Table {
         match show {
-            Show::Help => Table::new(&[], &[]),
+            Show::Help | Show::Clients | Show::Servers | Show::Waits | Show::Statements => Table::new(&[], &[]),
             Show::Version => version(),
             Show::Databases => self.databases(),
             Show::Pools => self.pools(),
@@ -81,6 +87,18 @@ impl Seen<'_> {
         table
     }
 
+    /// The databases that have entries, and those that the entry `"*"` serves or that are paused.
+    fn named_databases(&self) -> Vec<(&str, &Database)> {
+        let entries = &self.snapshot.databases;
+        let mut all: Vec<_> = entries.iter().map(|database| (name_of(database), &**database)).collect();
+        let in_use = self.figures.pools.iter().map(|pool| pool.database.as_str());
+        let others: BTreeSet<_> = in_use.chain(self.paused.iter().map(String::as_str)).collect();
+        let has_entry = |name: &str| entries.iter().any(|entry| entry.name.as_deref() == Some(name));
+        let others = others.into_iter().filter(|name| !has_entry(name));
+        all.extend(others.filter_map(|name| Some((name, &**self.snapshot.database(name)?))));
+        all
+    }
+
     fn databases(&self) -> Table {
         const COLUMNS: [&str; 13] = [
             "name",
@@ -98,26 +116,24 @@ impl Seen<'_> {
             "disabled",
         ];
         let mut table = Table::new(&COLUMNS, &["name", "host", "database", "force_user", "pool_mode"]);
-        for database in &self.snapshot.databases {
+        for (name, database) in self.named_databases() {
             let (host, port) = host_and_port(&database.address);
-            let is_its = |pool: &&PoolFigures| {
-                self.snapshot.database(&pool.database).is_some_and(|other| Arc::ptr_eq(other, database))
-            };
-            let open: u32 = self.figures.pools.iter().filter(is_its).map(|pool| pool.counts.open).sum();
+            let its = self.figures.pools.iter().filter(|pool| pool.database == name);
+            let open: u32 = its.map(|pool| pool.counts.open).sum();
             let PoolSettings { size, min, sharing, .. } = &database.pool;
             table.push([
-                name_of(database).into(),
+                name.into(),
                 host.into(),
                 port.into(),
-                database.dbname.as_deref().unwrap_or(name_of(database)).into(),
+                database.dbname.as_deref().unwrap_or(name).into(),
                 database.user.clone().into(),
                 (*size).into(),
                 (*min).into(),
                 0_u32.into(),
                 mode(sharing.mode).into(),
-                0_u32.into(),
+                database.servers.unwrap_or_default().into(),
                 open.into(),
-                u32::from((self.is_paused)(name_of(database))).into(),
+                u32::from((self.is_paused)(name)).into(),
                 0_u32.into(),
             ]);
         }
@@ -280,13 +296,15 @@ impl Seen<'_> {
         let mut table = Table::new(&COLUMNS, &COLUMNS);
         for (key, value) in [
             ("admin_users", names(admin.as_ref().map(|admin| &admin.users))),
-            ("auth_type", access.method.name().to_owned()),
+            ("auth_type", access.rules.as_ref().map_or(access.method.name(), |_| "hba").to_owned()),
             ("client_login_timeout", seconds(limits.login_timeout)),
             ("configuration_version", version.to_string()),
             ("idle_transaction_timeout", limits.idle_transaction_timeout.map_or_else(|| "0".to_owned(), seconds)),
             ("max_client_conn", limits.clients.to_string()),
             ("max_packet_size", limits.rewritten_message_bytes.to_string()),
             ("max_server_conn", limits.servers.to_string()),
+            ("max_user_client_connections", limits.clients_per_user.unwrap_or_default().to_string()),
+            ("max_user_connections", limits.servers_per_user.unwrap_or_default().to_string()),
             ("stats_users", names(admin.as_ref().map(|admin| &admin.stats_users))),
         ] {
             table.push([key.into(), value.into(), Value::Null, "yes".into()]);
@@ -371,7 +389,7 @@ fn mode(mode: PoolMode) -> &'static str {
 }
 
 /// The host and the port; of a Unix socket its folder, and the port in its name.
-fn host_and_port(address: &Address) -> (String, Option<u32>) {
+pub(super) fn host_and_port(address: &Address) -> (String, Option<u32>) {
     match address {
         Address::Tcp(host, port) => (host.clone(), Some((*port).into())),
         Address::Unix(path) => {

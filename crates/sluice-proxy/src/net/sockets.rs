@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{IpAddr, Shutdown, SocketAddr},
+    net::{Shutdown, SocketAddr},
     os::fd::OwnedFd,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -107,16 +107,16 @@ impl sluice_net::Socket for Socket {
         SockRef::from(&self.0).take_error()?.map_or(Ok(()), Err)
     }
 
-    fn peer(&self) -> PeerAddress {
-        match SockRef::from(&self.0).peer_addr().ok().and_then(|a| a.as_socket()) {
-            Some(address) => PeerAddress::Tcp(canonical(address.ip()), address.port()),
-            None => PeerAddress::Local,
+    /// Only a Unix socket is local: a connection by TCP that was reset at once has no address left, and its bytes can
+    /// still be read.
+    fn peer(&self) -> io::Result<PeerAddress> {
+        let address = SockRef::from(&self.0).peer_addr()?;
+        match address.as_socket() {
+            Some(address) => Ok(PeerAddress::Tcp(address.ip().to_canonical(), address.port())),
+            None if address.is_unix() => Ok(PeerAddress::Local),
+            None => Err(io::ErrorKind::Unsupported.into()),
         }
     }
-}
-
-fn canonical(ip: IpAddr) -> IpAddr {
-    ip.to_canonical()
 }
 
 /// The core's address for one of the configuration.
@@ -124,5 +124,33 @@ pub(crate) fn address(server: &sluice_config::ServerAddress) -> Address {
     match server {
         sluice_config::ServerAddress::Unix { dir, port } => Address::Unix(dir.join(format!(".s.PGSQL.{port}"))),
         sluice_config::ServerAddress::Tcp { host, port } => Address::Tcp(host.clone(), *port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    use sluice_net::Socket as _;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_reset_at_once_is_nobodys() {
+        let listener = listen_tcp(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"words").unwrap();
+        SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        std::thread::sleep(Duration::from_millis(100));
+        let (mut accepted, _) = listener.accept().unwrap();
+        let mut words = [0; 5];
+        let is_read = accepted.read(&mut words);
+        let peer = Socket(accepted.into()).peer();
+        assert!(peer.is_err(), "{peer:?}, whose words could be read: {is_read:?}");
     }
 }

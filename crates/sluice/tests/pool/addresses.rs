@@ -4,7 +4,7 @@ use std::{
     fs,
     net::SocketAddr,
     os::unix::fs::{PermissionsExt, chown},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use nix::unistd::{Uid, User};
@@ -24,18 +24,18 @@ matrix!(session: a_session_is_told_once);
 const SECRET: &str = "a secret of more than sixteen bytes";
 
 /// A query for the address of the server's client, as the server knows it.
-const SEEN: &str = "SELECT concat_ws(' ', inet_client_addr(), inet_client_port(),
+pub(crate) const SEEN: &str = "SELECT concat_ws(' ', inet_client_addr(), inet_client_port(),
     (SELECT concat_ws(' ', client_addr, client_port) FROM pg_stat_activity WHERE pid = pg_backend_pid()))";
 
 /// A server with the extension loaded, which believes who knows the secret.
-struct Place {
+pub(crate) struct Place {
     server: TestServer,
     secret_file: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Place {
-    fn new(case: Case) -> Self {
+    pub(crate) fn new(case: Case) -> Self {
         let dir = tempfile::Builder::new().prefix("sluice-secret-").tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let [ours, theirs] = ["ours", "theirs"].map(|name| {
@@ -56,7 +56,7 @@ impl Place {
         Self { server: TestServer::start(case.version, &settings), secret_file: ours, _dir: dir }
     }
 
-    fn database(&self) -> Database<'_> {
+    pub(crate) fn database(&self) -> Database<'_> {
         let database = self.server.database();
         database.superuser().batch_execute("CREATE EXTENSION sluice").unwrap();
         database
@@ -66,14 +66,23 @@ impl Place {
         self.pool_with(case, &self.secret_file)
     }
 
-    fn pool_with(&self, case: Case, file: &std::path::Path) -> TestPool {
+    fn pool_with(&self, case: Case, file: &Path) -> TestPool {
+        self.config_with(case, file).start()
+    }
+
+    /// A pool that tells where its clients are.
+    pub(crate) fn config(&self, case: Case) -> PoolConfig {
+        self.config_with(case, &self.secret_file)
+    }
+
+    fn config_with(&self, case: Case, file: &Path) -> PoolConfig {
         let key = format!("client_address_secret_file = \"{}\"", file.display());
-        PoolConfig::without_databases(SLUICE, case).database("*", &self.server, &key).size(1).start()
+        PoolConfig::without_databases(SLUICE, case).database("*", &self.server, &key).size(1)
     }
 }
 
 /// The answer to [`SEEN`] where a client is seen as it is.
-fn twice(address: SocketAddr) -> String {
+pub(crate) fn twice(address: SocketAddr) -> String {
     let one = format!("{} {}", address.ip(), address.port());
     format!("{one} {one}")
 }

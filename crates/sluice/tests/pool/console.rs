@@ -9,11 +9,18 @@ use std::{
 };
 
 use postgres::SimpleQueryMessage;
-use sluice_testkit::{Auth, Case, PoolConfig, Script, TestPool, eventually, matrix, raw::transcript};
+use sluice_testkit::{
+    Auth, Case, PoolConfig, Script, TestPool, eventually, matrix,
+    raw::{Raw, transcript},
+};
 
-use crate::{HOLD, SLUICE, config, database};
+use crate::{
+    HOLD, SLUICE, config, database,
+    pgbouncer::{self, PgBouncer},
+};
 
-matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what);
+matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what,
+    clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run, its_tables_have_the_columns_of_pgbouncers);
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
 matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew,
     a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
@@ -55,7 +62,8 @@ fn its_tables_say_what_there_is(case: Case) {
         database.server.port()
     );
     assert!(databases.contains(&place) && databases.contains(" pool_size=2 "), "{databases}");
-    assert!(databases.contains(" current_connections=2 "), "{databases}");
+    let used = row(&pool, "DATABASES", "name", &database.name).unwrap();
+    assert!(used.contains(" current_connections=2 "), "{used}");
     assert_eq!(row(&pool, "LISTS", "list", "used_clients").as_deref(), Some("list=used_clients items=3"));
     assert_eq!(row(&pool, "USERS", "name", "app").as_deref(), Some("name=app pool_mode=-"));
     assert_eq!(row(&pool, "PINS", "user", "app"), None);
@@ -63,6 +71,103 @@ fn its_tables_say_what_there_is(case: Case) {
     eventually("a pin", || row(&pool, "PINS", "user", "app").is_some_and(|pin| pin.contains("reasons=temp=1")));
     let config = row(&pool, "CONFIG", "key", "stats_users").unwrap();
     assert_eq!(config, "key=stats_users value=monitor default=- changeable=yes");
+}
+
+fn clients_and_servers_are_listed_one_by_one(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).size(1).workers(2).start();
+    let mut busy = pool.raw_app(&database);
+    busy.query("SET application_name = 'first'");
+    let process = busy.query(&format!("{HOLD}; SELECT pg_backend_pid()"));
+    let process = process.split_once("D(").unwrap().1.split_once(')').unwrap().0.to_owned();
+    let mut waiting = pool.raw_app(&database);
+    waiting.send(&Script::new().query("SELECT 1"));
+    let field = |row: &str, name: &str| {
+        let rest = row.split_once(&format!("{name}=")).unwrap().1;
+        let end = rest.find(|c: char| c.is_whitespace()).unwrap_or(rest.len());
+        rest[..end].to_owned()
+    };
+    eventually("somebody waits", || row(&pool, "CLIENTS", "state", "waiting").is_some());
+    let address = busy.local_address();
+    let client = row(&pool, "CLIENTS", "application_name", "first").unwrap();
+    let expected = format!(
+        "type=C user=app database={} state=active addr={} port={} ",
+        database.name,
+        address.ip(),
+        address.port()
+    );
+    assert!(client.starts_with(&expected), "{client}");
+    let server = row(&pool, "SERVERS", "remote_pid", &process).unwrap();
+    assert!(server.starts_with(&format!("type=S user=app database={} state=active ", database.name)), "{server}");
+    assert_eq!((field(&client, "ptr"), field(&client, "link")), (field(&server, "link"), field(&server, "ptr")));
+    let wait = row(&pool, "WAITS", "database", &database.name).unwrap();
+    assert_eq!(field(&wait, "client"), field(&row(&pool, "CLIENTS", "state", "waiting").unwrap(), "ptr"));
+    let console = row(&pool, "CLIENTS", "user", "monitor").unwrap();
+    assert!(console.contains(" database=pgbouncer state=active "), "{console}");
+    busy.query("COMMIT");
+    assert_eq!(transcript(&waiting.until_ready(1)), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    assert_eq!(row(&pool, "WAITS", "database", &database.name), None);
+    eventually("it is idle", || row(&pool, "SERVERS", "state", "idle").is_some());
+}
+
+fn statements_are_counted_as_they_are_run(case: Case) {
+    const TEXT: &str = "SELECT i FROM generate_series(1, $1::int) i";
+    let database = database(case);
+    let pool = with_console(case).size(1).start();
+    let mut clients = [pool.raw_app(&database), pool.raw_app(&database)];
+    for client in &mut clients {
+        client.talk(&Script::new().parse("s", TEXT).sync());
+        // Three times in one batch, one of them by a portal with a name, which is not counted, and another one between.
+        let script = Script::new().bind("s", &[Some("4")]).execute().unnamed("SELECT 1", &[]);
+        let script =
+            script.bind_to("p", "s", &[Some(b"2")]).bind("s", &[Some("3")]).execute().execute_some("p", 0).sync();
+        client.talk(&script);
+    }
+    let row = row(&pool, "STATEMENTS", "query", TEXT).unwrap();
+    assert!(row.starts_with(&format!("database={} user=app calls=4 rows=14 ", database.name)), "{row}");
+    let time = |row: &str, name: &str| -> u64 {
+        row.split_once(&format!("{name}=")).unwrap().1.split(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(time(&row, "total_time") > 0, "{row}");
+    // One waits for the other's transaction.
+    let [holding, waiting] = &mut clients;
+    holding.query(HOLD);
+    waiting.send(&Script::new().bind("s", &[Some("1")]).execute().sync());
+    thread::sleep(Duration::from_millis(300));
+    holding.query("COMMIT");
+    waiting.until_ready(1);
+    let row = self::row(&pool, "STATEMENTS", "query", TEXT).unwrap();
+    assert!(row.contains(" calls=5 rows=15 ") && time(&row, "wait_time") >= 250_000, "{row}");
+}
+
+/// The names of a table's columns.
+fn columns(console: &mut Raw, table: &str) -> Vec<String> {
+    console.send(&Script::new().query(&format!("SHOW {table}")));
+    console.until_ready(1).iter().find(|message| message.tag == b'T').unwrap().columns()
+}
+
+fn its_tables_have_the_columns_of_pgbouncers(case: Case) {
+    let pool = with_console(case).start();
+    let Some(pgbouncer) = PgBouncer::start() else {
+        eprintln!("skipped: there is no pgbouncer");
+        return;
+    };
+    let mut ours = pool.raw().login("boss", "pgbouncer");
+    let mut theirs = Raw::tcp(pgbouncer.address).login("boss", "pgbouncer");
+    for table in [
+        "DATABASES",
+        "POOLS",
+        "CLIENTS",
+        "SERVERS",
+        "STATS",
+        "STATS_TOTALS",
+        "STATS_AVERAGES",
+        "LISTS",
+        "USERS",
+        "CONFIG",
+    ] {
+        assert_eq!(columns(&mut ours, table), columns(&mut theirs, table), "{table}");
+    }
 }
 
 fn figures_count_what_clients_do(case: Case) {
@@ -90,7 +195,7 @@ fn prometheus_is_told_by_an_exporter_of_pgbouncers(case: Case) {
     let database = database(case);
     let pool = with_console(case).size(4).start();
     pool.raw_app(&database).query("SELECT 1");
-    let port = free_port();
+    let port = pgbouncer::free_port();
     let program = sluice_testkit::case::repository().join("tests/drivers/pgbouncer-exporter/run");
     let mut exporter = Command::new("setpriv");
     exporter.args(["--pdeathsig", "KILL", "--"]).arg(program).args(["127.0.0.1", &port.to_string()]);
@@ -133,11 +238,6 @@ fn get(port: u16) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     answer.starts_with("HTTP/1.0 200").then_some(answer)
-}
-
-/// A port that nobody has just now.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn who_may_do_what(case: Case) {

@@ -4,16 +4,23 @@ use std::{
     env,
     fmt::Write as _,
     fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
     process::{Command, Stdio},
     sync::{Mutex, OnceLock},
 };
 
+use nix::unistd::{Uid, User};
 use sluice_testkit::{Auth, Case, Certificates, PoolConfig, TestServer, Version, eventually, matrix, random::Random};
 
 use crate::SLUICE;
 
 matrix!(servers_with_tls: whoever_is_let_in_by_postgresql_is_let_in);
 matrix!(servers_with_tls: rules_are_read_again);
+matrix!(servers_with_tls: members_of_roles_are_let_in_as_by_postgresql);
+matrix!(servers_with_tls: members_are_looked_up_again);
+matrix!(brief: peers_are_let_in_as_by_postgresql);
 
 /// The users: each way of keeping a secret, and none.
 const USERS: [&str; 4] = ["app", "hashed_user", "scram_user", "nobody_s"];
@@ -26,9 +33,12 @@ fn server() -> &'static Mutex<TestServer> {
         server.execute(
             "SET password_encryption = md5; CREATE ROLE hashed_user LOGIN PASSWORD 'secret';
              SET password_encryption = 'scram-sha-256'; CREATE ROLE scram_user LOGIN PASSWORD 'secret';
-             CREATE ROLE nobody_s LOGIN",
+             CREATE ROLE nobody_s LOGIN;
+             CREATE ROLE g2; CREATE ROLE g1; CREATE ROLE boss LOGIN SUPERUSER PASSWORD 'secret';
+             GRANT g2 TO g1; GRANT g1 TO app; GRANT g2 TO scram_user;
+             ALTER ROLE scram_user NOINHERIT; GRANT scram_user TO nobody_s",
         );
-        for database in ["app", "elsewhere"] {
+        for database in ["app", "elsewhere", "g1", "scram_user"] {
             server.execute(&format!("CREATE DATABASE {database}"));
         }
         Mutex::new(server)
@@ -47,7 +57,7 @@ fn users(server: &TestServer) -> Vec<(String, String)> {
 /// Has the server go by these rules, which its own pool need not mind.
 fn set_rules(server: &TestServer, rules: &str, maps: &str) {
     let data = server.data();
-    let marked = format!("local all all trust\n{rules}");
+    let marked = format!("local all postgres,lookup trust\n{rules}local all all trust\n");
     fs::write(data.join("pg_hba.conf"), &marked).unwrap();
     fs::write(data.join("pg_ident.conf"), maps).unwrap();
     let loaded = server.try_value("SELECT pg_conf_load_time()::text");
@@ -171,6 +181,186 @@ fn rules_are_read_again(case: Case) {
     let said = pool.reload(&config("host all all 127.0.0.1/32 trust\nhost all all 127.0.0.1/64 ldap\n"));
     assert!(said.contains("not reloaded") && said.contains("pg_hba.conf:2"), "{said}");
     let said = pool.reload(&config("host all +app all trust\n"));
-    assert!(said.contains("name the users themselves"), "{said}");
+    assert!(said.contains("pg_hba.conf:1:1: members of roles") && said.contains("[auth.lookup]"), "{said}");
     assert_eq!(log_in(pool.address().port(), "app", "app", ""), refused);
+}
+
+/// Rules by a seed that ask for members.
+fn rules_of_members(random: &mut Random) -> String {
+    let mut rules = String::new();
+    for _ in 0..1 + random.below(4) {
+        let database = *random.of(&["all", "samerole", "samegroup", "sameuser", "g1,app", "elsewhere", "samerole,app"]);
+        let user = *random.of(&[
+            "all",
+            "+g1",
+            "+g2",
+            "+scram_user",
+            "+app",
+            "+missing",
+            "\"+g1\"",
+            "app,+scram_user",
+            "+boss",
+        ]);
+        let method = *random.of(&["trust", "reject", "md5", "scram-sha-256"]);
+        writeln!(rules, "host {database} {user} 127.0.0.1/32 {method}").unwrap();
+    }
+    rules
+}
+
+fn members_of_roles_are_let_in_as_by_postgresql(case: Case) {
+    let server = server().lock().unwrap();
+    let config = |rules: &str, maps: &str| {
+        let authority = format!("client_ca_file = {:?}", Certificates::shared().path("authority.crt"));
+        PoolConfig::new(SLUICE, case, &server)
+            .tls(Certificates::shared(), &authority)
+            .auth(Auth::RulesLookUp(rules.to_owned(), maps.to_owned(), String::new()))
+            .size(2)
+    };
+    let pool = config("host all all all trust\n", "").start();
+    let mut random = Random::new(case.driver as u64);
+    let files = env::var("SLUICE_HBA_FILES").map_or(FILES, |text| text.parse().unwrap());
+    let both = |user: &str, database: &str, way: &str| {
+        [server.port(), pool.address().port()].map(|port| log_in(port, user, database, way))
+    };
+    let mut let_in = 0;
+    for _ in 0..files {
+        let rules = rules_of_members(&mut random);
+        set_rules(&server, &rules, "");
+        let said = pool.reload(&config(&rules, ""));
+        assert!(!said.contains("not reloaded"), "{rules}{said}");
+        for _ in 0..8 {
+            let user = *random.of(&["app", "scram_user", "nobody_s", "boss", "hashed_user"]);
+            let database = *random.of(&["app", "elsewhere", "g1", "scram_user"]);
+            let way =
+                *random.of(&["sslmode=disable password=secret", "sslmode=require password=secret", "password=wrong"]);
+            let [alone, pooled] = both(user, database, way);
+            assert_eq!(pooled, alone, "{user} in {database} by {way}:\n{rules}");
+            let_in += u32::from(alone.starts_with(user));
+        }
+    }
+    assert!(let_in > 0, "nobody was ever let in");
+    // Of those who do not exist nothing is told that PostgreSQL does not tell.
+    let rules = "host all +g1 127.0.0.1/32 trust\nhost app all 127.0.0.1/32 scram-sha-256\n";
+    set_rules(&server, rules, "");
+    pool.reload(&config(rules, ""));
+    for (database, way) in [("app", "password=secret"), ("g1", "password=secret"), ("app", "")] {
+        let [alone, pooled] = both("ghost", database, way);
+        assert_eq!(pooled, alone, "{database} by {way}");
+    }
+    // A certificate's name is mapped to members, as PostgreSQL 16 and later have it.
+    let (rules, maps) = ("hostssl all all 127.0.0.1/32 cert map=m\n", "m app +g2\n");
+    pool.reload(&config(rules, maps));
+    set_rules(&server, "host all all 127.0.0.1/32 trust\n", "");
+    let way = &ways()[6];
+    for (user, is_member) in [("app", true), ("scram_user", true), ("hashed_user", false), ("boss", false)] {
+        let said = log_in(pool.address().port(), user, "app", way);
+        let failed = format!("certificate authentication failed for user \"{user}\"");
+        assert!(if is_member { said.starts_with(user) } else { said.contains(&failed) }, "{user}: {said}");
+    }
+}
+
+fn members_are_looked_up_again(case: Case) {
+    let server = server().lock().unwrap();
+    let rules = "host all +newcomers 127.0.0.1/32 trust\n";
+    set_rules(&server, "host all all 127.0.0.1/32 trust\n", "");
+    server.execute("DROP ROLE IF EXISTS newcomers; CREATE ROLE newcomers");
+    let auth = Auth::RulesLookUp(rules.to_owned(), String::new(), "cache = \"1s\"".to_owned());
+    let pool = PoolConfig::new(SLUICE, case, &server).auth(auth).start();
+    let attempt = || log_in(pool.address().port(), "app", "app", "");
+    let refused = "no pg_hba.conf entry for host \"127.0.0.1\", user \"app\"";
+    assert!(attempt().contains(refused), "{}", attempt());
+    // Past the pool: whoever was refused is looked up anew.
+    server.execute("GRANT newcomers TO app");
+    assert_eq!(attempt(), "app|app\n");
+    server.execute("REVOKE newcomers FROM app");
+    eventually("a membership that has gone is believed for a while only", || attempt().contains(refused));
+    eventually("the log has it", || pool.log().contains("no pg_hba.conf entry"));
+    // A refusal by a rule names it, in the log alone.
+    let auth = Auth::RulesLookUp("\nhost all +newcomers all reject\n".to_owned(), String::new(), String::new());
+    server.execute("GRANT newcomers TO app");
+    pool.reload(&PoolConfig::new(SLUICE, case, &server).auth(auth));
+    let said = attempt();
+    assert!(said.contains("pg_hba.conf rejects connection") && !said.contains("pg_hba.conf:2"), "{said}");
+    eventually("the log names the rule", || {
+        pool.log().lines().any(|line| line.contains("pg_hba.conf:2") && line.contains("rejects connection"))
+    });
+}
+
+/// psql's words on a log-in by a Unix socket, by a user of the system.
+fn log_in_by_socket(folder: &Path, port: u16, system_user: Option<&str>, user: &str) -> String {
+    let to = format!("host={} port={port} user={user} dbname=app", folder.display());
+    let mut psql = match system_user {
+        None => Command::new("psql"),
+        Some(system_user) => {
+            let mut command = Command::new("setpriv");
+            command.args([&format!("--reuid={system_user}"), "--clear-groups", "psql"]);
+            command
+        }
+    };
+    psql.args(["-X", "-w", "-At", "-c", "SELECT 'in'", &to]).env("PGCONNECT_TIMEOUT", "20").current_dir("/");
+    let output = psql.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+    said.replace(&folder.display().to_string(), "FOLDER").replace(&format!(".{port}\""), ".N\"")
+}
+
+fn peers_are_let_in_as_by_postgresql(case: Case) {
+    // Of a version whose maps know members of roles, and whose socket everybody reaches. Who is let in by the pool goes
+    // on to another server, whose own rules let the pool in.
+    let server = TestServer::start(Version::V18, &[]);
+    server.execute(
+        "CREATE ROLE g2; CREATE ROLE g1 IN ROLE g2; GRANT g1 TO app WITH INHERIT FALSE, SET FALSE;
+         CREATE ROLE scram_user LOGIN IN ROLE g2;
+         CREATE ROLE boss LOGIN SUPERUSER",
+    );
+    server.execute("CREATE DATABASE app OWNER app");
+    for folder in server.socket_dir().ancestors().take_while(|folder| *folder != env::temp_dir()) {
+        let mode = fs::metadata(folder).unwrap().permissions().mode();
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode | 0o055)).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = |rules: &str, maps: &str| {
+        PoolConfig::without_databases(SLUICE, case)
+            .database("postgres", &server, "")
+            .database("app", TestServer::shared(case.version), "user = \"app\"\ndbname = \"postgres\"")
+            .listen(free)
+            .top(&format!("unix_socket_dir = {:?}", folder.path()))
+            .auth(Auth::RulesLookUp(rules.to_owned(), maps.to_owned(), String::new()))
+    };
+    let own = User::from_uid(Uid::current()).unwrap().unwrap().name;
+    // Others than the one that runs the tests, one of whom the system does not know, where that one may become them.
+    let others: &[Option<&str>] =
+        if Uid::current().is_root() { &[None, Some("nobody"), Some("postgres"), Some("54321")] } else { &[None] };
+    if server.try_value(&format!("SELECT 1 FROM pg_roles WHERE rolname = '{own}'")).is_none_or(|it| it.is_empty()) {
+        server.execute(&format!("CREATE ROLE \"{own}\" LOGIN"));
+    }
+    let pool = config("local all all trust\n", "").start();
+    for (rules, maps) in [
+        ("local all all peer\n".to_owned(), String::new()),
+        ("local all all ident map=m\n".to_owned(), format!("m {own} app\nm nobody scram_user\n")),
+        ("local all all peer map=m\n".to_owned(), format!("m {own} +g2\nm /^nob(.*)$ all\n")),
+        ("local all all peer map=missing\n".to_owned(), format!("m {own} app\n")),
+        ("local all +g1 peer map=m\nlocal all all reject\n".to_owned(), "m /^(.*)$ app\n".to_owned()),
+        (
+            "local all +g2 peer map=m\nlocal all +boss trust\nlocal all all reject\n".to_owned(),
+            "m /^(.*)$ all\n".to_owned(),
+        ),
+        // Who owns the database is no member of it before there is a session.
+        ("local samerole,all +pg_database_owner trust\nlocal all all reject\n".to_owned(), String::new()),
+    ] {
+        set_rules(&server, &rules, &maps);
+        let said = pool.reload(&config(&rules, &maps));
+        assert!(!said.contains("not reloaded"), "{rules}{said}");
+        for system_user in others {
+            for user in ["app", "scram_user", "boss", &own] {
+                let alone = log_in_by_socket(server.socket_dir(), server.port(), *system_user, user);
+                let pooled = log_in_by_socket(folder.path(), free.port(), *system_user, user);
+                assert_eq!(pooled, alone, "{system_user:?} as {user}: {rules}{maps}");
+            }
+        }
+    }
+    if Uid::current().is_root() {
+        assert!(pool.log().contains("could not look up local user ID 54321: user does not exist"));
+    }
 }

@@ -1,7 +1,7 @@
 //! Metrics and health by HTTP.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     thread,
@@ -12,7 +12,8 @@ use sluice_testkit::{Case, TestPool, eventually, matrix, proc};
 
 use crate::{config, database};
 
-matrix!(brief: figures_are_told_as_prometheus_reads_them, health_is_told, nobody_holds_up_others);
+matrix!(brief: figures_are_told_as_prometheus_reads_them, health_is_told, nobody_holds_up_others,
+    the_dashboard_shows_what_there_is);
 
 fn pool(case: Case) -> TestPool {
     config(case).top("http_listen = [\"127.0.0.1:0\"]").size(2).start()
@@ -103,4 +104,26 @@ fn nobody_holds_up_others(case: Case) {
     assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     drop(silent);
     assert_eq!(ask(address, "GET", "/healthz").2, "ok\n");
+}
+
+/// The dashboard for Grafana names metrics and labels that are told, and names all of them.
+fn the_dashboard_shows_what_there_is(case: Case) {
+    let database = database(case);
+    let pool = pool(case);
+    pool.raw_app(&database).query("SELECT 1");
+    let told = samples(address(&pool));
+    let name_of = |sample: &str| sample.split('{').next().unwrap().to_owned();
+    let told: BTreeSet<_> = told.keys().map(|sample| name_of(sample)).collect();
+    let file = sluice_testkit::case::repository().join("docs/grafana/sluice.json");
+    let dashboard: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let mut shown = BTreeSet::new();
+    for expression in targets.map(|target| target["expr"].as_str().unwrap()) {
+        let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        shown.extend(words.filter(|word| word.starts_with("sluice_")).map(str::to_owned));
+    }
+    assert_eq!(shown.difference(&told).next(), None);
+    let is_shown = |name: &&String| shown.contains(*name) || name.ends_with("_info");
+    assert_eq!(told.iter().find(|name| !is_shown(name)), None);
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod addresses;
+mod balancers;
 mod begin;
 mod bounds;
 mod console;
@@ -13,7 +14,9 @@ mod drivers;
 mod gate;
 mod hba;
 mod http;
+mod limits;
 mod login;
+mod pgbouncer;
 mod pools;
 mod protocol;
 mod reloads;

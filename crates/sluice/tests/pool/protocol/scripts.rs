@@ -432,5 +432,29 @@ fn copies() -> Vec<(&'static str, Vec<Step>)> {
             "copy refused, extended",
             vec![(s().unnamed("COPY nowhere FROM STDIN", &[]).then(&rows()).copy_done().sync(), 1)],
         ),
+        (
+            "a query amid a batch that resets, whose transaction goes on behind it on 18",
+            vec![
+                (
+                    s().unnamed("INSERT INTO t VALUES (1)", &[])
+                        .unnamed("RESET TimeZone", &[])
+                        .query("SELECT 1")
+                        .sync(),
+                    2,
+                ),
+                (s().sync(), 1),
+            ],
+        ),
+        (
+            "a reset by a query amid a batch",
+            vec![(s().unnamed("SELECT 1", &[]).query("RESET ALL").unnamed("SELECT 2", &[]).sync().sync(), 3)],
+        ),
+        (
+            "a statement whose literal was read by other settings, behind a query amid a batch",
+            vec![
+                (s().parse("d", "SELECT date '01/02/2020'::text").sync().query("SET datestyle = 'German'"), 2),
+                (s().unnamed("SELECT 1", &[]).query("SELECT 2").bind("d", &[]).execute().sync(), 2),
+            ],
+        ),
     ]
 }

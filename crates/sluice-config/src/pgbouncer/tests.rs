@@ -1,0 +1,200 @@
+use std::time::Duration;
+
+use sluice_control::settings::PoolMode;
+
+use super::*;
+use crate::{Config, Method, SecretSource, ServerAddress, parse};
+
+/// The configuration that comes of a text, as Sluice reads it, and the notes.
+fn converted(text: &str) -> (Config, Vec<String>) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let Converted { toml, notes } = convert(file.path()).unwrap_or_else(|report| panic!("{report}"));
+    let config = parse(&toml, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{toml}\n{report}"));
+    (config, notes.iter().map(ToString::to_string).collect())
+}
+
+/// These notes are there, each of its line, and no others.
+fn assert_said(notes: &[String], expected: &[(usize, &str)]) {
+    for (line, part) in expected {
+        let is_said = notes.iter().any(|note| note.starts_with(&format!("line {line}, ")) && note.contains(part));
+        assert!(is_said, "{line}, {part}: {notes:#?}");
+    }
+    assert_eq!(notes.len(), expected.len(), "{notes:#?}");
+}
+
+#[test]
+fn what_has_a_counterpart_is_carried_over() {
+    let (config, notes) = converted(
+        "[databases]\n\
+         app = host=10.0.0.1 port=5433 dbname=app_db pool_size=7 pool_mode=session\n\
+         \"odd name\" = user=own password='it''s'\n\
+         * = host=/run/postgresql\n\
+         [pgbouncer]\n\
+         listen_addr = 127.0.0.1, ::1\nlisten_port = 6543\nunix_socket_dir = /run/here\n\
+         auth_type = scram-sha-256\nauth_user = asker\nauth_dbname = app\n\
+         auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename=$1\n\
+         pool_mode = transaction\ndefault_pool_size = 30\nmin_pool_size = 2\nmax_client_conn = 5000\n\
+         query_wait_timeout = 2.5\nserver_lifetime = 7200\nserver_idle_timeout = 60\n\
+         idle_transaction_timeout = 0\nserver_reset_query = DISCARD ALL\n",
+    );
+    assert_eq!(config.listen, ["127.0.0.1:6543".parse().unwrap(), "[::1]:6543".parse().unwrap()]);
+    assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/run/here")));
+    assert_eq!((config.limits.clients, config.limits.idle_transaction_timeout), (5000, None));
+    let [app, odd, rest] = &config.databases[..] else { panic!("{:?}", config.databases) };
+    assert_eq!(app.server, ServerAddress::Tcp { host: "10.0.0.1".to_owned(), port: 5433 });
+    assert_eq!((app.dbname.as_deref(), app.pool.size, app.pool.sharing.mode), (Some("app_db"), 7, PoolMode::Session));
+    assert_eq!((odd.name.as_deref(), odd.user.as_deref()), (Some("odd name"), Some("own")));
+    assert_eq!(odd.password.as_ref().map(|password| &*password.0), Some("it's"));
+    assert_eq!((rest.name.as_ref(), rest.pool.size, rest.pool.sharing.mode), (None, 30, PoolMode::Transaction));
+    assert_eq!((rest.pool.min, rest.pool.wait_timeout), (2, Duration::from_millis(2500)));
+    let Some(SecretSource::Lookup(lookup)) = &config.auth.secrets else { panic!("{:?}", config.auth) };
+    assert!(lookup.query.starts_with("SELECT secret FROM (SELECT usename, passwd"), "{}", lookup.query);
+    assert_eq!((lookup.user.as_str(), lookup.database.as_str()), ("asker", "app"));
+    assert_eq!(notes.len(), 2, "{notes:?}");
+}
+
+#[test]
+fn defaults_that_clients_notice_are_written_out() {
+    let (config, notes) = converted("[databases]\na = \n[pgbouncer]\nauth_type = trust\n");
+    assert_eq!(config.databases[0].pool.sharing.mode, PoolMode::Session);
+    assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/tmp")));
+    assert_eq!(config.auth.method, Method::Trust);
+    assert!(notes.iter().any(|note| note.starts_with("listen_addr: ")), "{notes:?}");
+}
+
+#[test]
+fn what_has_none_is_said_where_it_is_set() {
+    let (_, notes) = converted(
+        "[databases]\na = host=x,y connect_query='select 1'\n[users]\nme = pool_mode=session\n[pgbouncer]\n\
+         auth_type = trust\nlisten_addr = 127.0.0.1\nclient_tls_sslmode = require\nserver_tls_sslmode = disable\n\
+         query_timeout = 0\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n",
+    );
+    assert_said(
+        &notes,
+        &[
+            (2, "several hosts"),
+            (2, "connect_query"),
+            (4, "single users"),
+            (8, "there is nothing to offer"),
+            (11, "no reserve"),
+            (12, "not known"),
+            (13, "RUST_LOG"),
+        ],
+    );
+}
+
+#[test]
+fn tls_is_said_once_for_clients_and_with_each_database_by_tcp() {
+    let toml = |settings: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!("[databases]\na = host=db\nb =\n[pgbouncer]\nauth_type = trust\n{settings}");
+        std::fs::write(file.path(), text).unwrap();
+        convert(file.path()).unwrap()
+    };
+    let files = |side| {
+        format!("{side}_tls_cert_file = {side}.crt\n{side}_tls_key_file = {side}.key\n{side}_tls_ca_file = ca.crt\n")
+    };
+    for (mode, expected) in [
+        ("disable", ""),
+        ("allow", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\n"),
+        ("require", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\n"),
+        (
+            "verify-full",
+            "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\n\
+             client_certificates = \"verify-ca\"\nclient_ca_file = \"ca.crt\"\n",
+        ),
+    ] {
+        let converted = toml(&format!("client_tls_sslmode = {mode}\n{}", files("client"))).toml;
+        let table = converted.split("[tls]\n").nth(1).map_or("", |rest| rest.split("\n[").next().unwrap());
+        assert_eq!(table, expected, "{converted}");
+    }
+    for (mode, expected) in [
+        ("prefer", "name = \"a\"\nhost = \"db\"\nsslcert = \"server.crt\"\nsslkey = \"server.key\"\n"),
+        ("disable", "name = \"a\"\nhost = \"db\"\nsslmode = \"disable\"\n"),
+        (
+            "verify-ca",
+            "name = \"a\"\nhost = \"db\"\nsslmode = \"verify-ca\"\nsslrootcert = \"ca.crt\"\n\
+             sslcert = \"server.crt\"\nsslkey = \"server.key\"\n",
+        ),
+    ] {
+        let converted = toml(&format!("server_tls_sslmode = {mode}\n{}", files("server"))).toml;
+        let databases: Vec<_> = converted.split("[[database]]\n").skip(1).map(str::trim_end).collect();
+        assert_eq!(databases, [expected.trim_end(), "name = \"b\"\nhost = \"/tmp\""], "{converted}");
+    }
+    let notes = toml("server_tls_sslmode = verify-full\nclient_tls_protocols = all\n").notes;
+    let said: Vec<_> = notes.iter().map(|note| (note.line, note.key.as_str())).collect();
+    assert!(said.contains(&(Some(6), "server_tls_sslmode")) && said.contains(&(Some(7), "client_tls_protocols")));
+}
+
+#[test]
+fn rules_take_the_place_of_the_method() {
+    let auth = |settings: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("[databases]\na =\n[pgbouncer]\n{settings}")).unwrap();
+        let converted = convert(file.path()).unwrap();
+        let table = converted.toml.split("[auth]\n").nth(1).unwrap().split("\n[").next().unwrap().trim().to_owned();
+        (table, converted.notes.iter().map(|note| note.key.clone()).collect::<Vec<_>>())
+    };
+    let files = "auth_hba_file = pg_hba.conf\nauth_ident_file = pg_ident.conf\n";
+    let (table, _) = auth(&format!("auth_type = hba\n{files}"));
+    assert_eq!(table, "hba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"");
+    let (table, notes) = auth(files);
+    assert_eq!(table, "method = \"md5\"");
+    assert!(notes.contains(&"auth_hba_file".to_owned()), "{notes:?}");
+    let (_, notes) = auth("auth_type = hba\n");
+    assert!(notes.contains(&"auth_type".to_owned()), "{notes:?}");
+}
+
+#[test]
+fn zeros_single_databases_and_sockets() {
+    let (config, notes) = converted(
+        "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC server_lifetime=0\n[pgbouncer]\n\
+         auth_type = trust\nlisten_addr = 127.0.0.1\nunix_socket_dir =\nquery_wait_timeout = 0\n\
+         server_lifetime = 0\nidle_transaction_timeout = 0\n",
+    );
+    assert_eq!(config.unix_socket_dir, None);
+    assert_eq!(config.databases[0].server, ServerAddress::Unix { dir: "/tmp".into(), port: 5432 });
+    assert_eq!((config.databases[0].servers, config.databases[1].servers), (None, Some(5)));
+    assert_said(
+        &notes,
+        &[
+            (2, "set it under [auth.lookup]"),
+            (3, "timezone: has no counterpart: set it for the role"),
+            (3, "server_lifetime: 0 means to use a server once"),
+            (8, "0 means to wait for ever"),
+            (9, "0 means to use a server once"),
+        ],
+    );
+}
+
+#[test]
+fn limits_that_several_pools_share_are_carried_over() {
+    let (config, notes) = converted(
+        "[databases]\na = max_db_connections=5\nb = max_db_connections=0\nc =\n\
+         [users]\nann = max_user_connections=3 max_user_client_connections=30\nbob = max_user_connections=0\n\
+         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\nmax_db_connections = 9\n\
+         max_db_client_connections = 0\nmax_user_connections = 7\nmax_user_client_connections = 70\n",
+    );
+    let servers: Vec<_> = config.databases.iter().map(|database| (database.clients, database.servers)).collect();
+    assert_eq!(servers, [(None, Some(5)), (None, None), (None, Some(9))]);
+    let limits = &config.limits;
+    assert_eq!([limits.servers_as("ann"), limits.servers_as("bob"), limits.servers_as("carl")], [3, 7, 7].map(Some));
+    assert_eq!([limits.clients_of("ann"), limits.clients_of("carl")], [30, 70].map(Some));
+    assert_said(&notes, &[(7, "that of all users holds")]);
+}
+
+#[test]
+fn what_is_wrong_is_said_at_once() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text =
+        "[databases]\na = host\n[pgbouncer]\nlisten_port = x\npool_mode = mine\nauth_type = magic\n[odd]\nb = c\n";
+    std::fs::write(file.path(), text).unwrap();
+    let lines: Vec<_> = convert(file.path())
+        .unwrap_err()
+        .problems()
+        .iter()
+        .map(|problem| problem.position.map(|position| position.line))
+        .collect();
+    assert_eq!(lines, [Some(2), Some(4), Some(5), Some(6), Some(8)]);
+}

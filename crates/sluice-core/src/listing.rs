@@ -1,0 +1,90 @@
+//! The clients and servers of a worker at one moment, one by one: what the console lists.
+
+use crate::{
+    ids::{ClientRef, ServerRef},
+    io::PeerAddress,
+    time::Time,
+};
+
+/// The clients and servers of a worker.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Clients that have proven who they are.
+    pub clients: Vec<ListedClient>,
+    /// Server connections.
+    pub servers: Vec<ListedServer>,
+}
+
+/// A client.
+#[derive(Debug)]
+pub struct ListedClient {
+    /// Its number.
+    pub client: ClientRef,
+    /// The process number that it was told, by which it cancels.
+    pub process_id: u32,
+    /// Its user.
+    pub user: String,
+    /// Its database, as it says it.
+    pub database: String,
+    /// Its `application_name`; empty if it has said none.
+    pub application_name: String,
+    /// Its address.
+    pub peer: PeerAddress,
+    /// The time at which it connected.
+    pub connected_at: Time,
+    /// The time of its last request.
+    pub request_at: Time,
+    /// The time since which it waits for a server.
+    pub waits_since: Option<Time>,
+    /// The server it has.
+    pub server: Option<ServerRef>,
+    /// The encryption of its connection.
+    pub encryption: Option<Encryption>,
+}
+
+/// A server connection.
+#[derive(Debug)]
+pub struct ListedServer {
+    /// Its number.
+    pub server: ServerRef,
+    /// The number of its process, once it has told it.
+    pub process_id: Option<u32>,
+    /// The role as which it is logged in.
+    pub role: String,
+    /// Its database, as clients say it.
+    pub database: String,
+    /// Its state.
+    pub state: ServerState,
+    /// The time at which it was opened.
+    pub opened_at: Time,
+    /// The time at which something was asked of it last.
+    pub request_at: Time,
+    /// The client that has it.
+    pub client: Option<ClientRef>,
+    /// Whether it is closed when its client lets it go.
+    pub is_worn: bool,
+    /// The encryption of its connection.
+    pub encryption: Option<Encryption>,
+}
+
+/// A server's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerState {
+    /// It is being opened.
+    Opening,
+    /// It is free.
+    Idle,
+    /// A client has it.
+    Active,
+    /// It is being put in order for the next one.
+    Settling,
+}
+
+/// A connection's encryption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encryption {
+    /// The protocol's version.
+    pub version: &'static str,
+    /// The cipher suite.
+    pub cipher: String,
+}

@@ -1,0 +1,162 @@
+//! Rules that need to know more of a client than it says: its user's roles, and the system's user at its end.
+
+use std::{ffi::OsString, io, path::Path, sync::Arc, time::Duration};
+
+use sluice_control::{
+    access::{AccessRules, LookUp, Users},
+    address::Address,
+};
+use sluice_core::secrets::Account;
+use sluice_hba::{Files, Rules};
+use sluice_sim::SYSTEM_USER;
+use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
+
+use crate::{one, table::Table};
+
+/// Files that are in no folder.
+struct Written<'a>(&'a str, &'a str);
+
+impl Files for Written<'_> {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        Ok(if path.ends_with("pg_hba.conf") { self.0 } else { self.1 }.to_owned())
+    }
+
+    fn list(&self, _: &Path) -> io::Result<Vec<OsString>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The rules and maps of these texts.
+pub(crate) fn rules(text: &str, maps: &str) -> Arc<AccessRules> {
+    let ident = Some(Path::new("pg_ident.conf"));
+    let rules = Rules::read(Path::new("pg_hba.conf"), ident, &Written(text, maps)).expect("rules");
+    Arc::new(AccessRules { rules, interfaces: Vec::new(), text: [text, maps].concat() })
+}
+
+/// A table that goes by these rules and maps, where users are looked up.
+fn ruled(text: &str, maps: &str) -> Table {
+    let mut table = Table::new(one());
+    table.changes(|configuration| {
+        configuration.access.rules = Some(rules(text, maps));
+        configuration.access.users = Users::LookedUp(LookUp {
+            tls: None,
+            address: Address::Unix("/scripted".into()),
+            dbname: "postgres".to_owned(),
+            user: "asks".to_owned(),
+            password: None,
+            query: "select $1".to_owned(),
+            asks_roles: true,
+            cache: Duration::from_secs(10),
+        });
+    });
+    table
+}
+
+fn member_of(roles: &[&str]) -> Account {
+    let secret = Some(Secret::Plain("secret".to_owned()));
+    Account { secret, roles: Arc::new(roles.iter().copied().collect()) }
+}
+
+const NO_ENTRY: &str =
+    "E(28000: no pg_hba.conf entry for host \"[local]\", user \"app\", database \"app\", no encryption)";
+
+#[test]
+fn members_are_asked_for_only_where_they_decide() {
+    for (rules, is_looked_up) in [
+        ("local all app reject", false),
+        ("local other +staff trust\nlocal all all reject", false),
+        ("local all app,+staff reject", false),
+        ("local all +staff reject\nlocal all all reject", true),
+        ("local samerole all reject\nlocal all all reject", true),
+    ] {
+        let mut table = ruled(rules, "");
+        let client = table.stranger("app");
+        if is_looked_up {
+            assert_eq!(table.hears(client), "", "{rules}");
+            assert_eq!(table.finds(Ok(member_of(&["app"]))), "app");
+        }
+        assert!(table.hears(client).starts_with("E(28000: pg_hba.conf rejects"), "{rules}");
+    }
+}
+
+#[test]
+fn members_are_let_in_and_others_are_not() {
+    for (account, heard) in [
+        (member_of(&["app", "staff"]), "R"),
+        (member_of(&["app"]), NO_ENTRY),
+        // One who does not exist waits for the same look-up.
+        (Account::default(), NO_ENTRY),
+    ] {
+        let mut table = ruled("local all +staff trust", "");
+        let (client, other) = (table.stranger("app"), table.stranger("app"));
+        assert_eq!(table.hears(client), "");
+        table.finds(Ok(account));
+        // One look-up is enough for both.
+        assert_eq!([client, other].map(|side| table.hears(side)), [heard; 2]);
+    }
+    // By password: the secret has come with the roles.
+    let mut table = ruled("local all +staff md5\nlocal all all reject", "");
+    let client = table.stranger("app");
+    table.finds(Ok(member_of(&["staff"])));
+    assert_eq!(table.hears(client), "R");
+    // A look-up that fails lets nobody in.
+    let client = table.stranger("other");
+    table.finds(Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"))));
+    assert_eq!(table.hears(client), "E(57P03)");
+}
+
+#[test]
+fn who_is_refused_is_looked_up_again() {
+    let mut table = ruled("local all +staff trust", "");
+    let client = table.stranger("app");
+    table.finds(Ok(member_of(&["app"])));
+    assert_eq!(table.hears(client), NO_ENTRY);
+    let client = table.stranger("app");
+    table.finds(Ok(member_of(&["app", "staff"])));
+    assert_eq!(table.hears(client), "R");
+    table.connects();
+    // Who is let in is believed for a while.
+    let client = table.stranger("app");
+    assert!(table.hears(client).starts_with("R"));
+    table.passes(Duration::from_secs(11));
+    let client = table.stranger("app");
+    table.finds(Ok(member_of(&["app"])));
+    assert_eq!(table.hears(client), NO_ENTRY);
+}
+
+#[test]
+fn the_rules_of_now_decide_about_who_was_looked_up_for_others() {
+    let mut table = ruled("local all +staff trust\nlocal all all md5", "");
+    let client = table.stranger("app");
+    table.changes(|configuration| configuration.access.rules = Some(rules("local all all reject", "")));
+    table.finds(Ok(member_of(&["staff"])));
+    // What was found by the configuration before is not believed.
+    if table.hears(client).is_empty() {
+        table.finds(Ok(member_of(&["staff"])));
+    }
+    assert!(table.is_closed(client), "it was let in by rules that have gone");
+}
+
+#[test]
+fn the_system_knows_who_is_at_a_sockets_end() {
+    let failed = "E(28000: Peer authentication failed for user \"app\")";
+    let map = format!("m {SYSTEM_USER} app\n");
+    let members = format!("m {SYSTEM_USER} +staff\n");
+    for (rules, maps, user, heard) in [
+        ("local all all peer", "", SYSTEM_USER, "R"),
+        ("local all all peer", "", "app", failed),
+        ("local all all peer map=m", map.as_str(), "app", "R"),
+        ("local all all peer map=m", "m other app\n", "app", failed),
+        ("local all all peer map=missing", map.as_str(), "app", failed),
+        ("local all all peer map=m", members.as_str(), "app", ""),
+        ("local all +staff peer map=m", map.as_str(), "app", ""),
+    ] {
+        let mut table = ruled(rules, maps);
+        let client = table.stranger(user);
+        assert_eq!(table.hears(client), heard, "{rules}: {maps}");
+        if heard.is_empty() {
+            table.finds(Ok(member_of(&["staff"])));
+            assert_eq!(table.hears(client), "R", "{rules}: {maps}");
+        }
+    }
+}

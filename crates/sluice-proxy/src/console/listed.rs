@@ -1,0 +1,197 @@
+//! `SHOW CLIENTS`, `SHOW SERVERS` and `SHOW WAITS`: connections one by one.
+
+use std::time::{Duration, SystemTime};
+
+use sluice_core::{
+    ids::{ClientRef, ServerRef},
+    io::{Address, PeerAddress},
+    listing::{Encryption, ListedClient, ListedServer, Listing, ServerState},
+    time::Time,
+};
+use time::OffsetDateTime;
+
+use super::{
+    rows::{Table, Value},
+    tables::host_and_port,
+};
+
+/// The columns of PgBouncer 1.18.
+const COLUMNS: [&str; 18] = [
+    "type",
+    "user",
+    "database",
+    "state",
+    "addr",
+    "port",
+    "local_addr",
+    "local_port",
+    "connect_time",
+    "request_time",
+    "wait",
+    "wait_us",
+    "close_needed",
+    "ptr",
+    "link",
+    "remote_pid",
+    "tls",
+    "application_name",
+];
+
+/// Those of them that hold texts.
+const TEXTS: [&str; 12] = [
+    "type",
+    "user",
+    "database",
+    "state",
+    "addr",
+    "local_addr",
+    "connect_time",
+    "request_time",
+    "ptr",
+    "link",
+    "tls",
+    "application_name",
+];
+
+/// The connections of all workers.
+pub(super) struct Listed<'a> {
+    pub(super) listing: Listing,
+    /// The address of a server of that database and role, if it has a pool.
+    pub(super) address: &'a dyn Fn(&str, &str) -> Option<Address>,
+    /// The time now, by both clocks.
+    pub(super) now: (Time, SystemTime),
+}
+
+impl Listed<'_> {
+    pub(super) fn clients(&self) -> Table {
+        let mut table = Table::new(&COLUMNS, &TEXTS);
+        for client in &self.listing.clients {
+            let (address, port) = peer(client.peer);
+            let wait = client.waits_since.map_or(Duration::ZERO, |since| self.now.0.since(since));
+            let state = if client.waits_since.is_some() { "waiting" } else { "active" };
+            table.push([
+                "C".into(),
+                client.user.as_str().into(),
+                client.database.as_str().into(),
+                state.into(),
+                address.into(),
+                port.into(),
+                Value::Null,
+                Value::Null,
+                self.clock(client.connected_at).into(),
+                self.clock(client.request_at).into(),
+                wait.as_secs().into(),
+                wait.subsec_micros().into(),
+                0_u32.into(),
+                client_name(client.client).into(),
+                client.server.map(server_name).unwrap_or_default().into(),
+                client.process_id.into(),
+                encryption(client.encryption.as_ref()).into(),
+                client.application_name.as_str().into(),
+            ]);
+        }
+        table
+    }
+
+    pub(super) fn servers(&self) -> Table {
+        let mut table = Table::new(&COLUMNS, &TEXTS);
+        for server in &self.listing.servers {
+            let address = (self.address)(&server.database, &server.role);
+            let (host, port) = address.as_ref().map(host_and_port).unwrap_or_default();
+            let application = self.client_of(server).map(|client| client.application_name.as_str());
+            table.push([
+                "S".into(),
+                server.role.as_str().into(),
+                server.database.as_str().into(),
+                state(server.state).into(),
+                host.into(),
+                port.into(),
+                Value::Null,
+                Value::Null,
+                self.clock(server.opened_at).into(),
+                self.clock(server.request_at).into(),
+                0_u32.into(),
+                0_u32.into(),
+                u32::from(server.is_worn).into(),
+                server_name(server.server).into(),
+                server.client.map(client_name).unwrap_or_default().into(),
+                server.process_id.unwrap_or_default().into(),
+                encryption(server.encryption.as_ref()).into(),
+                application.unwrap_or_default().into(),
+            ]);
+        }
+        table
+    }
+
+    /// The clients that wait for a server, the one that has waited longest first: Sluice's own.
+    pub(super) fn waits(&self) -> Table {
+        const COLUMNS: [&str; 7] = ["database", "user", "wait", "wait_us", "client", "addr", "application_name"];
+        const TEXTS: [&str; 5] = ["database", "user", "client", "addr", "application_name"];
+        let clients = self.listing.clients.iter();
+        let mut waiting: Vec<_> = clients.filter_map(|client| Some((client.waits_since?, client))).collect();
+        waiting.sort_by_key(|(since, _)| *since);
+        let mut table = Table::new(&COLUMNS, &TEXTS);
+        for (since, client) in waiting {
+            let wait = self.now.0.since(since);
+            table.push([
+                client.database.as_str().into(),
+                client.user.as_str().into(),
+                wait.as_secs().into(),
+                wait.subsec_micros().into(),
+                client_name(client.client).into(),
+                client.peer.to_string().into(),
+                client.application_name.as_str().into(),
+            ]);
+        }
+        table
+    }
+
+    fn client_of(&self, server: &ListedServer) -> Option<&ListedClient> {
+        let client = server.client?;
+        self.listing.clients.iter().find(|listed| listed.client == client)
+    }
+
+    /// A time as people read it, in UTC.
+    fn clock(&self, at: Time) -> String {
+        let (now, clock) = self.now;
+        let at = OffsetDateTime::from(clock.checked_sub(now.since(at)).unwrap_or(clock));
+        let (date, (hour, minute, second)) = (at.date(), at.to_hms());
+        format!(
+            "{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC",
+            date.year(),
+            u8::from(date.month()),
+            date.day()
+        )
+    }
+}
+
+/// The name of a client, which no other has had for long.
+fn client_name(ClientRef { worker, id, serial }: ClientRef) -> String {
+    format!("C{worker}.{}.{serial}", id.0)
+}
+
+fn server_name(ServerRef { worker, id, serial }: ServerRef) -> String {
+    format!("S{worker}.{}.{serial}", id.0)
+}
+
+/// PgBouncer's words.
+fn state(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Opening => "new",
+        ServerState::Idle => "idle",
+        ServerState::Active => "active",
+        ServerState::Settling => "tested",
+    }
+}
+
+/// PgBouncer calls a Unix socket `unix`.
+fn peer(peer: PeerAddress) -> (String, u32) {
+    match peer {
+        PeerAddress::Local => ("unix".to_owned(), 0),
+        PeerAddress::Tcp(address, port) => (address.to_string(), port.into()),
+    }
+}
+
+fn encryption(encryption: Option<&Encryption>) -> String {
+    encryption.map(|Encryption { version, cipher }| format!("{version}/{cipher}")).unwrap_or_default()
+}
