@@ -5,7 +5,6 @@ use std::{collections::VecDeque, io, time::Duration};
 use sluice_core::{
     Engine,
     io::{Conn, PeerAddress},
-    mail::Mail,
     time::Time,
 };
 
@@ -57,6 +56,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
     /// The time when [`tick`](Self::tick) has something to do next, unless something else happens before; `None` if
     /// nothing.
     pub fn next_timeout(&self) -> Option<Time> {
+        if self.engine.is_finished() && !self.has_closed {
+            // Those who come are told so up to the end, and this is left to do then.
+            return Some(Time(0));
+        }
         Time::first_of([self.net.next_timeout(), self.engine.next_timeout()])
     }
 
@@ -65,11 +68,14 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
         self.net.set_now(now);
         self.net.tick();
         self.engine.tick(now, &mut self.net);
+        if self.engine.is_finished() {
+            self.stop_accepting();
+        }
     }
 
     /// Whether it was told to stop, and has nothing left.
     pub fn is_finished(&self) -> bool {
-        self.engine.is_finished() && self.net.is_empty()
+        self.has_closed && self.engine.is_finished() && self.net.is_empty()
     }
 
     /// The decisions.
@@ -116,12 +122,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
 
     fn open(&mut self, now: Time, parcel: Parcel<D::Socket>) {
         match parcel {
-            Parcel::Mail(mail) => {
-                if matches!(mail, Mail::Stop(_)) {
-                    self.stop_accepting();
-                }
-                self.engine.mail(now, mail, &mut self.net);
-            }
+            Parcel::Mail(mail) => self.engine.mail(now, mail, &mut self.net),
             Parcel::Accepted(socket) => {
                 // It came and went.
                 let Ok(peer) = socket.peer() else { return };

@@ -29,7 +29,7 @@ use crate::{
     watch,
 };
 
-use super::{Engine, cancel, rules::check_certificate, too_many_clients};
+use super::{Engine, cancel, no_more_clients, rules::check_certificate, too_many_clients};
 
 /// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
@@ -111,6 +111,9 @@ impl Engine {
                     ErrorResponse::fatal(sqlstate::INVALID_PARAMETER_VALUE, error).hint(hint).routine(READS_STARTUP)
                 }
             });
+        }
+        if self.stopping.is_some() {
+            return Err(no_more_clients());
         }
         self.check_encryption(id, &user)?;
         let wish = Box::new(Wish { request, user, database, system_user: None });

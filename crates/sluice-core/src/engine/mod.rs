@@ -173,8 +173,8 @@ impl Engine {
 
     /// A client has connected.
     pub fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress, io: &mut impl Io) -> Option<Owner> {
-        let refusal = if self.stopping.is_some() {
-            Some(shutting_down())
+        let refusal = if self.is_finished() {
+            Some(no_more_clients())
         } else {
             (!self.hub.admit_connection()).then(too_many_clients)
         };
@@ -371,6 +371,7 @@ impl Engine {
                 Todo::Cancelled(asker) => self.cancel_answered(now, asker, io),
             }
         }
+        self.end_strangers(now, io);
         self.assert_waits();
     }
 
@@ -452,13 +453,24 @@ impl Engine {
 
     fn stop(&mut self, now: Time, deadline: Time, io: &mut impl Io) {
         self.stopping = Some(deadline);
-        self.send_all_away(now, |client| client.server().is_none(), io);
+        self.send_all_away(now, |client| client.server().is_none() && !is_stranger(client), io);
         // Sessions that have a server for themselves and do nothing with it.
         for id in self.servers.ids(|server| matches!(server.role, Role::Serving(_)) && server.is_at_rest()) {
             self.check_rest(now, id, io);
         }
         for id in self.servers.ids(|server| matches!(server.role, Role::Idle | Role::Opening { .. })) {
             self.close_server(id, io);
+        }
+    }
+
+    /// Those who have not said what they want keep nobody waiting: a stopping engine ends when it has nobody else.
+    fn end_strangers(&mut self, now: Time, io: &mut impl Io) {
+        let has_others = || !self.servers.is_empty() || self.clients.iter().any(|(_, client)| !is_stranger(client));
+        if self.stopping.is_none() || has_others() {
+            return;
+        }
+        for id in self.clients.ids(|_| true) {
+            self.refuse_client(now, id, &no_more_clients(), io);
         }
     }
 
@@ -474,6 +486,17 @@ fn too_many_clients() -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
         .routine("InitProcess")
         .hint("Raise \"clients\" under [limits] in the pool's configuration.")
+}
+
+/// Whether a client has not said yet who it wants to be.
+fn is_stranger(client: &Client) -> bool {
+    matches!(client.phase, Phase::Header | Phase::Startup)
+}
+
+/// The error that those get who come when the service stops.
+fn no_more_clients() -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the connection pool is shutting down")
+        .routine("ProcessStartupPacket")
 }
 
 /// The error that clients get when the service stops.

@@ -326,7 +326,7 @@ impl Client {
                 plan.pool.sharing.pins == PinPolicy::Refuse && self.has_pins() && plan.is_transaction_mode()
             }
             (_, "53300") => waited >= plan.pool.wait_timeout,
-            (_, "57P01") if text.contains("shutting down") => plan.stops_after_micros.is_some(),
+            (_, "57P01" | "57P03") if text.contains("shutting down") => plan.stops_after_micros.is_some(),
             (_, "08006" | "08007" | "57P01") => trouble || plan.crashes > 0,
             (_, "08001" | "57P03") => trouble || plan.crashes > 0 && waited >= plan.pool.connect_timeout,
             _ => false,

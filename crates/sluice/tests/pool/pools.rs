@@ -384,6 +384,16 @@ fn a_stop_lets_transactions_finish(case: Case) {
     let talk = transcript(&asking.until_ready(1));
     assert_eq!(talk, "T(?column?) D(slept) C(SELECT 1) Z(I)");
     assert_eq!(transcript(&asking.until_end()), "E(FATAL 57P01)");
+    // Those who come now hear why they can't, cancels are heard, and who says nothing keeps nobody waiting.
+    let refused = pool.connect("app", None, &database.name).err().unwrap();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!((refused.code().code(), refused.message()), ("57P03", "the connection pool is shutting down"));
+    let _silent = pool.raw();
+    busy.send(&s().query("SAVEPOINT a; SELECT pg_sleep(60)"));
+    becomes("sleepers", 1, || database.count("wait_event = 'PgSleep'"));
+    busy.cancel(pool.raw());
+    assert_eq!(transcript(&busy.until_ready(1)), "C(SAVEPOINT) T(pg_sleep) E(57014) Z(E)");
+    assert_eq!(busy.query("ROLLBACK TO a"), "C(ROLLBACK) Z(T)");
     assert_eq!(busy.query("INSERT INTO kept VALUES (2)"), "C(INSERT 0 1) Z(T)");
     assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
     assert_eq!(transcript(&busy.until_end()), "E(FATAL 57P01)");
