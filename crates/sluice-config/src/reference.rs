@@ -28,7 +28,8 @@ const INTRODUCTION: &str = "\
 ## The log
 
 It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
-more, and by part, as in `RUST_LOG=warn,sluice::stats=info`.
+more, and by part, as in `RUST_LOG=warn,sluice::stats=info`. `sluice serve --log-format json`, or `SLUICE_LOG_FORMAT=json`
+in the environment, makes each line a JSON object.
 
 ## The admin console
 

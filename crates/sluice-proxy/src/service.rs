@@ -388,6 +388,14 @@ pub(crate) fn check_open_files(config: &Config) -> Result<(), OpenFiles> {
     }
 }
 
+/// Has the process leave no core file, which would hold secrets.
+pub fn forbid_core_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
+    // Less than the hard limit is always allowed.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
+}
+
 fn nonces() -> Result<Nonces, StartError> {
     let (mut mock_seed, mut statements) = ([0; 32], [0; 4]);
     for bytes in [&mut mock_seed[..], &mut statements[..]] {

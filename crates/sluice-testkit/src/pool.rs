@@ -202,8 +202,8 @@ impl PoolConfig {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
         pass(&mut command, sockets);
-        command.arg(&self.program).arg("serve").arg("-c").arg(&file).envs(environment.iter().copied());
-        command.env("RUST_LOG", "info,sluice_proxy=debug").stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg(&self.program).arg("serve").arg("-c").arg(&file).env("RUST_LOG", "info,sluice_proxy=debug");
+        command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
         let mut pool = TestPool {
             child: Some(child),

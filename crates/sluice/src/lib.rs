@@ -20,7 +20,7 @@ mod upgrade;
 
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 /// A connection pool for PostgreSQL, and PostgreSQL behind it.
@@ -47,6 +47,9 @@ enum Command {
         /// The configuration
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
+        /// The form of the log
+        #[arg(long, value_enum, value_name = "FORM", default_value_t, env = "SLUICE_LOG_FORMAT")]
+        log_format: LogFormat,
     },
     /// Check a configuration without starting anything
     Check {
@@ -63,13 +66,26 @@ enum Command {
     Review(review::ReviewArgs),
 }
 
+/// The form of the log's lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON object each.
+    Json,
+}
+
 /// Carries out the command line of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log();
+    start_log(match &cli.command {
+        Command::Serve { log_format, .. } => *log_format,
+        _ => LogFormat::Text,
+    });
     let done = match cli.command {
         Command::Up(args) => up::up(args),
-        Command::Serve { config } => serve::serve(&config),
+        Command::Serve { config, .. } => serve::serve(&config),
         Command::Check { config } => serve::check(&config),
         Command::Convert(args) => convert::convert(&args),
         Command::Bench(command) => bench::bench(command),
@@ -90,12 +106,11 @@ pub fn command_line() -> clap::Command {
 }
 
 /// The log goes to standard error; `RUST_LOG` chooses what.
-fn start_log() {
+fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
+        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+    }
 }

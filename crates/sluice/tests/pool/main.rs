@@ -18,6 +18,7 @@ mod limits;
 mod login;
 mod pgbouncer;
 mod pools;
+mod process;
 mod protocol;
 mod reloads;
 mod sessions;
