@@ -29,7 +29,7 @@ const INTRODUCTION: &str = "\
 
 It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
 more, and by part, as in `RUST_LOG=warn,sluice::stats=info`. `sluice serve --log-format json`, or `SLUICE_LOG_FORMAT=json`
-in the environment, makes each line a JSON object.
+in the environment, makes each line of a running pool a JSON object; what stops a start stays as it is for people.
 
 ## The admin console
 
@@ -60,7 +60,7 @@ users file and the password files that it names, and applied as a whole. If anyt
 alone. The log says which, and lists what has changed, without secrets.
 
 - Limits, times and sizes of pools, users, authentication and look-ups count from then on. No connection is closed for
-  them, except servers beyond a smaller `size`, as they fall idle.
+  them, except servers beyond a smaller `size` or limit, as they fall idle.
 - Another `host`, `port`, `password`, `auto_prepare`, `lazy_begin` or `pins` of a database makes new pools: clients go
   on with these from their next transaction, with their settings and prepared statements, and the old servers are closed
   when the transactions there have ended. In session mode a client keeps its server for as long as it stays, and so does

@@ -9,8 +9,14 @@ use std::{
 
 use sluice_control::{address::PeerAddress, settings::Limits};
 
-/// Clients of the admin console beyond the limit of clients (as PostgreSQL's `superuser_reserved_connections`).
-const RESERVED_FOR_CONSOLE: u32 = 3;
+/// Clients of the admin console at once, besides all others.
+const CONSOLES_MAX: u32 = 10;
+
+/// As many more of those who may do everything there (PostgreSQL's `superuser_reserved_connections`).
+const CONSOLES_RESERVED: u32 = 3;
+
+/// Connections from an address beyond its limit, which have not said who they want to be: a CancelRequest is heard.
+const STRANGERS_MAX: u32 = 10;
 
 /// The counts of the clients there are.
 #[derive(Debug, Default)]
@@ -21,6 +27,8 @@ pub struct Admissions {
 #[derive(Debug, Default)]
 struct Counts {
     all: u32,
+    consoles: u32,
+    connections: HashMap<IpAddr, u32>,
     addresses: HashMap<IpAddr, u32>,
     users: HashMap<Arc<str>, u32>,
     databases: HashMap<Arc<str>, u32>,
@@ -37,48 +45,74 @@ pub enum Full {
     User,
     /// That of its database.
     Database,
+    /// That of the console's clients.
+    Consoles,
 }
 
 /// A client's leave to be there; given back when this is dropped.
 #[derive(Debug)]
 pub struct Admitted {
     admissions: Arc<Admissions>,
+    kind: Kind,
     address: Option<IpAddr>,
     user: Option<Arc<str>>,
     database: Option<Arc<str>>,
 }
 
+/// The thing that a client is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A client of the pool.
+    Client,
+    /// One that wants to talk to the console, and has not proven who it is.
+    Stranger,
+    /// One of the console.
+    Console,
+}
+
+/// A connection's leave to be there, by its address; given back when this is dropped.
+#[derive(Debug)]
+pub struct Connected {
+    admissions: Arc<Admissions>,
+    address: IpAddr,
+}
+
 impl Admissions {
+    /// Counts a connection in, of which nothing is known but its address; `None` where that is not counted.
+    pub fn connect(self: &Arc<Self>, peer: PeerAddress, limits: &Limits) -> Result<Option<Connected>, Full> {
+        let Some(address) = counted(peer) else { return Ok(None) };
+        let most = limits.clients_per_address.map(|most| most.saturating_add(STRANGERS_MAX));
+        join(&mut self.counts().connections, address, most).ok_or(Full::Address(address))?;
+        Ok(Some(Connected { admissions: self.clone(), address }))
+    }
+
     /// Counts a client in that has said who it wants to be, and has proven nothing yet.
     pub fn admit(self: &Arc<Self>, peer: PeerAddress, limits: &Limits) -> Result<Admitted, Full> {
-        let address = match peer {
-            PeerAddress::Local => None,
-            PeerAddress::Tcp(address, _) => Some(address.to_canonical()),
-        };
+        self.admit_as(Kind::Client, peer, limits)
+    }
+
+    /// The same of one that wants to talk to the console: it takes none of the clients' places.
+    pub fn admit_stranger(self: &Arc<Self>, peer: PeerAddress, limits: &Limits) -> Result<Admitted, Full> {
+        self.admit_as(Kind::Stranger, peer, limits)
+    }
+
+    fn admit_as(self: &Arc<Self>, kind: Kind, peer: PeerAddress, limits: &Limits) -> Result<Admitted, Full> {
+        let address = counted(peer);
         let mut counts = self.counts();
-        if counts.all >= limits.clients {
+        if kind == Kind::Client && counts.all >= limits.clients {
             return Err(Full::Clients);
         }
         if let Some(address) = address {
             join(&mut counts.addresses, address, limits.clients_per_address).ok_or(Full::Address(address))?;
         }
-        counts.all += 1;
-        Ok(Admitted { admissions: self.clone(), address, user: None, database: None })
+        counts.all += u32::from(kind == Kind::Client);
+        Ok(Admitted { admissions: self.clone(), kind, address, user: None, database: None })
     }
 
-    /// Counts a client of the admin console in that is who it says. There is room for a few when there is none for others.
-    pub fn admit_to_console(self: &Arc<Self>, limits: &Limits) -> Result<Admitted, Full> {
-        let mut counts = self.counts();
-        if counts.all >= limits.clients.saturating_add(RESERVED_FOR_CONSOLE) {
-            return Err(Full::Clients);
-        }
-        counts.all += 1;
-        Ok(Admitted { admissions: self.clone(), address: None, user: None, database: None })
-    }
-
-    /// The number of clients.
+    /// The number of clients, those of the console among them.
     pub fn count(&self) -> u32 {
-        self.counts().all
+        let counts = self.counts();
+        counts.all + counts.consoles
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -100,6 +134,18 @@ impl Admitted {
         Ok(())
     }
 
+    /// The client has proven who it is, and talks to the console; `is_reserved_for` says whether it may do everything there.
+    pub fn enter_console(&mut self, is_reserved_for: bool) -> Result<(), Full> {
+        let mut counts = self.admissions.counts();
+        let most = if is_reserved_for { CONSOLES_MAX + CONSOLES_RESERVED } else { CONSOLES_MAX };
+        if counts.consoles >= most {
+            return Err(Full::Consoles);
+        }
+        counts.consoles += 1;
+        self.kind = Kind::Console;
+        Ok(())
+    }
+
     /// The user that the client has proven to be.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
@@ -109,10 +155,28 @@ impl Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut counts = self.admissions.counts();
-        counts.all -= 1;
+        match self.kind {
+            Kind::Client => counts.all -= 1,
+            Kind::Stranger => {}
+            Kind::Console => counts.consoles -= 1,
+        }
         leave(&mut counts.addresses, self.address.as_ref());
         leave(&mut counts.users, self.user.as_ref());
         leave(&mut counts.databases, self.database.as_ref());
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        leave(&mut self.admissions.counts().connections, Some(&self.address));
+    }
+}
+
+/// The address of a client that is counted by it.
+fn counted(peer: PeerAddress) -> Option<IpAddr> {
+    match peer {
+        PeerAddress::Local => None,
+        PeerAddress::Tcp(address, _) => Some(address.to_canonical()),
     }
 }
 
@@ -179,9 +243,32 @@ mod tests {
     #[test]
     fn the_console_has_places_of_its_own() {
         let admissions = Arc::<Admissions>::default();
-        let limits = Limits { clients: 1, ..Limits::default() };
+        let limits = Limits { clients: 2, ..Limits::default() };
         let _client = admissions.admit(PeerAddress::Local, &limits).unwrap();
-        let consoles: Vec<_> = std::iter::from_fn(|| admissions.admit_to_console(&limits).ok()).collect();
-        assert_eq!(consoles.len(), 3);
+        let enter = |may_do_everything| {
+            let mut console = admissions.admit_stranger(PeerAddress::Local, &limits).unwrap();
+            console.enter_console(may_do_everything).ok().map(|()| console)
+        };
+        let others: Vec<_> = std::iter::from_fn(|| enter(false)).collect();
+        let masters: Vec<_> = std::iter::from_fn(|| enter(true)).collect();
+        assert_eq!((others.len(), masters.len(), admissions.count()), (10, 3, 14));
+        assert!(admissions.admit(PeerAddress::Local, &limits).is_ok(), "they take nobody's place");
+        drop((others, masters));
+        assert!(enter(false).is_some());
+    }
+
+    #[test]
+    fn an_address_has_a_few_connections_more_than_clients() {
+        let admissions = Arc::<Admissions>::default();
+        let limits = Limits { clients_per_address: Some(2), ..Limits::default() };
+        let silent: Vec<_> = std::iter::from_fn(|| admissions.connect(peer(1), &limits).ok()).collect();
+        assert_eq!(silent.len(), 12);
+        assert!(admissions.connect(peer(2), &limits).is_ok_and(|connected| connected.is_some()));
+        assert!(admissions.connect(PeerAddress::Local, &limits).is_ok_and(|connected| connected.is_none()));
+        drop(silent);
+        assert!(admissions.connect(peer(1), &limits).is_ok());
+        // Those who want to talk to the console are clients of their address.
+        let _two = [(); 2].map(|()| admissions.admit_stranger(peer(1), &limits).unwrap());
+        assert!(matches!(admissions.admit(peer(1), &limits), Err(Full::Address(_))));
     }
 }

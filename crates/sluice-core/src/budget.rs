@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use sluice_control::{Snapshot, address::Address};
@@ -27,6 +27,8 @@ pub struct Budget {
     shared: Shared,
     limit: AtomicU32,
     taken: AtomicU32,
+    /// Whether there were more than may be when the limit became smaller, and there may be yet.
+    is_shrinking: AtomicBool,
 }
 
 impl Shared {
@@ -58,12 +60,23 @@ impl Budget {
     /// One with nothing taken.
     pub fn new(shared: Shared, snapshot: &Snapshot) -> Self {
         let limit = AtomicU32::new(shared.limit(snapshot));
-        Self { shared, limit, taken: AtomicU32::new(0) }
+        Self { shared, limit, taken: AtomicU32::new(0), is_shrinking: AtomicBool::new(false) }
     }
 
     /// Goes by another snapshot.
     pub fn go_by(&self, snapshot: &Snapshot) {
         self.limit.store(self.shared.limit(snapshot), Ordering::Relaxed);
+        self.is_shrinking.store(self.taken() > self.limit(), Ordering::Relaxed);
+    }
+
+    /// Whether there are more than may be since the limit has become smaller.
+    fn is_shrinking(&self) -> bool {
+        if !self.is_shrinking.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_over = self.taken() > self.limit();
+        self.is_shrinking.store(is_over, Ordering::Relaxed);
+        is_over
     }
 
     /// What it counts.
@@ -132,6 +145,11 @@ impl Budgets {
         self.0.iter().filter(|budget| budget.is_full())
     }
 
+    /// Whether there are more than may be under one of them, since its limit has become smaller.
+    pub fn are_shrinking(&self) -> bool {
+        self.0.iter().any(|budget| budget.is_shrinking())
+    }
+
     /// Whether that one is among them.
     pub fn include(&self, budget: &Arc<Budget>) -> bool {
         self.0.iter().any(|own| Arc::ptr_eq(own, budget))
@@ -153,8 +171,8 @@ mod tests {
     #[test]
     fn a_server_comes_out_of_all_budgets_or_none() {
         let budget = |limit| {
-            let budget = Budget { shared: Shared::Process, limit: AtomicU32::new(limit), taken: AtomicU32::new(0) };
-            Arc::new(budget)
+            let (limit, taken) = (AtomicU32::new(limit), AtomicU32::new(0));
+            Arc::new(Budget { shared: Shared::Process, limit, taken, is_shrinking: AtomicBool::new(false) })
         };
         let (all, few, other) = (budget(3), budget(1), budget(9));
         let (ann, bob) = (Budgets::new([all.clone(), few.clone()]), Budgets::new([all.clone(), other.clone()]));

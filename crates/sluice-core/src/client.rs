@@ -14,7 +14,7 @@ use sluice_wire::{FrontendKind, message::TransactionStatus};
 pub use login::{Certificate, Challenge, Demand, LoginRequest, Wish};
 
 use crate::{
-    admission::Admitted,
+    admission::{Admitted, Connected},
     customs::Customs,
     encryption::ClientEncryption,
     holding::Pins,
@@ -61,6 +61,8 @@ pub struct Client {
     pub connected_at: Time,
     /// The encryption of its connection.
     pub encryption: ClientEncryption,
+    /// Its leave to be connected.
+    pub connected: Option<Connected>,
     /// Its leave to be a client, once it has said that it wants to be.
     pub admitted: Option<Admitted>,
     /// Its phase.
@@ -264,6 +266,7 @@ impl Client {
             peer,
             connected_at: now,
             encryption: ClientEncryption::None,
+            connected: None,
             admitted: None,
             phase: Phase::Startup,
             rule: None,

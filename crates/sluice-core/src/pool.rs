@@ -417,10 +417,10 @@ impl PoolState {
         true
     }
 
-    /// A server is free.
-    pub fn release(&mut self, now: Time, server: ServerRef, opened: Opened, made: &Customs) -> Released {
+    /// A server is free; `is_over` says whether there are more than a limit allows that others share.
+    pub fn release(&mut self, now: Time, server: ServerRef, opened: Opened, made: &Customs, is_over: bool) -> Released {
         // There may be more than may be: it was larger a while ago.
-        if self.is_unwanted(now, &opened) || self.open > self.settings.size {
+        if is_over || self.is_unwanted(now, &opened) || self.open > self.settings.size {
             self.open -= 1;
             return Released::Close;
         }
@@ -482,7 +482,12 @@ impl PoolState {
             sqlstate::TOO_MANY_CONNECTIONS,
             format!("no server connection became free within {waited} s (wait_timeout)"),
         )
-        .hint("Shorten transactions, or raise \"size\" of this pool, or \"wait_timeout\".");
+        .hint(match self.share.missed() {
+            Some(_) if self.open < self.settings.size => {
+                "Shorten transactions, or raise that limit, or \"wait_timeout\"."
+            }
+            _ => "Shorten transactions, or raise \"size\" of this pool, or \"wait_timeout\".",
+        });
         match &self.trouble {
             Some(trouble) => error.detail(format!("The last attempt to connect failed: {}", trouble.error.message)),
             None => error.detail(self.occupancy()),

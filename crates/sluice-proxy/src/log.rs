@@ -1,12 +1,14 @@
 //! The engine's news in words.
 
+use std::borrow::Cow;
+
 use sluice_core::io::LogEvent;
 
 pub(crate) fn event(event: LogEvent<'_>) {
     match event {
         LogEvent::ClientRefused { peer, rule, error } => {
             let rule = rule.map(tracing::field::display);
-            tracing::info!(%peer, rule, code = %error.code, "client refused: {}", error.message);
+            tracing::info!(%peer, rule, code = %error.code, "client refused: {}", one_line(&error.message));
         }
         LogEvent::HeaderRefused { peer, error } => {
             tracing::warn!(%peer, "connection closed: {error}; proxy_protocol_from lists that address as a balancer's");
@@ -15,7 +17,7 @@ pub(crate) fn event(event: LogEvent<'_>) {
             tracing::info!(%peer, "client not encrypted: {reason}");
         }
         LogEvent::ConnectFailed { address, error } => {
-            tracing::warn!(%address, code = %error.code, "no connection to the server: {}", error.message);
+            tracing::warn!(%address, code = %error.code, "no connection to the server: {}", one_line(&error.message));
         }
         LogEvent::SecretRefused { address } => {
             tracing::warn!(
@@ -34,5 +36,25 @@ pub(crate) fn event(event: LogEvent<'_>) {
         LogEvent::ServerLost { address, reason } => {
             tracing::warn!(%address, "server connection lost: {reason}");
         }
+    }
+}
+
+/// A text as part of a line: names come from whoever connects, and may not look like lines of the log.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(escaped).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_make_no_lines() {
+        assert_eq!(one_line("user \"é\""), "user \"é\"");
+        assert_eq!(one_line("a\nINFO b\x1b[1m\t\u{85}"), "a\\nINFO b\\u{1b}[1m\\t\\u{85}");
     }
 }

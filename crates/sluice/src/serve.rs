@@ -198,6 +198,7 @@ impl Serving<'_> {
                 tracing::info!("starting {} anew, as process {pid}", self.program.path().display());
             }
             Err(error) => {
+                pool.service.keep_bequest();
                 tracing::error!("{} can't be started anew: {error}", self.program.path().display());
             }
         }

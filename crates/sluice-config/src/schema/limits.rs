@@ -30,16 +30,16 @@ pub(crate) static CLIENTS: Key<Integer> = Key {
     name: "clients",
     kind: Integer { min: 1, max: 1_000_000 },
     absent: Absent::Default("10000"),
-    meaning: "Clients connected at once. One more is refused with SQLSTATE 53300. Beyond them, the admin console has \
-              three places of its own.",
+    meaning: "Clients connected at once. One more is refused with SQLSTATE 53300. The admin console has places of its \
+              own besides: ten, and three more for its `users`.",
 };
 
 pub(crate) static CLIENTS_PER_ADDRESS: Key<Integer> = Key {
     name: "clients_per_address",
     kind: Integer { min: 1, max: 1_000_000 },
     absent: Absent::Means("as many as `clients`"),
-    meaning: "Clients connected at once from one IP address, log-ins that are under way among them. One more is refused \
-              with SQLSTATE 53300.",
+    meaning: "Clients connected at once from one IP address, log-ins that are under way and clients of the console among \
+              them, and ten connections more that have not said what they want. One more is refused with SQLSTATE 53300.",
 };
 
 pub(crate) static CLIENTS_PER_USER: Key<Integer> = Key {

@@ -12,7 +12,7 @@ use crate::{
     time::Time,
 };
 
-use super::Engine;
+use super::{Engine, login::too_many};
 
 impl Engine {
     /// Handles a PROXY header at the beginning of `bytes`; returns how many bytes it took. `None`: the client is gone.
@@ -25,6 +25,13 @@ impl Engine {
                     client.peer = PeerAddress::Tcp(source.ip().to_canonical(), source.port());
                 }
                 client.phase = Phase::Startup;
+                match self.hub.admit_address(client.peer) {
+                    Ok(connected) => client.connected = connected,
+                    Err(full) => {
+                        self.refuse_client(now, id, &too_many(full, "", ""), io);
+                        return None;
+                    }
+                }
                 Some(header.bytes)
             }
             Err(error) => {

@@ -15,7 +15,7 @@ use crate::{
     time::Time,
 };
 
-use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, too_many_clients};
+use super::{BACKLOG_HIGH_BYTES, Engine, Todo, cancel, login::too_many};
 
 /// The longest command, in bytes.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
@@ -38,12 +38,12 @@ impl Engine {
 
     /// A client that is who it says wants to talk to the console.
     pub(super) fn enter_console(&mut self, id: ClientId, user: &str, io: &mut impl Io) -> Result<(), ErrorResponse> {
-        if rights_of(&self.snapshot, user).is_none() {
-            return Err(may_not(user));
-        }
+        let rights = rights_of(&self.snapshot, user).ok_or_else(|| may_not(user))?;
         let worker = self.worker;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
-        client.admitted = Some(self.hub.admit_to_console().map_err(|_| too_many_clients())?);
+        if let Some(admitted) = &mut client.admitted {
+            admitted.enter_console(rights == Rights::All).map_err(|full| too_many(full, user, ""))?;
+        }
         let number = cancel::process_id(ClientRef { worker, id, serial: client.serial });
         self.scratch.clear();
         message::put_parameter_status(&mut self.scratch, "server_version", concat!("16.0/", env!("CARGO_PKG_VERSION")));

@@ -370,7 +370,9 @@ impl Engine {
         let server = &mut self.servers[id];
         server.assert_free();
         server.role = Role::Idle;
-        let released = server.pool.state().release(now, reference, server.opened.clone(), server.session.made());
+        let is_over = server.pool.budgets.are_shrinking();
+        let (opened, made) = (server.opened.clone(), server.session.made());
+        let released = server.pool.state().release(now, reference, opened, made, is_over);
         match released {
             Released::Idle => {}
             Released::To(client) if client.worker == self.worker => self.attach(now, id, client, io),
@@ -517,9 +519,13 @@ impl Engine {
             left.is_none()
         });
         for pool in &pools {
+            let is_over = pool.budgets.are_shrinking();
             let (refused, surplus) = {
                 let mut state = pool.state();
-                (state.expire(now), state.surplus(now))
+                let mut surplus = state.surplus(now);
+                // One each time: there may be others that give up some.
+                surplus.extend(if is_over { state.give_up_idle() } else { None });
+                (state.expire(now), surplus)
             };
             for (client, error) in refused {
                 io.mail(client.worker, Mail::Refuse(client, error));

@@ -118,12 +118,17 @@ impl Engine {
         self.check_encryption(id, &user)?;
         let wish = Box::new(Wish { request, user, database, system_user: None });
         let verdict = self.verdict(id, &wish, None)?;
-        if !self.is_console(&wish.database) {
-            let admitted = self.hub.admit_client(self.clients[id].peer);
-            let admitted = admitted.map_err(|full| too_many(full, &wish.user, &wish.database))?;
-            self.clients[id].admitted = Some(admitted);
-        }
+        let peer = self.clients[id].peer;
+        let admitted = match self.is_console(&wish.database) {
+            true => self.hub.admit_stranger(peer),
+            false => self.hub.admit_client(peer),
+        };
         let client = &mut self.clients[id];
+        client.admitted = Some(admitted.map_err(|full| {
+            // The rule has nothing to do with it.
+            client.rule = None;
+            too_many(full, &wish.user, &wish.database)
+        })?);
         let (version, unknown) = wish.request.negotiate();
         if wish.request.version != version || !unknown.is_empty() {
             self.scratch.clear();
@@ -464,6 +469,11 @@ fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
 pub(super) fn too_many(full: Full, user: &str, database: &str) -> ErrorResponse {
     let (error, routine, hint) = match full {
         Full::Clients => return too_many_clients(),
+        Full::Consoles => (
+            "too many clients of the admin console already".to_owned(),
+            "InitProcess",
+            "Ten may be there at once, and three more of \"users\" under [admin]".to_owned(),
+        ),
         Full::Address(address) => (
             format!("too many connections from {address}"),
             "InitProcess",

@@ -173,20 +173,30 @@ impl Engine {
 
     /// A client has connected.
     pub fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress, io: &mut impl Io) -> Option<Owner> {
-        let refusal = if self.is_finished() {
-            Some(no_more_clients())
-        } else {
-            (!self.hub.admit_connection()).then(too_many_clients)
+        let is_balancer = self.snapshot.is_balancer(peer);
+        let admitted = match () {
+            () if self.is_finished() => Err(no_more_clients()),
+            // It has many clients, which say by themselves where they come from.
+            () if is_balancer => Ok(None),
+            () => self.hub.admit_address(peer).map_err(|full| login::too_many(full, "", "")),
         };
-        if let Some(error) = refusal {
-            io.log(LogEvent::ClientRefused { peer, rule: None, error: &error });
-            io.send(conn, &error.to_bytes());
-            io.close(conn);
-            return None;
-        }
+        let admitted = admitted.and_then(|connected| match self.hub.admit_connection() {
+            true => Ok(connected),
+            false => Err(too_many_clients()),
+        });
+        let connected = match admitted {
+            Ok(connected) => connected,
+            Err(error) => {
+                io.log(LogEvent::ClientRefused { peer, rule: None, error: &error });
+                io.send(conn, &error.to_bytes());
+                io.close(conn);
+                return None;
+            }
+        };
         let serial = self.next_serial();
         let mut client = Client::new(conn, serial, peer, now);
-        if self.snapshot.is_balancer(peer) {
+        client.connected = connected;
+        if is_balancer {
             client.phase = Phase::Header;
         }
         let id = self.clients.insert(client);
@@ -407,8 +417,9 @@ impl Engine {
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
         let server = client.server().and_then(|s| self.servers.get(s));
-        // Behind half a message of a server's, it would be taken for the rest of it.
-        if !server.is_some_and(|server| server.stream.is_passing()) {
+        // Who is behind a balancer may not speak the protocol, and behind half a message of a server's, it would be taken
+        // for the rest of it.
+        if !matches!(client.phase, Phase::Header) && !server.is_some_and(|server| server.stream.is_passing()) {
             io.send(client.conn, &fatal.to_bytes());
         }
         self.drop_client(now, id, io);

@@ -11,7 +11,7 @@ use sluice_control::{
 };
 
 use crate::{
-    admission::{Admitted, Full},
+    admission::{Admitted, Connected, Full},
     budget::{Budget, Budgets, Shared},
 };
 
@@ -38,9 +38,14 @@ impl Hub {
         self.admissions.admit(peer, &self.snapshot().limits)
     }
 
-    /// Counts a client of the admin console in that is who it says.
-    pub fn admit_to_console(&self) -> Result<Admitted, Full> {
-        self.admissions.admit_to_console(&self.snapshot().limits)
+    /// The same of one that wants to talk to the console.
+    pub fn admit_stranger(&self, peer: PeerAddress) -> Result<Admitted, Full> {
+        self.admissions.admit_stranger(peer, &self.snapshot().limits)
+    }
+
+    /// Counts a connection from that address in; `None` where those are not counted.
+    pub fn admit_address(&self, peer: PeerAddress) -> Result<Option<Connected>, Full> {
+        self.admissions.connect(peer, &self.snapshot().limits)
     }
 
     /// Counts a client for its user and its database, which it has proven to be and may use.

@@ -44,15 +44,20 @@ impl Share {
         self.asked_until = now + ASKED_FOR;
     }
 
+    /// Others have all they asked for.
+    pub fn no_longer_ask(&mut self) {
+        self.asked_until = Time(0);
+    }
+
     /// Whether a server is to be given up.
     pub fn is_asked_for(&self, now: Time) -> bool {
         now < self.asked_until
     }
 
-    /// The same of one that has fallen free; others have all they asked for then.
+    /// The same of one that has fallen free.
     pub fn gives_up(&mut self, now: Time) -> bool {
         let gives_up = self.is_asked_for(now);
-        self.asked_until = Time(0);
+        self.no_longer_ask();
         gives_up
     }
 }

@@ -41,7 +41,10 @@ fn a_server_is_recalled_only_where_none_can_be_opened() {
         assert!(pool.reserve(NOW).is_some());
         assert_eq!(pool.recall(Time(0)), None, "one is coming");
         pool.connected(&StartupParameters::NONE);
-        assert_eq!(pool.release(NOW, server(id), opened(NOW), &Customs::default()), Released::To(client(number)));
+        assert_eq!(
+            pool.release(NOW, server(id), opened(NOW), &Customs::default(), false),
+            Released::To(client(number))
+        );
         assert!(pool.settings.pinned_max.is_some() && pool.pin(server(id), Pins::SEQUENCE));
     }
     assert_eq!(pool.recall(Time(0)), None, "nobody waits");
@@ -69,7 +72,7 @@ fn busy(waiting: u32) -> PoolState {
     assert!(matches!(pool.acquire(NOW, client(0), wants()), Acquired::Queued(_)));
     assert!(pool.reserve(NOW).is_some());
     pool.connected(&StartupParameters::NONE);
-    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(0)));
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default(), false), Released::To(client(0)));
     for i in 1..=waiting {
         assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
     }
@@ -80,7 +83,7 @@ fn busy(waiting: u32) -> PoolState {
 fn a_paused_pool_gives_out_and_opens_nothing_and_refuses_nobody() {
     let mut pool = busy(2);
     pool.set_paused(NOW, true);
-    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Close);
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default(), false), Released::Close);
     assert!(pool.reserve(NOW).is_none());
     let limit = PoolSettings::default().wait_timeout;
     let later = NOW + 2 * limit;
@@ -95,11 +98,11 @@ fn servers_that_were_opened_before_go_as_they_fall_idle() {
     let mut pool = busy(0);
     pool.renew(NOW + Duration::from_secs(1));
     let later = NOW + Duration::from_secs(2);
-    assert_eq!(pool.release(later, server(0), opened(NOW), &Customs::default()), Released::Close);
+    assert_eq!(pool.release(later, server(0), opened(NOW), &Customs::default(), false), Released::Close);
     assert!(matches!(pool.acquire(later, client(1), wants()), Acquired::Queued(_)));
     assert!(pool.reserve(later).is_some());
     pool.connected(&StartupParameters::NONE);
-    assert_eq!(pool.release(later, server(1), opened(later), &Customs::default()), Released::To(client(1)));
+    assert_eq!(pool.release(later, server(1), opened(later), &Customs::default(), false), Released::To(client(1)));
 }
 
 #[test]
@@ -109,14 +112,14 @@ fn a_pool_that_becomes_smaller_gives_servers_up_as_they_fall_idle() {
         assert!(matches!(pool.acquire(NOW, client(i), wants()), Acquired::Queued(_)));
         assert!(pool.reserve(NOW).is_some());
         pool.connected(&StartupParameters::NONE);
-        assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default()), Released::To(client(i)));
+        assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default(), false), Released::To(client(i)));
     }
-    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Idle);
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default(), false), Released::Idle);
     pool.set_settings(PoolSettings { size: 1, ..PoolSettings::default() });
     assert_eq!(pool.surplus(NOW), [server(0)]);
     assert!(matches!(pool.acquire(NOW, client(3), wants()), Acquired::Queued(_)));
-    assert_eq!(pool.release(NOW, server(1), opened(NOW), &Customs::default()), Released::Close);
-    assert_eq!(pool.release(NOW, server(2), opened(NOW), &Customs::default()), Released::To(client(3)));
+    assert_eq!(pool.release(NOW, server(1), opened(NOW), &Customs::default(), false), Released::Close);
+    assert_eq!(pool.release(NOW, server(2), opened(NOW), &Customs::default(), false), Released::To(client(3)));
     assert_eq!(pool.counts().open, 1);
 }
 
@@ -129,7 +132,7 @@ fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
     let later = Wants { generation: changed.generation(), ..wants() };
     assert!(matches!(pool.acquire(NOW, client(1), later), Acquired::Queued(_)));
     assert!(matches!(pool.acquire(NOW, client(2), wants()), Acquired::Queued(_)));
-    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Close);
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default(), false), Released::Close);
     assert!(pool.reserve(NOW).is_some(), "another one may come in its place");
 }
 
@@ -137,9 +140,9 @@ fn one_that_came_behind_a_change_is_not_passed_over_for_ever() {
 fn waiters_are_served_in_order() {
     let mut pool = busy(3);
     for i in 1..=3 {
-        assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::To(client(i)));
+        assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default(), false), Released::To(client(i)));
     }
-    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default()), Released::Idle);
+    assert_eq!(pool.release(NOW, server(0), opened(NOW), &Customs::default(), false), Released::Idle);
     assert_eq!(pool.acquire(NOW, client(9), wants()), Acquired::Server(server(0)));
 }
 
@@ -149,7 +152,7 @@ fn waits_are_counted() {
     let later = NOW + Duration::from_millis(30);
     assert_eq!(pool.longest_wait(later), Duration::from_millis(30));
     for _ in 0..3 {
-        pool.release(later, server(0), opened(NOW), &Customs::default());
+        pool.release(later, server(0), opened(NOW), &Customs::default(), false);
     }
     pool.acquire(later, client(9), wants());
     let waits = pool.counts().waits;
@@ -222,10 +225,10 @@ fn idle_servers_above_the_minimum_go_after_a_while() {
     }
     for i in 0..3 {
         pool.connected(&StartupParameters::NONE);
-        pool.release(NOW, server(i), opened(NOW), &Customs::default());
+        pool.release(NOW, server(i), opened(NOW), &Customs::default(), false);
     }
     for i in 0..3 {
-        assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default()), Released::Idle);
+        assert_eq!(pool.release(NOW, server(i), opened(NOW), &Customs::default(), false), Released::Idle);
     }
     let later = NOW + PoolSettings::default().server_idle_timeout;
     assert_eq!(pool.surplus(later).len(), 2);
@@ -252,16 +255,16 @@ fn a_server_serves_those_who_begin_as_it_was_opened() {
     assert!(pool.is_short(Time(0)), "nothing comes for the third");
     // Whichever is there first.
     pool.connected(&b);
-    assert_eq!(pool.release(NOW, server(1), opened_with(&b), &Customs::NONE), Released::To(client(1)));
+    assert_eq!(pool.release(NOW, server(1), opened_with(&b), &Customs::NONE, false), Released::To(client(1)));
     pool.connected(&a);
-    assert_eq!(pool.release(NOW, server(0), opened_with(&a), &Customs::NONE), Released::To(client(0)));
+    assert_eq!(pool.release(NOW, server(0), opened_with(&a), &Customs::NONE, false), Released::To(client(0)));
     // The one that waits needs another.
-    assert_eq!(pool.release(NOW, server(0), opened_with(&a), &Customs::NONE), Released::Close);
+    assert_eq!(pool.release(NOW, server(0), opened_with(&a), &Customs::NONE, false), Released::Close);
     assert_eq!(pool.reserve(NOW), Some(b.clone()));
     pool.connected(&b);
-    assert_eq!(pool.release(NOW, server(2), opened_with(&b), &Customs::NONE), Released::To(client(2)));
+    assert_eq!(pool.release(NOW, server(2), opened_with(&b), &Customs::NONE, false), Released::To(client(2)));
     for id in [1, 2] {
-        assert_eq!(pool.release(NOW, server(id), opened_with(&b), &Customs::NONE), Released::Idle);
+        assert_eq!(pool.release(NOW, server(id), opened_with(&b), &Customs::NONE, false), Released::Idle);
     }
     // It is closed for one that fits, since there can be none besides.
     assert_eq!(pool.acquire(NOW, client(3), wants_of(&a)), Acquired::Server(server(1)));

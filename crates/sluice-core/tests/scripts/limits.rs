@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluice_control::{
+    Database,
     access::Method,
     settings::{Limits, PoolSettings, UserLimits},
 };
@@ -10,7 +11,7 @@ use sluice_core::pool::Counts;
 
 use crate::{
     one,
-    table::{Side, Table, answers, limits, query},
+    table::{Side, Table, answers, limits, query, scripted},
 };
 
 fn two_each() -> PoolSettings {
@@ -69,6 +70,68 @@ fn a_pool_with_more_than_its_share_gives_up_a_server_to_one_with_less() {
         table.says(second.1, &answers("C(SELECT 3) Z(I)"));
         assert!(table.hears(third).ends_with("C(SELECT 3) Z(I)"));
     }
+}
+
+#[test]
+fn where_the_richest_has_nothing_to_give_the_next_one_is_asked() {
+    let mut table = Table::limited(PoolSettings { size: 3, ..one() }, Limits { servers: 5, ..limits() }, Method::Trust);
+    (0..3).for_each(|_| _ = busy(&mut table, "ann"));
+    let [bob, other] = [(); 2].map(|()| busy(&mut table, "bob"));
+    let waiting = table.stranger("bob");
+    table.says(waiting, &query("SELECT 1"));
+    let carl = table.stranger("carl");
+    table.passes(Duration::from_millis(100));
+    table.passes(Duration::from_millis(100));
+    commits(&mut table, bob);
+    assert!(table.is_closed(bob.1));
+    assert_eq!(table.connects().len(), 1);
+    assert!(table.hears(carl).ends_with("Z(I)"));
+    // One was asked for: what falls free next is for the pool's own.
+    commits(&mut table, other);
+    assert!(!table.is_closed(other.1));
+}
+
+#[test]
+fn pools_that_are_more_than_servers_take_turns() {
+    let mut table = Table::limited(two_each(), Limits { servers: 1, ..limits() }, Method::Trust);
+    let first = busy(&mut table, "ann");
+    let bob = table.stranger("bob");
+    table.passes(Duration::from_millis(150));
+    let second = table.stranger("ann");
+    table.says(second, &query("SELECT 2"));
+    table.passes(Duration::from_millis(100));
+    commits(&mut table, first);
+    assert!(table.is_closed(first.1));
+    assert_eq!(table.connects().len(), 1);
+    assert!(table.hears(bob).ends_with("Z(I)"));
+}
+
+#[test]
+fn a_limit_that_has_become_smaller_is_kept() {
+    let mut table = Table::limited(PoolSettings { size: 3, ..one() }, limits(), Method::Trust);
+    let [first, second, third] = [(); 3].map(|()| busy(&mut table, "ann"));
+    commits(&mut table, first);
+    table.publishes(Database { servers: Some(1), ..scripted(PoolSettings { size: 3, ..one() }) });
+    // What is idle goes, and what falls free.
+    table.passes(Duration::from_millis(100));
+    assert!(table.is_closed(first.1));
+    commits(&mut table, second);
+    assert!(table.is_closed(second.1));
+    commits(&mut table, third);
+    table.passes(Duration::from_millis(200));
+    assert_eq!(table.servers(), [third.1]);
+}
+
+#[test]
+fn a_pool_whose_server_does_not_answer_takes_one_from_others() {
+    let mut table = Table::limited(PoolSettings { size: 3, ..one() }, Limits { servers: 3, ..limits() }, Method::Trust);
+    let all = [(); 3].map(|()| busy(&mut table, "ann"));
+    all.into_iter().for_each(|one| commits(&mut table, one));
+    (0..3).for_each(|_| _ = table.stranger("bob"));
+    for _ in 0..5 {
+        table.passes(Duration::from_millis(100));
+    }
+    assert_eq!((counts(&table, "ann").open, counts(&table, "bob").connecting), (2, 1));
 }
 
 #[test]

@@ -63,7 +63,8 @@ const SHOWN: [(&str, Show); 15] = [
 impl Command {
     /// Reads a command, and sees that whoever gives it may.
     pub(super) fn parse(text: &str, rights: Rights) -> Result<Self, ErrorResponse> {
-        let mut words = text.trim().trim_end_matches(';').split_whitespace();
+        let words = words(text.trim().trim_end_matches(';').trim_end());
+        let mut words = words.iter().copied();
         let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
         let database = second.map(unquoted);
         let command = match (first.as_deref(), second, more) {
@@ -95,6 +96,22 @@ impl Command {
     pub(super) fn changes_something(&self) -> bool {
         !matches!(self, Self::Nothing | Self::Show(_))
     }
+}
+
+/// The words of a text, of which one in double quotes may have blanks.
+fn words(text: &str) -> Vec<&str> {
+    let (mut words, mut rest) = (Vec::new(), text.trim_start());
+    while !rest.is_empty() {
+        let mut is_quoted = false;
+        let end = rest.find(|c: char| {
+            is_quoted ^= c == '"';
+            !is_quoted && c.is_whitespace()
+        });
+        let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        words.push(word);
+        rest = behind.trim_start();
+    }
+    words
 }
 
 /// A name as it was meant: in double quotes, or as it stands.
@@ -136,6 +153,7 @@ mod tests {
         assert_eq!(read("PAUSE"), Some(Command::Pause(None)));
         assert_eq!(read("Resume App"), Some(Command::Resume(Some("App".to_owned()))));
         assert_eq!(read("kill \"a\"\"b\";"), Some(Command::Kill("a\"b".to_owned())));
+        assert_eq!(read("pause \"my db\" ;"), Some(Command::Pause(Some("my db".to_owned()))));
         for text in ["kill", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -25,6 +25,7 @@ use sluice_wire::{
 use tokio::sync::mpsc;
 
 use crate::{
+    log::one_line,
     mailbox::{Mailboxes, Parcel},
     reload::Reloader,
 };
@@ -87,7 +88,7 @@ impl Console {
         let mut out = Vec::new();
         let command = Command::parse(&asked.text, asked.rights);
         if command.as_ref().is_ok_and(Command::changes_something) {
-            tracing::info!(user = %asked.user, "admin console: {}", asked.text.trim());
+            tracing::info!(user = %one_line(&asked.user), "admin console: {}", one_line(asked.text.trim()));
         }
         let shuts_down = matches!(command, Ok(Command::Shutdown));
         let done = match command {
