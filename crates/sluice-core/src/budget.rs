@@ -79,7 +79,7 @@ impl Budget {
         is_over
     }
 
-    /// What it counts.
+    /// The servers that it counts together.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     ids::{ClientRef, ServerRef},
-    io::PeerAddress,
+    io::{Address, PeerAddress},
     time::Time,
 };
 
@@ -53,6 +53,10 @@ pub struct ListedServer {
     pub role: String,
     /// Its database, as clients say it.
     pub database: String,
+    /// Its address.
+    pub address: Address,
+    /// The `application_name` of the client that has it; empty if nobody has.
+    pub application_name: String,
     /// Its state.
     pub state: ServerState,
     /// The time at which it was opened.

@@ -1,5 +1,5 @@
-//! Looking up clients' secrets, and their roles where rules ask for them, on the server, over connections of the control thread's own: several at once, so that
-//! one that takes long keeps nobody waiting.
+//! Looking up clients' secrets, and their roles where rules ask for them, on the server, over connections of the control
+//! thread's own: several at once, so that one that takes long keeps nobody waiting.
 
 use std::{
     net::SocketAddr,

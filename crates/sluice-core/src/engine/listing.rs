@@ -37,7 +37,7 @@ impl Engine {
             user: user.to_owned(),
             database: database.to_owned(),
             application_name: match server {
-                Some((_, server)) => server.parameters.get("application_name").unwrap_or_default().to_owned(),
+                Some((_, server)) => reported_name(server),
                 None => session.map(application_name).unwrap_or_default(),
             },
             peer: client.peer,
@@ -62,6 +62,8 @@ impl Engine {
             process_id: server.key.as_ref().map(|(process_id, _)| *process_id),
             role: server.pool.upstream.user.clone(),
             database: server.pool.database.clone(),
+            address: server.pool.upstream.address.clone(),
+            application_name: client.map(|_| reported_name(server)).unwrap_or_default(),
             state,
             opened_at: server.opened.at,
             request_at: asked.max(server.opened.at),
@@ -74,6 +76,11 @@ impl Engine {
     fn reference(&self, id: ServerId, server: &Server) -> ServerRef {
         ServerRef { worker: self.worker, id, serial: server.serial }
     }
+}
+
+/// The `application_name` that a server has reported.
+fn reported_name(server: &Server) -> String {
+    server.parameters.get("application_name").unwrap_or_default().to_owned()
 }
 
 fn application_name(session: &Session) -> String {

@@ -446,7 +446,6 @@ fn says(text: &str, truth: bool) -> bool {
 /// The routine of PostgreSQL that reads a StartupMessage.
 pub(super) const READS_STARTUP: &str = "ProcessStartupPacket";
 
-/// PostgreSQL's words for another message where a password was asked for.
 /// A name as PostgreSQL takes it from a startup packet (`ProcessStartupPacket`): as much of it as names have, which it
 /// cuts without an eye to characters.
 fn shortened(mut name: String) -> String {
@@ -456,6 +455,7 @@ fn shortened(mut name: String) -> String {
     name
 }
 
+/// PostgreSQL's words for another message where a password was asked for.
 fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
     let (wanted, routine) = match phase {
         Phase::Password(_, Challenge::ScramFirst(_) | Challenge::ScramProof(_)) => ("SASL", "CheckSASLAuth"),

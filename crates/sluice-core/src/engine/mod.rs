@@ -93,6 +93,7 @@ use sluice_control::Snapshot;
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
+    admission::Connected,
     alarm::Alarm,
     client::{Client, Phase},
     hub::Hub,
@@ -174,17 +175,7 @@ impl Engine {
     /// A client has connected.
     pub fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress, io: &mut impl Io) -> Option<Owner> {
         let is_balancer = self.snapshot.is_balancer(peer);
-        let admitted = match () {
-            () if self.is_finished() => Err(no_more_clients()),
-            // It has many clients, which say by themselves where they come from.
-            () if is_balancer => Ok(None),
-            () => self.hub.admit_address(peer).map_err(|full| login::too_many(full, "", "")),
-        };
-        let admitted = admitted.and_then(|connected| match self.hub.admit_connection() {
-            true => Ok(connected),
-            false => Err(too_many_clients()),
-        });
-        let connected = match admitted {
+        let connected = match self.admit_connection(peer, is_balancer) {
             Ok(connected) => connected,
             Err(error) => {
                 io.log(LogEvent::ClientRefused { peer, rule: None, error: &error });
@@ -204,6 +195,22 @@ impl Engine {
         self.forget_logins();
         self.logins.push_back((now, client));
         Some(Owner::Client(id))
+    }
+
+    /// Counts a connection in, unless there are as many as may be.
+    fn admit_connection(&self, peer: PeerAddress, is_balancer: bool) -> Result<Option<Connected>, ErrorResponse> {
+        if self.is_finished() {
+            return Err(no_more_clients());
+        }
+        let connected = match is_balancer {
+            // It has many clients, which say by themselves where they come from.
+            true => None,
+            false => self.hub.admit_address(peer).map_err(|full| login::too_many(full, "", ""))?,
+        };
+        if !self.hub.admit_connection() {
+            return Err(too_many_clients());
+        }
+        Ok(connected)
     }
 
     /// A connection that the engine asked for is open.

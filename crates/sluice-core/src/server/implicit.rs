@@ -6,7 +6,7 @@
 
 use crate::sql::Reset;
 
-/// What is known of such a transaction.
+/// The state of such a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Implicit {
     is_open: bool,

@@ -63,8 +63,7 @@ const SHOWN: [(&str, Show); 15] = [
 impl Command {
     /// Reads a command, and sees that whoever gives it may.
     pub(super) fn parse(text: &str, rights: Rights) -> Result<Self, ErrorResponse> {
-        let words = words(text.trim().trim_end_matches(';').trim_end());
-        let mut words = words.iter().copied();
+        let mut words = words(text.trim().trim_end_matches(';').trim_end()).into_iter();
         let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
         let database = second.map(unquoted);
         let command = match (first.as_deref(), second, more) {

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use sluice_core::{
     ids::{ClientRef, ServerRef},
-    io::{Address, PeerAddress},
-    listing::{Encryption, ListedClient, ListedServer, Listing, ServerState},
+    io::PeerAddress,
+    listing::{Encryption, Listing, ServerState},
     time::Time,
 };
 use time::OffsetDateTime;
@@ -54,15 +54,13 @@ const TEXTS: [&str; 12] = [
 ];
 
 /// The connections of all workers.
-pub(super) struct Listed<'a> {
+pub(super) struct Listed {
     pub(super) listing: Listing,
-    /// The address of a server of that database and role, if it has a pool.
-    pub(super) address: &'a dyn Fn(&str, &str) -> Option<Address>,
     /// The time now, by both clocks.
     pub(super) now: (Time, SystemTime),
 }
 
-impl Listed<'_> {
+impl Listed {
     pub(super) fn clients(&self) -> Table {
         let mut table = Table::new(&COLUMNS, &TEXTS);
         for client in &self.listing.clients {
@@ -96,9 +94,7 @@ impl Listed<'_> {
     pub(super) fn servers(&self) -> Table {
         let mut table = Table::new(&COLUMNS, &TEXTS);
         for server in &self.listing.servers {
-            let address = (self.address)(&server.database, &server.role);
-            let (host, port) = address.as_ref().map(host_and_port).unwrap_or_default();
-            let application = self.client_of(server).map(|client| client.application_name.as_str());
+            let (host, port) = host_and_port(&server.address);
             table.push([
                 "S".into(),
                 server.role.as_str().into(),
@@ -117,7 +113,7 @@ impl Listed<'_> {
                 server.client.map(client_name).unwrap_or_default().into(),
                 server.process_id.unwrap_or_default().into(),
                 encryption(server.encryption.as_ref()).into(),
-                application.unwrap_or_default().into(),
+                server.application_name.as_str().into(),
             ]);
         }
         table
@@ -144,11 +140,6 @@ impl Listed<'_> {
             ]);
         }
         table
-    }
-
-    fn client_of(&self, server: &ListedServer) -> Option<&ListedClient> {
-        let client = server.client?;
-        self.listing.clients.iter().find(|listed| listed.client == client)
     }
 
     /// A time as people read it, in UTC.

@@ -32,6 +32,7 @@ use crate::{
 use command::{Command, Show};
 use listed::Listed;
 use rows::Table;
+use tables::Seen;
 
 /// Commands that wait to be carried out, at most.
 const WAITING_MAX: usize = 64;
@@ -118,25 +119,8 @@ impl Console {
                 command::put_help(out);
                 message::put_command_complete(out, "SHOW");
             }
-            Command::Show(show @ (Show::Clients | Show::Servers | Show::Waits)) => {
-                self.listed(show).await?.write(out);
-                message::put_command_complete(out, "SHOW");
-            }
-            Command::Show(Show::Statements) => {
-                statements::table(&self.hub.pools()).write(out);
-                message::put_command_complete(out, "SHOW");
-            }
             Command::Show(show) => {
-                let snapshot = self.hub.snapshot();
-                let seen = tables::Seen {
-                    figures: self.figures(),
-                    console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
-                    snapshot,
-                    is_paused: &|database| self.hub.is_paused(database),
-                    paused: self.hub.paused(),
-                    averages: self.averages().differences(),
-                };
-                seen.table(show).write(out);
+                self.table(show).await?.write(out);
                 message::put_command_complete(out, "SHOW");
             }
             Command::Reload => {
@@ -171,8 +155,41 @@ impl Console {
         Ok(())
     }
 
-    /// A table of the connections that the workers have.
-    async fn listed(&self, show: Show) -> Result<Table, ErrorResponse> {
+    async fn table(&self, show: Show) -> Result<Table, ErrorResponse> {
+        Ok(match show {
+            Show::Help => Table::new(&[], &[]),
+            Show::Version => tables::version(),
+            Show::Databases => self.seen().databases(),
+            Show::Pools => self.seen().pools(),
+            Show::Clients => self.listed().await?.clients(),
+            Show::Servers => self.listed().await?.servers(),
+            Show::Pins => self.seen().pins(),
+            Show::Waits => self.listed().await?.waits(),
+            Show::Statements => statements::table(&self.hub.pools()),
+            Show::Stats => self.seen().stats(),
+            Show::StatsTotals => self.seen().stats_totals(),
+            Show::StatsAverages => self.seen().stats_averages(),
+            Show::Lists => self.seen().lists(),
+            Show::Users => self.seen().users(),
+            Show::Config => self.seen().config(),
+        })
+    }
+
+    /// The figures of now.
+    fn seen(&self) -> Seen<'_> {
+        let snapshot = self.hub.snapshot();
+        Seen {
+            hub: &self.hub,
+            paused: self.hub.paused(),
+            figures: self.figures(),
+            console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
+            snapshot,
+            averages: self.averages().differences(),
+        }
+    }
+
+    /// The connections that the workers have.
+    async fn listed(&self) -> Result<Listed, ErrorResponse> {
         let (asked, mut answers) = mpsc::unbounded_channel();
         for worker in 0..self.hub.workers {
             let asked = asked.clone();
@@ -190,21 +207,7 @@ impl Console {
             let error = "a worker does not say what it has";
             return Err(ErrorResponse::error(sqlstate::CANNOT_CONNECT_NOW, error).hint("Try again."));
         }
-        let pools = self.hub.pools();
-        let pool = |database: &str, role: &str| {
-            pools.iter().find(|pool| pool.database == database && pool.upstream.user == role)
-        };
-        let now = self.now();
-        let listed = Listed {
-            listing,
-            address: &|database, role| pool(database, role).map(|pool| pool.upstream.address.clone()),
-            now: (now, SystemTime::now()),
-        };
-        Ok(match show {
-            Show::Clients => listed.clients(),
-            Show::Servers => listed.servers(),
-            _ => listed.waits(),
-        })
+        Ok(Listed { listing, now: (self.now(), SystemTime::now()) })
     }
 
     /// Sees that clients may name that database.

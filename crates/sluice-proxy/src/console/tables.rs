@@ -15,24 +15,21 @@ use sluice_control::{
 };
 use sluice_core::{
     figures::{Figures, PoolFigures},
+    hub::Hub,
     traffic::Counted,
 };
 
-use super::{
-    command::Show,
-    rows::{Table, Value},
-};
+use super::rows::{Table, Value};
 
 /// What there is to show.
 pub(super) struct Seen<'a> {
+    pub(super) hub: &'a Hub,
+    /// The databases that were paused by their names.
+    pub(super) paused: Vec<String>,
     pub(super) figures: Figures,
     /// The console's own database.
     pub(super) console: String,
     pub(super) snapshot: Arc<Snapshot>,
-    /// Whether a database is paused.
-    pub(super) is_paused: &'a dyn Fn(&str) -> bool,
-    /// The databases that were paused by their names.
-    pub(super) paused: Vec<String>,
     /// The figures at both ends of the last interval, and its length in seconds.
     pub(super) averages: Option<(Arc<Figures>, Arc<Figures>, u64)>,
 }
@@ -45,20 +42,12 @@ struct Sums {
 }
 
 impl Seen<'_> {
-    pub(super) fn table(&self, show: Show) -> Table {
-        match show {
-            Show::Help | Show::Clients | Show::Servers | Show::Waits | Show::Statements => Table::new(&[], &[]),
-            Show::Version => version(),
-            Show::Databases => self.databases(),
-            Show::Pools => self.pools(),
-            Show::Pins => self.pins(),
-            Show::Stats => self.stats(),
-            Show::StatsTotals => self.stats_brief(|_, sums| totals(sums)),
-            Show::StatsAverages => self.stats_brief(|name, _| self.averages(name)),
-            Show::Lists => self.lists(),
-            Show::Users => self.users(),
-            Show::Config => self.config(),
-        }
+    pub(super) fn stats_totals(&self) -> Table {
+        self.stats_brief(|_, sums| totals(sums))
+    }
+
+    pub(super) fn stats_averages(&self) -> Table {
+        self.stats_brief(|name, _| self.averages(name))
     }
 
     /// A database's sums each, the console's among them.
@@ -99,7 +88,7 @@ impl Seen<'_> {
         all
     }
 
-    fn databases(&self) -> Table {
+    pub(super) fn databases(&self) -> Table {
         const COLUMNS: [&str; 13] = [
             "name",
             "host",
@@ -133,7 +122,7 @@ impl Seen<'_> {
                 mode(sharing.mode).into(),
                 database.servers.unwrap_or_default().into(),
                 open.into(),
-                u32::from((self.is_paused)(name)).into(),
+                u32::from(self.hub.is_paused(name)).into(),
                 0_u32.into(),
             ]);
         }
@@ -147,7 +136,7 @@ impl Seen<'_> {
         table
     }
 
-    fn pools(&self) -> Table {
+    pub(super) fn pools(&self) -> Table {
         const COLUMNS: [&str; 16] = [
             "database",
             "user",
@@ -186,7 +175,7 @@ impl Seen<'_> {
     }
 
     /// The clients that keep servers between transactions, and why: Sluice's own.
-    fn pins(&self) -> Table {
+    pub(super) fn pins(&self) -> Table {
         let mut table = Table::new(&["database", "user", "pinned", "reasons"], &["database", "user", "reasons"]);
         for pool in self.figures.pools.iter().filter(|pool| pool.counts.pinned > 0) {
             table.push([
@@ -199,7 +188,7 @@ impl Seen<'_> {
         table
     }
 
-    fn stats(&self) -> Table {
+    pub(super) fn stats(&self) -> Table {
         const COLUMNS: [&str; 15] = [
             "database",
             "total_xact_count",
@@ -246,7 +235,7 @@ impl Seen<'_> {
         ]
     }
 
-    fn lists(&self) -> Table {
+    pub(super) fn lists(&self) -> Table {
         let Figures { pools, clients, servers, connections, .. } = &self.figures;
         let idle: u32 = pools.iter().map(|pool| pool.counts.idle).sum();
         let mut table = Table::new(&["list", "items"], &["list"]);
@@ -281,14 +270,14 @@ impl Seen<'_> {
         users
     }
 
-    fn users(&self) -> Table {
+    pub(super) fn users(&self) -> Table {
         let mut table = Table::new(&["name", "pool_mode"], &["name", "pool_mode"]);
         self.known_users().into_iter().for_each(|user| table.push([user.into(), Value::Null]));
         table
     }
 
     /// The settings of the process that PgBouncer has as well, by its names.
-    fn config(&self) -> Table {
+    pub(super) fn config(&self) -> Table {
         let Snapshot { limits, access, admin, version, .. } = &*self.snapshot;
         let names = |names: Option<&Vec<String>>| names.map(|names| names.join(", ")).unwrap_or_default();
         let seconds = |time: Duration| time.as_secs_f64().to_string();
@@ -346,7 +335,7 @@ fn pool_row(
     ]
 }
 
-fn version() -> Table {
+pub(super) fn version() -> Table {
     let mut table = Table::new(&["version"], &["version"]);
     table.push([concat!("Sluice ", env!("CARGO_PKG_VERSION")).into()]);
     table
