@@ -105,7 +105,7 @@ impl Listening {
         if !listeners.iter().any(|listener| listener.kind == Kind::Pool) {
             let mut port = None;
             for &address in &config.listen {
-                let listener = take_or(&mut passed, Kind::OwnPool, Place::Tcp(address), open_tcp)?;
+                let listener = take_or(&mut passed, Kind::OwnPool, Place::Tcp(address))?;
                 if let Place::Tcp(address) = listener.place {
                     port.get_or_insert(address.port());
                 }
@@ -113,12 +113,12 @@ impl Listening {
             }
             if let Some(dir) = &config.unix_socket_dir {
                 let path = dir.join(format!(".s.PGSQL.{}", port.unwrap_or(5432)));
-                listeners.push(take_or(&mut passed, Kind::OwnPool, Place::Unix(path), open_tcp)?);
+                listeners.push(take_or(&mut passed, Kind::OwnPool, Place::Unix(path))?);
             }
         }
         if !listeners.iter().any(|listener| listener.kind == Kind::Http) {
             for &address in &config.http_listen {
-                listeners.push(take_or(&mut passed, Kind::OwnHttp, Place::Tcp(address), open_http)?);
+                listeners.push(take_or(&mut passed, Kind::OwnHttp, Place::Tcp(address))?);
             }
         }
         let left_over = passed.iter().filter_map(|listener| listener.place.path().map(Path::to_owned)).collect();
@@ -183,12 +183,7 @@ impl Listening {
 }
 
 /// The socket that a predecessor has for a place, or a new one.
-fn take_or(
-    passed: &mut Vec<Listener>,
-    kind: Kind,
-    place: Place,
-    open: fn(SocketAddr) -> std::io::Result<OwnedFd>,
-) -> Result<Listener, StartError> {
+fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place) -> Result<Listener, StartError> {
     if let Some(at) = passed.iter().position(|it| it.kind == kind && it.place.is_as(&place)) {
         return Ok(passed.swap_remove(at));
     }
@@ -196,7 +191,11 @@ fn take_or(
     match place {
         Place::Tcp(address) => {
             let failed = |error| failed(address.to_string(), error);
-            let listener = TcpListener::from(open(address).map_err(failed)?);
+            let opened = match kind.is_http() {
+                true => http::listen(address),
+                false => sockets::listen_tcp(address).map(TcpListener::from),
+            };
+            let listener = opened.map_err(failed)?;
             // The port that the system has chosen, where it was asked to.
             let place = Place::Tcp(listener.local_addr().unwrap_or(address));
             Ok(Listener { kind, place, socket: listener.into() })
@@ -206,14 +205,6 @@ fn take_or(
             Ok(Listener { kind, place: Place::Unix(path), socket: socket.into() })
         }
     }
-}
-
-fn open_tcp(address: SocketAddr) -> std::io::Result<OwnedFd> {
-    Ok(sockets::listen_tcp(address)?.into())
-}
-
-fn open_http(address: SocketAddr) -> std::io::Result<OwnedFd> {
-    Ok(http::listen(address)?.into())
 }
 
 #[cfg(test)]
