@@ -154,6 +154,8 @@ pub struct Session {
     pub bound: Option<(Arc<Statement>, DescribedAs)>,
     /// Whether all is dropped up to the client's next Sync, because of an error.
     pub skipping: bool,
+    /// The ParameterStatus messages that go ahead of the next ReadyForQuery of the pool's own.
+    pub reports: Vec<u8>,
     /// Whether the shape that a Bind was held for has come.
     pub learnt: bool,
     /// Whether the unnamed statement was taken for another one, to be prepared again, for the Bind that is held.
@@ -339,6 +341,7 @@ impl Session {
             unnamed_turn: 0,
             bound: None,
             skipping: false,
+            reports: Vec::new(),
             learnt: false,
             renewed: false,
             portal: None,

@@ -244,14 +244,6 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    fn is_own(&self) -> bool {
-        match self.server.exchange.replies().front() {
-            Some(Expected::Own(_) | Expected::Switch) => true,
-            Some(Expected::Query { amended: Some(amended), .. }) => amended.is_at_own(),
-            _ => false,
-        }
-    }
-
     /// Acts on a message; returns whether the client sees it. `body` is whole if [`is_read_whole`].
     fn message(&mut self, kind: BackendKind, body: &[u8]) -> Result<Verdict, OutOfStep> {
         if kind == BackendKind::NotificationResponse {
@@ -554,7 +546,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
         let before = self.server.parameters.get(name).map(str::to_owned);
         match self.server.take_parameter(name, value) {
-            Reported::Clients if !self.is_own() => {}
+            Reported::Clients if !self.is_own() || self.is_preparing() => {}
             Reported::Clients | Reported::Own => return Verdict::Swallow,
             Reported::Unreadable => {
                 let address = &self.server.pool.upstream.address;
@@ -580,7 +572,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         // A function or a trigger may have set it.
         self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);
-        self.start_instead(name, before.as_deref())
+        if self.is_preparing() { self.report_at_sync(name, value) } else { self.start_instead(name, before.as_deref()) }
     }
 }
 

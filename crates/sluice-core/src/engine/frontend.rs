@@ -244,7 +244,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.session.end_batch();
                 self.end_portal();
                 self.drop_message(seen);
-                self.io.send(self.client, &self.session.status().ready_for_query());
+                self.send_ready(self.session.status());
                 Step::Next
             }
             // As PostgreSQL does outside of a COPY, and with nothing to flush.
@@ -341,7 +341,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // All of the batch was answered here.
             let status = server.exchange.reported_status();
             self.drop_message(seen);
-            self.io.send(self.client, &status.ready_for_query());
+            self.send_ready(status);
             return Step::Next;
         }
         if is_copying {
@@ -355,6 +355,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.flush();
         self.server().exchange.replay().seal();
         Step::Next
+    }
+
+    /// Answers the end of a request whose messages were all answered here, or skipped.
+    pub(super) fn send_ready(&mut self, status: TransactionStatus) {
+        let reports = std::mem::take(&mut self.session.reports);
+        if !reports.is_empty() {
+            self.io.send(self.client, &reports);
+        }
+        self.io.send(self.client, &status.ready_for_query());
     }
 
     /// Whether answers that are still to come decide if a portal of Sluice's own is there, or may be run: what runs may

@@ -235,7 +235,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.drop_message(seen);
             let server = self.server.as_ref().filter(|_| self.session.begun.is_none());
             let status = server.map_or_else(|| self.session.status(), |server| server.exchange.reported_status());
-            self.io.send(self.client, &status.ready_for_query());
+            self.send_ready(status);
         }
         has_failed
     }

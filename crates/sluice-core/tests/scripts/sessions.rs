@@ -382,6 +382,20 @@ fn what_a_block_has_set_stays_where_a_literal_is_read_as_before() {
 }
 
 #[test]
+fn what_a_block_has_set_goes_where_preparing_a_statement_fails() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    table.says(client, &query("BEGIN; SET application_name = 'b'"));
+    table.says(server, &answers("C(BEGIN) C(SET) S(application_name=b) Z(T)"));
+    table.says(client, &query("SET LOCAL timezone = 'Y'"));
+    table.says(server, &answers("C(SET) Z(T)"));
+    table.hears(client);
+    table.says(client, &run("a"));
+    table.says(server, &answers("3 1 2 C(SAVEPOINT) 3 3 3 1 E(57014) S(application_name=) Z(E)"));
+    assert_eq!(table.hears(client), "E(57014) S(application_name=) Z(E)");
+}
+
+#[test]
 fn a_literal_means_that_within_a_batch_too() {
     let (mut table, client, server) = prepared("SELECT 'x'");
     leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
