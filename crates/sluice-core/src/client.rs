@@ -30,7 +30,7 @@ use crate::{
     shape::Shape,
     sql::{Begin, Effects},
     start::{Start, StartupParameters},
-    statement::{Prepared, Statement, StatementId, Terms, Unnamed, known_name},
+    statement::{NameTag, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
     stream::Stream,
     time::Time,
     watch::{Rest, Watch},
@@ -453,16 +453,16 @@ impl Session {
         }
     }
 
-    /// The client's name of what its server knows by that one.
-    pub fn name_of(&self, on_server: &[u8]) -> Option<&[u8]> {
-        let mut named = self.names.iter().flat_map(|names| names.iter());
-        let unnamed = self.unnamed.as_ref().filter(|unnamed| *unnamed.prepared.statement.name == *on_server);
-        let former = || self.former.iter().rev().find(|(_, statement)| *statement.name == *on_server);
-        match named.find(|(_, prepared)| *prepared.statement.name == *on_server) {
-            Some((name, _)) => Some(name),
-            None if unnamed.is_some() => Some(b""),
-            None => former().map(|(name, _)| &**name),
-        }
+    /// The client's name of what its server knows by that one: of several, the one that was used, if that is known.
+    pub fn name_of(&self, on_server: &[u8], used: Option<NameTag>) -> Option<&[u8]> {
+        let named = self.names.iter().flat_map(|names| names.iter()).map(|(name, known)| (&**name, &known.statement));
+        let unnamed = self.unnamed.iter().map(|unnamed| (&b""[..], &unnamed.prepared.statement));
+        let former = self.former.iter().rev().map(|(name, statement)| (&**name, statement));
+        let all = named.chain(unnamed).chain(former);
+        let mut names = all.filter(|(_, statement)| *statement.name == *on_server).map(|(name, _)| name);
+        let first = names.next()?;
+        let is_used = |name: &&[u8]| used.is_none_or(|used| NameTag::of(name) == used);
+        Some(if is_used(&first) { first } else { names.find(is_used).unwrap_or(first) })
     }
 
     /// The client was told, or will be, what a statement's result looks like.

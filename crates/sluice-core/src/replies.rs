@@ -13,7 +13,7 @@ use crate::{
     statement::{Statement, StatementId, Unnamed},
 };
 
-pub use expected::{By, DescribedAs, Expected, Given, LearnFor, Local, Own, ParseSent, Portal, SentFor, Taken};
+pub use expected::{By, Called, DescribedAs, Expected, Given, LearnFor, Local, Own, ParseSent, Portal, SentFor, Taken};
 
 /// The answers a server owes, the next one first.
 #[derive(Debug, Default)]

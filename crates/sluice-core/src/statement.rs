@@ -191,6 +191,18 @@ pub fn known_name(name: &[u8]) -> &[u8] {
     &name[..name.len().min(NAME_BYTES_MAX)]
 }
 
+/// What is kept of a name: as much as tells one client's names for the same statement from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameTag(u32);
+
+impl NameTag {
+    /// That of a name, by FNV-1a.
+    pub fn of(name: &[u8]) -> Self {
+        let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        Self(known_name(name).iter().fold(0x811c_9dc5, step))
+    }
+}
+
 impl Statement {
     /// A statement of that definition, whose text is read. `profile` is what `terms.read` is the fingerprint of.
     pub fn new(id: StatementId, name: Box<[u8]>, definition: &[u8], terms: Option<Terms>, profile: Profile) -> Self {

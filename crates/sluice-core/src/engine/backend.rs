@@ -264,8 +264,8 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::BindComplete => {
                 self.resumes |= self.server.exchange.replay().stop();
                 match self.server.exchange.answered() {
-                    Some(Expected::Bind(statement, portal)) => {
-                        self.server.running.bind(statement, portal);
+                    Some(Expected::Bind(called, portal)) => {
+                        self.server.running.bind(called.map(|called| called.statement), portal);
                         Ok(Verdict::Pass)
                     }
                     Some(Expected::BindStandIn(_)) => Ok(Verdict::Pass),

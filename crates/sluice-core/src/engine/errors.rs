@@ -15,10 +15,10 @@ use crate::{
     client::Waiting,
     client_address::AddressFunction,
     io::Io,
-    replies::{By, Expected, Given, LearnFor, Local, Own, ParseSent, SentFor},
+    replies::{By, Called, Expected, Given, LearnFor, Local, Own, ParseSent, SentFor},
     server::OwnError,
     sql::{Begin, Effects},
-    statement::{Statement, Unnamed},
+    statement::{NameTag, Statement, Unnamed},
 };
 
 use super::{
@@ -101,7 +101,7 @@ impl Hears {
         match failed {
             Some(Expected::Refused(error)) if !is_end => Self::Instead(error.clone()),
             Some(
-                Expected::Bind(Some(statement), _)
+                Expected::Bind(Some(Called { statement, .. }), _)
                 | Expected::Describe(Some(statement), _)
                 | Expected::Learn(statement, _),
             ) if is_stale(body) => Self::Stale(statement.clone()),
@@ -128,8 +128,8 @@ impl<I: Io> ServerRelay<'_, I> {
             is_end,
             // The end of a server that its client keeps is that of the session.
             is_at_rest: self.server.follows_statements()
-                && self.server.is_at_rest()
-                && !self.server.session.pins().are_lasting(),
+                && (self.server.is_at_rest() || self.server.is_ready())
+                && !self.server.session.told_pins().are_lasting(),
             begin_refused,
         };
         let mut answers = Answers::of(self.server.exchange.replies().front(), standing);
@@ -167,7 +167,10 @@ impl<I: Io> ServerRelay<'_, I> {
                 Verdict::Swallow
             }
             // Nobody gets it any more, though the connection's end may be a while in coming.
-            Answers::Nothing if is_end && (self.client.is_none() || self.server.kept.is_some()) => {
+            // Nor is the next message to go there.
+            Answers::Nothing
+                if is_end && (self.client.is_none() || self.server.kept.is_some() || self.server.is_ready()) =>
+            {
                 // What stands before it in the same bytes is its client's.
                 self.flush();
                 return Err(OutOfStep("it has ended the session"));
@@ -211,7 +214,10 @@ impl<I: Io> ServerRelay<'_, I> {
         if !is_end {
             self.describe_parameters(failed.as_ref(), body);
         }
-        let bound = matches!(failed, Some(Expected::Bind(Some(_), _))).then_some(&b""[..]);
+        let bound = match &failed {
+            Some(Expected::Bind(Some(called), _)) => Some(called.by),
+            _ => None,
+        };
         let is_unread = failed.as_ref().is_some_and(|failed| is_unread(body, failed));
         self.undo_batch(failed, is_unread);
         let verdict = match hears {
@@ -267,15 +273,17 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     /// An error names a statement as the server knows it: the client gets it with its own name for it, which is `known`
-    /// where a stand-in was used, and `otherwise` where it has none for it any more.
-    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>, otherwise: Option<&[u8]>) -> Verdict {
+    /// where a stand-in was used, and the one that it has `bound`, if it has that still.
+    fn in_clients_words(&mut self, body: &[u8], known: Option<&[u8]>, bound: Option<NameTag>) -> Verdict {
         let on_server = if known.is_some() { STAND_IN } else { &*self.server.pool.name_prefix };
         let quoted = [b"\"", on_server].concat();
         let start = body.windows(quoted.len()).position(|window| window == quoted).filter(|_| !self.is_cut);
         let Some(start) = start else { return Verdict::Pass };
         let name = body[start + 1..].split(|b| *b == b'"').next().unwrap_or_default();
         let Some((conn, session)) = &self.client else { return Verdict::Pass };
-        let Some(own) = known.or_else(|| session.name_of(name)).or(otherwise) else { return Verdict::Pass };
+        let Some(own) = known.or_else(|| session.name_of(name, bound)).or(bound.map(|_| &b""[..])) else {
+            return Verdict::Pass;
+        };
         let words = [&body[..start + 1], own, &body[start + 1 + name.len()..]].concat();
         let conn = *conn;
         let mut message = Vec::with_capacity(words.len() + 5);

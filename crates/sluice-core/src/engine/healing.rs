@@ -16,7 +16,7 @@ use sluice_wire::{
 use crate::{
     catalog::Catalog,
     io::Io,
-    replies::{Expected, ParseSent, SentFor},
+    replies::{Called, Expected, ParseSent, SentFor},
     statement::{OnServer, Statement},
 };
 
@@ -29,7 +29,9 @@ impl<I: Io> ServerRelay<'_, I> {
             return false;
         }
         let failed = match self.server.exchange.replies().front() {
-            Some(Expected::Bind(Some(failed), _) | Expected::Describe(Some(failed), _)) => failed.clone(),
+            Some(Expected::Bind(Some(Called { statement: failed, .. }), _) | Expected::Describe(Some(failed), _)) => {
+                failed.clone()
+            }
             _ => return false,
         };
         let session = &self.server.session;

@@ -78,8 +78,13 @@ impl Engine {
                 session.failures = 0;
                 follow_session(now, state, session);
                 self.keep_or_detach(now, client, server, io);
-                // What it has sent meanwhile has waited for this.
-                if was_held && self.clients.get(client).is_some_and(|client| !client.pending.is_empty()) {
+                let goes_on = |client: &Client| {
+                    // What it has sent meanwhile has waited for this, or for a cancel on its way to the server that it
+                    // had.
+                    let is_free = client.server().is_none() && !client.unfinished;
+                    !client.pending.is_empty() && (was_held || is_free)
+                };
+                if self.clients.get(client).is_some_and(goes_on) {
                     self.todo.push_back(Todo::Input(client));
                 }
             }

@@ -428,6 +428,11 @@ impl Engine {
 
     /// A server's connection is gone.
     pub(super) fn server_closed(&mut self, now: Time, id: ServerId, reason: &str, io: &mut impl Io) {
+        let has_told = |server: &Server| matches!(server.role, Role::Serving(_)) && server.session.has_report();
+        if self.servers.get(id).is_some_and(has_told) {
+            // What it has said of its session counts.
+            self.check_rest(now, id, io);
+        }
         if let Some(client) = self.servers.get(id).and_then(idle_holder) {
             // It goes on with another one.
             self.let_go(now, client, id, io);

@@ -110,30 +110,28 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.pass_expecting(seen, Expected::Parse(sent.into()))
     }
 
-    /// Answers a Parse of a shared statement: by the server if none of its kind has accepted it yet.
+    /// Answers a Parse of a shared statement: by the server if none of its kind has accepted it yet. Without a server,
+    /// one has.
     fn parse_shared(&mut self, statement: Arc<Statement>, given: Given) {
-        // Where there is a server, an error comes at the Parse, as it should.
-        let known = match &mut self.server {
-            Some(server) => {
-                let there = server.statements.find(statement.id);
-                self.usable(&statement, there).is_some() || statement.is_always_accepted()
-            }
-            None => statement.is_accepted(),
+        let Some(server) = &mut self.server else {
+            self.answer(Local::ParseComplete(given));
+            return;
         };
-        let is_open = self.server.as_ref().is_some_and(|server| server.exchange.replies().decide_status());
+        // Where there is a server, an error comes at the Parse, as it should.
+        let there = server.statements.find(statement.id);
+        let is_open = server.exchange.replies().decide_status();
+        let is_known = self.usable(&statement, there).is_some() || statement.is_always_accepted();
         let holds =
             self.is_in_transaction() && !statement.is_always_accepted() && !self.is_bound_behind(given.name(), 0);
-        if known && (is_open || holds || statement.is_remarked()) {
+        if is_known && (is_open || holds || statement.is_remarked()) {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know
             // what a server has to remark. And a Parse takes its transaction's snapshot, and locks tables.
-            let server = self.server();
-            server.statements.retire(statement.id);
-            self.send_parse(ParseSent::asked(statement, given));
-        } else if known {
+            self.server().statements.retire(statement.id);
+        } else if is_known {
             self.answer(Local::ParseComplete(given));
-        } else {
-            self.send_parse(ParseSent::asked(statement, given));
+            return;
         }
+        self.send_parse(ParseSent::asked(statement, given));
     }
 
     /// Whether the server is in a transaction that holds on to what a Parse takes: a block, or a batch that runs

@@ -12,11 +12,11 @@ use sluice_wire::{
 use crate::{
     client::NAMES_MAX,
     io::Io,
-    replies::{DescribedAs, Expected, Local, ParseSent, Portal, SentFor},
+    replies::{Called, DescribedAs, Expected, Local, ParseSent, Portal, SentFor},
     server::There,
     shape::Shape,
     sql::Effects,
-    statement::{Prepared, Statement, StatementId, Terms, Unnamed, known_name},
+    statement::{NameTag, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
 };
 
 use super::{
@@ -319,7 +319,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
-        server.exchange.expect(Expected::Bind(Some(statement), Portal::of(names.portal)));
+        let called = Called { statement, by: NameTag::of(names.statement) };
+        server.exchange.expect(Expected::Bind(Some(called), Portal::of(names.portal)));
         self.replace_head(seen, names.bytes);
         Step::Next
     }

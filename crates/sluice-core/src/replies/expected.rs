@@ -7,7 +7,7 @@ use sluice_wire::ErrorResponse;
 use crate::{
     amended::Amended,
     sql::{Begin, Reset},
-    statement::{OnServer, Prepared, Statement, Unnamed},
+    statement::{NameTag, OnServer, Prepared, Statement, Unnamed},
 };
 
 /// An answer that is still to come. Small, since each is moved into a queue and out of it: what is large and rare stands
@@ -33,7 +33,7 @@ pub enum Expected {
     /// To a Parse.
     Parse(Box<ParseSent>),
     /// To a Bind, of a shared statement or of one the server alone knows.
-    Bind(Option<Arc<Statement>>, Portal),
+    Bind(Option<Called>, Portal),
     /// To a Bind of a stand-in for the statement that the client knows by that name.
     BindStandIn(Box<[u8]>),
     /// To a Describe of a statement or portal.
@@ -65,6 +65,15 @@ pub enum Expected {
     Begin(Begin),
     /// An error that Sluice provoked, and that the client was told of before.
     Failure,
+}
+
+/// A shared statement, and which of its client's names for it is meant.
+#[derive(Debug)]
+pub struct Called {
+    /// The statement.
+    pub statement: Arc<Statement>,
+    /// The name, or what is kept of it.
+    pub by: NameTag,
 }
 
 /// A portal.

@@ -267,11 +267,16 @@ impl Server {
         self.exchange.admission(kind)
     }
 
-    /// Whether a client's settings are being put in place, and nothing else of that client's is there: another server
-    /// would do.
+    /// Whether a client's settings have been put in place, and its first message may come.
+    pub fn is_ready(&self) -> bool {
+        self.is_fresh() && self.preparation == Preparation::Done
+    }
+
+    /// Whether a client's settings are being put in place, or have been, and nothing else of that client's is there:
+    /// another server would do.
     pub fn is_replaceable(&self) -> bool {
         let is_shared = self.follows_statements() && self.kept.is_none();
-        is_shared && self.is_fresh() && self.exchange.replies().are_for_settings()
+        is_shared && (self.is_ready() || self.is_fresh() && self.exchange.replies().are_for_settings())
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.

@@ -88,6 +88,11 @@ impl ServerSession {
         self.pins
     }
 
+    /// The same by what it has told, whether that has been acted on or not.
+    pub fn told_pins(&self) -> Pins {
+        self.report.as_ref().map_or(self.pins, |report| report.pins)
+    }
+
     /// The effects that it may have had since it was last known what it holds.
     pub fn effects(&self) -> Effects {
         self.effects

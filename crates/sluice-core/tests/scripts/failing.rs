@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_control::settings::PoolSettings;
 
 use crate::{
-    one, run, seated,
+    one, prepared, run, seated,
     table::{Side, Table, answers, parse, query},
 };
 
@@ -271,6 +271,53 @@ fn a_cancel_that_comes_while_the_pool_asks_hits_nothing_that_is_sent_later() {
     table.hears(server);
     table.says(server, &answers("D() C(SELECT 1) Z(I)"));
     assert_eq!((table.hears(server).as_str(), table.cancels()), ("Q(SELECT 1)", 0));
+}
+
+#[test]
+fn the_end_of_a_server_that_has_nothing_of_a_client_is_no_concern_of_the_clients() {
+    // Its settings have been put in place.
+    let (mut table, client, server) = resetting();
+    table.says(server, &answers("C(RESET) Z(I) E(57P01)"));
+    let another = table.connects()[0];
+    table.says(another, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+    // It has just said that it holds nothing of the client's any more.
+    let (mut table, client, server) = seated(one());
+    leaves(&mut table, (client, server), "pins=cursor");
+    table.says(client, &query("DISCARD ALL"));
+    table.says(server, &answers("C(DISCARD ALL) Z(I)"));
+    assert_eq!(table.hears(server), "Q(DISCARD ALL) Q(probe)");
+    table.says(server, &answers("D() C(SELECT 1) Z(I) E(57P01)"));
+    assert_eq!(table.hears(client), "C(DISCARD ALL) Z(I)");
+    table.hangs_up(server);
+    table.says(client, &query("SELECT 1"));
+    let another = table.connects()[0];
+    table.says(another, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn what_waits_for_a_cancel_goes_on_when_the_server_is_left() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), ZONE_X);
+    let other = table.client();
+    table.says(other, &query("SELECT 1"));
+    for answer in ["C(RESET) Z(I)", "C(SELECT 1) Z(I)"] {
+        table.says(server, &answers(answer));
+    }
+    table.hears(server);
+    table.says(client, &run("a"));
+    assert_eq!(table.hears(server), "Q(SELECT pg_catalog.set_config('timezone','X',false);)");
+    // The cancel is on its way when the settings are tried a second time, and may hit what comes then.
+    table.cancel(client);
+    table.says(server, &answers("E(57014) Z(I)"));
+    assert!(table.hears(server).starts_with(ANEW));
+    table.says(server, &answers("C(SET) C(RESET) C(RESET) C(RESET) C(SET) C(SELECT 1) Z(I)"));
+    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("", ""));
+    table.passes(Duration::from_millis(2));
+    assert_eq!(table.cancels(), 0, "there was nothing to be cancelled");
+    let heard = table.hears(server);
+    assert!(heard.contains("P(sluice_1: SELECT 'x')"), "{heard}");
 }
 
 #[test]

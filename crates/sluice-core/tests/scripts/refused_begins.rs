@@ -108,3 +108,19 @@ fn a_begin_that_is_refused_behind_settings_is_the_statements_failure() {
     table.says(server, &answers("Z(I)"));
     assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
 }
+
+#[test]
+fn a_begin_that_a_server_has_remarked_on_is_answered_without_one() {
+    let (mut table, client, server) = seated(one());
+    let begin = [parse("", "BEGIN"), bind("", 0), execute(), sync()].concat();
+    table.says(client, &[query("SELECT 1"), begin.clone()].concat());
+    assert_eq!(table.hears(server), "Q(SELECT 1) P(sluice_0: BEGIN) H");
+    table.says(server, &answers("C(SELECT 1) Z(I) N 1"));
+    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: BEGIN) B(sluice_0) E S");
+    table.says(server, &answers("3 1 2 C(BEGIN) Z(T)"));
+    table.says(client, &query("ROLLBACK"));
+    table.says(server, &answers("C(ROLLBACK) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I) N 1 2 C(BEGIN) Z(T) C(ROLLBACK) Z(I)");
+    table.says(client, &begin);
+    assert_eq!(table.hears(client), "1 2 C(BEGIN) Z(T)");
+}

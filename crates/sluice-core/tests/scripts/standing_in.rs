@@ -48,6 +48,20 @@ fn a_bind_in_a_failed_transaction_needs_no_statement() {
 }
 
 #[test]
+fn an_error_of_a_statement_with_two_names_speaks_of_the_one_that_was_used() {
+    let (mut table, client, server) = prepared("SELECT $1");
+    table.says(client, &[parse("b", "SELECT $1"), sync()].concat());
+    assert_eq!(table.hears(client), "1 Z(I)");
+    for name in ["a", "b"] {
+        table.says(client, &run(name));
+        assert_eq!(table.hears(server), "B(sluice_0) E S");
+        let error = "bind message supplies 0 parameters, but prepared statement \"sluice_0\" requires 1";
+        table.says(server, &answers(&format!("E(08P01: {error}) Z(I)")));
+        assert_eq!(table.hears(client), format!("E(08P01: {}) Z(I)", error.replace("sluice_0", name)));
+    }
+}
+
+#[test]
 fn a_describe_in_a_failed_transaction_is_refused_for_rows_only() {
     let (mut table, client, server) = failed(&[25], "INSERT INTO t VALUES ($1)");
     table.says(client, &[describe("a"), sync()].concat());

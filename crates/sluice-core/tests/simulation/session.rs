@@ -69,6 +69,7 @@ struct Prepared {
     schema: u32,
     /// The value of the setting that its literals are read by.
     literal: String,
+    parameters: u16,
 }
 
 #[derive(Clone, Debug)]

@@ -37,16 +37,19 @@ impl Session {
                 }
                 self.begin_transaction();
                 let literal = self.value(LITERALS_BY).to_owned();
-                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema, literal });
+                let parameters = parameters(&parse);
+                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema, literal, parameters });
                 out.extend_from_slice(&message::PARSE_COMPLETE);
             }
             frontend::BIND => {
                 let names = BindNames::read(body).expect("simulated clients send whole Bind messages");
                 let prepared = self.find(names.statement)?.clone();
+                let bound = &body[names.bytes..];
+                check_count(names.statement, &prepared, bound)?;
                 self.may_run(if prepared.sql.is_empty() { "nothing" } else { &prepared.sql })?;
                 check(&prepared, ends)?;
                 self.begin_transaction();
-                let parameter = bound_parameter(&body[names.bytes..]);
+                let parameter = bound_parameter(bound);
                 let portal = Portal { sql: prepared.sql, literal: prepared.literal, parameter, left: None };
                 self.portals.insert(names.portal.to_vec(), portal);
                 out.extend_from_slice(&message::BIND_COMPLETE);
@@ -166,6 +169,26 @@ fn check(prepared: &Prepared, ends: Ends) -> Result<(), Error> {
         }
         None => Ok(()),
     }
+}
+
+/// The number of a statement's parameters. One that says nothing has those that it is told of.
+fn parameters(parse: &Parse<'_>) -> u16 {
+    let types = &parse.definition[parse.query.len() + 1..];
+    match parse.query {
+        b"" => u16::from_be_bytes([types[0], types[1]]),
+        query => u16::from(query.windows(2).any(|window| window == b"$1")),
+    }
+}
+
+/// PostgreSQL counts the parameters that a Bind brings before it looks at anything else of the statement.
+fn check_count(name: &[u8], prepared: &Prepared, rest: &[u8]) -> Result<(), Error> {
+    let (count, needed) = (u16::from_be_bytes([rest[2], rest[3]]), prepared.parameters);
+    if count == needed {
+        return Ok(());
+    }
+    let name = lossy(name);
+    let text = format!("bind message supplies {count} parameters, but prepared statement \"{name}\" requires {needed}");
+    Err(("08P01", text))
 }
 
 fn bound_parameter(rest: &[u8]) -> Option<String> {

@@ -1,6 +1,6 @@
 //! The statements of a small language of SQL, and their effects.
 
-use crate::language::{holding, selected};
+use crate::language::{hex, holding, selected};
 
 use super::{Block, Error, Outcome, Session, canonical};
 
@@ -30,6 +30,16 @@ impl Session {
                 let was = format!("was={}", self.value("statement_timeout"));
                 self.local.insert("statement_timeout".into(), "0".into());
                 rows(vec![was])
+            }
+            "select" if sql.starts_with("SELECT pg_catalog.string_agg(") => {
+                let names = sql.split_once("string_to_array('").and_then(|(_, rest)| rest.split('\'').next());
+                let own = |name| self.start.get(name).map(String::as_str);
+                rows(vec![listed(names.expect("it names them").split(',').map(own))])
+            }
+            "select" if sql.starts_with("SELECT pg_catalog.concat_ws(','") => {
+                let names = sql.split("current_setting('").skip(1).filter_map(|call| call.split('\'').next());
+                let here = |name| self.start.contains_key(name).then(|| self.value(name));
+                rows(vec![listed(names.map(here))])
             }
             "select" if sql.contains("concat_ws") => rows(vec![self.probed(sql)]),
             // Roles and databases give sessions nothing here.
@@ -151,12 +161,19 @@ impl Session {
     fn set_config(&mut self, sql: &str) {
         for call in sql.split("set_config('").skip(1) {
             let (name, rest) = call.split_once('\'').expect("a name");
-            match rest.strip_prefix(",NULL") {
-                Some(_) => {
+            let is_local = rest.split(')').next().is_some_and(|arguments| arguments.ends_with(",true"));
+            let value = (!rest.starts_with(",NULL")).then(|| rest.split('\'').nth(1).expect("a value"));
+            match value {
+                None if is_local => {
+                    let own = self.start.get(name).map(|own| (name.to_owned(), own.clone()));
+                    self.local.extend(own);
+                }
+                None => {
                     self.set.remove(name);
                     self.local.remove(name);
                 }
-                None => self.set(name, rest.split('\'').nth(1).expect("a value")),
+                Some(value) if is_local => drop(self.local.insert(name.to_owned(), canonical(name, value))),
+                Some(value) => self.set(name, value),
             }
         }
     }
@@ -183,4 +200,9 @@ fn padded(sql: &str, parameter: Option<&str>, row: usize, bytes: usize) -> Strin
     let fill = bytes.saturating_sub(text.len());
     text.extend(std::iter::repeat_n((b'a' + (row % 26) as u8) as char, fill));
     text
+}
+
+/// The values of settings, empty for those that no session here knows.
+fn listed<'a>(values: impl Iterator<Item = Option<&'a str>>) -> String {
+    values.map(|value| hex(value.unwrap_or_default())).collect::<Vec<_>>().join(",")
 }
