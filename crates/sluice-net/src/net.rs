@@ -29,6 +29,10 @@ const BACKLOG_LOW_BYTES: usize = 64 << 10;
 /// Time limit for a connection that is being closed: to send the rest, and for its peer to hang up.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// The same of one that has not been sent all yet: a client that is slow to read gets what a server said before it was
+/// lost, and why that is all.
+const UNSENT_LINGER: Duration = Duration::from_secs(10);
+
 /// A connection, and not a later one that got its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkKey {
@@ -476,7 +480,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
     fn close(&mut self, conn: Conn) {
         let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
-        let deadline = self.now + LINGER;
+        let deadline = self.now + if link.has_sent_all() { LINGER } else { UNSENT_LINGER };
         link.life = Life::Closing { deadline, finished: false };
         // Reading goes on, to notice when the peer hangs up.
         link.wants_bytes = true;

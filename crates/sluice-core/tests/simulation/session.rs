@@ -70,6 +70,8 @@ struct Prepared {
     /// The value of the setting that its literals are read by.
     literal: String,
     parameters: u16,
+    /// The transaction in which it was parsed.
+    parsed_in: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -103,6 +105,8 @@ pub(crate) struct Session {
     pub(crate) block: Block,
     /// What there was when the transaction began.
     undo: Option<Undo>,
+    /// The transactions that it has begun.
+    transactions: u64,
     /// The settings made, for the session and for the transaction, at the savepoint.
     savepoint: Option<(Settings, Settings)>,
     /// Whether it says by itself what it holds; what it has said last.
@@ -142,6 +146,7 @@ impl Session {
             cursor: None,
             block: Block::None,
             undo: None,
+            transactions: 0,
             savepoint: None,
             reports: false,
             told: (String::new(), 0),
@@ -346,6 +351,7 @@ impl Session {
 
     fn begin_transaction(&mut self) {
         if self.undo.is_none() && self.block != Block::Failed {
+            self.transactions += 1;
             self.undo = Some(Undo { set: self.set.clone(), temp: self.temp.clone(), cursor: self.cursor.clone() });
         }
     }

@@ -4,7 +4,7 @@ use std::{net::Shutdown, time::Duration};
 
 use sluice_core::time::Time;
 
-use super::Net;
+use super::{LINGER, Net};
 use crate::{Driver, Host, LinkId, Parcel, link::Life};
 
 /// The interval at which connections are looked at whose end is overdue.
@@ -38,18 +38,21 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     /// Moves a connection on that is closing or leaving.
     pub(super) fn advance(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
-        let sent = link.has_sent_all();
-        match &link.life {
-            Life::Closing { finished: false, .. } if sent => {
+        let (sent, is_quiet) = (link.has_sent_all(), link.is_quiet());
+        match &mut link.life {
+            Life::Closing { finished: false, deadline } if sent => {
                 if link.ended {
                     self.finish(id);
                 } else {
+                    let at = (*deadline).min(self.now + LINGER);
+                    *deadline = at;
                     // The peer reads what was sent, then hangs up; closing at once could take it back unread.
                     link.shutdown(Shutdown::Write);
+                    self.next_tick = self.next_tick.map(|next| next.min(at));
                 }
             }
-            Life::Closing { finished: true, .. } if link.is_quiet() => self.remove(id),
-            Life::Leaving { .. } if sent && link.is_quiet() => self.leave(id),
+            Life::Closing { finished: true, .. } if is_quiet => self.remove(id),
+            Life::Leaving { .. } if sent && is_quiet => self.leave(id),
             _ => {}
         }
     }

@@ -38,7 +38,9 @@ impl Session {
                 self.begin_transaction();
                 let literal = self.value(LITERALS_BY).to_owned();
                 let parameters = parameters(&parse);
-                self.names.insert(parse.name.to_vec(), Prepared { sql, schema: ends.schema, literal, parameters });
+                let (schema, parsed_in) = (ends.schema, self.transactions);
+                let prepared = Prepared { sql, schema, literal, parameters, parsed_in };
+                self.names.insert(parse.name.to_vec(), prepared);
                 out.extend_from_slice(&message::PARSE_COMPLETE);
             }
             frontend::BIND => {
@@ -47,7 +49,7 @@ impl Session {
                 let bound = &body[names.bytes..];
                 check_count(names.statement, &prepared, bound)?;
                 self.may_run(if prepared.sql.is_empty() { "nothing" } else { &prepared.sql })?;
-                check(&prepared, ends)?;
+                self.check(&prepared, ends)?;
                 self.begin_transaction();
                 let parameter = bound_parameter(bound);
                 let portal = Portal { sql: prepared.sql, literal: prepared.literal, parameter, left: None };
@@ -89,7 +91,7 @@ impl Session {
         let sql = match (self.describe_parameters(body, out)?, named) {
             (Some(prepared), _) => {
                 // PostgreSQL describes the parameters before it looks whether the result has changed.
-                check(&prepared, ends)?;
+                self.check(&prepared, ends)?;
                 prepared.sql
             }
             (None, Named::Statement(name) | Named::Portal(name)) => match self.portals.get(name) {
@@ -115,6 +117,19 @@ impl Session {
         let parameters: &[u8] = if prepared.sql.contains("$1") { &[0, 1, 0, 0, 0, 25] } else { &[0, 0] };
         framed(out, backend::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(parameters));
         Ok(Some(prepared))
+    }
+
+    /// Whether a statement can be used.
+    fn check(&self, prepared: &Prepared, ends: Ends) -> Result<(), Error> {
+        if let Some(code) = ends.fail {
+            return Err(failed(code));
+        }
+        // A Parse locks its tables up to the transaction's end.
+        let is_locked = self.undo.is_some() && prepared.parsed_in == self.transactions;
+        // The pool asks for nothing that is in tables of users.
+        let is_of_tables = has_rows(&prepared.sql) && !is_own(&prepared.sql);
+        let is_stale = prepared.schema != ends.schema && is_of_tables && !is_locked;
+        if is_stale { Err(failed("0A000")) } else { Ok(()) }
     }
 
     fn execute(&mut self, name: &[u8], limit: u32, out: &mut Vec<u8>) -> Result<(), Error> {
@@ -157,17 +172,6 @@ impl Session {
             self.portals.insert(name.to_vec(), portal);
         }
         Ok(())
-    }
-}
-
-fn check(prepared: &Prepared, ends: Ends) -> Result<(), Error> {
-    match ends.fail {
-        Some(code) => Err(failed(code)),
-        // The pool asks for nothing that is in tables of users.
-        None if prepared.schema != ends.schema && has_rows(&prepared.sql) && !is_own(&prepared.sql) => {
-            Err(failed("0A000"))
-        }
-        None => Ok(()),
     }
 }
 

@@ -83,7 +83,9 @@ impl Session {
                 tag("SET")
             }
             "set" => {
-                self.set(words[1], words[3].trim_matches('\''));
+                // The pool's own have quotes around the name as well.
+                let value = sql.split_ascii_whitespace().nth(3).unwrap_or_default().trim_matches(['\'', ';']);
+                self.set(words[1].trim_matches('"'), value);
                 tag("SET")
             }
             "reset" => {
