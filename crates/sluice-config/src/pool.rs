@@ -39,6 +39,7 @@ pub(crate) struct Pool {
     pins: Setting<PinPolicy>,
     pinned_max: Setting<u32>,
     prepared_per_server: Setting<u32>,
+    log_min_duration: Setting<Duration>,
 }
 
 /// One of two settings that are compared.
@@ -74,6 +75,7 @@ impl Pool {
             pins: default(settings.sharing.pins),
             pinned_max: default(settings.pinned_max.unwrap_or(0)),
             prepared_per_server: default(settings.prepared_per_server),
+            log_min_duration: default(settings.log_min_duration.unwrap_or(Duration::MAX)),
         }
     }
 
@@ -96,6 +98,7 @@ impl Pool {
             pins: section.read(&schema::PINS).or_inherit(parent.pins),
             pinned_max: section.read(&schema::PINNED_MAX).or_inherit(parent.pinned_max),
             prepared_per_server: section.read(&schema::PREPARED_PER_SERVER).or_inherit(parent.prepared_per_server),
+            log_min_duration: section.read(&schema::LOG_MIN_DURATION).or_inherit(parent.log_min_duration),
         }
     }
 
@@ -188,6 +191,7 @@ impl Pool {
             parallel_connects: self.parallel_connects.value,
             pinned_max: Some(self.pinned_max.value).filter(|servers| *servers > 0),
             prepared_per_server: self.prepared_per_server.value,
+            log_min_duration: Some(self.log_min_duration.value).filter(|time| *time < Duration::MAX),
         }
     }
 }

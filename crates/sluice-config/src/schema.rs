@@ -316,6 +316,7 @@ const POOL_KEYS: &[&dyn AnyKey] = &[
     &PINS,
     &PINNED_MAX,
     &PREPARED_PER_SERVER,
+    &LOG_MIN_DURATION,
 ];
 
 pub(crate) static POOL: Table = Table {
@@ -444,6 +445,16 @@ pub(crate) static PREPARED_PER_SERVER: Key<Integer> = Key {
     kind: Integer { min: 1, max: 100_000 },
     absent: Absent::Default("500"),
     meaning: "Prepared statements kept on each server connection; the least recently used goes first.",
+};
+
+pub(crate) static LOG_MIN_DURATION: Key<Time> = Key {
+    name: "log_min_duration_statement",
+    kind: Time { min: ms(1), max: seconds(DAY) },
+    absent: Absent::Means("none is logged"),
+    meaning: "The time from which a request (a Query, or a batch up to its Sync) is logged when it has been answered, as \
+              PostgreSQL's setting of that name does it. The client's wait for a server counts, and is told besides. The \
+              line has the first statement with `?` for each constant, since those may be anybody's data, and the \
+              `traceparent` of OpenTelemetry where the client's comments give one (sqlcommenter).",
 };
 
 pub(crate) static DATABASE: Table = Table {

@@ -60,6 +60,8 @@ pub struct PoolSettings {
     pub pinned_max: Option<u32>,
     /// Prepared statements kept on each server, at most; the least recently used goes first.
     pub prepared_per_server: u32,
+    /// The time from which a request is logged, with the wait for a server; `None`: none is.
+    pub log_min_duration: Option<Duration>,
 }
 
 impl Default for Sharing {
@@ -83,6 +85,7 @@ impl Default for PoolSettings {
             parallel_connects: 4,
             pinned_max: None,
             prepared_per_server: 500,
+            log_min_duration: None,
         }
     }
 }

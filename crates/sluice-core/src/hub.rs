@@ -36,6 +36,7 @@ use crate::{
     profile::Profile,
     registry::Registry,
     secrets::{Credentials, Secrets},
+    slow::Threshold,
     start::Start,
     statement::name_prefix,
     time::Time,
@@ -72,6 +73,8 @@ pub struct Pool {
     pub statements: Registry,
     /// The work done for its clients.
     pub traffic: Traffic,
+    /// The time from which a request is logged.
+    pub slow: Threshold,
     state: Mutex<PoolState>,
     login: Mutex<Login>,
     /// Whether another one has come in its place, or none: no server is opened, and none becomes idle.
@@ -191,6 +194,7 @@ impl Pool {
             database: database.to_owned(),
             state: Mutex::new(PoolState::new(entry.pool.clone())),
             sharing: entry.pool.sharing,
+            slow: Threshold::new(entry.pool.log_min_duration),
             entry,
             upstream,
             budgets,
@@ -400,6 +404,7 @@ impl Hub {
         pools.retain(|_, pool| match snapshot.database(&pool.database) {
             Some(entry) if entry.keeps_pools_of(&pool.entry, &pool.database) => {
                 pool.state().set_settings(entry.pool.clone());
+                pool.slow.set(entry.pool.log_min_duration);
                 true
             }
             entry => {

@@ -1,6 +1,6 @@
 //! The actions of the core. A driver carries them out, or a simulation.
 
-use std::ops::Range;
+use std::{ops::Range, time::Duration};
 
 use sluice_control::access::Rights;
 use sluice_tls::Side;
@@ -131,6 +131,17 @@ pub enum LogEvent<'a> {
         address: &'a Address,
         /// The report.
         report: &'a str,
+    },
+    /// A request has taken long.
+    SlowRequest {
+        /// The database, as clients call it.
+        database: &'a str,
+        /// The role on its server.
+        role: &'a str,
+        /// The time since the server was sent it.
+        took: Duration,
+        /// What it was, whose, and how long its client has waited for the server.
+        request: &'a crate::slow::Request,
     },
     /// A server connection ended that should not have.
     ServerLost {

@@ -34,6 +34,7 @@ mod restoring;
 pub mod secrets;
 pub mod server;
 pub mod shape;
+pub mod slow;
 pub mod sql;
 pub mod start;
 pub mod statement;

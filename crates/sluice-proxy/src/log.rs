@@ -33,6 +33,20 @@ pub(crate) fn event(event: LogEvent<'_>) {
                  once that is so; use a pool of the extension's version: {report:?}"
             );
         }
+        LogEvent::SlowRequest { database, role, took, request } => {
+            let [duration_ms, waited_ms] = [took, request.waited].map(|time| time.as_micros() as f64 / 1000.0);
+            tracing::info!(
+                database,
+                role,
+                peer = %request.peer,
+                duration_ms,
+                waited_ms,
+                statements = request.statements,
+                traceparent = request.trace().as_deref(),
+                "slow: {}",
+                one_line(&request.text())
+            );
+        }
         LogEvent::ServerLost { address, reason } => {
             tracing::warn!(%address, "server connection lost: {reason}");
         }

@@ -34,7 +34,7 @@ pub(super) struct OutOfStep(pub(super) &'static str);
 
 /// One server's bytes on their way.
 pub(super) struct ServerRelay<'a, I> {
-    now: Time,
+    pub(super) now: Time,
     pub(super) io: &'a mut I,
     pub(super) server: &'a mut Server,
     /// The client; `None` if nobody is to see what comes.
@@ -464,6 +464,7 @@ impl<I: Io> ServerRelay<'_, I> {
     /// A query or a batch of the client's has been answered.
     fn end_metered(&mut self, status: TransactionStatus) {
         let is_over = status == TransactionStatus::Idle;
+        self.log_if_slow();
         self.server.meter.end(self.now, is_over, &self.server.pool.traffic);
     }
 

@@ -263,6 +263,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.is_in_use = true;
         server.meter.begin(now);
+        if server.pool.slow.is_set() {
+            self.note_request(seen);
+        }
         match seen.kind {
             FrontendKind::Parse
             | FrontendKind::Bind

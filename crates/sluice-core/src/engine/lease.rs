@@ -122,7 +122,9 @@ impl Engine {
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
         server.meter.forget();
-        server.running.begin(session.waits_since.take().map_or(Duration::ZERO, |since| now.since(since)));
+        let waited = session.waits_since.take().map_or(Duration::ZERO, |since| now.since(since));
+        server.running.begin(waited);
+        server.request.taken_by(peer, waited);
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;

@@ -39,6 +39,7 @@
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
 //! | `sharing` | servers under limits that several pools share |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
+//! | `slow` | requests that take long, for the log |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `waiting` | what a client waits for whose message has not been handled |
 //! | `idling` | clients that hold a server and leave it waiting |
@@ -81,6 +82,7 @@ mod rules;
 mod sequences;
 mod shapes;
 mod sharing;
+mod slow;
 mod standing_in;
 mod statements;
 mod terms;

@@ -32,6 +32,7 @@ use crate::{
     logins::Opened,
     profile::Profile,
     replies::Own,
+    slow::Request,
     sql::{CustomNames, Effects, effects, effects_of_beginning},
     start::StartupParameters,
     stream::Stream,
@@ -98,6 +99,8 @@ pub struct Server {
     pub paused: bool,
     /// The messages between it and its client.
     pub exchange: Exchange,
+    /// The request of its client's that it is answering, for the log.
+    pub request: Request,
     /// The prepared statements it has.
     pub statements: ServerStatements,
     /// The statements that it has under its client's own names.
@@ -228,6 +231,7 @@ impl Server {
             needed: 0,
             paused: false,
             exchange: Exchange::new(now),
+            request: Request::none(),
             statements,
             lent: Lent::default(),
             session: ServerSession::default(),

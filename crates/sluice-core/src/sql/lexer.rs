@@ -126,6 +126,13 @@ impl<'a> Lexer<'a> {
         &self.text[self.at..]
     }
 
+    /// The next token, and the place at which it begins.
+    pub(super) fn next_from(&mut self) -> Option<(usize, Token<'a>)> {
+        let mut ahead = self.clone();
+        let start = if ahead.skip_space() { ahead.at } else { self.at };
+        Some((start, self.next()?))
+    }
+
     fn peek(&self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or_default()
     }

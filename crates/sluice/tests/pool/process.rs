@@ -1,13 +1,13 @@
 //! The process itself: what it leaves in the log, and what it does not.
 
-use std::fs;
+use std::{fs, thread, time::Duration};
 
 use serde_json::Value;
-use sluice_testkit::{Auth, Case, matrix};
+use sluice_testkit::{Auth, Case, TestPool, eventually, matrix};
 
-use crate::{config, database};
+use crate::{HOLD, config, database};
 
-matrix!(brief: the_log_may_be_of_json, secrets_are_nowhere_to_be_read);
+matrix!(brief: the_log_may_be_of_json, secrets_are_nowhere_to_be_read, requests_that_take_long_are_logged);
 
 fn the_log_may_be_of_json(case: Case) {
     let database = database(case);
@@ -44,4 +44,44 @@ fn secrets_are_nowhere_to_be_read(case: Case) {
         assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
     }
     database.server.execute(&format!("DROP ROLE {role}"));
+}
+
+/// The lines of slow requests in a log of JSON.
+fn slow(pool: &TestPool) -> Vec<Value> {
+    let lines = pool.log();
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["message"].as_str().unwrap().starts_with("slow: ")).collect()
+}
+
+fn requests_that_take_long_are_logged(case: Case) {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let database = database(case);
+    let pool = config(case).size(1).pool("log_min_duration_statement = \"80ms\"");
+    let pool = pool.start_with(&[("SLUICE_LOG_FORMAT", "json")], Vec::new());
+    let mut client = pool.app(&database);
+    client.simple_query("SELECT 'quick'").unwrap();
+    client.simple_query(&format!("SELECT pg_sleep(0.1), 'hush' /*route='x',traceparent='{TRACE}'*/")).unwrap();
+    client.query("SELECT pg_sleep($1), 'hush'", &[&0.1_f64]).unwrap();
+    let lines = slow(&pool);
+    let texts: Vec<_> = lines.iter().map(|line| line["message"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["slow: SELECT pg_sleep(?.?), ?", "slow: SELECT pg_sleep($1), ?"]);
+    assert_eq!((&lines[0]["traceparent"], &lines[1]["traceparent"]), (&Value::from(TRACE), &Value::Null));
+    for line in &lines {
+        let number = |name: &str| line[name].as_f64().unwrap();
+        assert!(number("duration_ms") >= 100.0 && number("duration_ms") < 60_000.0 && number("statements") == 1.0);
+        assert_eq!((line["database"].as_str(), line["role"].as_str()), (Some(&*database.name), Some("app")));
+    }
+    // The wait for a server counts.
+    client.simple_query(&format!("{HOLD}; SELECT 1")).unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.app(&database).simple_query("SELECT 'waited'").map(drop));
+        thread::sleep(Duration::from_millis(200));
+        client.simple_query("COMMIT").unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    eventually("the wait is told", || {
+        let lines = slow(&pool);
+        let line = lines.iter().find(|line| line["message"] == "slow: SELECT ?");
+        line.is_some_and(|line| line["waited_ms"].as_f64().unwrap() >= 80.0)
+    });
 }

@@ -1,0 +1,168 @@
+//! Requests that take long, for the log: what they say without its constants, and the trace that they belong to.
+
+use std::{
+    borrow::Cow,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use sluice_control::address::PeerAddress;
+
+use crate::sql;
+
+/// The beginning of a text that is kept, in bytes.
+const TEXT_BYTES_MAX: usize = 2048;
+
+/// The time from which a request is logged; it may change at any moment.
+#[derive(Debug)]
+pub struct Threshold(AtomicU64);
+
+/// None is.
+const NEVER: u64 = u64::MAX;
+
+impl Threshold {
+    /// That time, or none.
+    pub fn new(time: Option<Duration>) -> Self {
+        Self(AtomicU64::new(micros(time)))
+    }
+
+    /// It is that one from now on.
+    pub fn set(&self, time: Option<Duration>) {
+        self.0.store(micros(time), Ordering::Relaxed);
+    }
+
+    /// Whether there is one.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Whether a request that has taken so long is logged.
+    pub fn is_reached(&self, time: Duration) -> bool {
+        let threshold = self.0.load(Ordering::Relaxed);
+        threshold != NEVER && time.as_micros() >= u128::from(threshold)
+    }
+}
+
+fn micros(time: Option<Duration>) -> u64 {
+    time.map_or(NEVER, |time| u64::try_from(time.as_micros()).unwrap_or(NEVER))
+}
+
+/// What a server is asked by its client, as far as it is kept for the log.
+#[derive(Debug)]
+pub struct Request {
+    /// The address of the client.
+    pub peer: PeerAddress,
+    /// The time that the client has waited for the server, up to its first request there.
+    pub waited: Duration,
+    /// The statements that it runs.
+    pub statements: u32,
+    /// The beginning of the first one; of one that is parsed, where none is run.
+    text: Vec<u8>,
+    /// Whether that is all of it.
+    is_whole: bool,
+    trace: Option<TraceParent>,
+}
+
+/// The text of W3C's `traceparent`.
+type TraceParent = [u8; 55];
+
+impl Request {
+    /// None yet.
+    pub fn none() -> Self {
+        let peer = PeerAddress::Local;
+        Self { peer, waited: Duration::ZERO, statements: 0, text: Vec::new(), is_whole: true, trace: None }
+    }
+
+    /// A client has got the server, for which it has waited so long.
+    pub fn taken_by(&mut self, peer: PeerAddress, waited: Duration) {
+        self.clear();
+        (self.peer, self.waited) = (peer, waited);
+    }
+
+    /// It runs a statement of that text, which may not have come whole.
+    pub fn runs(&mut self, text: &[u8], is_whole: bool) {
+        self.parses(text, is_whole);
+        self.statements += 1;
+    }
+
+    /// It has a statement of that text parsed, which may not have come whole.
+    pub fn parses(&mut self, text: &[u8], is_whole: bool) {
+        if self.statements == 0 {
+            let kept = &text[..text.len().min(TEXT_BYTES_MAX)];
+            self.text.clear();
+            self.text.extend_from_slice(kept);
+            self.is_whole = is_whole && kept.len() == text.len();
+        }
+        self.trace = trace_in(text).or(self.trace);
+    }
+
+    /// Whether anything of it is known.
+    pub fn is_known(&self) -> bool {
+        !self.text.is_empty()
+    }
+
+    /// It has been answered.
+    pub fn clear(&mut self) {
+        self.waited = Duration::ZERO;
+        self.statements = 0;
+        self.trace = None;
+        self.text = Vec::new();
+    }
+
+    /// Its first statement, with `?` for each constant: those may be anybody's data, or a password.
+    pub fn text(&self) -> String {
+        sql::without_constants(&self.text, self.is_whole)
+    }
+
+    /// The trace that it is a part of, as the client says.
+    pub fn trace(&self) -> Option<Cow<'_, str>> {
+        self.trace.as_ref().map(|trace| String::from_utf8_lossy(trace))
+    }
+}
+
+/// The `traceparent` in a text's comments, as sqlcommenter writes it: `/*…,traceparent='00-…-…-01'*/`.
+fn trace_in(text: &[u8]) -> Option<TraceParent> {
+    const KEY: &[u8] = b"traceparent='";
+    let at = memchr::memmem::rfind(text, KEY)? + KEY.len();
+    let trace: &TraceParent = text.get(at..)?.first_chunk()?;
+    let is_right = trace.iter().enumerate().all(|(place, byte)| match place {
+        2 | 35 | 52 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    });
+    is_right.then_some(*trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_request_is_its_first_statement_and_its_trace() {
+        let mut request = Request::none();
+        request.runs(b"select * from t where a = 'secret' and b > 17", true);
+        request.runs(format!("update t set a = 1 /*action='x',traceparent='{TRACE}'*/").as_bytes(), true);
+        assert_eq!(request.text(), "select * from t where a = ? and b > ?");
+        assert_eq!((request.statements, request.trace().as_deref()), (2, Some(TRACE)));
+        request.clear();
+        request.parses(format!("select '{}'", "x".repeat(3000)).as_bytes(), true);
+        assert_eq!((request.text().as_str(), request.trace()), ("select …", None));
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_none() {
+        for trace in ["00-4bf92f", "xx-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", &TRACE.replace('-', ":")]
+        {
+            assert_eq!(trace_in(format!("select 1 /*traceparent='{trace}'*/").as_bytes()), None, "{trace}");
+        }
+    }
+
+    #[test]
+    fn a_threshold_may_change() {
+        let threshold = Threshold::new(None);
+        assert!(!threshold.is_set() && !threshold.is_reached(Duration::from_secs(9)));
+        threshold.set(Some(Duration::from_millis(5)));
+        assert!(threshold.is_reached(Duration::from_millis(5)) && !threshold.is_reached(Duration::from_millis(4)));
+    }
+}
