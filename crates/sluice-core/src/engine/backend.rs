@@ -555,7 +555,8 @@ impl<I: Io> ServerRelay<'_, I> {
                 return Verdict::Swallow;
             }
         }
-        if matches!(self.server.role, Role::Idle) {
+        let is_nobodys = self.server.is_fresh() && !self.server.exchange.owes();
+        if matches!(self.server.role, Role::Idle) || is_nobodys {
             self.server.pool.reloaded();
         }
         if self.client.is_none() {
@@ -563,6 +564,10 @@ impl<I: Io> ServerRelay<'_, I> {
             if !matches!(self.server.role, Role::Idle) {
                 self.server.session.add_effects(Effects::STATE);
             }
+            return Verdict::Pass;
+        }
+        if is_nobodys {
+            // Nothing of the client's has run there.
             return Verdict::Pass;
         }
         let is_accounted_for =

@@ -12,6 +12,7 @@ use sluice_core::{hub::Hub, time::Time};
 
 use crate::{
     one, prepared, run, seated,
+    sessions::{ZONE_X, leaves},
     table::{Side, Table, answers, limits, parse, query, scripted, sync},
 };
 
@@ -225,4 +226,23 @@ fn clients_go_on_however_many_pools_there_may_be() {
     table.says(client, &query("SELECT 1"));
     let servers = table.connects();
     assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
+}
+
+#[test]
+fn a_report_that_comes_before_a_clients_first_message_is_not_of_its_doing() {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    let other = table.client();
+    table.says(other, &query("SELECT 1"));
+    for answer in ["C(RESET) Z(I)", "C(SELECT 1) Z(I)"] {
+        table.says(server, &answers(answer));
+    }
+    table.hears(server);
+    table.says(client, &run("a"));
+    assert!(table.hears(server).contains("'timezone','X'"));
+    // The configuration is read again.
+    table.says(server, &answers("C(SELECT 1) Z(I) S(in_hot_standby=on)"));
+    assert_eq!(table.hears(client), "S(in_hot_standby=on)");
+    let heard = table.hears(server);
+    assert!(heard.contains("'timezone',NULL") && heard.contains("P(sluice_1: SELECT 'x')"), "{heard}");
 }
