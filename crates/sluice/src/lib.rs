@@ -15,6 +15,7 @@ mod review;
 mod serve;
 mod signals;
 mod systemd;
+mod top;
 mod up;
 mod upgrade;
 
@@ -59,6 +60,8 @@ enum Command {
     },
     /// Turn a configuration of PgBouncer's into one of Sluice's, and say what is not carried over
     Convert(convert::ConvertArgs),
+    /// Show what goes on in a pool now, from its admin console: databases, waits, and what runs most
+    Top(top::TopArgs),
     /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Serve { config, .. } => serve::serve(&config),
         Command::Check { config } => serve::check(&config),
         Command::Convert(args) => convert::convert(&args),
+        Command::Top(args) => top::top(&args),
         Command::Bench(command) => bench::bench(command),
         Command::Review(args) => review::review(args),
     };

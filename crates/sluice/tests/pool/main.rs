@@ -26,6 +26,7 @@ mod statements;
 mod storms;
 mod systemd;
 mod tls;
+mod top;
 mod units;
 mod upgrade;
 
