@@ -157,7 +157,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 if own != Own::Settings || self.server.own_error.is_none() {
                     self.server.own_error = Some(Box::new(OwnError { own, error }));
                 }
-                if own != Own::Settings {
+                if !matches!(own, Own::Settings | Own::Sequences) {
                     self.server.session.add_effects(Effects::STATE);
                 }
                 Verdict::Swallow

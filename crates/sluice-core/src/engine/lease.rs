@@ -460,14 +460,15 @@ impl Engine {
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
+                let exchange = &server.exchange;
                 let (code, hint) = match () {
-                    () if server.is_at_rest() => {
-                        (sqlstate::CONNECTION_FAILURE, "What the session held there is gone; connect again.")
-                    }
-                    () if server.exchange.owes() => (
+                    () if exchange.replies().have_clients() => (
                         sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
                         "What was under way may have been committed or not: connect again, and look before you repeat it.",
                     ),
+                    () if exchange.reported_status() == TransactionStatus::Idle && exchange.is_closed() => {
+                        (sqlstate::CONNECTION_FAILURE, "What the session held there is gone; connect again.")
+                    }
                     () => (
                         sqlstate::CONNECTION_FAILURE,
                         "The transaction was not finished, and is rolled back; connect again and retry it.",

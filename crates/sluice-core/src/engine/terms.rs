@@ -10,7 +10,7 @@ use sluice_wire::{
 use crate::{
     io::Io,
     profile::Profile,
-    restoring::restoring,
+    restoring::{characteristics, restoring},
     server::There,
     sql::{self, CustomNames, Effects},
     statement::{Knowledge, Prepared, Statement, Terms, known_name},
@@ -159,7 +159,12 @@ impl<I: Io> ClientRelay<'_, I> {
         let resets = self.server.as_deref_mut().and_then(|server| server.exchange.take_done_resets(text));
         let Some(resets) = resets else { return };
         self.flush();
-        for sql in restoring(&self.session.start, &resets) {
+        let mut own = restoring(&self.session.start, &resets);
+        if resets.may_discard() {
+            // What follows is another transaction, which has begun by the server's own settings.
+            own.extend(characteristics(&self.session.start));
+        }
+        for sql in own {
             self.put_own(Some(&sql));
         }
     }

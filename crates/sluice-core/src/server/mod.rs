@@ -265,7 +265,8 @@ impl Server {
     pub fn admission(&self, kind: FrontendKind) -> Admission {
         // Where something unasked is passing, an answer of Sluice's own would land in the midst of it.
         let is_passing = !self.exchange.owes() && self.stream.is_inside();
-        if self.preparation != Preparation::None || is_passing {
+        // Behind its last word nothing is answered.
+        if self.preparation != Preparation::None || is_passing || self.said_why {
             return Admission::Later;
         }
         self.exchange.admission(kind)
@@ -279,7 +280,8 @@ impl Server {
     /// Whether a client's settings are being put in place, or have been, and nothing else of that client's is there:
     /// another server would do.
     pub fn is_replaceable(&self) -> bool {
-        let is_shared = self.follows_statements() && self.kept.is_none();
+        // What it has done there before, in the same stretch, nobody else knows.
+        let is_shared = self.follows_statements() && self.kept.is_none() && self.session.effects().is_empty();
         is_shared && (self.is_ready() || self.is_fresh() && self.exchange.replies().are_for_settings())
     }
 

@@ -182,9 +182,17 @@ pub(crate) fn leads_to(text: &[u8]) -> Option<TransactionStatus> {
 /// alone, or that means nothing outside of a transaction block.
 pub(crate) fn may_follow(text: &[u8]) -> bool {
     let mut words = Words::new(text);
-    let verbs = &["select", "insert", "update", "delete", "with", "values", "merge", "show", "reset", "set"];
+    let verbs = &[
+        "select", "insert", "update", "delete", "with", "values", "merge", "show", "reset", "set", "create", "drop",
+        "alter", "truncate", "copy", "grant", "revoke", "comment", "execute", "explain", "refresh", "reassign",
+        "import", "security", "notify", "begin", "start",
+    ];
     match words.take_any(verbs) {
         Some("set") => words.take_any(&["local", "transaction", "constraints"]).is_none(),
+        Some("create" | "drop" | "alter") => {
+            let stand_alone = &["database", "index", "subscription", "system", "tablespace", "unique"];
+            words.take_any(stand_alone).is_none()
+        }
         verb => verb.is_some(),
     }
 }
@@ -352,6 +360,14 @@ mod tests {
     fn knows_what_may_follow_anything() {
         for text in ["select 1", "Set a = 1", "/* so */ reset all", "show a", "with a as (select 1) select 2"] {
             assert!(may_follow(text.as_bytes()), "{text}");
+        }
+        for text in ["create table t ()", "Create Or Replace view v as select 1", "begin isolation level serializable"]
+        {
+            assert!(may_follow(text.as_bytes()), "{text}");
+        }
+        for text in ["create database d", "create unique index concurrently on t (i)", "do $$ begin end $$", "call p()"]
+        {
+            assert!(!may_follow(text.as_bytes()), "{text}");
         }
         for text in ["vacuum", "set local a = 1", "SET TRANSACTION READ ONLY", "discard all", "", "savepoint a"] {
             assert!(!may_follow(text.as_bytes()), "{text}");

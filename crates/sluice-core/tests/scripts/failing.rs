@@ -6,7 +6,7 @@ use sluice_control::settings::PoolSettings;
 
 use crate::{
     one, prepared, run, seated,
-    table::{Side, Table, answers, parse, query},
+    table::{Side, Table, answers, close, parse, query, sync},
 };
 
 /// A setting that a probe finds: `TimeZone` is `X`.
@@ -294,6 +294,20 @@ fn the_end_of_a_server_that_has_nothing_of_a_client_is_no_concern_of_the_clients
     let another = table.connects()[0];
     table.says(another, &answers("C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn behind_a_servers_last_word_the_pool_answers_nothing() {
+    for says in [query("DEALLOCATE a"), [close("a"), sync()].concat()] {
+        let (mut table, client, server) = prepared("SELECT 1");
+        table.says(client, &query("BEGIN READ WRITE"));
+        table.says(server, &answers("C(BEGIN) Z(T) E(57P01)"));
+        assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(57P01)");
+        table.says(client, &says);
+        assert_eq!(table.hears(client), "");
+        table.hangs_up(server);
+        assert_eq!((table.hears(client).as_str(), table.is_closed(client)), ("", true));
+    }
 }
 
 #[test]

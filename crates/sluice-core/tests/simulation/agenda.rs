@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Backend(usize, u32),
     Crash,
     CrashOf(ServerRef),
+    /// A server process dies, if it is still there.
+    CrashSoon(usize),
     Reload,
     /// The pool is configured otherwise.
     Configure,

@@ -50,6 +50,7 @@ fn sharing_servers_does_not_show() {
     }
     let first = number("SLUICE_SIM_FIRST").unwrap_or(0);
     let last = first + number("SLUICE_SIM_SEEDS").unwrap_or(SEEDS);
+    let step = number("SLUICE_SIM_STEP").unwrap_or(1);
     let next = AtomicU64::new(first);
     let failures = Mutex::new(Vec::new());
     let total = Mutex::new(Figures::default());
@@ -57,7 +58,7 @@ fn sharing_servers_does_not_show() {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(8) {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let seed = next.fetch_add(step, Ordering::Relaxed);
                     if seed >= last || failures.lock().expect("no panic").len() >= FAILURES_MAX {
                         return;
                     }

@@ -106,8 +106,9 @@ impl Plan {
             }
             4 => {
                 plan.kind = "servers crash";
-                plan.crashes = rng.range(1, 8);
+                plan.crashes = rng.range(1, 16);
                 plan.big_percent = rng.pick(&[3, 20]);
+                plan.settings_percent = rng.pick(&[5, 60]);
                 plan.workers = rng.range(2, 3) as u16;
             }
             5 => {

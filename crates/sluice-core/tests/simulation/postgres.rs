@@ -343,6 +343,12 @@ impl Postgres {
             }
         }
         self.served += 1;
+        let is_of_settings = io.plan.crashes > 0 && String::from_utf8_lossy(body).contains("set ");
+        if is_of_settings && io.rng.percent(4) {
+            // Just when the pool is about to ask what that has left.
+            let at = io.rng.below(2_000);
+            io.after(at, Event::CrashSoon(index));
+        }
         let before = backend.output.len();
         let begins = session.text_of(tag, body).to_ascii_lowercase().starts_with("begin") && session.is_at_gate();
         let refused = begins && io.rng.percent(io.plan.refused_percent);

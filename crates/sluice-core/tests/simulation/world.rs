@@ -196,6 +196,10 @@ impl World {
                     self.postgres.crash(index, &mut self.io);
                 }
             }
+            Event::CrashSoon(index) if self.postgres.live().any(|(live, _)| live == index) => {
+                self.postgres.crash(index, &mut self.io);
+            }
+            Event::CrashSoon(_) => {}
             Event::CrashOf(server) => {
                 let is_it = |(_, owner, _): &(Conn, Option<Owner>, _)| *owner == Some(Owner::Server(server.id));
                 let found = self.workers[usize::from(server.worker)].net().connections().find(is_it);

@@ -14,6 +14,7 @@ matrix!(brief:
     roles_behind_a_reset,
     what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it,
     commands_that_stand_alone,
+    what_stands_behind_a_discard_has_the_clients_characteristics,
 );
 
 const STARTED: Startup<'static> = &[
@@ -160,6 +161,41 @@ fn what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it(case: Case) {
             b.query(0, "BEGIN");
             b.says(0, &script);
             b.query(0, "COMMIT");
+        }
+    });
+}
+
+/// The transaction behind a DISCARD ALL in a batch begins as the client's own transactions do.
+fn what_stands_behind_a_discard_has_the_clients_characteristics(case: Case) {
+    const OF_TRANSACTION: &str = "SELECT current_setting('transaction_read_only'), \
+        current_setting('transaction_isolation'), current_setting('transaction_deferrable')";
+    let of_one = |name, value| [(name, value)];
+    let all = [
+        ("default_transaction_read_only", "on"),
+        ("default_transaction_isolation", "serializable"),
+        ("default_transaction_deferrable", "on"),
+    ];
+    let singles = all.map(|(name, value)| of_one(name, value));
+    let clients: Vec<Startup<'_>> = singles.iter().map(|one| &one[..]).chain([&all[..]]).collect();
+    beside(case, &[], |b| {
+        b.clients(&clients);
+        let discard = || s().unnamed("DISCARD ALL", &[]);
+        let shows = || s().unnamed(OF_TRANSACTION, &[]);
+        for client in 0..clients.len() {
+            for then in [
+                shows(),
+                s().unnamed("COMMIT", &[]).then(&shows()),
+                s().unnamed("BEGIN", &[]).then(&shows()).unnamed("COMMIT", &[]).then(&shows()),
+                s().unnamed("BEGIN ISOLATION LEVEL REPEATABLE READ", &[]).then(&shows()).unnamed("COMMIT", &[]),
+                s().unnamed("CREATE TABLE forbidden (i int)", &[]),
+                s().unnamed("CREATE OR REPLACE VIEW forbidden AS SELECT 1", &[]),
+                s().unnamed("RESET ALL", &[]).then(&shows()),
+                s().then(&discard()).then(&shows()),
+            ] {
+                b.says(client, &discard().then(&then).sync());
+                b.query(client, OF_TRANSACTION);
+                b.query(client, "ROLLBACK");
+            }
         }
     });
 }
