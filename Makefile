@@ -6,8 +6,9 @@ SEEDS ?= 20000
 SESSIONS ?= 940
 ACTS ?= 56
 STRESS_SECONDS ?= 600
+FAULT_SECONDS ?= 1800
 
-.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-gate soak fuzz reference
+.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-floods bench-gate soak fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
@@ -17,9 +18,11 @@ help:
 	@echo 'make deb          Debian packages of the pool, and of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
+	@echo 'make bench-floods clients that are served, while others flood the pool  (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
-	@echo 'make soak         the simulation with many seeds, the twin test with a million statements, then the stress test of the'
-	@echo '                  gate on four servers, one of them with assertions  (SEEDS=20000 SESSIONS=940 ACTS=56 STRESS_SECONDS=600)'
+	@echo 'make soak         the simulation with many seeds, the twin test with a million statements, faults of all kinds under'
+	@echo '                  work of all kinds, then the stress test of the gate on four servers, one of them with assertions'
+	@echo '                  (SEEDS=20000 SESSIONS=940 ACTS=56 FAULT_SECONDS=1800 STRESS_SECONDS=600)'
 	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
@@ -55,6 +58,11 @@ bench-peers:
 	cargo build --release --locked -p sluice
 	cargo run --release --locked -p xtask -- bench-peers $(ARGS)
 
+bench-floods:
+	scripts/bench-deps.sh all
+	cargo build --release --locked -p sluice
+	cargo run --release --locked -p xtask -- bench-floods $(ARGS)
+
 bench-gate:
 	scripts/bench-deps.sh gate
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
@@ -67,6 +75,7 @@ soak:
 	    awk '{ print } /statements compared/ { for (i = 1; i < NF; i++) if ($$i == "statements") sum += $$(i - 1) } \
 	         /^test result:/ { ended = 1 } /^test result: FAILED/ { failed = 1 } \
 	         END { print sum " statements compared in all"; exit (failed || !ended || !sum) }'
+	SLUICE_FAULT_SECONDS=$(FAULT_SECONDS) cargo test --release --locked -p sluice --test pool faults:: -- --nocapture
 	SLUICE_STRESS_SECONDS=$(STRESS_SECONDS) cargo test --release --locked -p sluice-extension --test gate -- \
 	    stress:: --nocapture --test-threads 1
 	scripts/cassert.sh

@@ -3,7 +3,7 @@
 mod bars;
 mod cases;
 mod report;
-mod targets;
+pub(crate) mod targets;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -71,7 +71,7 @@ impl Target {
     }
 
     /// Whether clients encrypt their connections.
-    fn is_encrypted(self) -> bool {
+    pub(crate) fn is_encrypted(self) -> bool {
         matches!(self, Self::PgbouncerTls | Self::SluiceTls)
     }
 
@@ -150,6 +150,8 @@ pub(crate) struct Running {
     /// None for PostgreSQL itself, which its cluster holds.
     pool: Option<Pool>,
     pub(crate) endpoint: Endpoint,
+    /// Where it listens on this host.
+    pub(crate) port: u16,
 }
 
 struct Pool {
@@ -185,7 +187,7 @@ impl Running {
     ) -> Result<Self> {
         let program = programs.of(target).map_err(anyhow::Error::msg)?;
         let Some(program) = program else {
-            return Ok(Self { pool: None, endpoint: cluster.endpoint() });
+            return Ok(Self { pool: None, endpoint: cluster.endpoint(), port: cluster.port() });
         };
         let port = free_port()?;
         let log = dir.join(format!("{target}.log"));
@@ -229,7 +231,7 @@ impl Running {
         let mut pool = Pool { process, log };
         let endpoint = if target.is_encrypted() { cluster.endpoint_by_tls(port) } else { cluster.endpoint_at(port) };
         wait_until_ready(&mut pool, &endpoint, cluster, interrupt)?;
-        Ok(Self { pool: Some(pool), endpoint })
+        Ok(Self { pool: Some(pool), endpoint, port })
     }
 
     /// An error if the pool has ended by itself.

@@ -11,6 +11,7 @@ mod begin;
 mod bounds;
 mod console;
 mod drivers;
+mod faults;
 mod gate;
 mod hba;
 mod http;

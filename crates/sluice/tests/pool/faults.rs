@@ -1,0 +1,376 @@
+//! Faults of all kinds under work of all kinds: servers are ended, PostgreSQL crashes, configurations and processes
+//! change, peers stall, stop half-way, and are gone. Whatever happens, each client has the answers of its own session or
+//! is told that it has ended; what was acknowledged is there, and nothing else; and nothing is left behind.
+//!
+//! | variable | |
+//! |---|---|
+//! | `SLUICE_FAULT_SECONDS=1800` | so long for each case |
+//! | `SLUICE_FAULT_SEED=7` | the faults in that order |
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use sluice_testkit::{
+    Case, Database, PoolConfig, Raw, Script, TestPool, TestServer, becomes, eventually, matrix, proc, raw::transcript,
+};
+use sluice_wire::startup::{self, ProtocolVersion};
+
+use crate::SLUICE;
+
+matrix!(brief: nothing_is_lost_or_mixed_up_by_faults);
+
+const CLIENTS: usize = 12;
+
+/// Sessions that end are told so by these: PostgreSQL's own words, or the pool's.
+const ENDS: [&str; 8] = ["57P01", "57P02", "57P03", "08006", "08007", "08001", "53300", "25P03"];
+
+/// Numbers that a seed makes up (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+/// What clients have written.
+#[derive(Default)]
+struct Books {
+    /// What was acknowledged.
+    kept: BTreeSet<(i64, i64)>,
+    /// What may have been committed or not: the session ended before the answer.
+    unknown: BTreeSet<(i64, i64)>,
+}
+
+/// What all of them share.
+struct World<'a> {
+    address: SocketAddr,
+    database: &'a str,
+    stop: AtomicBool,
+    books: Mutex<Books>,
+    /// Steps that were answered, and sessions that were ended.
+    steps: AtomicUsize,
+    ends: AtomicUsize,
+}
+
+/// A session that has ended, as it was told.
+struct Ended;
+
+/// One client's session.
+struct Session<'a> {
+    world: &'a World<'a>,
+    raw: Raw,
+    client: i64,
+    /// What nobody else's session has.
+    mark: String,
+    dice: Dice,
+}
+
+impl<'a> Session<'a> {
+    /// Logs in, and leaves its mark.
+    fn begin(world: &'a World<'a>, client: i64, number: u64) -> Result<Self, Ended> {
+        let mut raw = Raw::tcp(world.address);
+        let (mark, name) = (format!("m{client}_{number}"), format!("client {client}"));
+        let parameters = [("user", "app"), ("database", world.database), ("application_name", &name)];
+        let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
+        let mut session = Self { world, raw, client, mark, dice: Dice::new(client as u64 * 1_000_003 + number) };
+        session.judge(&transcript(&messages), messages.last().is_some_and(|message| message.tag == b'Z'))?;
+        let set = format!("SET app.mark = '{}'", session.mark);
+        session.hears(&Script::new().query(&set), 1, &["C(SET) Z(I)"])?;
+        let text = format!("SELECT $1::text || ' of {}'", session.mark);
+        session.hears(&Script::new().parse("p", &text).sync(), 1, &["1 Z(I)"])?;
+        Ok(session)
+    }
+
+    /// Whether the session goes on: one that ends is told why.
+    fn judge(&self, heard: &str, is_ready: bool) -> Result<(), Ended> {
+        if is_ready {
+            return Ok(());
+        }
+        let code = heard.rsplit_once("E(FATAL ").and_then(|(_, rest)| rest.strip_suffix(')'));
+        let is_known = code.is_some_and(|code| ENDS.contains(&code));
+        // Inside half a row nothing can be said.
+        assert!(is_known || self.raw.may_be_cut, "client {} ended without a word: {heard}", self.client);
+        self.world.ends.fetch_add(1, Ordering::Relaxed);
+        Err(Ended)
+    }
+
+    /// Sends a script, and hears one of these answers, or that the session has ended.
+    fn hears(&mut self, script: &Script, times: usize, expected: &[&str]) -> Result<String, Ended> {
+        // A session that was ended meanwhile has its last word to be read.
+        let _ = self.raw.try_send(&script.0);
+        let messages = self.raw.until_ready(times);
+        let ready = messages.iter().filter(|message| message.tag == b'Z').count();
+        let heard = transcript(&messages);
+        self.judge(&heard, ready == times)?;
+        assert!(expected.contains(&&*heard), "client {}: {heard}, and not one of {expected:?}", self.client);
+        self.world.steps.fetch_add(1, Ordering::Relaxed);
+        Ok(heard)
+    }
+
+    fn asks(&mut self, sql: &str, expected: &str) -> Result<(), Ended> {
+        self.hears(&Script::new().query(sql), 1, &[expected]).map(drop)
+    }
+
+    /// Something that a client does.
+    fn step(&mut self, number: i64) -> Result<(), Ended> {
+        let mark = self.mark.clone();
+        match self.dice.below(13) {
+            0 => self.asks("SHOW app.mark", &format!("T(app.mark) D({mark}) C(SHOW) Z(I)")),
+            1 => {
+                let name = format!("T(application_name) D(client {}) C(SHOW) Z(I)", self.client);
+                self.asks("SHOW application_name", &name)
+            }
+            2 | 3 => {
+                let script = Script::new().bind("p", &[Some("something")]).execute().sync();
+                self.hears(&script, 1, &[&format!("2 D(something of {mark}) C(SELECT 1) Z(I)")]).map(drop)
+            }
+            4 => {
+                // What SQL's own settings make of a literal.
+                let zone = ["UTC", "Asia/Tokyo"][self.dice.below(2) as usize];
+                let reported = format!("C(SET) S(TimeZone={zone}) Z(I)");
+                self.hears(&Script::new().query(&format!("SET timezone = '{zone}'")), 1, &[&reported, "C(SET) Z(I)"])?;
+                self.asks("SHOW timezone", &format!("T(TimeZone) D({zone}) C(SHOW) Z(I)"))
+            }
+            5 => self.asks("SELECT 1/0", "E(22012) Z(I)"),
+            6 => {
+                let script = Script::new().query("BEGIN").unnamed("SELECT 1/$1::int", &[Some("0")]).sync();
+                // When it is run, or when it is planned with its parameter.
+                let heard = ["C(BEGIN) Z(T) 1 2 T(?column?) E(22012) Z(E)", "C(BEGIN) Z(T) 1 E(22012) Z(E)"];
+                self.hears(&script, 2, &heard)?;
+                self.asks("ROLLBACK", "C(ROLLBACK) Z(I)")
+            }
+            7 => {
+                self.asks(&format!("CREATE TEMP TABLE mine AS SELECT '{mark}' AS m"), "C(SELECT 1) Z(I)")?;
+                self.asks("SELECT m FROM mine", &format!("T(m) D({mark}) C(SELECT 1) Z(I)"))?;
+                self.asks("DROP TABLE mine", "C(DROP TABLE) Z(I)")
+            }
+            8 => {
+                let slow = Script::new().query("SELECT pg_sleep(0.2)");
+                let _ = self.raw.try_send(&slow.0);
+                thread::sleep(Duration::from_millis(self.dice.below(20)));
+                self.raw.cancel(Raw::tcp(self.world.address));
+                let slept = "T(pg_sleep) D() C(SELECT 1) Z(I)";
+                self.hears(&Script::new(), 1, &[slept, "T(pg_sleep) E(57014) Z(I)", "E(57014) Z(I)"]).map(drop)
+            }
+            9 => {
+                // More than the pool keeps for a client that does not read.
+                self.raw.may_be_cut = true;
+                let _ =
+                    self.raw.try_send(&Script::new().query("SELECT repeat('x', 999) FROM generate_series(1, 2000)").0);
+                thread::sleep(Duration::from_millis(self.dice.below(100)));
+                let row = format!(" D({}..999 bytes)", "x".repeat(20));
+                self.hears(&Script::new(), 1, &[&format!("T(repeat){} C(SELECT 2000) Z(I)", row.repeat(2000))])?;
+                self.raw.may_be_cut = false;
+                Ok(())
+            }
+            10 => self.writes(number, false),
+            _ => self.writes(number, true),
+        }
+    }
+
+    /// Writes a row, and notes what has become of it.
+    fn writes(&mut self, number: i64, in_block: bool) -> Result<(), Ended> {
+        let row = (self.client, number);
+        let insert = format!("INSERT INTO ledger VALUES ({}, {number})", self.client);
+        let note = |books: &mut Books, result: &Result<(), Ended>| match result {
+            Ok(()) => books.kept.insert(row),
+            Err(Ended) => books.unknown.insert(row),
+        };
+        let result = if !in_block {
+            self.asks(&insert, "C(INSERT 0 1) Z(I)")
+        } else {
+            self.asks("BEGIN", "C(BEGIN) Z(T)")?;
+            self.asks(&insert, "C(INSERT 0 1) Z(T)")?;
+            if self.dice.below(4) == 0 {
+                // It is not to be found afterwards.
+                return self.asks("ROLLBACK", "C(ROLLBACK) Z(I)");
+            }
+            self.asks("COMMIT", "C(COMMIT) Z(I)")
+        };
+        note(&mut self.world.books.lock().unwrap(), &result);
+        result
+    }
+}
+
+/// One client's life: session after session.
+fn live(world: &World<'_>, client: i64) {
+    let (mut number, mut row) = (0, 0);
+    while !world.stop.load(Ordering::Relaxed) {
+        number += 1;
+        let Ok(mut session) = Session::begin(world, client, number) else {
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        for _ in 0..session.dice.below(60) {
+            row += 1;
+            if world.stop.load(Ordering::Relaxed) || session.step(row).is_err() {
+                break;
+            }
+        }
+        match session.dice.below(3) {
+            // Gone in the midst of a message, of a query, or with a goodbye.
+            0 => drop(session.raw.try_send(&Script::new().query("SELECT 1").0[..7])),
+            1 => drop(session.raw.try_send(&Script::new().query("SELECT pg_sleep(0.05)").0)),
+            _ => drop(session.raw.try_send(&Script::new().terminate().0)),
+        }
+    }
+}
+
+/// Peers that never become clients: some stop half-way and stay for a while, some cancel what is not theirs.
+fn strangers(address: SocketAddr, dice: &mut Dice) {
+    let mut packet = Vec::new();
+    startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", "app")]);
+    let staying: Vec<Raw> = (0..10)
+        .map(|_| {
+            let mut raw = Raw::tcp(address);
+            let _ = raw.try_send(&packet[..dice.below(packet.len() as u64) as usize]);
+            raw
+        })
+        .collect();
+    for _ in 0..10 {
+        let mut packet = Vec::new();
+        startup::put_cancel(&mut packet, dice.below(1 << 32) as u32, &(dice.below(1 << 32) as u32).to_be_bytes());
+        let mut raw = Raw::tcp(address);
+        let _ = raw.try_send(&packet);
+    }
+    thread::sleep(Duration::from_millis(30));
+    drop(staying);
+}
+
+/// Between two crashes of PostgreSQL: of one that crashes sooner, its keeper takes it that it can't run.
+const CALM: Duration = Duration::from_secs(35);
+
+/// Does one thing that goes wrong, or changes; gives its name.
+fn fault(
+    dice: &mut Dice,
+    pool: &mut TestPool,
+    base: &PoolConfig,
+    database: &Database<'_>,
+    crashed: &mut Option<Instant>,
+) -> &'static str {
+    let server = database.server;
+    match dice.below(20) {
+        0..7 => {
+            let sql = format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND usename = 'app' \
+                 ORDER BY random() LIMIT 1",
+                database.name
+            );
+            let _ = server.try_value(&sql);
+            "a server is ended"
+        }
+        7 if crashed.is_none_or(|at| at.elapsed() > CALM) => {
+            *crashed = Some(Instant::now());
+            server.crash();
+            "PostgreSQL crashes"
+        }
+        8..12 => {
+            pool.reload(&base.clone().size(2 + dice.below(5) as u32));
+            "the configuration changes"
+        }
+        12..14 => {
+            let _ = pool.upgrade();
+            "another process takes over"
+        }
+        14 => {
+            let column = dice.below(1 << 32);
+            database.execute(&format!(
+                "ALTER TABLE ledger ADD IF NOT EXISTS c{column} int; ALTER TABLE ledger DROP c{column}"
+            ));
+            "a table changes"
+        }
+        _ => {
+            strangers(pool.address(), dice);
+            "strangers come and stop half-way"
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+/// Ends the clients, however the test ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
+    let time = Duration::from_secs(number("SLUICE_FAULT_SECONDS").unwrap_or(6));
+    let mut dice = Dice::new(number("SLUICE_FAULT_SEED").unwrap_or(1));
+    // A cluster of its own: the others' tests go on. It keeps what it acknowledges.
+    let server = TestServer::start(case.version, &[("synchronous_commit", "on")]);
+    let database = server.database();
+    database.execute("CREATE TABLE ledger (client bigint, number bigint); GRANT SELECT, INSERT ON ledger TO app");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let base = PoolConfig::new(SLUICE, case, &server).port(port).workers(2).pool("backoff_max = \"200ms\"");
+    let base = base.top("upgrade_grace = \"5s\"");
+    let mut pool = base.clone().size(4).start();
+    let world = World {
+        address: pool.address(),
+        database: &database.name,
+        stop: AtomicBool::new(false),
+        books: Mutex::default(),
+        steps: AtomicUsize::new(0),
+        ends: AtomicUsize::new(0),
+    };
+    let first = pool.pid();
+    let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
+    thread::scope(|scope| {
+        let _stop = Stop(&world.stop);
+        let world = &world;
+        for client in 0..CLIENTS {
+            scope.spawn(move || live(world, client as i64));
+        }
+        let (begun, mut crashed) = (Instant::now(), None);
+        while begun.elapsed() < time {
+            let sofar = world.steps.load(Ordering::Relaxed);
+            *faults.entry(fault(&mut dice, &mut pool, &base, &database, &mut crashed)).or_default() += 1;
+            eventually("work is done", || world.steps.load(Ordering::Relaxed) > sofar + 50);
+        }
+    });
+    let (steps, ends) = (world.steps.load(Ordering::Relaxed), world.ends.load(Ordering::Relaxed));
+    println!("{steps} steps, {ends} sessions ended; {faults:?}");
+    let books = world.books.lock().unwrap();
+    let written: Vec<(i64, i64)> = {
+        let rows = database.superuser().query("SELECT client, number FROM ledger", &[]).unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    let there: BTreeSet<_> = written.iter().copied().collect();
+    assert_eq!(there.len(), written.len(), "something is there twice");
+    let lost: Vec<_> = books.kept.difference(&there).collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    let odd: Vec<_> = there.iter().filter(|row| !books.kept.contains(row) && !books.unknown.contains(row)).collect();
+    assert!(odd.is_empty(), "there without having been committed: {odd:?}");
+    assert!(!books.kept.is_empty());
+    // Nothing is left of all that.
+    if pool.pid() != first {
+        eventually("the first process ends", || !proc::is_alive(first));
+    }
+    becomes("busy servers", 0, || database.count("usename = 'app' AND state <> 'idle'"));
+    eventually("clients are gone", || pool.open_files() < 60);
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+    assert!(pool.rss_kb() < 200 << 10, "{} kB", pool.rss_kb());
+    assert_eq!(pool.raw_app(&database).value("SELECT 1"), "1");
+}
