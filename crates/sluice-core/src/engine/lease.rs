@@ -29,7 +29,7 @@ use super::{
     client_address::{find_address_function, report_address},
     failing::TRIES_MAX,
     frontend::Parting,
-    keeping::{begin_session, idle_holder, put_in_order, put_in_place, request_recall, send_probe},
+    keeping::{begin_session, idle_holder, is_to_be_followed, put_in_order, put_in_place, request_recall, send_probe},
     own_queries::send_own,
     resume_server,
     sequences::change_server,
@@ -430,9 +430,8 @@ impl Engine {
 
     /// A server's connection is gone.
     pub(super) fn server_closed(&mut self, now: Time, id: ServerId, reason: &str, io: &mut impl Io) {
-        let has_told = |server: &Server| matches!(server.role, Role::Serving(_)) && server.session.has_report();
-        if self.servers.get(id).is_some_and(has_told) {
-            // What it has said of its session counts.
+        if self.servers.get(id).is_some_and(is_to_be_followed) {
+            // That counts.
             self.check_rest(now, id, io);
         }
         if let Some(client) = self.servers.get(id).and_then(idle_holder) {

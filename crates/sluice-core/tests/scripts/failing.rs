@@ -297,6 +297,24 @@ fn the_end_of_a_server_that_has_nothing_of_a_client_is_no_concern_of_the_clients
 }
 
 #[test]
+fn what_a_kept_server_did_last_is_not_lost_without_a_word() {
+    // A sequence keeps the client there, which could do without.
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("SELECT lastval()"));
+    table.says(server, &answers("E(55000) Z(I)"));
+    table.says(client, &query("SELECT nextval('s')"));
+    table.says(server, &answers("D(1) C(SELECT 1) Z(I)"));
+    table.hears(client);
+    table.hears(server);
+    table.says(client, &query("SET timezone = 'X'"));
+    assert_eq!(table.hears(server), "Q(SET timezone = 'X')");
+    table.says(server, &answers("C(SET) Z(I) E(57P01)"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "C(SET) Z(I) E(08006)", "nobody knows what it has set");
+    assert!(table.is_closed(client));
+}
+
+#[test]
 fn behind_a_servers_last_word_the_pool_answers_nothing() {
     for says in [query("DEALLOCATE a"), [close("a"), sync()].concat()] {
         let (mut table, client, server) = prepared("SELECT 1");
