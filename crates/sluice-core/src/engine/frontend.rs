@@ -263,9 +263,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.is_in_use = true;
         server.meter.begin(now);
-        if server.pool.slow.is_set() {
+        let is_noted = server.pool.slow.is_set();
+        let step = self.attached_now(seen);
+        // One that waits comes again.
+        if is_noted && matches!(step, Step::Next) {
             self.note_request(seen);
         }
+        step
+    }
+
+    fn attached_now(&mut self, seen: Seen<'a>) -> Step {
         match seen.kind {
             FrontendKind::Parse
             | FrontendKind::Bind

@@ -13,7 +13,7 @@ use super::{
 };
 
 impl<'a, I: Io> ClientRelay<'a, I> {
-    /// Notes a message of the request that the server is about to be sent: a statement's text, where it is run.
+    /// Notes a message that has gone to the server: a statement's text, where it is run.
     pub(super) fn note_request(&mut self, seen: Seen<'a>) {
         let is_whole = seen.is_whole();
         match seen.kind {
