@@ -46,7 +46,7 @@ pub(crate) fn restoring(start: &Profile, resets: &Reset) -> Vec<String> {
     sql
 }
 
-/// What a transaction begins with, by the settings that say so.
+/// The settings that say what transactions begin with, and those of the one that is open.
 const CHARACTERISTICS: [(&str, &str); 3] = [
     ("default_transaction_isolation", "transaction_isolation"),
     ("default_transaction_read_only", "transaction_read_only"),

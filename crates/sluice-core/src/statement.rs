@@ -191,7 +191,7 @@ pub fn known_name(name: &[u8]) -> &[u8] {
     &name[..name.len().min(NAME_BYTES_MAX)]
 }
 
-/// What is kept of a name: as much as tells one client's names for the same statement from each other.
+/// A short form of a name: enough to tell one client's names for the same statement from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameTag(u32);
 

@@ -42,7 +42,7 @@ pub(crate) fn event(event: LogEvent<'_>) {
                 duration_ms,
                 waited_ms,
                 statements = request.statements,
-                traceparent = request.trace().as_deref(),
+                traceparent = request.trace(),
                 "slow: {}",
                 one_line(&request.text())
             );

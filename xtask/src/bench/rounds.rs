@@ -59,7 +59,7 @@ pub(crate) fn take_turns<B: Bench>(
 }
 
 /// The order of a round: everyone moves up by one, the first goes to the end.
-fn rotated<T: Copy>(runs: &[T], round: u32) -> Vec<T> {
+pub(crate) fn rotated<T: Copy>(runs: &[T], round: u32) -> Vec<T> {
     let mut runs = runs.to_vec();
     if !runs.is_empty() {
         let places = round as usize % runs.len();

@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use sluice_wire::startup::{self, ProtocolVersion, SSL_REQUEST_PACKET};
 
-/// How long a connection stays that stops in the midst of a log-in.
+use crate::bench::rounds::rotated;
+
+/// The time that a connection stays which stops in the midst of a log-in.
 const STAY: Duration = Duration::from_secs(5);
 
 /// Time for the pool to answer anything.
@@ -37,8 +40,7 @@ pub(crate) enum Flood {
 impl Flood {
     /// All of them, each round in another order.
     pub(crate) fn of_round(round: u32) -> impl Iterator<Item = Self> {
-        let all = [Self::None, Self::Logins, Self::Cancels, Self::Handshakes];
-        all.into_iter().cycle().skip(round as usize % all.len()).take(all.len())
+        rotated(&[Self::None, Self::Logins, Self::Cancels, Self::Handshakes], round).into_iter()
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -65,7 +67,7 @@ struct Counts {
     failed: AtomicU64,
 }
 
-/// What it came to.
+/// Its figures.
 pub(crate) struct Flooded {
     pub(crate) seconds: f64,
     /// Connections that were begun.
@@ -133,7 +135,7 @@ fn make(flood: Flood, port: u16, pace: Duration, hello: &[u8], ends: &AtomicBool
                     let _ = stream.read(&mut [0])?;
                 }
                 Flood::Handshakes => {
-                    stream.write_all(&[0, 0, 0, 8, 4, 210, 22, 47])?;
+                    stream.write_all(&SSL_REQUEST_PACKET)?;
                     let mut answer = [0];
                     stream.read_exact(&mut answer)?;
                     if answer != *b"S" {
@@ -157,19 +159,18 @@ fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A StartupMessage of protocol 3.0 (PostgreSQL documentation, 55.7).
+/// A StartupMessage.
 fn startup() -> Vec<u8> {
-    let parameters = b"user\0bench\0database\0bench\0\0";
-    let mut out = (8 + parameters.len() as u32).to_be_bytes().to_vec();
-    out.extend_from_slice(&196_608_u32.to_be_bytes());
-    out.extend_from_slice(parameters);
+    let mut out = Vec::new();
+    startup::put_session(&mut out, ProtocolVersion::V3_0, [("user", "bench"), ("database", "bench")]);
     out
 }
 
 /// A CancelRequest that is nobody's.
 fn cancel(number: u32) -> Vec<u8> {
-    let fields = [16, 80_877_102, number, number.wrapping_mul(2_654_435_761)];
-    fields.iter().flat_map(|field: &u32| field.to_be_bytes()).collect()
+    let mut out = Vec::new();
+    startup::put_cancel(&mut out, number, &number.wrapping_mul(2_654_435_761).to_be_bytes());
+    out
 }
 
 /// The first bytes of a handshake. A server can't tell that others have sent the same.

@@ -160,21 +160,20 @@ pub(super) fn idle_holder(server: &Server) -> Option<ClientId> {
     let Role::Serving(client) = server.role else { return None };
     let is_free = server.is_at_rest() && server.preparation == Preparation::None && server.kept.is_some();
     // What it did last may have left something that it has not been asked for.
-    let is_known = !server.needs_probe() && !server.lent.are_in_doubt();
-    (is_free && is_known && !server.session.pins().are_lasting()).then_some(client)
+    (is_free && !server.is_to_be_asked() && !server.session.pins().are_lasting()).then_some(client)
 }
 
 /// Whether what a server has done for its client, or has said of its session, is known and has not been acted on.
 pub(super) fn is_to_be_followed(server: &Server) -> bool {
     let has_news = server.session.has_report() || !server.session.effects().is_empty();
     let is_its = matches!(server.role, Role::Serving(_)) && server.follows_statements() && server.is_at_rest();
-    is_its && has_news && !server.needs_probe() && !server.lent.are_in_doubt()
+    is_its && has_news && !server.is_to_be_asked()
 }
 
 /// Whether a server needs a query of Sluice's own before its client's next transaction.
 fn needs_own(server: &Server) -> bool {
-    let asks = server.needs_probe() || server.lent.are_in_doubt();
-    server.follows_statements() && (asks || server.session.has_report() || !server.session.pins().is_empty())
+    server.follows_statements()
+        && (server.is_to_be_asked() || server.session.has_report() || !server.session.pins().is_empty())
 }
 
 /// A client's transaction has ended: what the server has said of its session is the client's from now on.

@@ -431,7 +431,7 @@ impl Engine {
     /// A server's connection is gone.
     pub(super) fn server_closed(&mut self, now: Time, id: ServerId, reason: &str, io: &mut impl Io) {
         if self.servers.get(id).is_some_and(is_to_be_followed) {
-            // That counts.
+            // It counts, whatever has become of the server since.
             self.check_rest(now, id, io);
         }
         if let Some(client) = self.servers.get(id).and_then(idle_holder) {

@@ -72,7 +72,7 @@ pub enum Expected {
 pub struct Called {
     /// The statement.
     pub statement: Arc<Statement>,
-    /// The name, or what is kept of it.
+    /// The name, in short.
     pub by: NameTag,
 }
 

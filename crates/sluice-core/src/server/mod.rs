@@ -282,7 +282,8 @@ impl Server {
     pub fn is_replaceable(&self) -> bool {
         // What it has done there before, in the same stretch, nobody else knows.
         let is_shared = self.follows_statements() && self.kept.is_none() && self.session.effects().is_empty();
-        is_shared && (self.is_ready() || self.is_fresh() && self.exchange.replies().are_for_settings())
+        let is_for_settings = self.preparation == Preparation::Done || self.exchange.replies().are_for_settings();
+        is_shared && self.is_fresh() && is_for_settings
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
@@ -389,6 +390,11 @@ impl Server {
             self.statements.compare(prepared, self.lent.count());
         }
         Some(pins)
+    }
+
+    /// Whether it is to be asked something, before it is known what its client has left there.
+    pub fn is_to_be_asked(&self) -> bool {
+        self.needs_probe() || self.lent.are_in_doubt()
     }
 
     /// Whether it is to be asked what its session holds.

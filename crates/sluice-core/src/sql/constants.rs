@@ -2,7 +2,7 @@
 
 use super::lexer::{Lexer, Token};
 
-/// What stands for the rest of a text that is not shown.
+/// The sign for the rest of a text that is not shown.
 const REST: &str = "…";
 
 /// A text with `?` in place of each string and each number, without comments, and with one space for any. Behind what

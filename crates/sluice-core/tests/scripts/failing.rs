@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_control::settings::PoolSettings;
 
 use crate::{
-    one, prepared, run, seated,
+    one, prepared, prepared_apart, run, seated,
     table::{Side, Table, answers, close, parse, query, sync},
 };
 
@@ -330,14 +330,7 @@ fn behind_a_servers_last_word_the_pool_answers_nothing() {
 
 #[test]
 fn what_waits_for_a_cancel_goes_on_when_the_server_is_left() {
-    let (mut table, client, server) = prepared("SELECT 'x'");
-    leaves(&mut table, (client, server), ZONE_X);
-    let other = table.client();
-    table.says(other, &query("SELECT 1"));
-    for answer in ["C(RESET) Z(I)", "C(SELECT 1) Z(I)"] {
-        table.says(server, &answers(answer));
-    }
-    table.hears(server);
+    let (mut table, client, server) = prepared_apart();
     table.says(client, &run("a"));
     assert_eq!(table.hears(server), "Q(SELECT pg_catalog.set_config('timezone','X',false);)");
     // The cancel is on its way when the settings are tried a second time, and may hit what comes then.

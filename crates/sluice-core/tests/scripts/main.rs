@@ -26,6 +26,7 @@ use std::time::Duration;
 use sluice_control::settings::PoolSettings;
 use sluice_wire::message;
 
+use sessions::{ZONE_X, leaves};
 use table::{Side, Table, answers, bind, describe, execute, flush, own, parse, parse_typed, query, sync, terminate};
 
 /// A pool of one server.
@@ -48,6 +49,20 @@ fn prepared(sql: &str) -> (Table, Side, Side) {
     table.says(server, &answers("1 t n Z(I)"));
     assert_eq!(table.hears(server), format!("P(sluice_0: {sql}) D(sluice_0) S"));
     assert_eq!(table.hears(client), "1 Z(I)");
+    (table, client, server)
+}
+
+/// A client whose statement `a` has a literal that was read by another time zone than its own, on a server that another
+/// client has had since; what all were sent has been heard.
+fn prepared_apart() -> (Table, Side, Side) {
+    let (mut table, client, server) = prepared("SELECT 'x'");
+    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
+    let other = table.client();
+    table.says(other, &query("SELECT 1"));
+    for answer in ["C(RESET) Z(I)", "C(SELECT 1) Z(I)"] {
+        table.says(server, &answers(answer));
+    }
+    table.hears(server);
     (table, client, server)
 }
 

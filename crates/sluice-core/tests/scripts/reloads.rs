@@ -11,8 +11,7 @@ use sluice_control::{
 use sluice_core::{hub::Hub, time::Time};
 
 use crate::{
-    one, prepared, run, seated,
-    sessions::{ZONE_X, leaves},
+    one, prepared, prepared_apart, run, seated,
     table::{Side, Table, answers, limits, parse, query, scripted, sync},
 };
 
@@ -230,14 +229,7 @@ fn clients_go_on_however_many_pools_there_may_be() {
 
 #[test]
 fn a_report_that_comes_before_a_clients_first_message_is_not_of_its_doing() {
-    let (mut table, client, server) = prepared("SELECT 'x'");
-    leaves(&mut table, (client, server), "SET timezone = 'X'", "SET", ZONE_X);
-    let other = table.client();
-    table.says(other, &query("SELECT 1"));
-    for answer in ["C(RESET) Z(I)", "C(SELECT 1) Z(I)"] {
-        table.says(server, &answers(answer));
-    }
-    table.hears(server);
+    let (mut table, client, server) = prepared_apart();
     table.says(client, &run("a"));
     assert!(table.hears(server).contains("'timezone','X'"));
     // The configuration is read again.

@@ -11,7 +11,8 @@
 //! | `plan` | what a seed decides about a run |
 //! | `world` | a run, and what must hold |
 //!
-//! `SLUICE_SIM_SEED=N` replays one seed with a trace; `SLUICE_SIM_SEEDS=N` tries that many, for a soak.
+//! `SLUICE_SIM_SEED=N` replays one seed with a trace; `SLUICE_SIM_SEEDS=N` tries that many, for a soak,
+//! `SLUICE_SIM_FIRST=N` from that one on, and `SLUICE_SIM_STEP=16` those of its kind.
 
 mod agenda;
 mod client;

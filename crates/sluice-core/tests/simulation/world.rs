@@ -196,18 +196,13 @@ impl World {
                     self.postgres.crash(index, &mut self.io);
                 }
             }
-            Event::CrashSoon(index) if self.postgres.live().any(|(live, _)| live == index) => {
-                self.postgres.crash(index, &mut self.io);
-            }
-            Event::CrashSoon(_) => {}
+            Event::CrashSoon(index) => self.crash_if_live(index),
             Event::CrashOf(server) => {
                 let is_it = |(_, owner, _): &(Conn, Option<Owner>, _)| *owner == Some(Owner::Server(server.id));
                 let found = self.workers[usize::from(server.worker)].net().connections().find(is_it);
                 let pipe = found.and_then(|(_, _, socket)| Some(socket?.pipe()));
-                if let Some(Peer::Backend(index)) = pipe.map(|pipe| self.io.peer(pipe))
-                    && self.postgres.live().any(|(live, _)| live == index)
-                {
-                    self.postgres.crash(index, &mut self.io);
+                if let Some(Peer::Backend(index)) = pipe.map(|pipe| self.io.peer(pipe)) {
+                    self.crash_if_live(index);
                 }
             }
             Event::Stop => self.stop(),
@@ -330,6 +325,12 @@ impl World {
         self.io.after(100_000, Event::Tick);
     }
 
+    fn crash_if_live(&mut self, server: usize) {
+        if self.postgres.live().any(|(live, _)| live == server) {
+            self.postgres.crash(server, &mut self.io);
+        }
+    }
+
     fn look_up(&mut self, user: &str) {
         let known = crate::plan::USERS.contains(&user);
         let found = Ok(known.then(|| self.io.plan.secret()).into());
@@ -392,10 +393,8 @@ impl World {
             // And one who was given a server that it can't use comes again before the others, whoever was first.
             let waited = |c: &&ClientRef| before.contains(c) && !comes_again(c);
             let waiting: Vec<ClientRef> = waiting.iter().filter(waited).copied().collect();
-            let is_kept = waiting.iter().eq(kept.iter().copied());
-            let behind = kept.iter().filter(|c| Some(**c) != waiting.first());
-            let is_kept = is_kept || waiting.iter().skip(1).eq(behind.copied());
-            assert!(is_kept, "a queue was reordered: {before:?} {waiting:?}");
+            let behind = kept.into_iter().filter(|c| Some(*c) != waiting.first());
+            assert!(waiting.iter().skip(1).eq(behind), "a queue was reordered: {before:?} {waiting:?}");
         }
     }
 

@@ -22,7 +22,7 @@ const DATABASE_COLUMNS: [&str; 13] = [
 const STATEMENT_COLUMNS: [&str; 6] = ["CALLS/S", "ROWS/S", "MS/CALL", "WAIT_MS", "DATABASE", "STATEMENT"];
 
 impl Page {
-    /// What has gone on between two samples of the console at that address.
+    /// The page of what has gone on between two samples of the console at that address.
     pub(super) fn new(console: &str, interval: Duration, before: &Sample, now: &Sample) -> Self {
         let seconds = now.at.saturating_duration_since(before.at).as_secs_f64();
         let sum = |of: fn(&Database) -> u64| now.databases.values().map(of).sum::<u64>();
@@ -91,7 +91,7 @@ fn title(console: &str, interval: Duration) -> String {
     format!("sluice top: {console}, every {} s; Ctrl-C ends it", interval.as_secs())
 }
 
-/// What has been counted since; a statement that was forgotten and has come again began with nothing.
+/// The counts since; a statement that was forgotten and has come again began with nothing.
 fn since(before: Option<&Statement>, now: &Statement) -> Statement {
     let before = before.copied().filter(|before| before.calls <= now.calls).unwrap_or_default();
     Statement {

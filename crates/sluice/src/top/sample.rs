@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Instant};
 
 use postgres::{Client, SimpleQueryMessage, SimpleQueryRow, error::SqlState};
 
-/// What it says.
+/// Its figures.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) at: Instant,
@@ -42,7 +42,7 @@ pub(super) struct Statement {
     pub(super) waited: u64,
 }
 
-/// Why there is none.
+/// The reason why there are none.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("it is no admin console")]

@@ -10,7 +10,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -20,11 +20,15 @@ use std::{
 };
 
 use sluice_testkit::{
-    Case, Database, PoolConfig, Raw, Script, TestPool, TestServer, becomes, eventually, matrix, proc, raw::transcript,
+    Case, Database, PoolConfig, Raw, Script, TestPool, TestServer, becomes, eventually, matrix, proc, random::Random,
+    raw::transcript,
 };
 use sluice_wire::startup::{self, ProtocolVersion};
 
-use crate::SLUICE;
+use crate::{
+    SLUICE,
+    upgrade::{Stop, free_port},
+};
 
 matrix!(brief: nothing_is_lost_or_mixed_up_by_faults);
 
@@ -33,32 +37,16 @@ const CLIENTS: usize = 12;
 /// Sessions that end are told so by these: PostgreSQL's own words, or the pool's.
 const ENDS: [&str; 8] = ["57P01", "57P02", "57P03", "08006", "08007", "08001", "53300", "25P03"];
 
-/// Numbers that a seed makes up (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
-
-/// What clients have written.
+/// The rows that clients have written.
 #[derive(Default)]
 struct Books {
-    /// What was acknowledged.
+    /// Those that were acknowledged.
     kept: BTreeSet<(i64, i64)>,
-    /// What may have been committed or not: the session ended before the answer.
+    /// Those that may have been committed or not: the session ended before the answer.
     unknown: BTreeSet<(i64, i64)>,
 }
 
-/// What all of them share.
+/// The world that all of them share.
 struct World<'a> {
     address: SocketAddr,
     database: &'a str,
@@ -77,9 +65,9 @@ struct Session<'a> {
     world: &'a World<'a>,
     raw: Raw,
     client: i64,
-    /// What nobody else's session has.
+    /// A text that nobody else's session has.
     mark: String,
-    dice: Dice,
+    dice: Random,
 }
 
 impl<'a> Session<'a> {
@@ -89,7 +77,7 @@ impl<'a> Session<'a> {
         let (mark, name) = (format!("m{client}_{number}"), format!("client {client}"));
         let parameters = [("user", "app"), ("database", world.database), ("application_name", &name)];
         let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
-        let mut session = Self { world, raw, client, mark, dice: Dice::new(client as u64 * 1_000_003 + number) };
+        let mut session = Self { world, raw, client, mark, dice: Random::new(client as u64 * 1_000_003 + number) };
         session.judge(&transcript(&messages), messages.last().is_some_and(|message| message.tag == b'Z'))?;
         let set = format!("SET app.mark = '{}'", session.mark);
         session.hears(&Script::new().query(&set), 1, &["C(SET) Z(I)"])?;
@@ -143,7 +131,7 @@ impl<'a> Session<'a> {
             }
             4 => {
                 // What SQL's own settings make of a literal.
-                let zone = ["UTC", "Asia/Tokyo"][self.dice.below(2) as usize];
+                let zone = self.dice.of(&["UTC", "Asia/Tokyo"]);
                 let reported = format!("C(SET) S(TimeZone={zone}) Z(I)");
                 self.hears(&Script::new().query(&format!("SET timezone = '{zone}'")), 1, &[&reported, "C(SET) Z(I)"])?;
                 self.asks("SHOW timezone", &format!("T(TimeZone) D({zone}) C(SHOW) Z(I)"))
@@ -164,7 +152,7 @@ impl<'a> Session<'a> {
             8 => {
                 let slow = Script::new().query("SELECT pg_sleep(0.2)");
                 let _ = self.raw.try_send(&slow.0);
-                thread::sleep(Duration::from_millis(self.dice.below(20)));
+                thread::sleep(Duration::from_millis(self.dice.below(20) as u64));
                 self.raw.cancel(Raw::tcp(self.world.address));
                 let slept = "T(pg_sleep) D() C(SELECT 1) Z(I)";
                 self.hears(&Script::new(), 1, &[slept, "T(pg_sleep) E(57014) Z(I)", "E(57014) Z(I)"]).map(drop)
@@ -174,7 +162,7 @@ impl<'a> Session<'a> {
                 self.raw.may_be_cut = true;
                 let _ =
                     self.raw.try_send(&Script::new().query("SELECT repeat('x', 999) FROM generate_series(1, 2000)").0);
-                thread::sleep(Duration::from_millis(self.dice.below(100)));
+                thread::sleep(Duration::from_millis(self.dice.below(100) as u64));
                 let row = format!(" D({}..999 bytes)", "x".repeat(20));
                 self.hears(&Script::new(), 1, &[&format!("T(repeat){} C(SELECT 2000) Z(I)", row.repeat(2000))])?;
                 self.raw.may_be_cut = false;
@@ -234,13 +222,13 @@ fn live(world: &World<'_>, client: i64) {
 }
 
 /// Peers that never become clients: some stop half-way and stay for a while, some cancel what is not theirs.
-fn strangers(address: SocketAddr, dice: &mut Dice) {
+fn strangers(address: SocketAddr, dice: &mut Random) {
     let mut packet = Vec::new();
     startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", "app")]);
     let staying: Vec<Raw> = (0..10)
         .map(|_| {
             let mut raw = Raw::tcp(address);
-            let _ = raw.try_send(&packet[..dice.below(packet.len() as u64) as usize]);
+            let _ = raw.try_send(&packet[..dice.below(packet.len())]);
             raw
         })
         .collect();
@@ -259,7 +247,7 @@ const CALM: Duration = Duration::from_secs(35);
 
 /// Does one thing that goes wrong, or changes; gives its name.
 fn fault(
-    dice: &mut Dice,
+    dice: &mut Random,
     pool: &mut TestPool,
     base: &PoolConfig,
     database: &Database<'_>,
@@ -307,24 +295,14 @@ fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Ends the clients, however the test ends.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
     let time = Duration::from_secs(number("SLUICE_FAULT_SECONDS").unwrap_or(6));
-    let mut dice = Dice::new(number("SLUICE_FAULT_SEED").unwrap_or(1));
+    let mut dice = Random::new(number("SLUICE_FAULT_SEED").unwrap_or(1));
     // A cluster of its own: the others' tests go on. It keeps what it acknowledges.
     let server = TestServer::start(case.version, &[("synchronous_commit", "on")]);
     let database = server.database();
     database.execute("CREATE TABLE ledger (client bigint, number bigint); GRANT SELECT, INSERT ON ledger TO app");
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let base = PoolConfig::new(SLUICE, case, &server).port(port).workers(2).pool("backoff_max = \"200ms\"");
+    let base = PoolConfig::new(SLUICE, case, &server).port(free_port()).workers(2).pool("backoff_max = \"200ms\"");
     let base = base.top("upgrade_grace = \"5s\"");
     let mut pool = base.clone().size(4).start();
     let world = World {

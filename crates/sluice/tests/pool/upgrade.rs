@@ -73,7 +73,7 @@ fn nobody_is_refused_in_five_upgrades(case: Case) {
 }
 
 /// Ends the clients, however a test ends.
-struct Stop<'a>(&'a AtomicBool);
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -81,7 +81,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
