@@ -19,14 +19,14 @@ use crate::{
     encryption::ClientEncryption,
     holding::Pins,
     hub::Pool,
-    ids::ServerId,
+    ids::{ClientRef, ServerId},
     io::{Conn, Io, PeerAddress},
     logins::Generation,
     pauses::{Pauses, Reason},
     profile::{Context, Profile},
     queue::Ticket,
     replies::{DescribedAs, Given},
-    server::value_in_messages,
+    server::{SequenceUser, Sequences, value_in_messages},
     shape::Shape,
     sql::{Begin, Effects},
     start::{Start, StartupParameters},
@@ -176,6 +176,8 @@ pub struct Session {
     has_advanced: bool,
     /// The time up to which it is given to ask for what that was.
     asks_until: Option<Time>,
+    /// The number of times that what sequences gave it is not for it to be told any more.
+    sequences_lost: u32,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
     /// Queries of Sluice's own that have failed one after another.
@@ -352,6 +354,7 @@ impl Session {
             literals: Literals::None,
             has_advanced: false,
             asks_until: None,
+            sequences_lost: 0,
             begun: None,
             failures: 0,
         }
@@ -401,6 +404,24 @@ impl Session {
             pins |= Pins::LITERAL;
         }
         pins
+    }
+
+    /// Itself as a user of sequences; `client` is its name.
+    pub fn sequence_user(&self, client: ClientRef) -> SequenceUser {
+        SequenceUser { client, times: self.sequences_lost }
+    }
+
+    /// The same, as it is about to use one on a server: what another one may remember of it is over.
+    pub fn uses_sequence(&mut self, client: ClientRef, on: &Sequences) -> SequenceUser {
+        if !on.were_last_used_by(self.sequence_user(client)) {
+            self.forget_sequences();
+        }
+        self.sequence_user(client)
+    }
+
+    /// It has discarded what sequences gave it.
+    pub fn forget_sequences(&mut self) {
+        self.sequences_lost += 1;
     }
 
     /// It asks for what sequences gave it.

@@ -177,6 +177,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if alone && self.session.begun.is_none() && self.session.profile == self.session.start =>
             {
                 self.session.names = None;
+                self.session.forget_sequences();
                 "DISCARD ALL"
             }
             Some(Command::Begin(begin)) if alone && self.may_begin() => {

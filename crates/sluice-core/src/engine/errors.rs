@@ -191,6 +191,7 @@ impl<I: Io> ServerRelay<'_, I> {
     /// A client's request has failed.
     fn note_failure(&mut self, is_end: bool) {
         self.server.said_why |= is_end && self.client.is_some();
+        self.server.sequences.fail();
         // Nothing is reset where that fails, and what was is again what it was before.
         self.resumes |= self.server.exchange.replies().are_resetting();
         self.server.exchange.note_failed_reset();

@@ -98,7 +98,11 @@ impl Engine {
     pub(super) fn recall(&mut self, now: Time, reference: ServerRef, pool: &Arc<Pool>, io: &mut impl Io) {
         let server = self.servers.get_mut(reference.id).filter(|server| server.serial == reference.serial);
         let held = server.and_then(|server| Some((idle_holder(server)?, server)));
-        let Some((client, server)) = held else { return request_recall(now, pool, io) };
+        // It may be in the midst of data for a COPY that has failed.
+        let is_amid = |client| self.clients.get(client).is_some_and(|client| client.stream.is_passing());
+        let Some((client, server)) = held.filter(|(client, _)| !is_amid(*client)) else {
+            return request_recall(now, pool, io);
+        };
         let asks_until = self.clients.get(client).and_then(Client::session).and_then(Session::asks_until);
         if let Some(at) = asks_until.filter(|at| now < *at) {
             server.set_recall(Some(at));

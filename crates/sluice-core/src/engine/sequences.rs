@@ -34,7 +34,8 @@ impl<I: Io> ClientRelay<'_, I> {
         }
         // So may whatever a text can't be trusted not to do. What the client itself has used last must not be lost.
         let may_ask = asks || (effects.intersects(Effects::STATE) && effects.intersects(Effects::USES_SEQUENCE));
-        if !may_ask || !server.sequences.are_last_used_by_another(self.this) || !server.exchange.prepares() {
+        let user = self.session.sequence_user(self.this);
+        if !may_ask || !server.sequences.are_last_used_by_another(user) || !server.exchange.prepares() {
             return None;
         }
         if server.exchange.has_open_batch() {
@@ -53,6 +54,9 @@ impl<I: Io> ClientRelay<'_, I> {
         if server.exchange.owes() {
             server.exchange.await_answers();
         } else if !server.cancels.are_under_way() {
+            // Of a COPY that has failed, the last data may stand before this.
+            self.flush();
+            let server = self.server.as_deref_mut()?;
             forget(server, self.scratch, self.io);
         }
         Some(Step::Stop(Stop::Hold))
@@ -64,14 +68,18 @@ impl<I: Io> ClientRelay<'_, I> {
         if is_closed { self.forget_others_sequences(effects) } else { None }
     }
 
-    /// Notes what is about to be sent and may use a sequence.
+    /// Notes what is about to be sent and may use a sequence, or have the session forget what it used.
     pub(super) fn note_sequences(&mut self, effects: Effects) {
+        if effects.intersects(Effects::FORGETS_SEQUENCES) {
+            self.session.forget_sequences();
+        }
         let Some(server) = self.server.as_deref_mut().filter(|_| effects.intersects(Effects::USES_SEQUENCE)) else {
             return;
         };
+        let user = self.session.uses_sequence(self.this, &server.sequences);
         match effects.intersects(Effects::STATE) {
-            true => server.sequences.use_perhaps_by(self.this),
-            false => server.sequences.use_by(self.this),
+            true => server.sequences.use_perhaps_by(user),
+            false => server.sequences.use_by(user),
         }
     }
 }
@@ -86,7 +94,8 @@ pub(super) fn change_server(
     io: &mut impl Io,
 ) {
     session.forget_server();
-    if server.sequences.are_used_by_others(client) && server.pool.reads_sequences.load(Ordering::Relaxed) {
+    let user = session.sequence_user(client);
+    if server.sequences.are_used_by_others(user) && server.pool.reads_sequences.load(Ordering::Relaxed) {
         forget(server, scratch, io);
     }
 }

@@ -49,7 +49,7 @@ pub use parameters::{Parameters, value_in_messages};
 pub use question::{Answers, Question};
 pub use replay::Replay;
 pub use running::Running;
-pub use sequences::Sequences;
+pub use sequences::{SequenceUser, Sequences};
 pub use session::ServerSession;
 pub use statements::{ServerStatements, There};
 

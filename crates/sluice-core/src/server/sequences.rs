@@ -2,6 +2,16 @@
 
 use crate::ids::ClientRef;
 
+/// A client as the user of sequences, which is another one each time that what they gave it before is not for it to be
+/// told any more: it has discarded that, or used sequences on another server since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SequenceUser {
+    /// The client.
+    pub client: ClientRef,
+    /// The number of times that this has been so.
+    pub times: u32,
+}
+
 /// The clients that may have used sequences in a server's session.
 #[derive(Debug, Default)]
 pub struct Sequences {
@@ -16,26 +26,26 @@ pub struct Sequences {
 enum Users {
     #[default]
     Nobody,
-    This(ClientRef),
+    This(SequenceUser),
     /// Of whom this one is the last.
-    Several(ClientRef),
+    Several(SequenceUser),
     /// Of whom nobody knows which is the last.
     Unknown,
 }
 
 impl Sequences {
     /// A client runs what may use one.
-    pub fn use_by(&mut self, client: ClientRef) {
-        let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(client);
-        self.users = if is_alone { Users::This(client) } else { Users::Several(client) };
+    pub fn use_by(&mut self, user: SequenceUser) {
+        let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(user);
+        self.users = if is_alone { Users::This(user) } else { Users::Several(user) };
     }
 
     /// A client runs a function that may use one, and mostly does not.
-    pub fn use_perhaps_by(&mut self, client: ClientRef) {
-        if self.are_last_used_by_another(client) {
+    pub fn use_perhaps_by(&mut self, user: SequenceUser) {
+        if self.are_last_used_by_another(user) {
             self.users = Users::Unknown;
         } else {
-            self.use_by(client);
+            self.use_by(user);
         }
     }
 
@@ -49,14 +59,19 @@ impl Sequences {
         self.users != Users::Nobody && self.reported != Some(false)
     }
 
+    /// Whether it was this one that may have used one last.
+    pub fn were_last_used_by(&self, user: SequenceUser) -> bool {
+        self.users == Users::This(user) || self.users == Users::Several(user)
+    }
+
     /// Whether the session may remember somebody else's use.
-    pub fn are_used_by_others(&self, client: ClientRef) -> bool {
-        self.are_used() && self.users != Users::This(client)
+    pub fn are_used_by_others(&self, user: SequenceUser) -> bool {
+        self.are_used() && self.users != Users::This(user)
     }
 
     /// Whether the session may remember somebody else's use, and none of this client's behind it.
-    pub fn are_last_used_by_another(&self, client: ClientRef) -> bool {
-        self.are_used_by_others(client) && self.users != Users::Several(client)
+    pub fn are_last_used_by_another(&self, user: SequenceUser) -> bool {
+        self.are_used() && !self.were_last_used_by(user)
     }
 
     /// The session is to remember none any more, by a part of the batch that is open: nobody knows what it remembers if
@@ -64,6 +79,13 @@ impl Sequences {
     pub fn forget_within(&mut self) {
         self.forget();
         self.forgets = true;
+    }
+
+    /// A request has failed, so that nobody knows whether what it was to use was used.
+    pub fn fail(&mut self) {
+        if matches!(self.users, Users::Several(_)) {
+            self.users = Users::Unknown;
+        }
     }
 
     /// A batch has ended, and failed or not.
@@ -86,7 +108,8 @@ mod tests {
 
     #[test]
     fn uses_are_somebodys_until_they_are_forgotten() {
-        let [a, b] = [1, 2].map(|id| ClientRef { worker: 0, id: ClientId(id), serial: 1 });
+        let client = |id| ClientRef { worker: 0, id: ClientId(id), serial: 1 };
+        let [a, b] = [1, 2].map(|id| SequenceUser { client: client(id), times: 0 });
         let mut sequences = Sequences::default();
         assert!(!sequences.are_used_by_others(a));
         sequences.use_by(a);

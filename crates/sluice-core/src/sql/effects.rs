@@ -51,6 +51,8 @@ bitflags! {
         const PREPARES = 1 << 15;
         /// It says itself that names are looked for in other schemas from here on.
         const MOVES_PATH = 1 << 16;
+        /// The session forgets what sequences gave it.
+        const FORGETS_SEQUENCES = 1 << 17;
     }
 }
 
@@ -176,6 +178,11 @@ impl<'a> Reader<'a, '_> {
             "reset" => self.reset(),
             "discard" => {
                 self.found.insert(Effects::NAMES);
+                let forgets =
+                    |word: &[u8]| [&b"all"[..], b"sequences"].iter().any(|all| word.eq_ignore_ascii_case(all));
+                if matches!(self.lexer.clone().next(), Some(Token::Word(word)) if forgets(word)) {
+                    self.found.insert(Effects::FORGETS_SEQUENCES);
+                }
                 self.reset();
             }
             "close" | "listen" | "unlisten" => {

@@ -16,6 +16,7 @@ mod refused_begins;
 mod reloads;
 mod resets;
 mod rest;
+mod sequences;
 mod session_mode;
 mod sessions;
 mod standing_in;

@@ -476,27 +476,6 @@ fn a_cancel_does_not_hit_a_probe() {
 }
 
 #[test]
-fn a_begin_that_is_refused_before_sequences_are_forgotten_is_the_statements_failure() {
-    let (mut table, client, server) = seated(one());
-    let other = table.client();
-    table.says(client, &query("SELECT nextval('s')"));
-    table.says(server, &answers("C(SELECT 1) Z(I)"));
-    table.hears(server);
-    table.says(other, &[query("BEGIN"), query("SELECT lastval()")].concat());
-    let forgets = own("DISCARD SEQUENCES");
-    assert_eq!(table.hears(server), format!("P(: BEGIN) B() E C[] {forgets} Q(SELECT lastval())"));
-    table.says(server, &answers("1 E(53S01)"));
-    assert_eq!(table.hears(server), "S");
-    table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(other), "C(BEGIN) Z(T) E(53S01) Z(E)");
-    table.says(other, &query("ROLLBACK"));
-    assert_eq!(table.hears(other), "C(ROLLBACK) Z(I)");
-    // Nothing was forgotten.
-    table.says(other, &query("SELECT lastval()"));
-    assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)");
-}
-
-#[test]
 fn a_pool_without_clients_is_not_in_the_way_of_its_databases_end() {
     let mut table = Table::reporting(one());
     let client = table.client();
@@ -549,55 +528,6 @@ fn a_server_is_reset_from_a_client_that_does_nothing_with_it() {
     table.hears(servers[1]);
     table.says(third, &query("SELECT 1"));
     assert_eq!(table.hears(servers[1]), "Q(SELECT 1)");
-}
-
-#[test]
-fn a_client_has_a_moment_to_ask_what_a_sequence_gave_it() {
-    let (mut table, client, server) = seated(one());
-    let other = table.client();
-    let done = |table: &mut Table, tag: &str| table.says(server, &answers(&format!("C({tag}) Z(I)")));
-    table.says(other, &query("SELECT lastval()"));
-    table.says(server, &answers("E(55000) Z(I)"));
-    for asks in [true, false] {
-        table.says(client, &query("INSERT INTO t VALUES (1)"));
-        done(&mut table, "INSERT 0 1");
-        table.hears(server);
-        table.says(other, &query("SELECT 2"));
-        table.passes(Duration::from_millis(90));
-        assert_eq!(table.hears(server), "", "the server is kept, whoever waits");
-        if asks {
-            table.says(client, &query("SELECT lastval()"));
-            assert_eq!(table.hears(server), "Q(SELECT lastval())");
-            done(&mut table, "SELECT 1");
-        } else {
-            table.passes(Duration::from_millis(20));
-        }
-        // What the one was given is nothing that the other may ask for.
-        assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)");
-        done(&mut table, "DISCARD SEQUENCES");
-        assert_eq!(table.hears(server), "Q(SELECT 2)");
-        done(&mut table, "SELECT 1");
-        table.hears(client);
-        table.hears(other);
-    }
-}
-
-#[test]
-fn a_server_that_was_asked_for_too_early_is_asked_for_again() {
-    let (mut table, client, server) = seated(one());
-    let (other, third) = (table.client(), table.client());
-    table.says(other, &query("SELECT lastval()"));
-    table.says(server, &answers("E(55000) Z(I)"));
-    table.says(client, &query("INSERT INTO t VALUES (1)"));
-    table.says(server, &answers("C(INSERT 0 1) Z(I)"));
-    table.hears(other);
-    table.says(other, &query("SELECT 2"));
-    table.cancel(other);
-    assert_eq!(table.hears(other), "E(57014) Z(I)");
-    table.passes(Duration::from_millis(200));
-    table.hears(server);
-    table.says(third, &query("SELECT 3"));
-    assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)", "nobody waited when the time had come; now somebody does");
 }
 
 #[test]

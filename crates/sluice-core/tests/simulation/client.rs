@@ -16,7 +16,7 @@ use crate::{
     agenda::{Event, PipeId, SimIo},
     plan::{DATABASES, PASSWORD, USERS},
     postgres::{RELOADED, describe},
-    session::{Ends, REPORTED, Session},
+    session::{Ends, REPORTED, Sequence, Session, frames, same},
 };
 
 /// A client that has waited this long for an answer is stuck.
@@ -92,6 +92,9 @@ pub(crate) struct Client {
     deadline: Option<Time>,
     pub(crate) lost: Option<Lost>,
     pub(crate) answers: u64,
+    /// The number of times that it was told what the sequence gave it, and that it was told that there is nothing.
+    pub(crate) sequences_told: u64,
+    pub(crate) sequences_lost: u64,
     pub(crate) longest_stall: Duration,
     saw_application_name: bool,
 }
@@ -142,6 +145,8 @@ impl Client {
             deadline: None,
             lost: None,
             answers: 0,
+            sequences_told: 0,
+            sequences_lost: 0,
             longest_stall: Duration::ZERO,
             saw_application_name: false,
         }
@@ -452,6 +457,7 @@ impl Client {
         match self.expected.front() {
             Some(expected) if same(expected, frame) => {
                 let expected = self.expected.pop_front().expect("it was there a moment ago");
+                self.sequences_told += u64::from(expected[0] == b'D' && Sequence::is_told_in(&expected[5..]));
                 self.matched.push(expected);
             }
             _ => self.violation(&format!("got {}", describe(frame[0], &frame[5..]))),
@@ -473,6 +479,13 @@ impl Client {
             }
             Some(b"53S01") if io.plan.refused_percent > 0 => {
                 self.again(Ends { fail: Some("53S01"), described, ..Ends::default() });
+            }
+            // The server on which it used the sequence is in use, and it may have it again later.
+            Some(b"55000") if io.plan.is_transaction_mode() => {
+                let lost = self.before.lose_sequence();
+                self.again(Ends::default());
+                self.reference.regain_sequence(lost);
+                self.sequences_lost += 1;
             }
             // A schema change in the middle of a transaction can't be healed.
             Some(b"0A000") if io.plan.schema_changes > 0 && matches!(tag, Some(b'B' | b'D')) => {
@@ -572,23 +585,4 @@ impl Client {
         }
         out
     }
-}
-
-/// Whether an answer is the expected one. Of errors, PostgreSQL's own fields count that a client acts on.
-fn same(expected: &[u8], got: &[u8]) -> bool {
-    if expected[0] != got[0] || !matches!(got[0], b'E' | b'N') {
-        return expected == got;
-    }
-    let fields = |frame: &[u8]| [b'V', b'C', b'M'].map(|f| ErrorFields(&frame[5..]).get(f).map(<[u8]>::to_vec));
-    fields(expected) == fields(got)
-}
-
-fn frames(mut bytes: &[u8]) -> VecDeque<Vec<u8>> {
-    let mut frames = VecDeque::new();
-    while let Some(header) = bytes.first_chunk::<5>() {
-        let total = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize + 1;
-        frames.push_back(bytes[..total].to_vec());
-        bytes = &bytes[total..];
-    }
-    frames
 }

@@ -5,12 +5,15 @@
 //! |---|---|
 //! | `select echo X`, `select rows 3 20 X`, `select sleep 9 X` | gives rows that say X; the last one after that many milliseconds |
 //! | `select literal 'X' Y` | gives a row that says what a literal meant when it was parsed |
+//! | `select nextval(s) X` | takes the value X of a sequence |
+//! | `select lastval() X` | gives a row that says which one was taken last |
+//! | `copy in X`, `copy out 3 20 X` | takes a value of the sequence as well, as by a column's default |
 //! | `select temporary` | gives a row that says which temporary table there is |
 //! | `select error X` | fails |
-//! | `select f(...)` | does the same by a function of the user's, which may do anything: also `set` a setting, or make a `temp` table |
+//! | `select f(...)` | does the same by a function of the user's, which may do anything: also `set` a setting, make a `temp` table, `advance` the sequence or tell its `last` value |
 //! | `select held` | gives a row that says whether there is a cursor that is held |
 //! | `declare c cursor with hold X` | makes it, by that name |
-//! | `create temp table X` | as it says, as do `set`, `reset`, `show`, `begin`, `copy`, `deallocate`, `discard all` |
+//! | `create temp table X` | as it says, as do `set`, `reset`, `show`, `begin`, `deallocate`, `discard all` |
 //!
 //! Clients write verbs in lower case. What begins in upper case is the pool's own.
 

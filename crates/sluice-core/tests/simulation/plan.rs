@@ -79,6 +79,7 @@ pub(crate) struct Plan {
     pub(crate) copy_percent: u64,
     pub(crate) big_percent: u64,
     pub(crate) settings_percent: u64,
+    pub(crate) sequences_percent: u64,
 }
 
 impl Plan {
@@ -258,6 +259,7 @@ impl Plan {
             copy_percent: 5,
             big_percent: 3,
             settings_percent: 5,
+            sequences_percent: rng.pick(&[0, 5, 30]),
         }
     }
 

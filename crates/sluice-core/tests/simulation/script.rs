@@ -123,6 +123,8 @@ impl Client {
             self.big(&mut step, io);
         } else if io.rng.percent(io.plan.settings_percent) {
             self.settings(&mut step, io);
+        } else if io.rng.percent(io.plan.sequences_percent) {
+            self.sequences(&mut step, io);
         } else if io.rng.percent(io.plan.extended_percent) {
             self.extended(&mut step, io);
         } else {
@@ -223,13 +225,33 @@ impl Client {
             step.empty(frontend::SYNC);
             return;
         }
+        self.say(step, &text, io);
+    }
+
+    /// A statement about the sequence.
+    fn sequences(&mut self, step: &mut Step, io: &mut SimIo) {
+        let mark = self.mark();
+        let text = match io.rng.below(12) {
+            0..4 => format!("select nextval(s) {mark}"),
+            4..6 => format!("select f(advance {mark})"),
+            6..9 => format!("select lastval() {mark}"),
+            9 => format!("select f(last {mark})"),
+            10 => format!("select nextval(s) {mark}; select lastval() {mark}"),
+            _ if self.reference.block == Block::None => format!("begin; select nextval(s) {mark}"),
+            _ => "discard sequences".to_owned(),
+        };
+        self.say(step, &text, io);
+    }
+
+    /// Sends a text by either protocol.
+    fn say(&self, step: &mut Step, text: &str, io: &mut SimIo) {
         if io.rng.percent(30) && !text.contains(';') {
-            step.parse("", &text);
+            step.parse("", text);
             step.bind("", None);
             step.execute(0);
             step.empty(frontend::SYNC);
         } else {
-            step.query(&text);
+            step.query(text);
         }
     }
 

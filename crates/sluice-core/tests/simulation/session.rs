@@ -5,6 +5,7 @@
 
 mod answers;
 mod extended;
+mod sequences;
 mod statements;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +17,8 @@ use crate::language::{hex, holding};
 
 use answers::{put_copy_out, put_description, put_row};
 
-pub(crate) use answers::put_error;
+pub(crate) use answers::{frames, put_error, same};
+pub(crate) use sequences::Sequence;
 
 /// Settings that are reported: as they are set, as they are reported, and their default.
 pub(crate) const REPORTED: [(&str, &str, &str); 3] =
@@ -102,6 +104,7 @@ pub(crate) struct Session {
     pub(crate) temp: Option<String>,
     /// The text that has made the cursor which is held.
     pub(crate) cursor: Option<String>,
+    sequence: Sequence,
     pub(crate) block: Block,
     /// What there was when the transaction began.
     undo: Option<Undo>,
@@ -144,6 +147,7 @@ impl Session {
             start,
             temp: None,
             cursor: None,
+            sequence: Sequence::default(),
             block: Block::None,
             undo: None,
             transactions: 0,
@@ -179,7 +183,8 @@ impl Session {
 
     /// The report of its state: by itself, or asked for settings of which `named` are the custom ones.
     fn holding(&self, named: Option<&str>) -> String {
-        let pins = [("temp", self.temp.is_some()), ("cursor", self.cursor.is_some())];
+        let pins =
+            [("temp", self.temp.is_some()), ("cursor", self.cursor.is_some()), ("sequence", self.sequence.is_used())];
         let pins: Vec<_> = pins.iter().filter(|(_, has)| *has).map(|(pin, _)| *pin).collect();
         holding(&pins, self.held(named))
     }
@@ -372,6 +377,19 @@ impl Session {
         self.local.clear();
         self.undo = None;
         self.portals.clear();
+    }
+
+    /// Takes away what the sequence gave it, unless that was in the transaction that is under way.
+    pub(crate) fn lose_sequence(&mut self) -> Sequence {
+        let is_under_way = self.undo.is_some();
+        self.sequence.take_before(self.transactions + u64::from(!is_under_way))
+    }
+
+    /// Gives that back.
+    pub(crate) fn regain_sequence(&mut self, lost: Sequence) {
+        if !self.sequence.is_used() {
+            self.sequence = lost;
+        }
     }
 
     fn may_run(&self, sql: &str) -> Result<(), Error> {

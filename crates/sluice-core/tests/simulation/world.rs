@@ -41,6 +41,9 @@ pub(crate) struct Figures {
     pub(crate) answers: u64,
     pub(crate) served: u64,
     pub(crate) lost: u64,
+    /// The number of times that a client was told what the sequence gave it, and that it was told that there is nothing.
+    pub(crate) sequences_told: u64,
+    pub(crate) sequences_lost: u64,
     pub(crate) waits: u64,
     pub(crate) sockets_refused: u64,
     pub(crate) longest_stall: Duration,
@@ -160,6 +163,8 @@ impl World {
         self.check_end();
         self.figures.answers = self.clients.iter().map(|c| c.answers).sum();
         self.figures.lost = self.clients.iter().filter(|c| c.lost.is_some()).count() as u64;
+        self.figures.sequences_told = self.clients.iter().map(|c| c.sequences_told).sum();
+        self.figures.sequences_lost = self.clients.iter().map(|c| c.sequences_lost).sum();
         self.figures.served = self.postgres.served;
         self.figures.sockets_refused = self.io.network.sockets_refused();
         self.figures.longest_stall = self.clients.iter().map(|c| c.longest_stall).max().unwrap_or_default();
@@ -520,6 +525,8 @@ impl World {
 impl Figures {
     /// Checks that many runs together have met the extremes.
     pub(crate) fn check_extremes(&self) {
+        assert!(self.sequences_told > self.sequences_lost, "sequences do not follow clients: {self:?}");
+        assert!(self.sequences_lost > 0, "no client has lost what a sequence gave it: {self:?}");
         assert!(self.sockets_refused > 0, "no connect failed before it began: {self:?}");
         assert!(self.longest_stall > Duration::from_secs(2), "no client was slow enough: {self:?}");
         assert!(self.highest_backlog > BACKLOG_HIGH_BYTES, "no backlog was large enough: {self:?}");
@@ -530,6 +537,8 @@ impl Figures {
         self.answers += other.answers;
         self.served += other.served;
         self.lost += other.lost;
+        self.sequences_told += other.sequences_told;
+        self.sequences_lost += other.sequences_lost;
         self.waits += other.waits;
         self.sockets_refused += other.sockets_refused;
         self.longest_stall = self.longest_stall.max(other.longest_stall);

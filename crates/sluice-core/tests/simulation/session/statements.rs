@@ -2,7 +2,7 @@
 
 use crate::language::{hex, holding, selected};
 
-use super::{Block, Error, Outcome, Session, canonical};
+use super::{Block, Error, Outcome, Session, canonical, sequences::Sequence};
 
 impl Session {
     /// Carries a statement out.
@@ -48,12 +48,17 @@ impl Session {
                 self.set_config(sql);
                 rows(vec!["configured".into()])
             }
-            "copy" if words[1] == "out" => Outcome {
-                copy_out: true,
-                tag: format!("COPY {}", number(2)),
-                ..rows((0..number(2)).map(|i| padded(sql, parameter, i, number(3))).collect())
-            },
-            "copy" => Outcome { copy_in: true, ..Outcome::default() },
+            "copy" => {
+                self.sequence.advance(sql, self.transactions);
+                match words[1] {
+                    "out" => Outcome {
+                        copy_out: true,
+                        tag: format!("COPY {}", number(2)),
+                        ..rows((0..number(2)).map(|i| padded(sql, parameter, i, number(3))).collect())
+                    },
+                    _ => Outcome { copy_in: true, ..Outcome::default() },
+                }
+            }
             "begin" => {
                 self.block = Block::Open;
                 tag("BEGIN")
@@ -112,7 +117,10 @@ impl Session {
                 Some(_) => tag("DEALLOCATE"),
                 None => return Err(("26000", format!("prepared statement \"{}\" does not exist", words[1]))),
             },
-            "discard" if words[1] == "sequences" => tag("DISCARD SEQUENCES"),
+            "discard" if words[1] == "sequences" => {
+                self.sequence = Sequence::default();
+                tag("DISCARD SEQUENCES")
+            }
             "discard" => {
                 if self.block != Block::None || among_others {
                     return Err(("25001", "DISCARD ALL cannot run inside a transaction block".into()));
@@ -120,6 +128,7 @@ impl Session {
                 self.set.clear();
                 self.temp = None;
                 self.cursor = None;
+                self.sequence = Sequence::default();
                 self.names.clear();
                 tag("DISCARD ALL")
             }
@@ -138,6 +147,11 @@ impl Session {
             "rows" => (0..number(1)).map(|i| padded(sql, parameter, i, number(2))).collect(),
             "temporary" => vec![format!("temporary={}", self.temp.as_deref().unwrap_or("none"))],
             "held" => vec![format!("held={}", self.cursor.as_deref().unwrap_or("none"))],
+            "nextval(s)" | "advance" => {
+                self.sequence.advance(sql, self.transactions);
+                vec![sql.to_owned()]
+            }
+            "lastval()" | "last" => vec![self.sequence.last(sql)?],
             "error" => return Err(("P0001", sql.to_owned())),
             "set" => {
                 self.set(words[1], words[2]);
