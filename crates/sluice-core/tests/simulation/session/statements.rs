@@ -130,6 +130,8 @@ impl Session {
                 self.cursor = None;
                 self.sequence = Sequence::default();
                 self.names.clear();
+                // It is committed at once: an error behind it in its batch takes nothing of it back.
+                self.end_transaction();
                 tag("DISCARD ALL")
             }
             other => panic!("the simulated server does not know \"{other}\" in: {sql}"),
