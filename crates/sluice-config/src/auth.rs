@@ -1,6 +1,6 @@
 //! `[auth]` and `[auth.lookup]`: reads them, and checks that every method has what it needs.
 
-use sluice_control::access::AccessRules;
+use sluice_control::access::{AccessRules, Policy};
 
 use crate::{
     AuthConfig, LookupConfig, Method, SecretSource, credentials, files, hba,
@@ -15,7 +15,8 @@ pub(crate) const RULES: &[&str] = &[
     "`\"trust\"` looks nothing up, so it excludes `[auth.lookup]`; with it, a `users_file` serves for logging in to \
      servers.",
     "`\"trust\"` on an address that other hosts can reach needs `trust_anyone = true`, which no other method takes.",
-    "`auth.hba_file` takes the place of `auth.method`; `auth.ident_file` needs it.",
+    "`auth.hba_file` and `auth.hba` take the place of `auth.method`, and exclude each other; `auth.ident_file` needs \
+     `auth.hba_file`, and `auth.hba` needs `[auth.lookup]`.",
     "`auth.lookup.database` must be the name of a `[[database]]`, or one must be named `\"*\"`; `auth.lookup.query` \
      must contain `$1`.",
 ];
@@ -31,10 +32,16 @@ pub(crate) struct Auth {
 pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let method = section.read(&schema::METHOD).or_default(Method::ScramSha256);
     let rules = hba::read(section);
-    let by_rules = section.has(schema::HBA_FILE.name);
+    let of_server = section.read(&schema::HBA).given();
+    let by_file = section.has(schema::HBA_FILE.name);
+    let by_rules = by_file || section.has(schema::HBA.name);
     if let (true, Origin::Given(offset)) = (by_rules, method.origin) {
-        let fault = Fault::new("the rules of hba_file say the method", "leave out one of the two");
+        let key = if by_file { schema::HBA_FILE.name } else { schema::HBA.name };
+        let fault = Fault::new(format!("the rules of {key} say the method"), "leave out one of the two");
         section.note(&schema::METHOD, offset, fault);
+    }
+    if let (true, Some(((), offset))) = (by_file, of_server) {
+        section.note(&schema::HBA, offset, Fault::new("hba_file is given too", "keep one of the two"));
     }
     // Rules say themselves who is trusted from where.
     let trusted = if by_rules { Setting { value: Method::ScramSha256, ..method } } else { method };
@@ -43,10 +50,11 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let lookup_section = section.table(&schema::LOOKUP);
     let lookup = lookup_section.is_given().then(|| read_lookup(&lookup_section));
     let has_file = !matches!(users_file, Read::Absent);
-    match &rules {
-        Some(rules) => check_sources_of_rules(section, rules, has_file, &lookup_section),
-        None if by_rules => {}
-        None => check_sources(section, method, has_file, &lookup_section),
+    match (&rules, of_server) {
+        (Some(rules), _) => check_sources_of_rules(section, rules, has_file, &lookup_section),
+        (None, Some(((), offset))) => check_sources_of_server(section, offset, has_file, &lookup_section),
+        (None, None) if by_rules => {}
+        (None, None) => check_sources(section, method, has_file, &lookup_section),
     }
     let file = users_file.given().map(|(path, offset)| (section.source().resolve(&path), offset));
     if let Some((path, offset)) = &file {
@@ -55,7 +63,12 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let (lookup, lookup_database) = lookup.unzip();
     let file = file.map(|(path, _)| SecretSource::File(path));
     let secrets = file.or_else(|| lookup.map(SecretSource::Lookup));
-    Auth { config: AuthConfig { method: method.value, rules, secrets }, lookup_database: lookup_database.flatten() }
+    let policy = match rules {
+        Some(rules) => Policy::Rules(rules),
+        None if of_server.is_some() => Policy::ServerRules(None),
+        None => Policy::Method(method.value),
+    };
+    Auth { config: AuthConfig { policy, secrets }, lookup_database: lookup_database.flatten() }
 }
 
 /// Reads `[auth.lookup]`; values that are missing have been noted, and the configuration will not be used.
@@ -140,6 +153,19 @@ fn check_sources_of_rules(section: &Section<'_>, rules: &AccessRules, has_file: 
         _ => return,
     };
     section.source().add(section.offset(), "auth", fault);
+}
+
+/// The same where the rules are the server's, which are asked for where secrets are.
+fn check_sources_of_server(section: &Section<'_>, offset: usize, has_file: bool, lookup: &Section<'_>) {
+    let fault = match (has_file, lookup.is_given()) {
+        (true, _) => Fault::new("users_file is given too, and the server knows the users", "leave out users_file"),
+        (false, false) => {
+            let remedy = "add [auth.lookup] with user and database, where that user may read pg_hba_file_rules";
+            Fault::new("the server is asked for its rules as by [auth.lookup], which is not given", remedy)
+        }
+        (false, true) => return,
+    };
+    section.note(&schema::HBA, offset, fault);
 }
 
 /// Reads the users file, so that `sluice check` finds its problems too.

@@ -65,8 +65,9 @@ fn read(root: &Section<'_>) -> Config {
     let (limits, servers) = limits::read(root);
     let auth = auth::read(&root.table(&schema::AUTH), &listen);
     let encryption = tls::read(&root.table(&schema::TLS));
-    hba::check_certificates(root, auth.config.rules.as_deref());
-    hba::warn(root, auth.config.rules.as_deref());
+    let rules = auth.config.policy.rules().map(|rules| &**rules);
+    hba::check_certificates(root, rules);
+    hba::warn(root, rules);
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
     let sections = root.tables(&schema::DATABASE);
     let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();

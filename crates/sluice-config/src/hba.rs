@@ -141,7 +141,7 @@ pub(crate) fn check_certificates(root: &Section<'_>, rules: Option<&AccessRules>
 }
 
 /// This host's own addresses.
-fn interfaces() -> Vec<Interface> {
+pub fn interfaces() -> Vec<Interface> {
     let Ok(found) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     let ip = |address: Option<nix::sys::socket::SockaddrStorage>| {
         let address = address?;

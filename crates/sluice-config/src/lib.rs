@@ -34,12 +34,13 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use sluice_control::settings::{Limits, PoolSettings};
 
 pub use document::{load, parse};
+pub use hba::interfaces;
 pub use reference::reference;
 pub use report::{Position, Problem, Report};
 pub use schema::LOOKUP_CACHE;
 pub use sluice_control::{
     Secret,
-    access::{AccessRules, Admin, Encryption, Method},
+    access::{Admin, Encryption, Method, Policy},
     address::Network,
 };
 use sluice_tls::ClientTls;
@@ -95,10 +96,8 @@ pub enum DriverChoice {
 /// The authentication of clients.
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
-    /// The method that every client must use, unless there are rules.
-    pub method: Method,
-    /// The rules of a `pg_hba.conf`.
-    pub rules: Option<Arc<AccessRules>>,
+    /// What clients are asked for; the rules of the server are not known yet.
+    pub policy: Policy,
     /// The source of the secrets; `None` only with [`Method::Trust`].
     pub secrets: Option<SecretSource>,
 }

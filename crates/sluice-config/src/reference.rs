@@ -128,6 +128,30 @@ client away, the log names its file and line.
 
 `required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
 clients that are there stay.
+
+### The server's own rules
+
+With `auth.hba = \"server\"` the pool lets in whom the server would let in that came from the client's address: it reads
+the rules and maps of the server where `[auth.lookup]` asks, and follows them within a second of each time that the
+server loads its configuration. The user of the look-up needs the right to see them:
+
+```sql
+GRANT SELECT ON pg_hba_file_rules, pg_ident_file_mappings TO lookup;
+GRANT EXECUTE ON FUNCTION pg_hba_file_rules(), pg_ident_file_mappings() TO lookup;
+```
+
+- Until they are known, nobody is let in; what comes meanwhile waits. When they can't be read, or PostgreSQL says that a
+  line is wrong, those of before count, as in the server, and the log says so.
+- A rule that the pool could not enforce (see above) turns away whoever it is for, and the log names it. That goes for
+  `samehost` and `samenet`, too, where the server is on another host, and for expressions and names that begin with `/`
+  before PostgreSQL 16.
+- PostgreSQL shows names without their quotes. A rule that names a database or role which is called `all`, `sameuser`,
+  `samerole`, `samegroup`, `replication` or `+…` turns away whoever it may be for. Where there is none of that name, a
+  `\"all\"` in quotes is taken for the word.
+- `clientname=DN` is not shown: the common name counts.
+- PostgreSQL shows what the files say, and the pool takes it for what the server has loaded. Before the pool starts, load
+  what has been changed there.
+- PostgreSQL 15 and later have maps to be read; before that, a rule that names a map lets nobody in.
 ";
 
 const BALANCERS: &str = "

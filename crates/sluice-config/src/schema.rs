@@ -203,7 +203,7 @@ pub(crate) static AUTH: Table = Table {
     path: "auth",
     many: false,
     meaning: "How clients prove who they are. The secrets come from `users_file` or from `[auth.lookup]`.",
-    keys: &[&METHOD, &HBA_FILE, &IDENT_FILE, &USERS_FILE, &TRUST_ANYONE],
+    keys: &[&METHOD, &HBA, &HBA_FILE, &IDENT_FILE, &USERS_FILE, &TRUST_ANYONE],
     tables: &[&LOOKUP],
 };
 
@@ -214,6 +214,14 @@ pub(crate) static METHOD: Key<Words<Method>> = Key {
     meaning: "The method, by PostgreSQL's name. By `\"scram-sha-256\"`, nobody gets in whose secret is an MD5 hash; \
               `\"md5\"` asks those for MD5, and for SCRAM whose secret is a SCRAM verifier; `\"trust\"` believes whoever \
               connects.",
+};
+
+pub(crate) static HBA: Key<Words<()>> = Key {
+    name: "hba",
+    kind: Words(&[("server", ())]),
+    absent: Absent::Means("`method` or `hba_file`"),
+    meaning: "`\"server\"`: the rules by which the server itself lets clients in, where `[auth.lookup]` asks, in place of \
+              `method`; see [The server's own rules](#the-servers-own-rules).",
 };
 
 pub(crate) static HBA_FILE: Key<FilePath> = Key {

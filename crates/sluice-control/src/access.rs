@@ -11,10 +11,8 @@ use crate::{Secret, address::Address};
 /// The authentication of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// The method that every client must use, unless there are rules.
-    pub method: Method,
-    /// The rules by which a client's method is found.
-    pub rules: Option<Arc<AccessRules>>,
+    /// What a client is asked for.
+    pub policy: Policy,
     /// The source of the secrets that they are checked by.
     pub users: Users,
 }
@@ -26,6 +24,27 @@ impl Access {
         match &self.users {
             Users::Listed(users) => users.get(role).filter(|secret| secret.is_enough_to_log_in()),
             Users::LookedUp(_) => None,
+        }
+    }
+}
+
+/// What clients are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Policy {
+    /// The same of every client.
+    Method(Method),
+    /// What the rules of a file say.
+    Rules(Arc<AccessRules>),
+    /// What the rules of the server say where secrets are looked up; `None` until they are known.
+    ServerRules(Option<Arc<AccessRules>>),
+}
+
+impl Policy {
+    /// The rules, if there are some and they are known.
+    pub fn rules(&self) -> Option<&Arc<AccessRules>> {
+        match self {
+            Self::Method(_) | Self::ServerRules(None) => None,
+            Self::Rules(rules) | Self::ServerRules(Some(rules)) => Some(rules),
         }
     }
 }
@@ -52,7 +71,7 @@ impl Method {
     }
 }
 
-/// The rules of a `pg_hba.conf`, and what they go by.
+/// The rules of a `pg_hba.conf`, and what they are decided by.
 #[derive(Debug)]
 pub struct AccessRules {
     /// The rules and maps.

@@ -7,7 +7,7 @@ use sluice_tls::SslMode;
 use sluice_units::Quantity;
 
 use crate::{
-    access::{Access, Encryption, Users},
+    access::{Access, Encryption, Policy, Users},
     address::Network,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     snapshot::{Database, Snapshot},
@@ -137,10 +137,18 @@ fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
 }
 
 fn access(found: &mut Differences, before: &Access, now: &Access) {
-    let method = |access: &Access| access.rules.as_ref().map_or(access.method.name(), |_| "by hba_file");
+    let method = |access: &Access| match &access.policy {
+        Policy::Method(method) => method.name(),
+        Policy::Rules(_) => "by hba_file",
+        Policy::ServerRules(_) => "by hba",
+    };
     found.compare("auth.method", &method(before), &method(now));
-    if before.rules.is_some() && now.rules.is_some() {
-        found.compare_secret("auth.hba_file", &before.rules, &now.rules);
+    match (&before.policy, &now.policy) {
+        (Policy::Rules(before), Policy::Rules(now)) => found.compare_secret("auth.hba_file", before, now),
+        (Policy::ServerRules(before), Policy::ServerRules(now)) => {
+            found.compare_secret("auth.hba: the server's rules", before, now);
+        }
+        _ => {}
     }
     match (&before.users, &now.users) {
         (Users::Listed(before), Users::Listed(now)) => {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
+    access::{Access, AccessRules, Policy, Users},
+    address::Address,
     changes::{self, Change},
     snapshot::{Configuration, Snapshot},
 };
@@ -11,7 +13,9 @@ use crate::{
 #[derive(Debug)]
 pub enum Observation {
     /// The configuration has been read, and is valid.
-    Configured(Configuration),
+    Configured(Box<Configuration>),
+    /// The server at that address has told its access rules.
+    ServerRules(Address, Arc<AccessRules>),
 }
 
 /// A snapshot that is to be gone by from now on.
@@ -27,12 +31,14 @@ pub struct Published {
 #[derive(Debug)]
 pub struct Control {
     snapshot: Arc<Snapshot>,
+    /// The access rules that a server has told last, and its address.
+    server_rules: Option<(Address, Arc<AccessRules>)>,
 }
 
 impl Control {
     /// With that configuration.
     pub fn new(configuration: Configuration) -> Self {
-        Self { snapshot: Arc::new(Snapshot::first(configuration)) }
+        Self { snapshot: Arc::new(Snapshot::first(configuration)), server_rules: None }
     }
 
     /// The snapshot that was published last.
@@ -42,8 +48,18 @@ impl Control {
 
     /// Takes an observation; gives the snapshot that it leads to, or nothing where all stays as it is.
     pub fn observe(&mut self, observation: Observation) -> Option<Published> {
-        let Observation::Configured(configuration) = observation;
-        let next = self.snapshot.next(configuration);
+        let next = match observation {
+            Observation::Configured(mut configuration) => {
+                self.fill_in(&mut configuration.access);
+                self.snapshot.next(*configuration)
+            }
+            Observation::ServerRules(address, rules) => {
+                self.server_rules = Some((address, rules));
+                let mut access = Access::clone(&self.snapshot.access);
+                self.fill_in(&mut access);
+                self.snapshot.with_access(access)
+            }
+        };
         let changes = changes::between(&self.snapshot, &next);
         if changes.is_empty() {
             return None;
@@ -51,19 +67,30 @@ impl Control {
         self.snapshot = Arc::new(next);
         Some(Published { snapshot: self.snapshot.clone(), changes })
     }
+
+    /// Puts the rules of a server in their place, where clients are asked by them and they are known.
+    fn fill_in(&self, access: &mut Access) {
+        let (Policy::ServerRules(rules), Users::LookedUp(look_up)) = (&mut access.policy, &access.users) else {
+            return;
+        };
+        if let Some((_, told)) = self.server_rules.as_ref().filter(|(address, _)| *address == look_up.address) {
+            *rules = Some(told.clone());
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{collections::HashMap, time::Duration};
 
+    use sluice_hba::{RuleRow, Rules, ServerRules};
     use sluice_wire::secret::Secret as StoredSecret;
 
     use super::*;
     use crate::{
         Database, Secret,
-        access::{Access, Method, Users},
-        address::{Address, Network},
+        access::{LookUp, Method},
+        address::Network,
         settings::{Limits, PoolMode, PoolSettings, Sharing},
     };
 
@@ -76,7 +103,7 @@ mod tests {
         let users = ["alice", "bob"].map(|user| (user.to_owned(), StoredSecret::Plain("known".to_owned())));
         Configuration {
             databases: vec![named("one"), named("two")],
-            access: Access { method: Method::ScramSha256, rules: None, users: Users::Listed(HashMap::from(users)) },
+            access: Access { policy: Policy::Method(Method::ScramSha256), users: Users::Listed(HashMap::from(users)) },
             encryption: None,
             admin: None,
             balancers: Vec::new(),
@@ -89,7 +116,7 @@ mod tests {
         let mut control = Control::new(configuration());
         let mut next = configuration();
         change(&mut next);
-        let published = control.observe(Observation::Configured(next)).expect("something has changed");
+        let published = control.observe(Observation::Configured(next.into())).expect("something has changed");
         assert_eq!((published.snapshot.version, control.snapshot().version), (2, 2));
         published.changes.iter().map(ToString::to_string).collect()
     }
@@ -97,7 +124,7 @@ mod tests {
     #[test]
     fn the_same_configuration_is_no_news() {
         let mut control = Control::new(configuration());
-        assert!(control.observe(Observation::Configured(configuration())).is_none());
+        assert!(control.observe(Observation::Configured(configuration().into())).is_none());
         assert_eq!(control.snapshot().version, 1);
     }
 
@@ -108,7 +135,7 @@ mod tests {
         let mut next = configuration();
         next.databases[1].pool.size = 3;
         next.databases.swap(0, 1);
-        let now = control.observe(Observation::Configured(next)).expect("something has changed").snapshot;
+        let now = control.observe(Observation::Configured(next.into())).expect("something has changed").snapshot;
         assert!(Arc::ptr_eq(&before.access, &now.access));
         assert!(Arc::ptr_eq(&before.databases[0], &now.databases[1]), "whatever stands before it");
         assert!(!Arc::ptr_eq(&before.databases[1], &now.databases[0]));
@@ -119,7 +146,7 @@ mod tests {
         let all = changed(|next| {
             next.limits.clients = 5;
             next.limits.idle_transaction_timeout = Some(Duration::from_secs(90));
-            next.access.method = Method::Md5;
+            next.access.policy = Policy::Method(Method::Md5);
             next.balancers = vec![Network::of([10, 0, 0, 1].into())];
             let Users::Listed(users) = &mut next.access.users else { unreachable!("they are listed") };
             users.remove("alice");
@@ -150,6 +177,53 @@ mod tests {
             "database \"*\" added",
         ];
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_servers_rules_are_kept_as_long_as_it_is_the_one_that_is_asked() {
+        let asking = |host: &str| {
+            let address = Address::Tcp(host.to_owned(), 5432);
+            let look_up = LookUp {
+                address: address.clone(),
+                tls: None,
+                dbname: "postgres".to_owned(),
+                user: "asks".to_owned(),
+                password: None,
+                query: "select $1".to_owned(),
+                asks_roles: true,
+                cache: Duration::ZERO,
+            };
+            let access = Access { policy: Policy::ServerRules(None), users: Users::LookedUp(look_up) };
+            (address, Configuration { access, ..configuration() })
+        };
+        let told = |text: &str| {
+            let rules = Rules::of_server(&ServerRules {
+                rules: vec![RuleRow { connection: "local".to_owned(), method: text.to_owned(), ..everybody() }],
+                ..ServerRules::default()
+            });
+            let (rules, _) = rules.expect("it is a rule");
+            Arc::new(AccessRules { rules, interfaces: Vec::new(), text: text.to_owned() })
+        };
+        let (address, asks) = asking("one");
+        let mut control = Control::new(asks.clone());
+        let known = |control: &Control| control.snapshot().access.policy.rules().map(|rules| rules.text.clone());
+        assert_eq!(known(&control), None);
+        for text in ["trust", "reject"] {
+            let published = control.observe(Observation::ServerRules(address.clone(), told(text)));
+            let changes: Vec<_> = published.expect("it is news").changes.iter().map(ToString::to_string).collect();
+            assert_eq!(changes, ["auth.hba: the server's rules changed"]);
+            assert_eq!(known(&control).as_deref(), Some(text));
+            assert!(control.observe(Observation::ServerRules(address.clone(), told(text))).is_none());
+        }
+        assert!(control.observe(Observation::Configured(asks.into())).is_none(), "they are known still");
+        control.observe(Observation::Configured(asking("two").1.into()));
+        assert_eq!(known(&control), None, "they are those of another server");
+        control.observe(Observation::ServerRules(address, told("trust")));
+        assert_eq!(known(&control), None, "the answer has come too late");
+    }
+
+    fn everybody() -> RuleRow {
+        RuleRow { databases: vec!["all".to_owned()], users: vec!["all".to_owned()], ..RuleRow::default() }
     }
 
     #[test]

@@ -136,6 +136,19 @@ impl Snapshot {
         Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits }
     }
 
+    /// The one after this, where clients are authenticated so.
+    pub(crate) fn with_access(&self, access: Access) -> Self {
+        Self {
+            version: self.version + 1,
+            databases: self.databases.clone(),
+            access: if *self.access == access { self.access.clone() } else { Arc::new(access) },
+            encryption: self.encryption.clone(),
+            admin: self.admin.clone(),
+            balancers: self.balancers.clone(),
+            limits: self.limits.clone(),
+        }
+    }
+
     /// Whether a connection from there has to say first whose it is.
     pub fn is_balancer(&self, peer: PeerAddress) -> bool {
         match peer {

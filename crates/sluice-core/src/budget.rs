@@ -162,7 +162,7 @@ mod tests {
 
     use sluice_control::{
         Configuration,
-        access::{Access, Method, Users},
+        access::{Access, Method, Policy, Users},
         settings::{Limits, UserLimits},
     };
 
@@ -198,7 +198,7 @@ mod tests {
             users: [("ann".to_owned(), own)].into(),
             ..Limits::default()
         };
-        let access = Access { method: Method::Trust, rules: None, users: Users::Listed(HashMap::new()) };
+        let access = Access { policy: Policy::Method(Method::Trust), users: Users::Listed(HashMap::new()) };
         let (databases, balancers) = (Vec::new(), Vec::new());
         let configuration = Configuration { databases, access, encryption: None, admin: None, limits, balancers };
         let snapshot = Snapshot::first(configuration);

@@ -241,7 +241,10 @@ fn too_many() -> ErrorResponse {
 mod tests {
     use std::time::Duration;
 
-    use sluice_control::{access::Method, address::Address};
+    use sluice_control::{
+        access::{Method, Policy},
+        address::Address,
+    };
 
     use super::*;
 
@@ -264,7 +267,7 @@ mod tests {
             asks_roles: false,
             cache: TTL,
         };
-        let access = Access { method: Method::ScramSha256, rules: None, users: Users::LookedUp(look_up) };
+        let access = Access { policy: Policy::Method(Method::ScramSha256), users: Users::LookedUp(look_up) };
         secrets.get(&access, now, user, CLIENT)
     }
 

@@ -18,6 +18,7 @@ mod place;
 mod problem;
 mod rule;
 mod rules;
+mod server;
 mod token;
 
 pub use address::{Address, Interface};
@@ -27,3 +28,4 @@ pub use place::Place;
 pub use problem::{Fault, Problem};
 pub use rule::{ConnectionType, Rule};
 pub use rules::{Connection, Decision, Mapping, Roles, Rules, Transport};
+pub use server::{MapRow, Questions, RuleRow, ServerRules};

@@ -21,6 +21,14 @@ pub(crate) struct Field {
 }
 
 impl Field {
+    pub(crate) fn of(tokens: impl IntoIterator<Item = Token>) -> Self {
+        Self { tokens: tokens.into_iter().collect() }
+    }
+
+    pub(crate) fn word(text: &str) -> Self {
+        Self::of([Token::plain(text)])
+    }
+
     /// All of its words.
     pub(crate) fn tokens(&self) -> &[Token] {
         &self.tokens

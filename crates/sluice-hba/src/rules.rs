@@ -85,6 +85,10 @@ impl Rules {
         if problems.is_empty() { Ok(Self { rules, maps }) } else { Err(problems) }
     }
 
+    pub(crate) fn new(rules: Vec<Rule>, maps: Vec<MapLine>) -> Self {
+        Self { rules, maps }
+    }
+
     /// The rules in their order, of all files.
     pub fn rules(&self) -> &[Rule] {
         &self.rules

@@ -10,6 +10,11 @@ pub(crate) struct Token {
 }
 
 impl Token {
+    /// A word without quotes.
+    pub(crate) fn plain(text: &str) -> Self {
+        Self { text: text.to_owned(), is_quoted: false }
+    }
+
     /// True for the keyword, not for the same word in quotes.
     pub(crate) fn is_keyword(&self, keyword: &str) -> bool {
         !self.is_quoted && self.text == keyword

@@ -19,6 +19,7 @@ use crate::{
     lookup::{self, Asker, Request},
     mailbox::Mailboxes,
     resolver::Resolver,
+    server_rules,
 };
 
 /// The interval at which host names are resolved again.
@@ -54,6 +55,16 @@ pub(crate) struct Office {
     pub(crate) http: AbortHandle,
 }
 
+impl Office {
+    /// Publishes what an observation leads to.
+    fn observe(&self, control: &mut Control, observation: Observation) -> Vec<Change> {
+        let Some(published) = control.observe(observation) else { return Vec::new() };
+        self.hub.publish(published.snapshot);
+        self.mailboxes.send_all(|| Mail::Published);
+        published.changes
+    }
+}
+
 /// The control thread's work, until it is told to end.
 pub(crate) async fn control(
     control: Control,
@@ -63,24 +74,39 @@ pub(crate) async fn control(
     office: Office,
 ) {
     let names = keep_names(asker.resolver.clone());
+    let (tell, told) = mpsc::channel(1);
+    let rules = server_rules::follow(office.hub.clone(), asker.resolver.clone(), tell);
     tokio::select! {
-        () = obey(control, orders, office) => {}
+        () = obey(control, orders, told, office) => {}
+        () = rules => {}
         () = names => {}
         () = lookup::answer(Arc::new(asker), requests) => {}
     }
 }
 
-/// Carries out orders, one after the other.
-async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, office: Office) {
-    while let Some(order) = orders.recv().await {
+/// Carries out orders, and goes by the rules that a server has told, one after the other.
+async fn obey(
+    mut control: Control,
+    mut orders: mpsc::Receiver<Order>,
+    mut told: mpsc::Receiver<server_rules::Told>,
+    office: Office,
+) {
+    loop {
+        let order = tokio::select! {
+            order = orders.recv() => order,
+            Some((address, rules)) = told.recv() => {
+                let count = rules.rules.rules().len();
+                let observed = Observation::ServerRules(address.clone(), rules);
+                if !office.observe(&mut control, observed).is_empty() {
+                    tracing::info!("clients are let in by the {count} access rules of {address}");
+                }
+                continue;
+            }
+        };
+        let Some(order) = order else { return };
         match order {
             Order::Configure(configuration, done) => {
-                let mut changes = Vec::new();
-                if let Some(published) = control.observe(Observation::Configured(*configuration)) {
-                    changes = published.changes;
-                    office.hub.publish(published.snapshot);
-                    office.mailboxes.send_all(|| Mail::Published);
-                }
+                let changes = office.observe(&mut control, Observation::Configured(configuration));
                 // Nobody may be left to hear it.
                 let _ = done.send(changes);
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sluice_config::{Config, LookupConfig, Report, SecretSource, users};
 use sluice_control::{
     Configuration, Database,
-    access::{Access, LookUp, Users},
+    access::{Access, LookUp, Policy, Users},
     address::Address,
 };
 use sluice_wire::secret::Secret;
@@ -36,7 +36,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     });
     Ok(Configuration {
         databases: databases.collect(),
-        access: Access { method: config.auth.method, rules: config.auth.rules.clone(), users },
+        access: Access { policy: config.auth.policy.clone(), users },
         encryption: config.encryption.clone(),
         admin: config.admin.clone(),
         balancers: config.balancers.clone(),
@@ -63,7 +63,11 @@ fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
         user: look_up.user.clone(),
         password: look_up.password.clone(),
         query: look_up.query.clone(),
-        asks_roles: config.auth.rules.as_ref().is_some_and(|rules| rules.rules.needs_roles()),
+        asks_roles: match &config.auth.policy {
+            Policy::Method(_) => false,
+            Policy::Rules(rules) => rules.rules.needs_roles(),
+            Policy::ServerRules(_) => true,
+        },
         cache: look_up.cache,
     })
 }

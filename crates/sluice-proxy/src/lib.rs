@@ -26,6 +26,7 @@ mod pace;
 mod pulse;
 mod reload;
 mod resolver;
+mod server_rules;
 mod service;
 mod stats;
 mod successor;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use sluice_control::{
-    access::{Access, LookUp, Users},
+    access::{Access, LookUp, Policy, Users},
     address::Address,
 };
 use sluice_core::{
@@ -36,6 +36,9 @@ use crate::{
 
 /// Time limit for a look-up, from when it was asked for: the wait for its turn and the connect included.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The interval at which it is looked whether the server's rules are known by now.
+const RULES_EVERY: Duration = Duration::from_millis(20);
 
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
@@ -139,6 +142,9 @@ impl Asker {
         let Users::LookedUp(look_up) = &access.users else {
             return Err("secrets are not looked up any more".to_owned());
         };
+        if matches!(access.policy, Policy::ServerRules(None)) {
+            self.wait_for_rules().await;
+        }
         let kept = self.idle().take(&access);
         // One that has broken since shows it on its first use; a second attempt has a fresh one.
         if let Some(client) = kept
@@ -152,6 +158,13 @@ impl Asker {
         let found = ask_all(&client, look_up, user).await.map_err(|e| describe(&e))??;
         self.idle().keep(&access, client);
         Ok(found)
+    }
+
+    /// Waits until the rules are known by which it is decided whether a user's secret is needed at all.
+    async fn wait_for_rules(&self) {
+        while matches!(self.hub.snapshot().access.policy, Policy::ServerRules(None)) {
+            tokio::time::sleep(RULES_EVERY).await;
+        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
@@ -197,7 +210,7 @@ async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Opt
     Ok(Ok(text.map(|text| Secret::parse(&text))))
 }
 
-async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {
+pub(crate) async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {
     let mut config = tokio_postgres::Config::new();
     config.user(&look_up.user).dbname(&look_up.dbname).application_name("sluice: secrets");
     if let Some(password) = &look_up.password {
@@ -271,7 +284,7 @@ async fn log_in(config: &Config, look_up: &LookUp, stream: TcpStream) -> Result<
     }
 }
 
-fn describe(error: &tokio_postgres::Error) -> String {
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => format!("{} ({})", error.message(), error.code().code()),
         None => match std::error::Error::source(error) {

@@ -38,6 +38,8 @@ pub enum Auth {
     Rules(String, String, Vec<(String, String)>),
     /// By the rules of these files, secrets and roles looked up by the role `lookup`; with these further keys.
     RulesLookUp(String, String, String),
+    /// By the server's own rules, which the role `lookup` reads as well.
+    ServerRules,
     /// `scram-sha-256`, secrets looked up by the role `lookup`; with these further keys.
     LookUp(String),
     /// `md5`, secrets looked up by the role `lookup`; with these further keys.
@@ -163,6 +165,7 @@ impl PoolConfig {
         let (method, secrets) = match &self.auth {
             Auth::Rules(..) => ("", "users_file = \"users.txt\"\n".to_owned()),
             Auth::RulesLookUp(_, _, more) => ("", look_up(more)),
+            Auth::ServerRules => ("server", look_up("")),
             Auth::Trust => ("trust", String::new()),
             Auth::TrustListed(_) => ("trust", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
@@ -177,6 +180,7 @@ impl PoolConfig {
         }
         let how = match method {
             "" => "hba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"".to_owned(),
+            "server" => "hba = \"server\"".to_owned(),
             method => format!("method = \"{method}\""),
         };
         let _ = writeln!(toml, "[limits]\n{}\n[auth]\n{how}\n{secrets}", self.limits);

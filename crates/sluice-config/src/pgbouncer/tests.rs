@@ -3,7 +3,7 @@ use std::time::Duration;
 use sluice_control::settings::PoolMode;
 
 use super::*;
-use crate::{Config, Method, SecretSource, ServerAddress, parse};
+use crate::{Config, Method, Policy, SecretSource, ServerAddress, parse};
 
 /// The configuration that comes of a text, as Sluice reads it, and the notes.
 fn converted(text: &str) -> (Config, Vec<String>) {
@@ -59,7 +59,7 @@ fn defaults_that_clients_notice_are_written_out() {
     let (config, notes) = converted("[databases]\na = \n[pgbouncer]\nauth_type = trust\n");
     assert_eq!(config.databases[0].pool.sharing.mode, PoolMode::Session);
     assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/tmp")));
-    assert_eq!(config.auth.method, Method::Trust);
+    assert_eq!(config.auth.policy, Policy::Method(Method::Trust));
     assert!(notes.iter().any(|note| note.starts_with("listen_addr: ")), "{notes:?}");
 }
 

@@ -138,7 +138,7 @@ fn rules_that_the_pool_could_not_keep_are_refused() {
         sluice_config::load(&file).map_err(|report| report.to_string())
     };
     let config = report("local all all trust\nhost all all samenet reject # so\n", "").expect("these are kept");
-    assert_eq!(config.auth.rules.map(|rules| rules.rules.rules().len()), Some(2));
+    assert_eq!(config.auth.policy.rules().map(|rules| rules.rules.rules().len()), Some(2));
     for (rules, keys, expected) in [
         ("host all all all ldap", "", "pg_hba.conf:1:1: "),
         ("host all all db.example.com trust", "", "pg_hba.conf:1:1: "),
@@ -156,6 +156,18 @@ fn rules_that_the_pool_could_not_keep_are_refused() {
     }
     let lookup = "[auth.lookup]\nuser = \"asks\"\ndatabase = \"app\"\n";
     report("local all +web peer\nhost samerole all all md5", lookup).expect("members can be looked up");
+    for (keys, expected) in [
+        ("", "which is not given\n    add [auth.lookup]"),
+        ("users_file = \"none\"", "leave out users_file"),
+        ("hba_file = \"pg_hba.conf\"", "hba_file is given too"),
+        ("method = \"md5\"", "the rules of hba say the method"),
+        ("ident_file = \"pg_ident.conf\"", "only the rules of hba_file name maps"),
+    ] {
+        let text = format!("[auth]\nhba = \"server\"\n{keys}\n[[database]]\nname = \"*\"\n");
+        write(&file, text.as_bytes(), 0o644);
+        let said = sluice_config::load(&file).expect_err(keys).to_string();
+        assert!(said.contains(expected), "{keys}: {said}");
+    }
     write(&file, b"[auth]\nmethod = \"trust\"\nident_file = \"pg_ident.conf\"\n[[database]]\nname = \"*\"\n", 0o644);
     let said = sluice_config::load(&file).expect_err("nothing names a map").to_string();
     assert!(said.contains("only the rules of hba_file name maps"), "{said}");

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use sluice_config::{Config, DriverChoice, Method, SecretSource, ServerAddress};
+use sluice_config::{Config, DriverChoice, Method, Policy, SecretSource, ServerAddress};
 use sluice_control::settings::{Limits, PoolMode, PoolSettings, Sharing};
 
 fn parse(text: &str) -> Config {
@@ -17,7 +17,7 @@ fn what_is_absent_has_the_documented_default() {
     assert_eq!(config.shutdown_grace, Duration::from_secs(10));
     assert_eq!(config.stats_period, None);
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.auth.method, Method::Trust);
+    assert_eq!(config.auth.policy, Policy::Method(Method::Trust));
     assert!(config.auth.secrets.is_none());
     let database = &config.databases[0];
     assert_eq!((&database.name, &database.dbname, &database.user), (&None, &None, &None));

@@ -298,8 +298,7 @@ impl Engine {
         let is_the_same = match &access.users {
             _ if Arc::ptr_eq(access, &login.asked_by) => true,
             Users::Listed(users) => {
-                let asks_alike = access.method == login.asked_by.method && access.rules == login.asked_by.rules;
-                asks_alike && users.get(&login.wish.user) == login.secret.as_ref()
+                access.policy == login.asked_by.policy && users.get(&login.wish.user) == login.secret.as_ref()
             }
             Users::LookedUp(_) => *access == login.asked_by,
         };

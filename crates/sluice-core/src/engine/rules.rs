@@ -2,7 +2,7 @@
 //! (`ClientAuthentication`, `auth_failed`).
 
 use sluice_control::{
-    access::{AccessRules, Method},
+    access::{AccessRules, Method, Policy},
     address::PeerAddress,
 };
 use sluice_hba::{ClientCert, Connection, Decision, Mapping, Method as Asked, Roles, Rule, Transport};
@@ -39,8 +39,14 @@ impl Engine {
     ) -> Result<Verdict, ErrorResponse> {
         let access = &self.snapshot.access;
         let client = &mut self.clients[id];
-        let Some(AccessRules { rules, interfaces, .. }) = access.rules.as_deref() else {
-            return Ok(Verdict::Asks(Demand { method: access.method, certificate: Certificate::Fits }));
+        let AccessRules { rules, interfaces, .. } = match &access.policy {
+            Policy::Method(method) => {
+                return Ok(Verdict::Asks(Demand { method: *method, certificate: Certificate::Fits }));
+            }
+            Policy::Rules(rules) | Policy::ServerRules(Some(rules)) => &**rules,
+            // A look-up on that server is answered when it has told its rules.
+            Policy::ServerRules(None) if roles.is_none() => return Ok(Verdict::NeedsRoles),
+            Policy::ServerRules(None) => return Err(unknown_rules()),
         };
         let (user, database) = (wish.user.as_str(), wish.database.as_str());
         let connection = Connection { transport: transport_of(client), user, database, is_replication: false };
@@ -108,6 +114,11 @@ pub(super) fn peer_failed(user: &str) -> ErrorResponse {
 
 fn failed(code: &'static str, method: &str, user: &str) -> ErrorResponse {
     ErrorResponse::fatal(code, format!("{method} authentication failed for user \"{user}\"")).routine("auth_failed")
+}
+
+fn unknown_rules() -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the server's access rules are not known to the pool yet")
+        .hint("Try again. The pool's log says what it waits for.")
 }
 
 fn refused(error: String) -> ErrorResponse {

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io, path::Path, sync::Arc, time::Duration};
 
 use sluice_control::{
-    access::{AccessRules, LookUp, Users},
+    access::{AccessRules, LookUp, Policy, Users},
     address::Address,
 };
 use sluice_core::secrets::Account;
@@ -37,7 +37,7 @@ pub(crate) fn rules(text: &str, maps: &str) -> Arc<AccessRules> {
 fn ruled(text: &str, maps: &str) -> Table {
     let mut table = Table::new(one());
     table.changes(|configuration| {
-        configuration.access.rules = Some(rules(text, maps));
+        configuration.access.policy = Policy::Rules(rules(text, maps));
         configuration.access.users = Users::LookedUp(LookUp {
             tls: None,
             address: Address::Unix("/scripted".into()),
@@ -128,7 +128,7 @@ fn who_is_refused_is_looked_up_again() {
 fn the_rules_of_now_decide_about_who_was_looked_up_for_others() {
     let mut table = ruled("local all +staff trust\nlocal all all md5", "");
     let client = table.stranger("app");
-    table.changes(|configuration| configuration.access.rules = Some(rules("local all all reject", "")));
+    table.changes(|configuration| configuration.access.policy = Policy::Rules(rules("local all all reject", "")));
     table.finds(Ok(member_of(&["staff"])));
     // What was found by the configuration before is not believed.
     if table.hears(client).is_empty() {

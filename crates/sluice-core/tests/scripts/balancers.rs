@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_control::address::Network;
+use sluice_control::{access::Policy, address::Network};
 use sluice_wire::{
     proxy::HEADER_BYTES_MAX,
     startup::{self, ProtocolVersion, SSL_REQUEST_PACKET},
@@ -24,7 +24,7 @@ const RULES: &str = "local all all reject\nhost all all 203.0.113.5/32 trust\nho
 fn table() -> Table {
     let mut table = Table::new(one());
     table.changes(|configuration| {
-        configuration.access.rules = Some(rules(RULES, ""));
+        configuration.access.policy = Policy::Rules(rules(RULES, ""));
         configuration.balancers = vec![Network::new([192, 0, 2, 0].into(), 24).expect("a network")];
     });
     table

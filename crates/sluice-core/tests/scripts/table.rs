@@ -6,7 +6,7 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use sluice_control::{
     Configuration, Control, Database, Observation, Secret, Snapshot,
-    access::{Access, Method, Users},
+    access::{Access, Method, Policy, Users},
     address::{Address, PeerAddress},
     settings::{Limits, PoolSettings},
 };
@@ -60,7 +60,7 @@ pub(crate) fn scripted(settings: PoolSettings) -> Database {
 
 /// The hub of the workers; clients prove who they are by that method, and nobody is known.
 pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u16) -> Arc<Hub> {
-    let access = Access { method, rules: None, users: Users::Listed(HashMap::new()) };
+    let access = Access { policy: Policy::Method(method), users: Users::Listed(HashMap::new()) };
     let first = Snapshot::first(Configuration {
         databases: vec![database],
         access,
@@ -132,7 +132,7 @@ impl Table {
         let mut configuration = configuration_of(&self.hub.snapshot());
         let mut control = Control::new(configuration.clone());
         change(&mut configuration);
-        let published = control.observe(Observation::Configured(configuration)).expect("something is otherwise");
+        let published = control.observe(Observation::Configured(configuration.into())).expect("something is otherwise");
         self.hub.publish(published.snapshot);
         self.net.post(0, Mail::Published);
     }

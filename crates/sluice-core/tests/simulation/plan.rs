@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluice_control::{
     Configuration, Database, Secret as Hidden,
-    access::{Access, LookUp, Method, Users},
+    access::{Access, LookUp, Method, Policy, Users},
     address::Address,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
@@ -319,7 +319,7 @@ impl Plan {
         };
         Configuration {
             databases: vec![database],
-            access: Access { method: self.method, rules: None, users },
+            access: Access { policy: Policy::Method(self.method), users },
             encryption: None,
             admin: None,
             balancers: Vec::new(),

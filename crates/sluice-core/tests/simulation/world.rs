@@ -483,7 +483,7 @@ impl World {
             database.pool.sharing.auto_prepare = rng.percent(50);
             database.pool.sharing.lazy_begin = rng.percent(50);
         }
-        let Some(published) = self.control.observe(Observation::Configured(configuration)) else { return };
+        let Some(published) = self.control.observe(Observation::Configured(configuration.into())) else { return };
         self.io.trace(|| published.changes.iter().map(|change| format!("{change}; ")).collect());
         self.hub.publish(published.snapshot);
         // They wait elsewhere now.

@@ -16,7 +16,7 @@ use std::{
 
 use sluice_control::{
     Configuration, Database, Secret as Hidden, Snapshot,
-    access::{Access, LookUp, Method, Users},
+    access::{Access, LookUp, Method, Policy, Users},
     address::{Address, Network, PeerAddress},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
@@ -499,5 +499,5 @@ fn access(method: u8) -> Access {
         Users::Listed(known.collect::<HashMap<_, _>>())
     };
     let method = [Method::Trust, Method::Md5, Method::ScramSha256][usize::from(method & 3) % 3];
-    Access { method, rules: None, users }
+    Access { policy: Policy::Method(method), users }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use postgres::{Client, SimpleQueryMessage};
-use sluice_hba::{Files, Problem, Rules};
+use sluice_hba::{Files, MapRow, Problem, Questions, RuleRow, Rules, ServerRules};
 use sluice_testkit::{TestServer, Version};
 
 /// Files as they are.
@@ -49,6 +49,49 @@ impl Place {
 
     pub(crate) fn read(&self) -> Result<Rules, Vec<Problem>> {
         Rules::read(&self.hba, Some(&self.ident), &Disk)
+    }
+
+    /// Its rules and maps as the server itself tells them.
+    pub(crate) fn tells(&mut self) -> ServerRules {
+        let version = self.server.value("SHOW server_version_num").parse().unwrap();
+        let questions = Questions::of(version);
+        let names = |rows: Vec<postgres::Row>, of_roles: bool| {
+            rows.iter().filter(|row| row.get::<_, bool>(0) == of_roles).map(|row| row.get(1)).collect()
+        };
+        let odd = |place: &mut Self| place.client.query(questions.odd_names, &[]).unwrap();
+        let line = |row: &postgres::Row| usize::try_from(row.get::<_, i32>(1)).unwrap();
+        let rules = self.client.query(questions.rules, &[]).unwrap();
+        let maps = questions.maps.map_or_else(Vec::new, |maps| self.client.query(maps, &[]).unwrap());
+        ServerRules {
+            rules: rules
+                .iter()
+                .map(|row| RuleRow {
+                    file: row.get(0),
+                    line: line(row),
+                    connection: row.get(2),
+                    databases: row.get(3),
+                    users: row.get(4),
+                    address: row.get(5),
+                    netmask: row.get(6),
+                    method: row.get(7),
+                    options: row.get::<_, Option<_>>(8).unwrap_or_default(),
+                })
+                .collect(),
+            maps: maps
+                .iter()
+                .map(|row| MapRow {
+                    file: row.get(0),
+                    line: line(row),
+                    map: row.get(2),
+                    system_user: row.get(3),
+                    user: row.get(4),
+                })
+                .collect(),
+            odd_databases: names(odd(self), false),
+            odd_roles: names(odd(self), true),
+            version,
+            is_on_this_host: true,
+        }
     }
 
     /// The rows of a query.

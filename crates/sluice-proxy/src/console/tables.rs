@@ -9,7 +9,7 @@ use std::{
 
 use sluice_control::{
     Database, Snapshot,
-    access::Users,
+    access::{Policy, Users},
     address::Address,
     settings::{PoolMode, PoolSettings},
 };
@@ -285,7 +285,7 @@ impl Seen<'_> {
         let mut table = Table::new(&COLUMNS, &COLUMNS);
         for (key, value) in [
             ("admin_users", names(admin.as_ref().map(|admin| &admin.users))),
-            ("auth_type", access.rules.as_ref().map_or(access.method.name(), |_| "hba").to_owned()),
+            ("auth_type", auth_type(&access.policy).to_owned()),
             ("client_login_timeout", seconds(limits.login_timeout)),
             ("configuration_version", version.to_string()),
             ("idle_transaction_timeout", limits.idle_transaction_timeout.map_or_else(|| "0".to_owned(), seconds)),
@@ -386,5 +386,13 @@ pub(super) fn host_and_port(address: &Address) -> (String, Option<u32>) {
             let dir = path.parent().unwrap_or(path);
             (dir.display().to_string(), port)
         }
+    }
+}
+
+/// PgBouncer's name for what clients are asked for.
+fn auth_type(policy: &Policy) -> &'static str {
+    match policy {
+        Policy::Method(method) => method.name(),
+        Policy::Rules(_) | Policy::ServerRules(_) => "hba",
     }
 }

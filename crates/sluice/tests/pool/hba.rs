@@ -9,6 +9,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::{Mutex, OnceLock},
+    time::Duration,
 };
 
 use nix::unistd::{Uid, User};
@@ -18,6 +19,7 @@ use crate::SLUICE;
 
 matrix!(servers_with_tls: whoever_is_let_in_by_postgresql_is_let_in);
 matrix!(servers_with_tls: rules_are_read_again);
+matrix!(servers_with_tls: the_servers_own_rules_are_followed);
 matrix!(servers_with_tls: members_of_roles_are_let_in_as_by_postgresql);
 matrix!(servers_with_tls: members_are_looked_up_again);
 matrix!(brief: peers_are_let_in_as_by_postgresql);
@@ -284,6 +286,77 @@ fn members_are_looked_up_again(case: Case) {
     eventually("the log names the rule", || {
         pool.log().lines().any(|line| line.contains("pg_hba.conf:2") && line.contains("rejects connection"))
     });
+}
+
+fn the_servers_own_rules_are_followed(case: Case) {
+    let server = server().lock().unwrap();
+    let rights = |verb: &str| {
+        server.execute(&format!(
+            "{verb} SELECT ON pg_hba_file_rules, pg_ident_file_mappings {0} lookup;
+             {verb} EXECUTE ON FUNCTION pg_hba_file_rules(), pg_ident_file_mappings() {0} lookup",
+            if verb == "GRANT" { "TO" } else { "FROM" }
+        ));
+    };
+    rights("GRANT");
+    let authority = format!("client_ca_file = {:?}", Certificates::shared().path("authority.crt"));
+    let pool = PoolConfig::new(SLUICE, case, &server)
+        .tls(Certificates::shared(), &authority)
+        .auth(Auth::ServerRules)
+        .size(2)
+        .start();
+    let both = |user: &str, database: &str, way: &str| {
+        [server.port(), pool.address().port()].map(|port| log_in(port, user, database, way))
+    };
+    let times = |words: &str| pool.log().matches(words).count();
+    let followed = |rules: &str| {
+        let before = times("clients are let in by the");
+        set_rules(&server, rules, MAPS);
+        eventually("the pool has read the server's rules", || times("clients are let in by the") > before);
+    };
+    let (mut random, ways) = (Random::new(case.driver as u64), ways());
+    let mut let_in = 0;
+    let files = env::var("SLUICE_HBA_FILES").map_or(FILES, |text| text.parse().unwrap());
+    for file in 0..files {
+        let rules = if file % 2 == 0 { rules(&mut random) } else { rules_of_members(&mut random) };
+        // PostgreSQL tells names without their quotes. Each file is another one: it has its rules on other lines.
+        let rules = "\n".repeat(file as usize + 1) + &rules.replace('"', "");
+        followed(&rules);
+        for _ in 0..8 {
+            let user = *random.of(&["app", "scram_user", "nobody_s", "boss", "hashed_user", "ghost"]);
+            let (database, way) = (*random.of(&["app", "elsewhere", "g1", "scram_user"]), random.of(&ways));
+            let [alone, pooled] = both(user, database, way);
+            assert_eq!(pooled, alone, "{user} in {database} by {way}:\n{rules}");
+            let_in += u32::from(alone.starts_with(user));
+        }
+    }
+    assert!(let_in > 0, "nobody was ever let in");
+    // A line that is wrong, and the server keeps those of before. They count here as well, and behind a correction that
+    // it has not loaded.
+    followed("host all app 127.0.0.1/32 trust\n");
+    let (way, before) = (&*ways[0], times("those of before count"));
+    set_rules(&server, "host all all 127.0.0.1/32 nonsense\n", "");
+    eventually("the log says so", || times("those of before count") > before);
+    fs::write(server.data().join("pg_hba.conf"), "local all all trust\nhost all all all reject\n").unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    for user in ["app", "scram_user"] {
+        let [alone, pooled] = both(user, "app", way);
+        assert_eq!(pooled, alone, "{user}");
+    }
+    // Whoever Sluice can't ask as the server would is turned away.
+    followed("host all app 127.0.0.1/32 ldap ldapserver=localhost ldapprefix=cn\nhost all all 127.0.0.1/32 trust\n");
+    let [app, other] = ["app", "scram_user"].map(|user| log_in(pool.address().port(), user, "app", way));
+    assert!(app.contains("pg_hba.conf rejects connection") && other.starts_with("scram_user|app"), "{app}{other}");
+    assert!(pool.log().contains("turns away whoever it is for") && pool.log().contains("no ldap authentication"));
+    // Without the right to read them, those of before count, and a pool that starts lets nobody in.
+    rights("REVOKE");
+    set_rules(&server, "host all all 127.0.0.1/32 trust\n", "");
+    eventually("the log says which rights it needs", || pool.log().contains("GRANT SELECT ON pg_hba_file_rules"));
+    assert!(log_in(pool.address().port(), "app", "app", way).contains("pg_hba.conf rejects connection"));
+    let ignorant = PoolConfig::new(SLUICE, case, &server).auth(Auth::ServerRules).start();
+    let said = log_in(ignorant.address().port(), "app", "app", way);
+    assert!(said.contains("could not look up"), "{said}");
+    rights("GRANT");
+    eventually("they are read", || log_in(ignorant.address().port(), "app", "app", way).starts_with("app|app"));
 }
 
 /// psql's words on a log-in by a Unix socket, by a user of the system.
