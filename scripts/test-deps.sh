@@ -16,6 +16,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 have python3 || missing="$missing python3"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 have setpriv || missing="$missing util-linux"
+have ip || [ -x /usr/sbin/ip ] || missing="$missing iproute2"
 have openssl || missing="$missing openssl"
 have chromium || missing="$missing chromium"
 have systemd-analyze || missing="$missing systemd"

@@ -84,6 +84,7 @@ fn read(root: &Section<'_>) -> Config {
         workers: root.read(&schema::WORKERS).value().flatten(),
         shutdown_grace: root.read(&schema::SHUTDOWN_GRACE).value().unwrap_or(schema::GRACE),
         upgrade_grace: root.read(&schema::UPGRADE_GRACE).value().unwrap_or(schema::UPGRADE),
+        tcp_user_timeout: root.read(&schema::TCP_USER_TIMEOUT).value().unwrap_or(schema::USER_TIMEOUT),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
         http_listen,
         auth: auth.config,

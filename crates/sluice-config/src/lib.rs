@@ -64,6 +64,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Time that clients of the old process may stay after an upgrade.
     pub upgrade_grace: Duration,
+    /// The time after which a peer by TCP is taken to be gone that answers nothing.
+    pub tcp_user_timeout: Duration,
     /// The interval at which the pools' figures are written to the log; `None`: never.
     pub stats_period: Option<Duration>,
     /// The addresses at which metrics and health are told by HTTP.

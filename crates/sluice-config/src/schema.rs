@@ -6,6 +6,7 @@
 mod admin;
 mod balancers;
 mod limits;
+mod tcp;
 mod tls;
 mod upgrade;
 
@@ -23,6 +24,7 @@ use crate::{
 pub(crate) use admin::*;
 pub(crate) use balancers::*;
 pub(crate) use limits::*;
+pub(crate) use tcp::*;
 pub(crate) use tls::*;
 pub(crate) use upgrade::*;
 
@@ -141,6 +143,7 @@ pub(crate) static FILE: Table = Table {
         &WORKERS,
         &SHUTDOWN_GRACE,
         &UPGRADE_GRACE,
+        &TCP_USER_TIMEOUT,
         &STATS_PERIOD,
         &HTTP_LISTEN,
     ],

@@ -1,6 +1,11 @@
 //! The process around a worker: its mail, the way to the control thread, sockets to servers, and the log.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Instant};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sluice_core::{
     ids::ClientRef,
@@ -30,13 +35,14 @@ pub(crate) struct Host {
     pub(crate) identities: mpsc::Sender<identify::Request>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) tcp_user_timeout: Duration,
 }
 
 impl sluice_net::Host for Host {
     type Socket = Socket;
 
     fn connect(&mut self, address: &Address) -> io::Result<Socket> {
-        sockets::begin_connect(&self.resolver.target(address)?)
+        sockets::begin_connect(&self.resolver.target(address)?, self.tcp_user_timeout)
     }
 
     fn post(&mut self, worker: u16, parcel: Parcel) {

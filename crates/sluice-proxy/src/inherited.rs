@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::{
     listening::{Kind, Listener, Place},
-    net::{passed, sockets},
+    net::passed,
 };
 
 /// The variable by which a predecessor says who it is.
@@ -127,7 +127,7 @@ fn names(count: Option<String>, names: Option<String>) -> Result<Vec<String>, In
     Err(InheritError::Variable { name: "LISTEN_FDNAMES", value, expected })
 }
 
-/// Sees that it is a listening stream socket, and sets it up as one of our own would be.
+/// Sees that it is a listening stream socket.
 fn check(socket: OwnedFd, kind: Kind) -> Result<Listener, &'static str> {
     let as_socket = SockRef::from(&socket);
     let Ok(what) = as_socket.r#type() else {
@@ -149,11 +149,7 @@ fn check(socket: OwnedFd, kind: Kind) -> Result<Listener, &'static str> {
         (_, Some(address)) => Place::Tcp(address),
         _ => return Err("is neither of TCP nor a Unix socket\n  give it by ListenStream= in its socket unit"),
     };
-    let set_up = as_socket.set_nonblocking(true).and_then(|()| match place {
-        Place::Tcp(_) => sockets::set_up_tcp(&as_socket),
-        Place::Unix(_) => Ok(()),
-    });
-    set_up.map_err(|_| "can't be set up as TCP sockets are")?;
+    as_socket.set_nonblocking(true).map_err(|_| "can't be set not to block")?;
     Ok(Listener { kind, place, socket })
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use sluice_config::Config;
+use socket2::SockRef;
 
 use crate::{http, net::sockets, service::StartError};
 
@@ -119,6 +120,13 @@ impl Listening {
         if !listeners.iter().any(|listener| listener.kind == Kind::Http) {
             for &address in &config.http_listen {
                 listeners.push(take_or(&mut passed, Kind::OwnHttp, Place::Tcp(address))?);
+            }
+        }
+        // Whoever has opened them.
+        for Listener { place, socket, .. } in &listeners {
+            if let Place::Tcp(address) = place {
+                let failed = |error| StartError::Listen { address: address.to_string(), error };
+                sockets::set_up_tcp(&SockRef::from(socket), config.tcp_user_timeout).map_err(failed)?;
             }
         }
         let left_over = passed.iter().filter_map(|listener| listener.place.path().map(Path::to_owned)).collect();

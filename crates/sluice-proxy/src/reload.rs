@@ -111,6 +111,7 @@ fn after_restart(started: &Config, now: &Config) -> Vec<&'static str> {
         ("workers", started.workers != now.workers),
         ("shutdown_grace", started.shutdown_grace != now.shutdown_grace),
         ("upgrade_grace", started.upgrade_grace != now.upgrade_grace),
+        ("tcp_user_timeout", started.tcp_user_timeout != now.tcp_user_timeout),
         ("stats_period", started.stats_period != now.stats_period),
         ("http_listen", started.http_listen != now.http_listen),
     ];

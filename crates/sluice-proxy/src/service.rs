@@ -183,6 +183,7 @@ impl Service {
                     identities: identities.clone(),
                     commands: commands.clone(),
                     desk: desk.clone(),
+                    tcp_user_timeout: config.tcp_user_timeout,
                 },
                 listeners: listening.for_clients().map_err(system("share the listening sockets"))?,
                 epoch,

@@ -19,17 +19,13 @@ use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
 /// As long a queue as the kernel allows (`net.core.somaxconn`): thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
 
-/// The silence after which a peer is asked whether it is still there: long before a person would give up waiting.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// Listens on an address. What is set here holds for accepted connections too.
+/// Listens on an address.
 pub(crate) fn listen_tcp(address: SocketAddr) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    set_up_tcp(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket)
@@ -53,10 +49,15 @@ pub(crate) fn listen_unix(path: &Path) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// Sets a TCP socket up. Of a listening one, those that it accepts inherit that.
-pub(crate) fn set_up_tcp(socket: &socket2::Socket) -> io::Result<()> {
+/// Sets a TCP socket up, whose peer is taken to be gone when it has not answered for so long. Of a listening one, those
+/// that it accepts inherit that.
+pub(crate) fn set_up_tcp(socket: &socket2::Socket, user_timeout: Duration) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4))
+    socket.set_tcp_user_timeout(Some(user_timeout))?;
+    // The kernel counts in seconds. How often it asks is of no account beside the other limit.
+    let seconds = |time: Duration| Duration::from_secs(time.as_secs().max(1));
+    let keepalive = TcpKeepalive::new().with_time(seconds(user_timeout / 2)).with_interval(seconds(user_timeout / 8));
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// Accepts whoever waits at a listening socket that does not block.
@@ -75,7 +76,7 @@ pub(crate) enum Target {
 }
 
 /// Begins a connect; its end shows when the socket becomes writable.
-pub(crate) fn begin_connect(target: &Target) -> io::Result<Socket> {
+pub(crate) fn begin_connect(target: &Target, user_timeout: Duration) -> io::Result<Socket> {
     let (socket, address) = match target {
         Target::Unix(path) => {
             (socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?, SockAddr::unix(path)?)
@@ -83,7 +84,7 @@ pub(crate) fn begin_connect(target: &Target) -> io::Result<Socket> {
         Target::Tcp(address) => {
             let socket =
                 socket2::Socket::new(Domain::for_address(*address), Type::STREAM.nonblocking().cloexec(), None)?;
-            set_up_tcp(&socket)?;
+            set_up_tcp(&socket, user_timeout)?;
             (socket, SockAddr::from(*address))
         }
     };

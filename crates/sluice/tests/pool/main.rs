@@ -17,6 +17,7 @@ mod hba;
 mod http;
 mod limits;
 mod login;
+mod network;
 mod pgbouncer;
 mod pools;
 mod process;

@@ -1,0 +1,101 @@
+//! A network that is cut without a word: for less than `tcp_user_timeout` nobody notices, for longer each side is told.
+//!
+//! It is the loopback device of a namespace that the test has to itself, by which the pool reaches its server. Clients
+//! come by a Unix socket, which goes on, but for one.
+
+use std::{
+    env,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::unistd::Uid;
+use sluice_testkit::{Case, PoolConfig, Raw, Script, TestServer, eventually, matrix, raw::transcript};
+
+use crate::{HOLD, SLUICE};
+
+matrix!(brief: a_network_that_is_cut_keeps_nobody_waiting);
+
+/// Set for the process that has the namespace.
+const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
+
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn a_network_that_is_cut_keeps_nobody_waiting(case: Case) {
+    if env::var_os(INSIDE).is_some() {
+        return inside(case);
+    }
+    if !Uid::current().is_root() {
+        println!("left out: only root may have a network of its own");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(env::current_exe().unwrap());
+    command.args([thread::current().name().expect("a test's name"), "--exact", "--nocapture"]);
+    let output = command.env(INSIDE, "1").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+/// Has the network be there, or not.
+fn set(state: &str) {
+    let mut ip = Command::new("ip");
+    ip.args(["link", "set", "lo", state]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    assert!(ip.status().unwrap().success());
+}
+
+fn query(sql: &str) -> Script {
+    Script::new().query(sql)
+}
+
+fn inside(case: Case) {
+    set("up");
+    let server = TestServer::start_with_tcp(case.version, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let pool = PoolConfig::without_databases(SLUICE, case)
+        .database_at("*", "127.0.0.1", server.port(), "sslmode = \"disable\"")
+        .top(&format!("unix_socket_dir = {:?}\ntcp_user_timeout = \"{}s\"", folder.path(), USER_TIMEOUT.as_secs()))
+        .pool("backoff_max = \"200ms\"\nconnect_timeout = \"15s\"")
+        // Nobody else is there.
+        .port(6432)
+        .size(3)
+        .start();
+    let socket = folder.path().join(format!(".s.PGSQL.{}", pool.address().port()));
+    let client = || Raw::unix(&socket).login("app", "postgres");
+    let (mut idle, mut late, mut amid, mut asks) = (client(), client(), client(), client());
+    let distant = pool.raw().login("app", "postgres");
+    assert_eq!(idle.query("SET app.mark = 'mine'"), "C(SET) Z(I)");
+    amid.talk_to(&query(HOLD).query("SELECT 1"), 2);
+    asks.query("SELECT 1");
+
+    // Less than the limit: it takes longer, and that is all.
+    set("down");
+    asks.send(&query("SELECT 'in spite of that'"));
+    amid.send(&query("SELECT 2"));
+    thread::sleep(USER_TIMEOUT / 4);
+    set("up");
+    assert_eq!(transcript(&asks.until_ready(1)), "T(?column?) D(in spite of that) C(SELECT 1) Z(I)");
+    assert_eq!(transcript(&amid.until_ready(1)), "T(?column?) D(2) C(SELECT 1) Z(T)");
+
+    // More than that: who has a server is told that it is gone, asking it or not.
+    let files = pool.open_files();
+    set("down");
+    let cut = Instant::now();
+    asks.send(&query("SELECT 'lost'"));
+    for (client, what) in [(&mut asks, "asks"), (&mut amid, "is in a transaction")] {
+        let said = transcript(&client.until_end());
+        assert!(said.starts_with("E(FATAL 0800"), "who {what}: {said}");
+    }
+    assert!(cut.elapsed() > USER_TIMEOUT / 2, "it was gone too soon: {:?}", cut.elapsed());
+    eventually("a client that the network has cut off is gone", || pool.open_files() < files - 3);
+    // Who has no server has nothing to be told, and waits for one.
+    idle.send(&query("SHOW app.mark"));
+    late.send(&query("SELECT 'here'"));
+    thread::sleep(Duration::from_millis(300));
+    set("up");
+    assert_eq!(transcript(&idle.until_ready(1)), "T(app.mark) D(mine) C(SHOW) Z(I)");
+    assert_eq!(transcript(&late.until_ready(1)), "T(?column?) D(here) C(SELECT 1) Z(I)");
+    drop(distant);
+}
