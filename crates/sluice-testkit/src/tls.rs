@@ -3,11 +3,12 @@
 use std::{
     fs,
     os::unix::fs::chown,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, OnceLock},
 };
 
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use sluice_instance::RunAs;
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
@@ -29,6 +30,14 @@ cat client.crt client.key > client.pem
 chmod 600 *.key client.pem
 ";
 
+/// Another certificate for `localhost` of the authority in the folder `$1`.
+const ANOTHER: &str = "
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout server.key -out server.csr
+openssl x509 -req -in server.csr -CA $1/authority.crt -CAkey $1/authority.key -CAcreateserial -CAserial serial -days 2 \
+    -extfile $1/names -out server.crt
+chmod 600 server.key
+";
+
 /// A folder of certificates and keys in PEM: `NAME.crt` and `NAME.key` of `authority`, `other`, `server` and `client`.
 #[derive(Debug)]
 pub struct Certificates(PathBuf);
@@ -46,9 +55,7 @@ impl Certificates {
 
     /// Others, in a folder of the caller's.
     pub fn make_in(place: PathBuf) -> Self {
-        let mut shell = Command::new("sh");
-        let ran = shell.args(["-e", "-c", CERTIFICATES]).current_dir(&place).stdin(Stdio::null()).output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        run(CERTIFICATES, &place, &place);
         let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
         if run_as.switches() {
             let key = place.join("server-of-postgresql.key");
@@ -58,6 +65,13 @@ impl Certificates {
             fs::copy(place.join("server.key"), place.join("server-of-postgresql.key")).unwrap();
         }
         Self(place)
+    }
+
+    /// Makes another certificate for a server, `server.crt` and `server.key`, in a folder of the caller's. Gives it as
+    /// clients see it.
+    pub fn make_another_in(&self, place: &Path) -> Vec<u8> {
+        run(ANOTHER, place, &self.0);
+        CertificateDer::from_pem_file(place.join("server.crt")).unwrap().to_vec()
     }
 
     /// The path of a file.
@@ -88,4 +102,12 @@ impl Certificates {
         let files = ClientFiles { root_cert: Some(self.path("authority.crt")), own };
         Arc::new(ClientTls::load(mode, &files).unwrap_or_else(|error| panic!("{error}")))
     }
+}
+
+/// Runs commands in a folder, with another one as their argument.
+fn run(commands: &str, place: &Path, argument: &Path) {
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", commands, "sh"]).arg(argument).current_dir(place).stdin(Stdio::null());
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }

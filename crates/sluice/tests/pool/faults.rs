@@ -1,6 +1,7 @@
-//! Faults of all kinds under work of all kinds: servers are ended, PostgreSQL crashes, configurations and processes
-//! change, peers stall, stop half-way, and are gone. Whatever happens, each client has the answers of its own session or
-//! is told that it has ended; what was acknowledged is there, and nothing else; and nothing is left behind.
+//! Faults of all kinds under work of all kinds, in clear and by TLS: servers are ended, PostgreSQL crashes,
+//! configurations, certificates and processes change, peers stall, stop half-way, and are gone. Whatever happens, each
+//! client has the answers of its own session or is told that it has ended; what was acknowledged is there, and nothing
+//! else; and nothing is left behind.
 //!
 //! | variable | |
 //! |---|---|
@@ -9,10 +10,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
+    env, fs,
     net::SocketAddr,
+    path::PathBuf,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -20,9 +22,10 @@ use std::{
 };
 
 use sluice_testkit::{
-    Case, Database, PoolConfig, Raw, Script, TestPool, TestServer, becomes, eventually, matrix, proc, random::Random,
-    raw::transcript,
+    Case, Certificates, Database, PoolConfig, Raw, Script, TestPool, TestServer, Version, becomes, eventually, matrix,
+    proc, random::Random, raw::transcript,
 };
+use sluice_tls::{ClientTls, SslMode};
 use sluice_wire::startup::{self, ProtocolVersion};
 
 use crate::{
@@ -50,6 +53,7 @@ struct Books {
 struct World<'a> {
     address: SocketAddr,
     database: &'a str,
+    tls: Arc<ClientTls>,
     stop: AtomicBool,
     books: Mutex<Books>,
     /// Steps that were answered, and sessions that were ended.
@@ -73,11 +77,13 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     /// Logs in, and leaves its mark.
     fn begin(world: &'a World<'a>, client: i64, number: u64) -> Result<Self, Ended> {
-        let mut raw = Raw::tcp(world.address);
+        let mut dice = Random::new(client as u64 * 1_000_003 + number);
+        let raw = Raw::tcp(world.address);
+        let mut raw = if dice.below(2) == 0 { raw.secure(&world.tls) } else { raw };
         let (mark, name) = (format!("m{client}_{number}"), format!("client {client}"));
         let parameters = [("user", "app"), ("database", world.database), ("application_name", &name)];
         let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
-        let mut session = Self { world, raw, client, mark, dice: Random::new(client as u64 * 1_000_003 + number) };
+        let mut session = Self { world, raw, client, mark, dice };
         session.judge(&transcript(&messages), messages.last().is_some_and(|message| message.tag == b'Z'))?;
         let set = format!("SET app.mark = '{}'", session.mark);
         session.hears(&Script::new().query(&set), 1, &["C(SET) Z(I)"])?;
@@ -242,6 +248,42 @@ fn strangers(address: SocketAddr, dice: &mut Random) {
     drop(staying);
 }
 
+/// Two certificates of the same authority, in turn.
+struct Keys {
+    folder: tempfile::TempDir,
+    /// Each as a client sees it.
+    shown: [Vec<u8>; 2],
+}
+
+impl Keys {
+    fn make() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let shown = ["0", "1"].map(|number| {
+            let place = folder.path().join(number);
+            fs::create_dir(&place).unwrap();
+            Certificates::shared().make_another_in(&place)
+        });
+        let keys = Self { folder, shown };
+        keys.put(0);
+        keys
+    }
+
+    /// Puts one where the pool looks.
+    fn put(&self, number: usize) {
+        for name in ["server.crt", "server.key"] {
+            fs::copy(self.folder.path().join(number.to_string()).join(name), self.path(name)).unwrap();
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn client(&self) -> Arc<ClientTls> {
+        Certificates::shared().client(SslMode::VerifyFull, false)
+    }
+}
+
 /// Between two crashes of PostgreSQL: of one that crashes sooner, its keeper takes it that it can't run.
 const CALM: Duration = Duration::from_secs(35);
 
@@ -251,6 +293,7 @@ fn fault(
     pool: &mut TestPool,
     base: &PoolConfig,
     database: &Database<'_>,
+    keys: &Keys,
     crashed: &mut Option<Instant>,
 ) -> &'static str {
     let server = database.server;
@@ -284,6 +327,14 @@ fn fault(
             ));
             "a table changes"
         }
+        15 => {
+            let number = dice.below(2);
+            keys.put(number);
+            pool.reload(base);
+            let client = Raw::tcp(pool.address()).secure(&keys.client());
+            assert_eq!(client.certificate(), Some(&*keys.shown[number]), "the certificate that was put there last");
+            "certificates are swapped"
+        }
         _ => {
             strangers(pool.address(), dice);
             "strangers come and stop half-way"
@@ -299,15 +350,32 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
     let time = Duration::from_secs(number("SLUICE_FAULT_SECONDS").unwrap_or(6));
     let mut dice = Random::new(number("SLUICE_FAULT_SEED").unwrap_or(1));
     // A cluster of its own: the others' tests go on. It keeps what it acknowledges.
-    let server = TestServer::start(case.version, &[("synchronous_commit", "on")]);
+    let keeps: [(&str, &str); 1] = [("synchronous_commit", "on")];
+    // The tests' PostgreSQL 18 is built without TLS.
+    let has_tls = case.version == Version::V15;
+    let server = match has_tls {
+        true => TestServer::start_with_tls(case.version, &keeps),
+        false => TestServer::start(case.version, &keeps),
+    };
     let database = server.database();
     database.execute("CREATE TABLE ledger (client bigint, number bigint); GRANT SELECT, INSERT ON ledger TO app");
-    let base = PoolConfig::new(SLUICE, case, &server).port(free_port()).workers(2).pool("backoff_max = \"200ms\"");
-    let base = base.top("upgrade_grace = \"5s\"");
+    let keys = Keys::make();
+    let base = match has_tls {
+        false => PoolConfig::new(SLUICE, case, &server),
+        true => {
+            let authority = Certificates::shared().path("authority.crt");
+            let lines = format!("sslmode = \"verify-full\"\nsslrootcert = {authority:?}");
+            PoolConfig::without_databases(SLUICE, case).database_at("*", "localhost", server.port(), &lines)
+        }
+    };
+    let (cert, key) = (keys.path("server.crt"), keys.path("server.key"));
+    let base = base.section(&format!("[tls]\ncert_file = {cert:?}\nkey_file = {key:?}\n"));
+    let base = base.port(free_port()).workers(2).pool("backoff_max = \"200ms\"").top("upgrade_grace = \"5s\"");
     let mut pool = base.clone().size(4).start();
     let world = World {
         address: pool.address(),
         database: &database.name,
+        tls: keys.client(),
         stop: AtomicBool::new(false),
         books: Mutex::default(),
         steps: AtomicUsize::new(0),
@@ -324,7 +392,7 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
         let (begun, mut crashed) = (Instant::now(), None);
         while begun.elapsed() < time {
             let sofar = world.steps.load(Ordering::Relaxed);
-            *faults.entry(fault(&mut dice, &mut pool, &base, &database, &mut crashed)).or_default() += 1;
+            *faults.entry(fault(&mut dice, &mut pool, &base, &database, &keys, &mut crashed)).or_default() += 1;
             eventually("work is done", || world.steps.load(Ordering::Relaxed) > sofar + 50);
         }
     });
