@@ -3,14 +3,16 @@
 //! The bodies are here, and not in `fuzz/`, so that two drivers can run them: `scripts/fuzz.sh` by libFuzzer, for as
 //! long as one likes, and `tests/short_run.rs` on stable Rust in every `cargo test`. Each body takes any bytes and
 //! must return: a panic is a finding. Nothing here does I/O, reads a clock or draws a random number, so that an input
-//! that was found does the same wherever it is run again.
+//! that was found does the same wherever it is run again; but for TLS, which can't do without.
 
 pub mod engine;
 mod input;
+mod tls;
 mod wire;
 
 pub use engine::engine;
 pub use input::Input;
+pub use tls::tls;
 pub use wire::{backend_messages, frontend_messages, proxy, scram, startup};
 
 /// A fuzz target.
@@ -23,11 +25,12 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     Target { name: "startup", body: startup },
     Target { name: "proxy", body: proxy },
     Target { name: "frontend_messages", body: frontend_messages },
     Target { name: "backend_messages", body: backend_messages },
     Target { name: "scram", body: scram },
     Target { name: "engine", body: engine },
+    Target { name: "tls", body: tls },
 ];

@@ -15,6 +15,9 @@ use mutator::Mutator;
 /// Mutated inputs for each target: what fits into a few seconds of a debug build.
 const INPUTS: usize = 20_000;
 
+/// The same where each input is a handshake.
+const HANDSHAKES: usize = 1_000;
+
 /// The inputs of a target that are kept in the repository, by file name.
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -46,7 +49,7 @@ fn check(target: &Target, input: &[u8], origin: &str) {
     }
 }
 
-fn short_run(name: &str) {
+fn short_run(name: &str, count: usize) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("it is one of the targets");
     let corpus = corpus(name);
     check(target, &[], "no input");
@@ -55,39 +58,44 @@ fn short_run(name: &str) {
     }
     let inputs: Vec<Vec<u8>> = corpus.into_iter().map(|(_, input)| input).collect();
     let mut mutator = Mutator::new(inputs);
-    for number in 0..INPUTS {
+    for number in 0..count {
         check(target, &mutator.next_input(), &format!("mutation {number}"));
     }
 }
 
 #[test]
+fn tls() {
+    short_run("tls", HANDSHAKES);
+}
+
+#[test]
 fn startup() {
-    short_run("startup");
+    short_run("startup", INPUTS);
 }
 
 #[test]
 fn proxy() {
-    short_run("proxy");
+    short_run("proxy", INPUTS);
 }
 
 #[test]
 fn frontend_messages() {
-    short_run("frontend_messages");
+    short_run("frontend_messages", INPUTS);
 }
 
 #[test]
 fn backend_messages() {
-    short_run("backend_messages");
+    short_run("backend_messages", INPUTS);
 }
 
 #[test]
 fn scram() {
-    short_run("scram");
+    short_run("scram", INPUTS);
 }
 
 #[test]
 fn engine() {
-    short_run("engine");
+    short_run("engine", INPUTS);
 }
 
 /// A fuzzer that never gets past the login finds nothing behind it.
