@@ -5,7 +5,7 @@
 //! known only as a process with a configuration file, as users know it.
 //!
 //! ```text
-//! scenario ─▶ plan ─▶ run ─▶ result ─▶ report, compare
+//! scenario ─▶ plan ─▶ run ─▶ result ─▶ report, compare, require
 //!                      │  turn: server, target, pgbench, sample
 //!                      └─▶ stall: detect, attribute
 //! ```
@@ -21,6 +21,7 @@ pub mod proc;
 pub mod process;
 pub mod reference;
 pub mod report;
+pub mod require;
 pub mod result;
 pub mod review;
 pub mod run;

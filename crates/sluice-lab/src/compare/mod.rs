@@ -49,7 +49,7 @@ pub struct Named<'a> {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CompareError {
     /// It takes two.
-    #[error("one run can't be compared; give two results or more")]
+    #[error("one run can't be compared; give two results or more, or say by --require what one has to meet")]
     TooFew,
     /// They have nothing in common.
     #[error(

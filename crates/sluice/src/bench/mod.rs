@@ -18,6 +18,7 @@ use sluice_lab::{
     plan::{Choices, Plan},
     process::{Interrupt, shell_word},
     report,
+    require::Requirements,
     result::RunResult,
     run::{self, Order},
     sample,
@@ -39,11 +40,14 @@ pub(crate) enum BenchCommand {
     Run(Box<RunArgs>),
     /// List the scenarios
     List,
-    /// Compare stored runs: the first with each of the others
+    /// Compare stored runs: the first with each of the others; or the targets of a run with what is required of them
     Compare {
         /// Their directories, result.json or report.html
-        #[arg(required = true, num_args = 2.., value_name = "RUN")]
+        #[arg(required = true, value_name = "RUN")]
         runs: Vec<PathBuf>,
+        /// Fail unless each run's targets stand to each other as this file requires
+        #[arg(long, value_name = "FILE")]
+        require: Option<PathBuf>,
         /// Also write the comparison as a page
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
@@ -134,7 +138,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Run(args) => run(*args),
         BenchCommand::List => list(),
-        BenchCommand::Compare { runs, html } => compare_runs(&runs, html.as_deref()),
+        BenchCommand::Compare { runs, require, html } => compare_runs(&runs, require.as_deref(), html.as_deref()),
         BenchCommand::Report { dir } => {
             let result = read(&dir)?;
             let written = report::write(&result, &dir)?;
@@ -263,14 +267,32 @@ fn list() -> Result<()> {
     say(&text)
 }
 
-fn compare_runs(runs: &[PathBuf], html: Option<&Path>) -> Result<()> {
+fn compare_runs(runs: &[PathBuf], require: Option<&Path>, html: Option<&Path>) -> Result<()> {
+    let requirements = require.map(Requirements::read).transpose()?;
     let results = runs.iter().map(|run| read(run)).collect::<Result<Vec<_>>>()?;
     let names = compare::names_of(runs);
     let named: Vec<Named> = names.iter().zip(&results).map(|(name, result)| Named { name, result }).collect();
-    let comparison = compare::compare(&named)?;
-    say(&comparison.text())?;
-    html.map(|path| comparison.write(path)).transpose()?;
-    Ok(())
+    // One alone can be held against what is required.
+    if runs.len() > 1 || requirements.is_none() || html.is_some() {
+        let comparison = compare::compare(&named)?;
+        say(&comparison.text())?;
+        html.map(|path| comparison.write(path)).transpose()?;
+    }
+    requirements.map_or(Ok(()), |requirements| check_required(&requirements, &named))
+}
+
+/// Says of each run whether it meets what is required, and fails if one does not.
+fn check_required(requirements: &Requirements, runs: &[Named<'_>]) -> Result<()> {
+    let (mut missed, mut count) = (0, 0);
+    for Named { name, result } in runs {
+        let judgement = requirements.judge(result);
+        say(&format!("# {name}: what is required\n\n{}\n", judgement.text()))?;
+        (missed, count) = (missed + judgement.missed(), count + judgement.count());
+    }
+    if missed > 0 {
+        bail!("{missed} of {count} required ratios are not met");
+    }
+    say("All required ratios are met.\n")
 }
 
 /// A stored run, by its directory or by one of its files.

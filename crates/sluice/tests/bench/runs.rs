@@ -152,6 +152,21 @@ fn runs_are_compared() {
     let text = stdout(&bench(&["compare", &dirs[0], &dirs[1], "--html", page.to_str().unwrap()]));
     assert!(text.contains("select") && text.contains("straight"), "{text}");
     assert!(fs::read_to_string(page).unwrap().contains("<html"));
+
+    // One run, against what is required of it.
+    let file = place.path().join("require.toml");
+    let required = |of: &str, bar: &str| {
+        fs::write(&file, format!("[[ratio]]\nfigure = \"tps\"\nof = \"{of}\"\nto = \"straight\"\n{bar}\n")).unwrap();
+        bench(&["compare", &dirs[0], "--require", file.to_str().unwrap()])
+    };
+    let met = stdout(&required("straight", "at_least = 1"));
+    assert!(met.contains("met") && met.contains("All required ratios are met."), "{met}");
+    for (of, bar, outcome) in [("straight", "at_least = 1.1", "missed"), ("pool", "at_most = 1", "not measured")] {
+        let output = required(of, bar);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(outcome), "{of} {bar}: {said}");
+        assert!(said.contains("1 of 1 required ratios are not met"), "{said}");
+    }
 }
 
 #[test]
@@ -166,6 +181,7 @@ fn bad_input_is_refused_before_anything_starts() {
         (&["run", "quick", "--clients", "60000", "--target", "straight"], " need"),
         (&["run", "quick", "--clients", "0"], "a whole number from 1 to 65536 is needed"),
         (&["compare", "/nowhere", "/nowhere"], "/nowhere"),
+        (&["compare", "/nowhere", "--require", "/none.toml"], "/none.toml"),
     ] {
         let place = place();
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
