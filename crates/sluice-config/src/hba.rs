@@ -75,7 +75,7 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
         }
     }
     let interfaces = if rules.needs_interfaces() { interfaces() } else { Vec::new() };
-    Some(Arc::new(AccessRules { rules, interfaces, text: disk.0.into_inner() }))
+    Some(Arc::new(AccessRules { rules, unloaded: None, interfaces, text: disk.0.into_inner() }))
 }
 
 /// Whether secrets are needed to ask clients as the rules demand.

@@ -140,17 +140,27 @@ GRANT SELECT ON pg_hba_file_rules, pg_ident_file_mappings TO lookup;
 GRANT EXECUTE ON FUNCTION pg_hba_file_rules(), pg_ident_file_mappings() TO lookup;
 ```
 
-- Until they are known, nobody is let in; what comes meanwhile waits. When they can't be read, or PostgreSQL says that a
-  line is wrong, those of before count, as in the server, and the log says so.
+- Until they are known, nobody is let in; what comes meanwhile waits. While the server can't be asked, those of before
+  count; when it does not tell them any more, nobody is let in. Of a file with a line that PostgreSQL refuses, that of
+  before counts, as in the server. The log says so.
+- PostgreSQL shows what its files say, and not what it has loaded. Where they have changed and the server does not say
+  that it has loaded them, whoever is treated alike by both is let in or turned away so, and everybody else is turned
+  away (28000) until it does. What they say when the pool starts is taken for loaded; so is what they say within a second
+  behind a reload, and of two reloads within a second the first one is not seen.
+- Of the database counts the name that it has on the server. A role that does not exist there, or may not log in, is
+  turned away whatever the rule, as by the server; that is believed for the look-up's `cache`.
 - A rule that the pool could not enforce (see above) turns away whoever it is for, and the log names it. That goes for
   `samehost` and `samenet`, too, where the server is on another host, and for expressions and names that begin with `/`
   before PostgreSQL 16.
 - PostgreSQL shows names without their quotes. A rule that names a database or role which is called `all`, `sameuser`,
-  `samerole`, `samegroup`, `replication` or `+…` turns away whoever it may be for. Where there is none of that name, a
-  `\"all\"` in quotes is taken for the word.
+  `samerole`, `samegroup`, `replication` or `+…` turns away whoever it may be for, as long as there is one of that name:
+  mind who may create databases. Where there is none, `\"all\"` or `\"+group\"` in quotes is taken for the word; so is
+  `\"all\"`, `\"samehost\"` or `\"samenet\"` as a host's name.
 - `clientname=DN` is not shown: the common name counts.
-- PostgreSQL shows what the files say, and the pool takes it for what the server has loaded. Before the pool starts, load
-  what has been changed there.
+- The look-up's database has to be in UTF-8. Names in the files that are not are nobody's.
+- A server by a Unix socket or on loopback is taken to have this host's addresses: in another network namespace it has
+  not.
+- Who answers a challenge while the rules change may be turned away (28P01), and may try again.
 - PostgreSQL 15 and later have maps to be read; before that, a rule that names a map lets nobody in.
 ";
 

@@ -76,6 +76,8 @@ impl Method {
 pub struct AccessRules {
     /// The rules and maps.
     pub rules: Rules,
+    /// Those of a server's files, where they are others than it has loaded, as far as it says: it may have.
+    pub unloaded: Option<Rules>,
     /// This host's own addresses.
     pub interfaces: Vec<Interface>,
     /// All that was read.

@@ -14,8 +14,8 @@ use crate::{
 pub enum Observation {
     /// The configuration has been read, and is valid.
     Configured(Box<Configuration>),
-    /// The server at that address has told its access rules.
-    ServerRules(Address, Arc<AccessRules>),
+    /// The server at that address has told its access rules; `None`: it does not tell them.
+    ServerRules(Address, Option<Arc<AccessRules>>),
 }
 
 /// A snapshot that is to be gone by from now on.
@@ -31,8 +31,8 @@ pub struct Published {
 #[derive(Debug)]
 pub struct Control {
     snapshot: Arc<Snapshot>,
-    /// The access rules that a server has told last, and its address.
-    server_rules: Option<(Address, Arc<AccessRules>)>,
+    /// The access rules that a server has told last, and its address, as long as somebody goes by them.
+    server_rules: Option<(Address, Option<Arc<AccessRules>>)>,
 }
 
 impl Control {
@@ -50,6 +50,10 @@ impl Control {
     pub fn observe(&mut self, observation: Observation) -> Option<Published> {
         let next = match observation {
             Observation::Configured(mut configuration) => {
+                if !matches!(configuration.access.policy, Policy::ServerRules(_)) {
+                    // It may load others meanwhile, which nobody would notice.
+                    self.server_rules = None;
+                }
                 self.fill_in(&mut configuration.access);
                 self.snapshot.next(*configuration)
             }
@@ -74,7 +78,7 @@ impl Control {
             return;
         };
         if let Some((_, told)) = self.server_rules.as_ref().filter(|(address, _)| *address == look_up.address) {
-            *rules = Some(told.clone());
+            rules.clone_from(told);
         }
     }
 }
@@ -202,7 +206,7 @@ mod tests {
                 ..ServerRules::default()
             });
             let (rules, _) = rules.expect("it is a rule");
-            Arc::new(AccessRules { rules, interfaces: Vec::new(), text: text.to_owned() })
+            Some(Arc::new(AccessRules { rules, unloaded: None, interfaces: Vec::new(), text: text.to_owned() }))
         };
         let (address, asks) = asking("one");
         let mut control = Control::new(asks.clone());
@@ -218,8 +222,19 @@ mod tests {
         assert!(control.observe(Observation::Configured(asks.into())).is_none(), "they are known still");
         control.observe(Observation::Configured(asking("two").1.into()));
         assert_eq!(known(&control), None, "they are those of another server");
-        control.observe(Observation::ServerRules(address, told("trust")));
+        control.observe(Observation::ServerRules(address.clone(), told("trust")));
         assert_eq!(known(&control), None, "the answer has come too late");
+        // Nobody follows them while others count.
+        let asks = asking("one").1;
+        control.observe(Observation::Configured(asks.clone().into()));
+        control.observe(Observation::ServerRules(address.clone(), told("trust")));
+        assert_eq!(known(&control).as_deref(), Some("trust"));
+        control.observe(Observation::Configured(configuration().into()));
+        control.observe(Observation::Configured(asks.into()));
+        assert_eq!(known(&control), None, "it may have loaded others since");
+        control.observe(Observation::ServerRules(address.clone(), told("trust")));
+        control.observe(Observation::ServerRules(address, None));
+        assert_eq!(known(&control), None, "it does not tell them any more");
     }
 
     fn everybody() -> RuleRow {

@@ -89,6 +89,17 @@ pub struct Account {
     pub secret: Option<Secret>,
     /// The roles that the user is a member of, itself among them, where rules ask for them.
     pub roles: Arc<Roles>,
+    /// The role that it is, likewise.
+    pub role: Option<Role>,
+}
+
+/// A role on the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Role {
+    /// Its number there, which another one of that name does not have.
+    pub oid: u32,
+    /// Whether it may log in.
+    pub may_log_in: bool,
 }
 
 impl From<Option<Secret>> for Account {
@@ -170,7 +181,9 @@ impl Secrets {
     pub fn is_another(&self, user: &str, found: &Found) -> bool {
         let answers = self.answers();
         let before = answers.known.peek(user).and_then(|answer| answer.found.as_ref().ok());
-        before.zip(found.as_ref().ok()).is_some_and(|(before, found)| before.secret != found.secret)
+        before
+            .zip(found.as_ref().ok())
+            .is_some_and(|(before, found)| (&before.secret, before.role) != (&found.secret, found.role))
     }
 
     /// Whether users that do not exist are asked by SCRAM where either way may do: as those are who exist.

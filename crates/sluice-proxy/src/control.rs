@@ -95,7 +95,7 @@ async fn obey(
         let order = tokio::select! {
             order = orders.recv() => order,
             Some((address, rules)) = told.recv() => {
-                let count = rules.rules.rules().len();
+                let count = rules.as_ref().map_or(0, |rules| rules.rules.rules().len());
                 let observed = Observation::ServerRules(address.clone(), rules);
                 if !office.observe(&mut control, observed).is_empty() {
                     tracing::info!("clients are let in by the {count} access rules of {address}");

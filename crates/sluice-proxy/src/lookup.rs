@@ -14,7 +14,7 @@ use sluice_control::{
 use sluice_core::{
     hub::Hub,
     mail::Mail,
-    secrets::{ASKED_MAX, Account, Found},
+    secrets::{ASKED_MAX, Account, Found, Role},
     time::Time,
 };
 use sluice_hba::Roles;
@@ -23,7 +23,7 @@ use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
 use tokio::{
     net::{TcpStream, UnixStream},
     sync::{Semaphore, mpsc},
-    time::timeout_at,
+    time::{timeout, timeout_at},
 };
 use tokio_postgres::{Client, Config, NoTls, config::SslMode as Demand, error::SqlState, tls::MakeTlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -40,6 +40,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which it is looked whether the server's rules are known by now.
 const RULES_EVERY: Duration = Duration::from_millis(20);
 
+/// Time limit for that: within that of the look-up.
+const RULES_TIMEOUT: Duration = Duration::from_millis(4500);
+
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
 
@@ -49,8 +52,8 @@ const ROLES: &str = "WITH RECURSIVE member (oid) AS (\
         SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1 \
         UNION \
         SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member OPERATOR(pg_catalog.=) member.oid) \
-    SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid \
-    LIMIT 10001";
+    SELECT r.rolname, r.rolname OPERATOR(pg_catalog.=) $1, r.oid, r.rolcanlogin \
+    FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid LIMIT 10001";
 
 /// Roles of a user, at most: of more, PostgreSQL itself would take its time.
 const ROLES_MAX: usize = 10_000;
@@ -143,7 +146,8 @@ impl Asker {
             return Err("secrets are not looked up any more".to_owned());
         };
         if matches!(access.policy, Policy::ServerRules(None)) {
-            self.wait_for_rules().await;
+            let waited = timeout(RULES_TIMEOUT, self.wait_for_rules()).await;
+            waited.map_err(|_| "the server's access rules are not known".to_owned())?;
         }
         let kept = self.idle().take(&access);
         // One that has broken since shows it on its first use; a second attempt has a fresh one.
@@ -180,19 +184,26 @@ async fn ask_all(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer
     let roles = async {
         match look_up.asks_roles {
             true => ask_roles(client, user).await,
-            false => Ok(Ok(Roles::default())),
+            false => Ok(Ok((Roles::default(), None))),
         }
     };
     let (secret, roles) = tokio::try_join!(ask(client, look_up, user), roles)?;
-    Ok(secret.and_then(|secret| Ok(Account { secret, roles: Arc::new(roles?) })))
+    Ok(secret.and_then(|secret| {
+        let (roles, role) = roles?;
+        Ok(Account { secret, roles: Arc::new(roles), role })
+    }))
 }
 
-async fn ask_roles(client: &Client, user: &str) -> Result<Answer<Roles>, tokio_postgres::Error> {
+/// The roles of which a user is a member, and the one that it is.
+async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<Role>)>, tokio_postgres::Error> {
     let rows = client.query(ROLES, &[&user]).await?;
     if rows.len() > ROLES_MAX {
         return Ok(Err(format!("\"{user}\" is a member of more than {ROLES_MAX} roles")));
     }
-    rows.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Roles, _>>().map(Ok)
+    let own = rows.iter().find(|row| row.try_get(1).unwrap_or(false));
+    let role = own.map(|row| Ok(Role { oid: row.try_get(2)?, may_log_in: row.try_get(3)? })).transpose()?;
+    let roles = rows.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Roles, _>>()?;
+    Ok(Ok((roles, role)))
 }
 
 /// Asks for the secret. PgBouncer's queries give the name first, and that is nobody's password.

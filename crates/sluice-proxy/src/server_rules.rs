@@ -1,10 +1,17 @@
 //! Following the access rules of the server where secrets are looked up (`auth.hba = "server"`).
 //!
-//! `pg_hba_file_rules` shows what the files say now, and what counts is what the server has loaded. So they are read when
-//! it has loaded its configuration (`pg_conf_load_time`), and where a line is wrong those of before go on to count, as
-//! they do in the server.
+//! `pg_hba_file_rules` shows what the files say now; what counts is what the server has loaded, which nothing shows. So
+//! what they said when it last loaded its configuration (`pg_conf_load_time`) is taken for that, and a file with a line
+//! that PostgreSQL refuses for what it said before. Where files have been changed since, the server may have loaded them
+//! all the same, as it does where `postgresql.conf` has a mistake: whoever the two would treat differently is not let
+//! in.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    error::Error as StdError,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sluice_control::{
     access::{AccessRules, LookUp, Policy, Users},
@@ -13,7 +20,10 @@ use sluice_control::{
 use sluice_core::hub::Hub;
 use sluice_hba::{MapRow, Questions, RuleRow, Rules, ServerRules};
 use tokio::{sync::mpsc, time::timeout};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{
+    Client, Error, Row,
+    types::{FromSql, Type},
+};
 
 use crate::{
     lookup::{connect, describe},
@@ -21,177 +31,310 @@ use crate::{
     resolver::Resolver,
 };
 
-/// The interval at which the server is asked whether it has loaded others.
+/// The interval at which the server is asked for them.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The most of the time that goes into asking: one part of so many.
+const SHARE: u32 = 5;
 
 /// Time limit for reading them, the connect included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-const LOADED_AT: &str = "SELECT pg_catalog.pg_conf_load_time()::text, \
-    pg_catalog.current_setting('server_version_num')::int";
+const LOADED_AT: &str = "SELECT (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) * 1000000)::bigint, \
+    pg_catalog.current_setting('server_version_num')::int, pg_catalog.getdatabaseencoding()::text";
 
-/// The rules of the server at that address, for the control thread.
-pub(crate) type Told = (Address, Arc<AccessRules>);
+/// Encodings in which names are told as they stand in the files.
+const ENCODINGS: [&str; 2] = ["UTF8", "SQL_ASCII"];
 
-/// The connection by which one server is asked.
-struct Asked {
-    look_up: LookUp,
-    client: Client,
-    /// The time at which the server loaded the rules that were read last.
-    loaded_at: Option<String>,
-}
+/// The rules of the server at that address, for the control thread; `None`: it does not tell them.
+pub(crate) type Told = (Address, Option<Arc<AccessRules>>);
 
-/// The news from a server.
-enum News {
-    /// None: it has loaded nothing since.
-    None,
-    /// These rules.
-    Rules(Arc<AccessRules>),
-    /// What is wrong with its files, so that it keeps its rules of before.
-    Mistake(String),
-}
-
-/// Tells the rules of the server that is to be asked, and again whenever it has loaded others.
+/// Tells the rules of the server that is to be asked, as they are now, again and again.
 pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, told: mpsc::Sender<Told>) {
-    let (mut asked, mut last_error) = (None, String::new());
+    let mut follower = Follower { resolver, client: None, known: None, said: BTreeSet::new() };
     loop {
+        let begun = Instant::now();
         let access = hub.snapshot().access.clone();
-        let (Policy::ServerRules(known), Users::LookedUp(look_up)) = (&access.policy, &access.users) else {
-            asked = None;
-            tokio::time::sleep(LOOK_EVERY).await;
-            continue;
-        };
-        let read = timeout(TIMEOUT, look(&mut asked, look_up, &resolver, known.is_some())).await;
-        let error = match read.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs()))) {
-            Ok(News::None) => last_error.clone(),
-            Ok(News::Rules(rules)) => {
-                if told.send((look_up.address.clone(), rules)).await.is_err() {
-                    return;
-                }
-                String::new()
+        if let (Policy::ServerRules(_), Users::LookedUp(look_up)) = (&access.policy, &access.users) {
+            let news = follower.look(look_up).await;
+            if let Some(rules) = news
+                && told.send((look_up.address.clone(), rules)).await.is_err()
+            {
+                return;
             }
-            Ok(News::Mistake(mistake)) => mistake,
-            Err(error) => {
-                asked = None;
-                error
-            }
-        };
-        if !error.is_empty() && error != last_error {
-            let goes_on = if known.is_some() { "those of before count" } else { "nobody is let in" };
-            tracing::error!("the access rules of {} can't be read, and {goes_on}: {error}", look_up.address);
+        } else {
+            (follower.client, follower.known) = (None, None);
         }
-        last_error = error;
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_EVERY.max(begun.elapsed() * SHARE)).await;
     }
 }
 
-/// Asks the server, if it has loaded its configuration since the last time.
-async fn look(
-    asked: &mut Option<Asked>,
-    look_up: &LookUp,
-    resolver: &Resolver,
-    are_known: bool,
-) -> Result<News, String> {
-    asked.take_if(|asked| asked.look_up != *look_up || asked.client.is_closed());
-    if asked.is_none() {
-        let client = connect(look_up, resolver).await?;
-        *asked = Some(Asked { look_up: look_up.clone(), client, loaded_at: None });
-    }
-    let Some(Asked { client, loaded_at, .. }) = asked else { return Ok(News::None) };
-    let row = client.query_one(LOADED_AT, &[]).await.map_err(|error| describe(&error))?;
-    let (at, version): (String, i32) = (row.get(0), row.get(1));
-    if are_known && loaded_at.as_ref() == Some(&at) {
-        return Ok(News::None);
-    }
-    let is_on_this_host = match resolver.target(&look_up.address).map_err(|error| error.to_string())? {
-        Target::Unix(_) => true,
-        Target::Tcp(address) => address.ip().is_loopback(),
-    };
-    let told = ask(client, version.unsigned_abs(), is_on_this_host).await.map_err(readable)?;
-    *loaded_at = Some(at);
-    let read = told.and_then(|told| {
-        let text = format!("{told:?}");
-        let (rules, refused) = Rules::of_server(&told)
-            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-        Ok((rules, refused, text))
-    });
-    let (rules, refused, text) = match read {
-        Ok(read) => read,
-        Err(mistake) => return Ok(News::Mistake(mistake)),
-    };
-    for problem in refused {
-        tracing::warn!("a line of the server's rules turns away whoever it is for: {problem}");
-    }
-    let interfaces = if is_on_this_host { sluice_config::interfaces() } else { Vec::new() };
-    Ok(News::Rules(Arc::new(AccessRules { rules, interfaces, text })))
+struct Follower {
+    resolver: Arc<Resolver>,
+    /// The connection, and what it was made by.
+    client: Option<(LookUp, Client)>,
+    known: Option<Known>,
+    /// What is wrong, and has been said.
+    said: BTreeSet<String>,
 }
 
-/// The server's rules, or what PostgreSQL says is wrong with a line of them.
-async fn ask(
-    client: &Client,
+/// What is known of a server.
+struct Known {
+    address: Address,
+    /// The time at which it last loaded its configuration, as far as it says, in microseconds. Each of its processes has
+    /// its own, and one that is new that of the postmaster, which is the first to load it.
+    loaded_at: i64,
+    /// What its files said then.
+    loaded: Files,
+}
+
+/// The rows of the two files.
+#[derive(Debug, Clone, PartialEq)]
+struct Files {
+    rules: Vec<RuleRow>,
+    maps: Vec<MapRow>,
+}
+
+/// A server's answers.
+struct Reading {
+    loaded_at: i64,
     version: u32,
-    is_on_this_host: bool,
-) -> Result<Result<ServerRules, String>, tokio_postgres::Error> {
-    let questions = Questions::of(version);
-    let rules = client.query(questions.rules, &[]).await?;
+    /// The rows of a file, or what PostgreSQL says is wrong with it: then it keeps what it has loaded of that file.
+    rules: Result<Vec<RuleRow>, String>,
+    maps: Result<Vec<MapRow>, String>,
+    /// Names that mean something else without quotes; whether it is a role's.
+    odd_names: Vec<(bool, Text)>,
+}
+
+/// Why there is none.
+enum Failure {
+    /// The server can't be asked now, and nobody can log in to it either.
+    Away(String),
+    /// It does not tell.
+    Refused(String),
+}
+
+impl Follower {
+    /// The rules as they are now; nothing if the server can't be asked.
+    async fn look(&mut self, look_up: &LookUp) -> Option<Option<Arc<AccessRules>>> {
+        let read = timeout(TIMEOUT, self.read(look_up)).await;
+        let read = read.unwrap_or_else(|_| Err(Failure::Away(format!("no answer within {} s", TIMEOUT.as_secs()))));
+        let mut wrong = BTreeSet::new();
+        let news = match read {
+            Ok(reading) => Some(self.take(look_up, reading, &mut wrong)),
+            Err(Failure::Away(error)) => {
+                self.client = None;
+                wrong.insert(format!("the server can't be asked: {error}; those of before count"));
+                None
+            }
+            Err(Failure::Refused(error)) => {
+                (self.client, self.known) = (None, None);
+                wrong.insert(format!("the server does not tell them, and nobody is let in: {error}"));
+                Some(None)
+            }
+        };
+        for wrong in wrong.difference(&self.said) {
+            tracing::warn!("access rules of {}: {wrong}", look_up.address);
+        }
+        self.said = wrong;
+        news
+    }
+
+    async fn read(&mut self, look_up: &LookUp) -> Result<Reading, Failure> {
+        self.client.take_if(|(by, client)| by != look_up || client.is_closed());
+        if self.client.is_none() {
+            let client = connect(look_up, &self.resolver).await.map_err(Failure::Away)?;
+            self.client = Some((look_up.clone(), client));
+        }
+        match &self.client {
+            Some((_, client)) => read(client).await,
+            None => Err(Failure::Away("no connection".to_owned())),
+        }
+    }
+
+    /// The rules by which the server goes, as far as can be told.
+    fn take(&mut self, look_up: &LookUp, reading: Reading, wrong: &mut BTreeSet<String>) -> Option<Arc<AccessRules>> {
+        let before = self.known.take().filter(|known| known.address == look_up.address);
+        let has_loaded = before.as_ref().is_none_or(|known| known.loaded_at < reading.loaded_at);
+        let loaded_at = before.as_ref().map_or(reading.loaded_at, |known| known.loaded_at.max(reading.loaded_at));
+        let (rules, maps) = before.map(|known| (known.loaded.rules, known.loaded.maps)).unzip();
+        for mistake in [reading.rules.as_ref().err(), reading.maps.as_ref().err()].into_iter().flatten() {
+            wrong.insert(format!("{mistake}; as for the server, those of before count"));
+        }
+        let Some(rules) = loaded(&reading.rules, rules, has_loaded) else {
+            wrong.insert("which rules the server goes by is not known, and nobody is let in".to_owned());
+            return None;
+        };
+        let maps = loaded(&reading.maps, maps, has_loaded).unwrap_or_default();
+        let now = Files { rules, maps };
+        let on_disk = Files {
+            rules: reading.rules.unwrap_or_else(|_| now.rules.clone()),
+            maps: reading.maps.unwrap_or_else(|_| now.maps.clone()),
+        };
+        let is_on_this_host = self.resolver.target(&look_up.address).is_ok_and(|target| match target {
+            Target::Unix(_) => true,
+            Target::Tcp(address) => address.ip().is_loopback(),
+        });
+        let names = |roles: bool| {
+            reading
+                .odd_names
+                .iter()
+                .filter(move |(is_role, _)| *is_role == roles)
+                .map(|(_, name)| name.0.clone())
+                .collect()
+        };
+        let told = |Files { rules, maps }: Files| ServerRules {
+            rules,
+            maps,
+            odd_databases: names(false),
+            odd_roles: names(true),
+            version: reading.version,
+            is_on_this_host,
+        };
+        let unloaded = (on_disk != now).then_some(on_disk);
+        self.known = Some(Known { address: look_up.address.clone(), loaded_at, loaded: now.clone() });
+        if unloaded.is_some() {
+            let said = "the files have been changed, and the server does not say that it has loaded them; whoever they \
+                        would treat otherwise is not let in";
+            wrong.insert(said.to_owned());
+        }
+        let all = [Some(told(now)), unloaded.map(told)];
+        let text = format!("{all:?}");
+        let [rules, unloaded] = all.map(|told| told.map(|told| made_of(&told, wrong)));
+        let interfaces = if is_on_this_host { sluice_config::interfaces() } else { Vec::new() };
+        // One that can't be read may say anything.
+        let unloaded = unloaded.map_or(Some(None), |rules| rules.map(Some))?;
+        Some(Arc::new(AccessRules { rules: rules??, unloaded, interfaces, text }))
+    }
+}
+
+/// What the server goes by, of a file as it was read and what it had loaded before.
+fn loaded<T: Clone>(read: &Result<Vec<T>, String>, before: Option<Vec<T>>, has_loaded: bool) -> Option<Vec<T>> {
+    match read {
+        Ok(rows) if has_loaded => Some(rows.clone()),
+        _ => before,
+    }
+}
+
+/// The rules that a server has told; what it does with them that Sluice can't is noted.
+fn made_of(told: &ServerRules, wrong: &mut BTreeSet<String>) -> Option<Rules> {
+    match Rules::of_server(told) {
+        Ok((rules, refused)) => {
+            wrong.extend(refused.iter().map(|problem| format!("a line turns away whoever it is for: {problem}")));
+            Some(rules)
+        }
+        Err(problems) => {
+            wrong.extend(problems.iter().map(|problem| format!("not understood, and nobody is let in: {problem}")));
+            None
+        }
+    }
+}
+
+async fn read(client: &Client) -> Result<Reading, Failure> {
+    let first = client.query_one(LOADED_AT, &[]).await.map_err(failure)?;
+    let (loaded_at, version, encoding): (i64, i32, String) = (get(&first, 0)?, get(&first, 1)?, get(&first, 2)?);
+    if !ENCODINGS.contains(&&*encoding) {
+        let remedy = "name one by database under [auth.lookup] that is in UTF8";
+        return Err(Failure::Refused(format!("in a database in {encoding} it changes names in its files; {remedy}")));
+    }
+    let questions = Questions::of(version.unsigned_abs());
+    let rules = client.query(questions.rules, &[]).await.map_err(failure)?;
     let maps = match questions.maps {
-        Some(maps) => client.query(maps, &[]).await?,
+        Some(maps) => client.query(maps, &[]).await.map_err(failure)?,
         None => Vec::new(),
     };
-    let names = client.query(questions.odd_names, &[]).await?;
-    let names_of =
-        |roles: bool| names.iter().filter(|row| row.get::<_, bool>(0) == roles).map(|row| row.get(1)).collect();
-    let rows =
-        || Ok((rules.iter().map(rule).collect::<Result<_, _>>()?, maps.iter().map(map).collect::<Result<_, _>>()?));
-    Ok(rows().map(|(rules, maps)| ServerRules {
-        rules,
-        maps,
-        odd_databases: names_of(false),
-        odd_roles: names_of(true),
-        version,
-        is_on_this_host,
-    }))
-}
-
-/// The views are for superusers, unless somebody says otherwise.
-fn readable(error: tokio_postgres::Error) -> String {
-    let remedy = "GRANT SELECT ON pg_hba_file_rules, pg_ident_file_mappings, and EXECUTE ON FUNCTION \
-                  pg_hba_file_rules(), pg_ident_file_mappings(), to the user of [auth.lookup]";
-    match error.code() {
-        Some(code) if *code == tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE => {
-            format!("{}; {remedy}", describe(&error))
-        }
-        _ => describe(&error),
-    }
-}
-
-fn rule(row: &Row) -> Result<RuleRow, String> {
-    Ok(RuleRow {
-        file: row.get(0),
-        line: line(row, 9)?,
-        connection: row.get(2),
-        databases: row.get(3),
-        users: row.get(4),
-        address: row.get(5),
-        netmask: row.get(6),
-        method: row.get(7),
-        options: row.get::<_, Option<_>>(8).unwrap_or_default(),
+    let names = client.query(questions.odd_names, &[]).await.map_err(failure)?;
+    Ok(Reading {
+        loaded_at,
+        version: version.unsigned_abs(),
+        rules: rows(&rules, 9, rule)?,
+        maps: rows(&maps, 5, map)?,
+        odd_names: names.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Result<_, _>>()?,
     })
 }
 
-fn map(row: &Row) -> Result<MapRow, String> {
-    Ok(MapRow { file: row.get(0), line: line(row, 5)?, map: row.get(2), system_user: row.get(3), user: row.get(4) })
+/// The rows of a file, or what PostgreSQL says, in that column, is wrong with one. Where it only says that a line can
+/// match nobody, the line is there.
+fn rows<T>(
+    rows: &[Row],
+    error: usize,
+    read: impl Fn(&Row) -> Result<T, Failure>,
+) -> Result<Result<Vec<T>, String>, Failure> {
+    let mut done = Vec::new();
+    for row in rows {
+        let said: Option<Text> = get(row, error)?;
+        let is_there = get::<Option<Text>>(row, 2)?.is_some();
+        match said {
+            Some(Text(said)) if !is_there => {
+                let file: Option<Text> = get(row, 0)?;
+                let file = file.map(|Text(file)| format!("{file}:")).unwrap_or_default();
+                return Ok(Err(format!("{file}{}: {said}", get::<Option<i32>>(row, 1)?.unwrap_or_default())));
+            }
+            _ => done.push(read(row)?),
+        }
+    }
+    Ok(Ok(done))
 }
 
-/// The number of a line, unless PostgreSQL says in that column what is wrong with it.
-fn line(row: &Row, error: usize) -> Result<usize, String> {
-    let line: i32 = row.get(1);
-    match row.get::<_, Option<String>>(error) {
-        Some(error) => {
-            let file = row.get::<_, Option<String>>(0);
-            let file = file.map(|file| format!("{file}:")).unwrap_or_default();
-            Err(format!("{file}{line}: {error}; the server keeps its rules of before, too"))
-        }
-        None => Ok(usize::try_from(line).unwrap_or_default()),
+fn rule(row: &Row) -> Result<RuleRow, Failure> {
+    let text = |at| Ok::<_, Failure>(get::<Option<Text>>(row, at)?.map(|Text(text)| text));
+    let list = |at| {
+        let list: Option<Vec<Text>> = get(row, at)?;
+        Ok::<_, Failure>(list.unwrap_or_default().into_iter().map(|Text(text)| text).collect())
+    };
+    Ok(RuleRow {
+        file: text(0)?,
+        line: line(row)?,
+        connection: text(2)?.unwrap_or_default(),
+        databases: list(3)?,
+        users: list(4)?,
+        address: text(5)?,
+        netmask: text(6)?,
+        method: text(7)?.unwrap_or_default(),
+        options: list(8)?,
+    })
+}
+
+fn map(row: &Row) -> Result<MapRow, Failure> {
+    let text = |at| Ok::<_, Failure>(get::<Option<Text>>(row, at)?.map(|Text(text)| text));
+    Ok(MapRow {
+        file: text(0)?,
+        line: line(row)?,
+        map: text(2)?.unwrap_or_default(),
+        system_user: text(3)?.unwrap_or_default(),
+        user: text(4)?.unwrap_or_default(),
+    })
+}
+
+fn line(row: &Row) -> Result<usize, Failure> {
+    Ok(usize::try_from(get::<i32>(row, 1)?).unwrap_or_default())
+}
+
+/// A text of the files'. What is not UTF-8 there is no name that a client could have.
+#[derive(Debug)]
+struct Text(String);
+
+impl<'a> FromSql<'a> for Text {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(Self(String::from_utf8_lossy(raw).into_owned()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TEXT
+    }
+}
+
+fn get<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, Failure> {
+    row.try_get(at).map_err(|error| Failure::Refused(describe(&error)))
+}
+
+/// The views are for superusers, unless somebody says otherwise.
+fn failure(error: Error) -> Failure {
+    let remedy = "GRANT SELECT ON pg_hba_file_rules, pg_ident_file_mappings, and EXECUTE ON FUNCTION \
+                  pg_hba_file_rules(), pg_ident_file_mappings(), to the user of [auth.lookup]";
+    // Of the statement itself: nobody may see that, or there is no such view.
+    match error.code() {
+        Some(code) if code.code().starts_with("42") => Failure::Refused(format!("{}; {remedy}", describe(&error))),
+        _ => Failure::Away(describe(&error)),
     }
 }

@@ -165,7 +165,7 @@ impl PoolConfig {
         let (method, secrets) = match &self.auth {
             Auth::Rules(..) => ("", "users_file = \"users.txt\"\n".to_owned()),
             Auth::RulesLookUp(_, _, more) => ("", look_up(more)),
-            Auth::ServerRules => ("server", look_up("")),
+            Auth::ServerRules => ("server", look_up("cache = \"1s\"")),
             Auth::Trust => ("trust", String::new()),
             Auth::TrustListed(_) => ("trust", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),

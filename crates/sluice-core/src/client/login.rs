@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluice_control::access::{Access, Method};
 use sluice_wire::{scram, secret::Secret, startup::SessionRequest};
 
-use crate::secrets::Credentials;
+use crate::secrets::{Credentials, Role};
 
 /// A client's wish to log in, before it is known what it has to show for that.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub struct LoginRequest {
     pub asked_by: Arc<Access>,
     /// The secret that was found by that.
     pub secret: Option<Secret>,
+    /// The role that was found on the server.
+    pub role: Option<Role>,
 }
 
 /// The demand on a client that wants to log in.

@@ -8,7 +8,7 @@ use crate::{
     client::{Demand, LoginRequest, Phase, Wish},
     ids::{ClientId, ClientRef},
     io::Io,
-    secrets::{Credentials, Found, Known},
+    secrets::{Credentials, Found, Known, Role},
     time::Time,
 };
 
@@ -30,16 +30,16 @@ impl Engine {
         match verdict {
             Verdict::NeedsSystemUser => self.ask_system_user(id, wish, io),
             // Whoever is believed logs in to the server by what the file says of them, which its pool knows.
-            Verdict::Asks(demand) if demand.method == Method::Trust => {
-                self.authenticated(now, id, self.login_request(*wish, demand), io)
+            Verdict::Asks(demand) if demand.method == Method::Trust && !self.goes_by_server_rules() => {
+                self.authenticated(now, id, self.login_request(*wish, demand, None), io)
             }
             Verdict::NeedsRoles | Verdict::Asks(_) => self.ask_account(now, id, wish, io),
         }
     }
 
-    fn login_request(&self, wish: Wish, demand: Demand) -> LoginRequest {
+    fn login_request(&self, wish: Wish, demand: Demand, role: Option<Role>) -> LoginRequest {
         let asked_by = self.snapshot.access.clone();
-        LoginRequest { wish, demand, credentials: Credentials::default(), asked_by, secret: None }
+        LoginRequest { wish, demand, credentials: Credentials::default(), asked_by, secret: None, role }
     }
 
     fn ask_system_user(&mut self, id: ClientId, wish: Box<Wish>, io: &mut impl Io) -> Result<(), ErrorResponse> {
@@ -138,8 +138,11 @@ impl Engine {
             self.hub.secrets.doubt(&wish.user);
         })?;
         match verdict {
-            Verdict::Asks(demand) if demand.method != Method::Trust => {
-                let login = self.login_request(*wish, demand);
+            Verdict::Asks(demand) if demand.method == Method::Trust => {
+                self.authenticated(now, id, self.login_request(*wish, demand, account.role), io)
+            }
+            Verdict::Asks(demand) => {
+                let login = self.login_request(*wish, demand, account.role);
                 self.challenge(id, login, account.secret, io);
                 Ok(())
             }

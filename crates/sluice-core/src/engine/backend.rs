@@ -473,6 +473,9 @@ impl<I: Io> ServerRelay<'_, I> {
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
         let answered = self.server.exchange.ready(self.now, status);
         self.server.sequences.end_batch(false);
+        if !self.server.exchange.owes() {
+            self.server.sequences.settle();
+        }
         self.server.session.answers.forget();
         let Server { session, exchange, .. } = &mut *self.server;
         session.answered(status == TransactionStatus::Idle, || exchange.replies().requests());

@@ -322,6 +322,7 @@ impl Engine {
     ) -> Result<(), ErrorResponse> {
         self.check_asked(&login)?;
         check_certificate(&login)?;
+        self.check_role(&login)?;
         let LoginRequest { wish: Wish { request, user, database, .. }, credentials, .. } = login;
         self.clients[id].rule = None;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);

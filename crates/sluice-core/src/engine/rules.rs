@@ -5,12 +5,13 @@ use sluice_control::{
     access::{AccessRules, Method, Policy},
     address::PeerAddress,
 };
-use sluice_hba::{ClientCert, Connection, Decision, Mapping, Method as Asked, Roles, Rule, Transport};
+use sluice_hba::{ClientCert, Connection, Decision, Mapping, Method as Asked, Roles, Rule, Rules, Transport};
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     client::{Certificate, Client, Demand, LoginRequest, Wish},
     ids::ClientId,
+    secrets::Role,
 };
 
 use super::Engine;
@@ -37,18 +38,42 @@ impl Engine {
         wish: &Wish,
         roles: Option<&Roles>,
     ) -> Result<Verdict, ErrorResponse> {
-        let access = &self.snapshot.access;
-        let client = &mut self.clients[id];
-        let AccessRules { rules, interfaces, .. } = match &access.policy {
+        let snapshot = self.snapshot.clone();
+        let rules = match &snapshot.access.policy {
             Policy::Method(method) => {
                 return Ok(Verdict::Asks(Demand { method: *method, certificate: Certificate::Fits }));
             }
-            Policy::Rules(rules) | Policy::ServerRules(Some(rules)) => &**rules,
+            Policy::Rules(rules) => return self.verdict_by(id, wish, &wish.database, rules, &rules.rules, roles),
+            Policy::ServerRules(Some(rules)) => rules,
             // A look-up on that server is answered when it has told its rules.
             Policy::ServerRules(None) if roles.is_none() => return Ok(Verdict::NeedsRoles),
             Policy::ServerRules(None) => return Err(unknown_rules()),
         };
-        let (user, database) = (wish.user.as_str(), wish.database.as_str());
+        // The server knows the database by its own name.
+        let database = snapshot.database(&wish.database).map_or(&*wish.database, |it| it.dbname_for(&wish.database));
+        let verdict = self.verdict_by(id, wish, database, rules, &rules.rules, roles)?;
+        let Some(unloaded) = &rules.unloaded else { return Ok(verdict) };
+        let place = self.clients[id].rule.clone();
+        let other = self.verdict_by(id, wish, database, rules, unloaded, roles).map_err(|_| unclear_rules())?;
+        self.clients[id].rule = place;
+        match (&verdict, &other) {
+            (Verdict::Asks(one), Verdict::Asks(other)) if one != other => Err(unclear_rules()),
+            (Verdict::Asks(_), _) => Ok(other),
+            _ => Ok(verdict),
+        }
+    }
+
+    fn verdict_by(
+        &mut self,
+        id: ClientId,
+        wish: &Wish,
+        database: &str,
+        AccessRules { interfaces, .. }: &AccessRules,
+        rules: &Rules,
+        roles: Option<&Roles>,
+    ) -> Result<Verdict, ErrorResponse> {
+        let client = &mut self.clients[id];
+        let user = wish.user.as_str();
         let connection = Connection { transport: transport_of(client), user, database, is_replication: false };
         let rule = match rules.decide(&connection, roles, interfaces) {
             Decision::Rule(rule) => rule,
@@ -58,6 +83,25 @@ impl Engine {
         client.rule = Some(rule.place().clone());
         let maps = |system_user: &str| rules.maps(rule.map(), system_user, user, roles);
         demanded(rule, client, wish, maps)
+    }
+
+    pub(super) fn goes_by_server_rules(&self) -> bool {
+        matches!(self.snapshot.access.policy, Policy::ServerRules(_))
+    }
+
+    /// Whether the role of a client that has proven who it is may log in, as far as that is known: where the server's
+    /// own rules count, it is as if the client had come to the server.
+    pub(super) fn check_role(&self, login: &LoginRequest) -> Result<(), ErrorResponse> {
+        if !self.goes_by_server_rules() {
+            return Ok(());
+        }
+        let user = &login.wish.user;
+        let said = match login.role {
+            Some(Role { may_log_in: true, .. }) => return Ok(()),
+            Some(_) => format!("role \"{user}\" is not permitted to log in"),
+            None => format!("role \"{user}\" does not exist"),
+        };
+        Err(ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, said).routine("InitializeSessionUserId"))
     }
 }
 
@@ -114,6 +158,12 @@ pub(super) fn peer_failed(user: &str) -> ErrorResponse {
 
 fn failed(code: &'static str, method: &str, user: &str) -> ErrorResponse {
     ErrorResponse::fatal(code, format!("{method} authentication failed for user \"{user}\"")).routine("auth_failed")
+}
+
+fn unclear_rules() -> ErrorResponse {
+    let said = "the server's access rules have been changed, and it is not known whether the server has loaded them";
+    ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, said)
+        .hint("Have the server read them: SELECT pg_reload_conf(). The pool's log says what keeps it from that.")
 }
 
 fn unknown_rules() -> ErrorResponse {

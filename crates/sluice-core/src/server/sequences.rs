@@ -20,6 +20,8 @@ pub struct Sequences {
     reported: Option<bool>,
     /// Whether a batch that has not ended is to have it forget what it remembers.
     forgets: bool,
+    /// Whether the last user's first use is not known to have come about.
+    is_open: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,7 @@ enum Users {
 impl Sequences {
     /// A client runs what may use one.
     pub fn use_by(&mut self, user: SequenceUser) {
+        self.is_open |= !self.were_last_used_by(user);
         let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(user);
         self.users = if is_alone { Users::This(user) } else { Users::Several(user) };
     }
@@ -81,11 +84,16 @@ impl Sequences {
         self.forgets = true;
     }
 
-    /// A request has failed, so that nobody knows whether what it was to use was used.
+    /// A request has failed: nobody knows whether what it was to use was used.
     pub fn fail(&mut self) {
-        if matches!(self.users, Users::Several(_)) {
+        if self.is_open && matches!(self.users, Users::Several(_)) {
             self.users = Users::Unknown;
         }
+    }
+
+    /// All that was asked for is done.
+    pub fn settle(&mut self) {
+        self.is_open = false;
     }
 
     /// A batch has ended, and failed or not.

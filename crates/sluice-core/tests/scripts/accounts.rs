@@ -30,7 +30,7 @@ impl Files for Written<'_> {
 pub(crate) fn rules(text: &str, maps: &str) -> Arc<AccessRules> {
     let ident = Some(Path::new("pg_ident.conf"));
     let rules = Rules::read(Path::new("pg_hba.conf"), ident, &Written(text, maps)).expect("rules");
-    Arc::new(AccessRules { rules, interfaces: Vec::new(), text: [text, maps].concat() })
+    Arc::new(AccessRules { rules, unloaded: None, interfaces: Vec::new(), text: [text, maps].concat() })
 }
 
 /// A table that goes by these rules and maps, where users are looked up.
@@ -54,7 +54,7 @@ fn ruled(text: &str, maps: &str) -> Table {
 
 fn member_of(roles: &[&str]) -> Account {
     let secret = Some(Secret::Plain("secret".to_owned()));
-    Account { secret, roles: Arc::new(roles.iter().copied().collect()) }
+    Account { secret, roles: Arc::new(roles.iter().copied().collect()), role: None }
 }
 
 const NO_ENTRY: &str =

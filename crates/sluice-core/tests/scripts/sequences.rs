@@ -141,6 +141,16 @@ fn what_a_failed_request_was_to_use_is_not_taken_for_used() {
     assert_eq!(table.hears(server), "Q(SELECT nextval('t'))");
     table.says(other, &query("SELECT lastval()"));
     assert_eq!(table.hears(server), "Q(DISCARD SEQUENCES)", "it would be what the first one was given");
+
+    // Where one was used before, it was.
+    let (mut table, [_, other], server) = used();
+    for (sql, answer) in [("SELECT nextval('t')", "C(SELECT 1)"), ("SELECT 1/0", "E(22012)")] {
+        table.says(other, &query(sql));
+        table.says(server, &answers(&format!("{answer} Z(I)")));
+        assert_eq!(table.hears(server), format!("Q({sql})"));
+    }
+    table.says(other, &query("SELECT lastval()"));
+    assert_eq!(table.hears(server), "Q(SELECT lastval())");
 }
 
 #[test]
