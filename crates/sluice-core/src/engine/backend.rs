@@ -252,6 +252,7 @@ impl<I: Io> ServerRelay<'_, I> {
         if self.server.exchange.replay().is_healing() {
             return self.while_healing(kind, body);
         }
+        self.hear_in_doubt(kind)?;
         match kind {
             BackendKind::DataRow | BackendKind::FunctionCallResponse => {
                 Ok(if self.is_own() { self.own_answer(body) } else { Verdict::Pass })
@@ -401,8 +402,9 @@ impl<I: Io> ServerRelay<'_, I> {
         self.resumes |= self.server.exchange.stop_learning();
     }
 
-    /// The client's Execute has been answered, with that command tag.
+    /// The client's Execute has been answered.
     fn executed(&mut self, tag: &[u8]) {
+        self.server.exchange.copied();
         if let Some(Expected::Execute(portal)) = self.server.exchange.replies().front() {
             let portal = *portal;
             self.server.exchange.answered();

@@ -1,10 +1,29 @@
-//! A COPY that the server begins to read, with what the client has sent by then.
+//! A COPY that the server begins to read, with what the client has sent by then, and one that fails: whether the server
+//! has read a Sync within it, which it ignores, or behind its failure, which it answers, it does not say. Up to the next
+//! answer of another kind both may be so, and where none is due it is asked for one.
 
-use sluice_wire::message;
+use sluice_wire::{
+    BackendKind, ErrorResponse, FrontendKind,
+    message::{self, SYNC},
+    sqlstate,
+};
 
-use crate::io::Io;
+use crate::{
+    client::Client,
+    ids::{ClientId, ServerId},
+    io::Io,
+    server::Preparation,
+};
 
-use super::backend::{OutOfStep, ServerRelay};
+use super::{
+    Engine,
+    backend::{OutOfStep, ServerRelay},
+    frontend::{ClientRelay, Step, Stop},
+    own_queries::NAME,
+};
+
+/// Nobody waits with a Sync for the data of a COPY, and sends something else behind it, in earnest.
+const LOST: &str = "a COPY has failed, and it is not known which of the messages behind it are skipped";
 
 impl<I: Io> ServerRelay<'_, I> {
     /// The server reads a COPY from now on.
@@ -26,5 +45,53 @@ impl<I: Io> ServerRelay<'_, I> {
         // What it sends for the COPY may have been held.
         self.resumes = true;
         Ok(())
+    }
+
+    /// A message comes, perhaps while it is not known whether Syncs are answered.
+    #[inline]
+    pub(super) fn hear_in_doubt(&mut self, kind: BackendKind) -> Result<(), OutOfStep> {
+        match kind {
+            _ if !self.server.exchange.is_in_doubt() => {}
+            _ if self.server.exchange.is_lost() => return Err(OutOfStep(LOST)),
+            // They may come at any time.
+            BackendKind::ParameterStatus | BackendKind::NoticeResponse => {}
+            BackendKind::ReadyForQuery => {
+                if self.server.exchange.expect_ready_in_doubt()
+                    && let Some((_, session)) = &mut self.client
+                {
+                    session.skipping = false;
+                }
+            }
+            _ => self.server.exchange.settle_doubt(),
+        }
+        Ok(())
+    }
+}
+
+impl<I: Io> ClientRelay<'_, I> {
+    /// A message that the server skips, or does not where it has answered a Sync before: then the session ends.
+    pub(super) fn refuse_in_doubt(&self, kind: FrontendKind) -> Option<Step> {
+        let is_in_doubt = self.server.as_ref().is_some_and(|server| server.exchange.is_in_doubt());
+        let is_idle = matches!(
+            kind,
+            FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail | FrontendKind::Flush
+        );
+        (is_in_doubt && !is_idle)
+            .then(|| Step::Stop(Stop::Broken(ErrorResponse::fatal(sqlstate::CONNECTION_FAILURE, LOST))))
+    }
+}
+
+impl Engine {
+    /// Asks a server for an answer that comes behind all that may be owed to its client, if that is not known.
+    pub(super) fn ask_in_doubt(&mut self, client: ClientId, server: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(server) else { return };
+        let is_amid = self.clients.get(client).is_none_or(|client: &Client| client.stream.is_passing());
+        if is_amid || server.preparation != Preparation::None || !server.exchange.asks_in_doubt() {
+            return;
+        }
+        self.scratch.clear();
+        message::put_statement_message(&mut self.scratch, FrontendKind::Close, NAME);
+        self.scratch.extend_from_slice(&SYNC);
+        io.send(server.conn, &self.scratch);
     }
 }

@@ -194,7 +194,7 @@ impl<I: Io> ServerRelay<'_, I> {
         self.server.sequences.fail();
         // Nothing is reset where that fails, and what was is again what it was before.
         self.resumes |= self.server.exchange.replies().are_resetting();
-        self.server.exchange.note_failed_reset();
+        self.server.exchange.note_failure();
     }
 
     /// A message of a batch has failed, and the server skips what is behind it.

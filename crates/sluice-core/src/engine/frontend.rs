@@ -175,6 +175,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.session.skip_batch();
         }
         if self.session.skipping && seen.kind != FrontendKind::Sync {
+            if let Some(step) = self.refuse_in_doubt(seen.kind) {
+                return step;
+            }
             self.drop_message(seen);
             return Step::Next;
         }
@@ -274,6 +277,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn attached_now(&mut self, seen: Seen<'a>) -> Step {
         match seen.kind {
+            // Amid a COPY it ends the session, whatever it names.
+            FrontendKind::Bind | FrontendKind::Describe if self.server().exchange.is_copying() => {
+                self.pass(seen);
+                Step::Next
+            }
             FrontendKind::Parse
             | FrontendKind::Bind
             | FrontendKind::Describe
@@ -355,7 +363,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Next;
         }
         if is_copying {
-            // A server that reads a COPY ignores it: the batch is as open as before.
+            // A server that reads a COPY ignores it, if that has not failed before: the batch is as open as before.
+            self.server().exchange.ignore_sync();
             self.pass(seen);
             return Step::Next;
         }

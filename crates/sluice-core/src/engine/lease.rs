@@ -205,6 +205,11 @@ impl Engine {
         self.watch(now, id);
         let Some(server) = self.servers.get(id) else { return };
         self.assert_link(id, server);
+        if let Role::Serving(client) = server.role
+            && server.exchange.is_in_doubt()
+        {
+            return self.ask_in_doubt(client, id, io);
+        }
         if !server.is_at_rest() {
             if let Role::Serving(client) = server.role
                 && server.own_error.is_some()
@@ -286,6 +291,11 @@ impl Engine {
         }
         let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
         let Some(server) = self.servers.get_mut(id) else { return };
+        if server.exchange.may_be_in_doubt() {
+            // How often it says that it is ready, nobody knows.
+            self.close_server(id, io);
+            return;
+        }
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.preparation = Preparation::None;
         server.kept = None;

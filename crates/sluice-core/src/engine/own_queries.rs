@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The name of the statement and of its portal.
-const NAME: &[u8] = b"sluice_own";
+pub(super) const NAME: &[u8] = b"sluice_own";
 
 /// Sends a query.
 pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {

@@ -5,16 +5,19 @@
 //! and that alone moves the state of the batch; whoever hears an answer takes it out of the queue. An expected answer
 //! holds all that its coming or failing means, so that answers to several clients could stand in one queue.
 
+mod doubt;
+
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 use crate::{
-    replies::{CopyBegun, Expected, LearnFor, Own, Replies},
+    replies::{Expected, LearnFor, Own, Replies},
     sql::{self, Reset},
     statement::{Unnamed, known_name},
     time::Time,
 };
 
 use super::{batch_resets::BatchResets, begin::EarlyBegin, implicit::Implicit, replay::Replay, turns::Turns};
+use doubt::Doubt;
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
 /// hundred kilobytes.
@@ -47,6 +50,9 @@ pub struct Exchange {
     /// its batch.
     has_discarded: bool,
     implicit: Implicit,
+    doubt: Doubt,
+    /// Whether the ReadyForQuery that is being handled is one of those.
+    is_extra: bool,
 }
 
 /// The messages that the server has got since the last Sync or Query.
@@ -127,6 +133,8 @@ impl Exchange {
             turns: Turns::default(),
             has_discarded: false,
             implicit: Implicit::default(),
+            doubt: Doubt::default(),
+            is_extra: false,
         }
     }
 
@@ -172,7 +180,7 @@ impl Exchange {
 
     /// Whether it is over: no transaction, nothing owed, and nobody held.
     pub fn is_over(&self) -> bool {
-        self.status == TransactionStatus::Idle && !self.owes() && self.is_closed() && self.hold == Hold::None
+        self.status == TransactionStatus::Idle && self.is_settled() && self.is_closed() && self.hold == Hold::None
     }
 
     /// Whether messages of the extended protocol were sent since the last Sync.
@@ -420,8 +428,9 @@ impl Exchange {
         self.note_reset_of_all();
     }
 
-    /// The request that is being answered has failed, and resets nothing but what it has discarded.
-    pub fn note_failed_reset(&mut self) {
+    /// The request that is being answered has failed: it resets nothing but what it has discarded.
+    pub fn note_failure(&mut self) {
+        self.doubt.fail();
         self.turns.fail();
         self.implicit.fail();
         if !self.replies.set_resets(None) {
@@ -457,7 +466,9 @@ impl Exchange {
         self.status = status;
         self.ready_at = now;
         let mut answered = self.replies.pop();
-        self.turns.answered();
+        if !std::mem::take(&mut self.is_extra) {
+            self.turns.answered();
+        }
         match &mut answered {
             Some(Expected::Query { resets, is_amid, .. }) => {
                 self.stop_copying();
@@ -489,21 +500,6 @@ impl Exchange {
         answered
     }
 
-    /// The server has begun to read a COPY. Returns whether it ignores a Sync that it has been sent.
-    pub fn begin_copy(&mut self) -> bool {
-        let by_execute = matches!(self.replies.front(), Some(Expected::Execute(_)));
-        let CopyBegun { has_ended, ignored, has_sync } = self.replies.begin_copy_in();
-        let ignores_sync = !ignored.is_empty();
-        for resets in ignored.into_iter().flatten() {
-            self.batch_resets.add(resets);
-        }
-        // Its Sync does not count any more.
-        let batch = if by_execute && !has_sync { Batch::Runs } else { self.batch() };
-        self.state = if has_ended { State::Ready(batch) } else { State::Copying(batch) };
-        self.asked &= !ignores_sync;
-        ignores_sync
-    }
-
     /// An error has come: a COPY ends with it.
     pub fn stop_copying(&mut self) {
         if let State::Copying(batch) = self.state {
@@ -513,7 +509,9 @@ impl Exchange {
 
     /// An error has come to a batch, and is taken out of the queue: the next one that the server skips because of it.
     pub fn skipped(&mut self) -> Option<Expected> {
-        self.replies.pop_skipped()
+        let skipped = self.replies.pop_skipped();
+        skipped.iter().for_each(|expected| self.note_skipped(expected));
+        skipped
     }
 
     /// An error has come to a batch of nothing but Sluice's own: what is left of it is its end.

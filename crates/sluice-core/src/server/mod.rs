@@ -258,7 +258,7 @@ impl Server {
 
     /// Whether nothing is owed or half sent, in either direction; a transaction may be open.
     pub fn is_settled(&self) -> bool {
-        !self.exchange.owes() && self.has_whole_messages()
+        self.exchange.is_settled() && self.has_whole_messages()
     }
 
     /// Whether a client's message of that kind may go to it now.

@@ -6,6 +6,7 @@
 mod accounts;
 mod balancers;
 mod bounds;
+mod copies;
 mod failing;
 mod hand_over;
 mod lending;

@@ -7,6 +7,7 @@
 //! | `select literal 'X' Y` | gives a row that says what a literal meant when it was parsed |
 //! | `select nextval(s) X` | takes the value X of a sequence |
 //! | `select lastval() X` | gives a row that says which one was taken last |
+//! | `copy fails X` | a COPY from the client that fails as soon as it has begun |
 //! | `copy in X`, `copy out 3 20 X` | takes a value of the sequence as well, as by a column's default |
 //! | `select temporary` | gives a row that says which temporary table there is |
 //! | `select error X` | fails |

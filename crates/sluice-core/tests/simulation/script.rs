@@ -291,7 +291,7 @@ impl Client {
             }
             return;
         }
-        let text = format!("copy in {mark}");
+        let text = format!("copy {} {mark}", io.rng.pick(&["in", "in", "in", "fails"]));
         let extended = io.rng.percent(50);
         if extended {
             step.parse("", &text);
@@ -301,8 +301,13 @@ impl Client {
             step.query(&text);
         }
         // The data may follow at once, or when the server asks for it.
-        match io.rng.below(3) {
+        match io.rng.below(4) {
             0 => self.copy_data(step, extended, io),
+            // Behind a Sync, which is ignored unless the COPY fails before that is read.
+            3 => {
+                step.empty(frontend::SYNC);
+                self.copy_data(step, extended, io);
+            }
             // libpq's way: the Sync is sent at once, and ignored.
             1 if extended => {
                 step.empty(frontend::SYNC);

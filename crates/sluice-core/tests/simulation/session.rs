@@ -132,6 +132,8 @@ struct Outcome {
     tag: String,
     copy_out: bool,
     copy_in: bool,
+    /// Whether that COPY fails as soon as it has begun.
+    copy_fails: bool,
     notice: bool,
 }
 
@@ -441,7 +443,7 @@ impl Session {
             let outcome = self.run(sql, None, &literal, statements.len() > 1)?;
             if outcome.copy_in {
                 self.begin_copy(false, out);
-                return Ok(());
+                return self.go_on_copying(&outcome, sql);
             }
             if outcome.notice {
                 let text = "there is no transaction in progress";
@@ -461,6 +463,15 @@ impl Session {
     fn begin_copy(&mut self, extended: bool, out: &mut Vec<u8>) {
         self.copy = Some(CopyIn { extended, rows: 0 });
         framed(out, backend::COPY_IN_RESPONSE, |out| out.extend_from_slice(&[0, 0, 1, 0, 0]));
+    }
+
+    /// A COPY has begun, and may fail at once.
+    fn go_on_copying(&mut self, outcome: &Outcome, sql: &str) -> Result<(), Error> {
+        if !outcome.copy_fails {
+            return Ok(());
+        }
+        self.copy = None;
+        Err(("P0001", sql.to_owned()))
     }
 
     fn copy_message(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) {

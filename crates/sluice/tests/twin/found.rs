@@ -401,6 +401,25 @@ fn case_12_a_copy_that_fails_behind_a_sync(case: Case) {
         b.until(0, &copy.copy_data(b"1\n").copy_done().sync(), 1);
         b.query(0, "SELECT count(*) FROM copied");
         b.query(1, "SELECT 1");
+        // It fails before it reads anything, and the Sync behind it is not ignored.
+        b.query(0, "CREATE VIEW seen AS SELECT 1 AS a");
+        b.query(
+            0,
+            "CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); RAISE ''no''; \
+             END'; CREATE TRIGGER refuses BEFORE INSERT ON copied FOR EACH STATEMENT EXECUTE FUNCTION refuses()",
+        );
+        for table in ["seen", "copied"] {
+            let copy = s().parse("", &format!("COPY {table} FROM STDIN")).bind("", &[]).execute().sync();
+            b.until(0, &copy, 1);
+            b.query(0, "SELECT 1");
+            b.until(0, &copy.clone().copy_data(b"1\n").copy_done().sync(), 2);
+            b.query(1, "SELECT 2");
+            b.query(0, "SELECT 3");
+            b.query(0, "BEGIN");
+            b.until(0, &copy.clone().copy_data(b"1\n").copy_done().sync(), 2);
+            b.query(0, "ROLLBACK");
+        }
+        b.query(0, "SELECT count(*) FROM copied");
     });
 }
 

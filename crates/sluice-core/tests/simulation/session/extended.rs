@@ -143,7 +143,7 @@ impl Session {
                 let outcome = self.run(&portal.sql, portal.parameter.as_deref(), &portal.literal, false)?;
                 if outcome.copy_in {
                     self.begin_copy(true, out);
-                    return Ok(());
+                    return self.go_on_copying(&outcome, &portal.sql);
                 }
                 if outcome.copy_out {
                     put_copy_out(out, outcome.rows.unwrap_or_default());

@@ -56,6 +56,8 @@ impl Session {
                         tag: format!("COPY {}", number(2)),
                         ..rows((0..number(2)).map(|i| padded(sql, parameter, i, number(3))).collect())
                     },
+                    // Before it reads anything, as by a trigger.
+                    "fails" => Outcome { copy_in: true, copy_fails: true, ..Outcome::default() },
                     _ => Outcome { copy_in: true, ..Outcome::default() },
                 }
             }
