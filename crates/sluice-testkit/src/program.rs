@@ -22,6 +22,8 @@ pub struct Target<'a> {
     pub user: &'a str,
     /// The database to log in to.
     pub database: &'a str,
+    /// The authority of its certificate, if it is to be reached by TLS.
+    pub authority: Option<&'a Path>,
 }
 
 /// Runs `tests/drivers/FOLDER/run` to its end, with what it writes in a file; gives that, or `None` if this machine
@@ -31,6 +33,11 @@ pub fn run(folder: &str, arguments: &[&str], target: Target<'_>, log: &Path, tim
     let mut command = Command::new(repository().join("tests/drivers").join(folder).join("run"));
     command.args(arguments).env("PGHOST", "127.0.0.1").env("PGPORT", target.port.to_string());
     command.env("PGUSER", target.user).env("PGPASSWORD", "secret").env("PGDATABASE", target.database);
+    if let Some(authority) = target.authority {
+        command.env("PGHOST", "localhost").env("PGSSLMODE", "verify-full").env("PGSSLROOTCERT", authority);
+        // Node's driver asks Node.
+        command.env("NODE_EXTRA_CA_CERTS", authority);
+    }
     fs::write(log, "").unwrap();
     // Appending, so that both streams can go to one file.
     let append = fs::OpenOptions::new().append(true).open(log).unwrap();

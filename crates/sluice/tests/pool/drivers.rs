@@ -1,9 +1,10 @@
-//! Drivers by their ordinary APIs, through a pool in transaction mode with few servers: they must see no difference.
+//! Drivers by their ordinary APIs, through a pool in transaction mode with few servers: they must see no difference. With
+//! PostgreSQL 18 they come by TLS, with `SLUICE_DRIVERS_TLS=all` with both.
 
-use std::time::Duration;
+use std::{env, time::Duration};
 
 use sluice_testkit::{
-    Auth, Case, Driver, Mode, Version,
+    Auth, Case, Certificates, Driver, Mode, Version,
     program::{self, Target},
 };
 
@@ -47,11 +48,16 @@ fn run(folder: &str, case: Case) {
         "CREATE ROLE {user} LOGIN PASSWORD 'secret'; ALTER DATABASE {} OWNER TO {user}",
         database.name
     ));
-    let pool = config(case).size(5).auth(Auth::LookUp(String::new())).start();
+    let is_by_tls = case.version == Version::V18 || env::var_os("SLUICE_DRIVERS_TLS").is_some();
+    let authority = is_by_tls.then(|| Certificates::shared().path("authority.crt"));
+    let config = config(case).size(5).auth(Auth::LookUp(String::new()));
     if folder.is_empty() {
-        run_tokio_postgres(&pool, &user, &database.name);
+        run_tokio_postgres(&config.start(), &user, &database.name);
     } else {
-        run_program(folder, &pool, &user, &database.name);
+        let config = if is_by_tls { config.tls(Certificates::shared(), "required = true") } else { config };
+        let pool = config.start();
+        let port = pool.address().port();
+        run_program(folder, Target { port, user: &user, database: &database.name, authority: authority.as_deref() });
     }
     sluice_testkit::becomes("busy servers", 0, || database.count("state <> 'idle'"));
 }
@@ -65,8 +71,7 @@ fn run_tokio_postgres(pool: &sluice_testkit::TestPool, user: &str, database: &st
     assert!(!outcomes.is_empty() && failed.is_empty(), "{failed:#?}");
 }
 
-fn run_program(folder: &str, pool: &sluice_testkit::TestPool, user: &str, database: &str) {
-    let target = Target { port: pool.address().port(), user, database };
+fn run_program(folder: &str, target: Target<'_>) {
     let output = tempfile::NamedTempFile::new().unwrap();
     let Some(said) = program::run(folder, &[], target, output.path(), TIME_MAX) else { return };
     assert!(said.lines().any(|line| line.starts_with("ok ")), "{folder} checked nothing:\n{said}");

@@ -19,7 +19,7 @@ pub(crate) fn run(suite: &str, log: &str, port: u16, database: &str, parts: &[&s
     fs::create_dir_all(&logs).unwrap();
     let log = logs.join(format!("{log}.log"));
     let folder = format!("suites/{suite}");
-    let said = program::run(&folder, parts, Target { port, user: "suite", database }, &log, TIME_MAX)?;
+    let said = program::run(&folder, parts, Target { port, user: "suite", database, authority: None }, &log, TIME_MAX)?;
     let outcomes: Outcomes = said.lines().filter_map(outcome).collect();
     assert!(!outcomes.is_empty(), "{suite} tested nothing:\n{said}");
     Some(outcomes)

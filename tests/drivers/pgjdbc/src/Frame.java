@@ -99,6 +99,11 @@ final class Frame {
     properties.setProperty("password", env.get("PGPASSWORD"));
     properties.setProperty("ApplicationName", "drv_pgjdbc");
     properties.setProperty("loginTimeout", "10");
+    for (String[] tls : new String[][] {{"PGSSLMODE", "sslmode"}, {"PGSSLROOTCERT", "sslrootcert"}}) {
+      if (env.get(tls[0]) != null) {
+        properties.setProperty(tls[1], env.get(tls[0]));
+      }
+    }
     for (String option : options) {
       properties.setProperty(option.substring(0, option.indexOf('=')), option.substring(option.indexOf('=') + 1));
     }
