@@ -30,6 +30,8 @@ pub struct Replies {
     own_bytes: usize,
     /// The number of those that decide the transaction's status.
     deciding: usize,
+    /// The number of those that are ends of COPYs.
+    ends: usize,
 }
 
 impl Replies {
@@ -240,6 +242,7 @@ impl Replies {
         self.unnamed += usize::from(expected.unnamed_turn().is_some());
         self.own_bytes += expected.own_bytes();
         self.deciding += usize::from(expected.decides_status());
+        self.ends += usize::from(matches!(expected, Expected::CopyEnd(_)));
     }
 
     /// The next one.
@@ -270,6 +273,7 @@ impl Replies {
         self.unnamed -= usize::from(expected.unnamed_turn().is_some());
         self.own_bytes -= expected.own_bytes();
         self.deciding -= usize::from(expected.decides_status());
+        self.ends -= usize::from(matches!(expected, Expected::CopyEnd(_)));
     }
 
     /// The next one, if nothing more will come from the server for it.
@@ -306,6 +310,11 @@ impl Replies {
         })
     }
 
+    /// Whether the end of a COPY stands among them that has not begun.
+    pub fn has_copy_end(&self) -> bool {
+        self.ends > 0
+    }
+
     /// The server has begun to read a COPY: it ignores each Sync up to the COPY's end (PostgreSQL documentation, 55.2.6).
     pub fn begin_copy_in(&mut self) -> CopyBegun {
         let end = self.queue.iter().position(|e| matches!(e, Expected::CopyEnd(_)));
@@ -328,6 +337,7 @@ impl Replies {
         });
         self.resetting = self.queue.iter().filter(|expected| expected.is_resetting()).count();
         self.deciding = self.queue.iter().filter(|expected| expected.decides_status()).count();
+        self.ends = self.queue.iter().filter(|expected| matches!(expected, Expected::CopyEnd(_))).count();
         let is_behind = |e: &Expected| matches!(e, Expected::Sync(_));
         CopyBegun { has_ended: end.is_some(), ignored, has_sync: self.queue.iter().any(is_behind) }
     }

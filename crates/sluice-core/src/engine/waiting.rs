@@ -30,7 +30,7 @@ impl Engine {
             Link::None => false,
             Link::Waiting(_) | Link::Coming => true,
             Link::Server(server) => self.servers.get(server).is_some_and(|server| {
-                let is_asked = server.exchange.owes() || server.cancels.are_under_way();
+                let is_asked = !server.exchange.is_settled() || server.cancels.are_under_way();
                 is_asked || server.stream.is_inside() || server.said_why
             }),
         }

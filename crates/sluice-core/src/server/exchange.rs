@@ -248,7 +248,7 @@ impl Exchange {
         let is_unknown = self.names_open && names_statements(kind) && !self.is_copying();
         if is_held || is_resetting || is_unknown {
             Admission::Later
-        } else if self.replies.len() >= OWED_MAX && !is_of_copy(kind) {
+        } else if self.waits_for_copy(kind) || (self.replies.len() >= OWED_MAX && !is_of_copy(kind)) {
             Admission::AfterAnswers
         } else {
             Admission::Now
@@ -546,7 +546,7 @@ impl Exchange {
             return false;
         }
         let names_known = self.names_open && !self.replies.has_named();
-        let all_answered = self.awaited && (!self.owes() || self.is_copying());
+        let all_answered = self.awaited && (self.is_settled() || self.is_copying());
         self.names_open &= !names_known;
         self.awaited &= !all_answered;
         names_known || all_answered

@@ -99,3 +99,21 @@ fn a_describe_amid_a_copy_is_the_servers_to_refuse() {
     table.says(client, &[describe("a"), sync()].concat());
     assert_eq!(table.hears(server), "D(a) S");
 }
+
+#[test]
+fn the_sync_behind_an_error_amid_a_copy_is_answered_once() {
+    for is_ignored in [true, false] {
+        let (mut table, [client, _], server) = copying();
+        table.says(client, DATA);
+        table.says(server, &answers("E(22P04)"));
+        assert_eq!(table.hears(client), "E(22P04)");
+        table.says(client, &[b"f\0\0\0\x07no\0".to_vec(), sync()].concat());
+        assert_eq!(table.hears(server), "d S");
+        table.says(server, &answers("Z(I)"));
+        assert_eq!(table.hears(server), "C(sluice_own) S");
+        let more = if is_ignored { "" } else { " Z(I)" };
+        table.says(server, &answers(&format!("{more} 3 Z(I)")));
+        assert_eq!(table.hears(client), format!("Z(I){more}"));
+        assert_eq!(table.hears(server), "Q(SELECT 1)");
+    }
+}

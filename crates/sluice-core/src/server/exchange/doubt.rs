@@ -1,9 +1,11 @@
 //! Syncs of which it is not known whether the server answers them. It ignores each that it reads within a COPY, and
 //! answers it where the COPY has failed before: by an error, it does not say which it was.
 
+use sluice_wire::FrontendKind;
+
 use crate::replies::{CopyBegun, Expected};
 
-use super::{Batch, Exchange, Hold, State};
+use super::{Batch, Exchange, Hold, State, is_of_copy};
 
 /// What may come, or has come, for such Syncs.
 #[derive(Debug, Default)]
@@ -12,8 +14,6 @@ pub(super) struct Doubt {
     in_copy: usize,
     /// ReadyForQuery may come so often for those of a COPY that has failed.
     may_come: usize,
-    /// So many that have come may have been for certain Syncs behind those.
-    may_have_come: usize,
     /// Whether the server has been asked for something that it answers behind all of them.
     is_asked: bool,
     /// Whether other messages stood behind such a Sync: it is not known whether they are skipped.
@@ -38,7 +38,7 @@ impl Doubt {
 
     /// Whether it may yet be that something comes, or that what has come was for something else.
     pub(super) fn is_open(&self) -> bool {
-        self.may_come > 0 || self.may_have_come > 0
+        self.may_come > 0
     }
 
     /// Whether it is, or will be where the COPY that is under way fails.
@@ -46,14 +46,12 @@ impl Doubt {
         self.is_open() || self.in_copy > 0
     }
 
-    /// ReadyForQuery has come, where one is certain to come next or not; returns whether it is taken for one of theirs.
-    pub(super) fn take_ready(&mut self, is_certain: bool) -> bool {
-        if self.may_come == 0 {
-            return false;
-        }
-        self.may_come -= 1;
-        self.may_have_come += usize::from(is_certain);
-        true
+    /// ReadyForQuery has come, where none was certain to come; returns whether it is one of theirs.
+    pub(super) fn take_ready(&mut self) -> bool {
+        let is_theirs = self.may_come > 0;
+        self.may_come -= usize::from(is_theirs);
+        self.is_asked &= self.may_come > 0;
+        is_theirs
     }
 
     /// Whether the server is to be asked, which it is from now on.
@@ -61,11 +59,9 @@ impl Doubt {
         self.is_open() && !std::mem::replace(&mut self.is_asked, true)
     }
 
-    /// Something else has come: so has all for these Syncs. Returns the number of those that may have been for certain
-    /// ones.
-    pub(super) fn settle(&mut self) -> usize {
-        let Self { may_have_come, .. } = std::mem::take(self);
-        may_have_come
+    /// Something else has come: so has all for these Syncs.
+    pub(super) fn settle(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -91,6 +87,23 @@ impl Exchange {
         !self.owes() && !self.doubt.is_open()
     }
 
+    /// Whether a message has to wait, so that nothing stands behind a COPY that may turn out to have failed, but what
+    /// ends it and its batch.
+    pub(super) fn waits_for_copy(&self, kind: FrontendKind) -> bool {
+        let is_of_copy = is_of_copy(kind);
+        match self.state {
+            State::Copying(_) | State::Skipping => false,
+            // Its end was sent, and it is not known yet that there is one.
+            _ if self.replies.has_copy_end() => {
+                let is_behind = matches!(self.replies.back(), Some(Expected::Sync(_)));
+                kind != FrontendKind::Sync && (!is_of_copy || is_behind)
+            }
+            _ if !self.doubt.may_open() => false,
+            State::Ready(Batch::Closed) => true,
+            State::Ready(_) => !matches!(kind, FrontendKind::Sync | FrontendKind::Flush),
+        }
+    }
+
     /// A message that was sent is taken for one that is skipped.
     pub(super) fn note_skipped(&mut self, expected: &Expected) {
         self.doubt.is_lost |= self.doubt.is_open() && !matches!(expected, Expected::CopyEnd(_));
@@ -114,7 +127,8 @@ impl Exchange {
     /// Whether the server is to be asked for something that settles what it owes: from now on it is expected, a Close,
     /// and a Sync of Sluice's own.
     pub fn asks_in_doubt(&mut self) -> bool {
-        let can_ask = self.is_closed() && self.hold == Hold::None && !self.begin.holds() && !self.replay.holds();
+        let is_quiet = self.replies.is_empty() && self.is_closed();
+        let can_ask = is_quiet && self.hold == Hold::None && !self.begin.holds() && !self.replay.holds();
         let asks = can_ask && self.doubt.ask();
         if asks {
             self.expect(Expected::OwnClose);
@@ -135,22 +149,18 @@ impl Exchange {
 
     /// An answer comes that is no ReadyForQuery: all of those have come which were in doubt.
     pub fn settle_doubt(&mut self) {
-        for _ in 0..self.doubt.settle() {
-            if matches!(self.replies.front(), Some(Expected::Sync(_))) {
-                self.ready(self.ready_at, self.status);
-            }
-        }
+        self.doubt.settle();
     }
 
-    /// ReadyForQuery has come that may be for a Sync which the server was to ignore. Returns whether it has ended what
-    /// the server skipped.
+    /// ReadyForQuery has come that may be for a Sync which the server was to ignore: how many come counts, and not for
+    /// which each is. Returns whether it has ended what the server skipped.
     pub fn expect_ready_in_doubt(&mut self) -> bool {
-        // What comes for a Query comes before those for Syncs within its COPY.
-        if matches!(self.replies.front(), Some(Expected::Query { .. })) {
-            return false;
-        }
-        let is_certain = matches!(self.replies.front(), Some(Expected::Sync(_)));
-        if !self.doubt.take_ready(is_certain) {
+        // Of what waits for the answer, nothing has been sent but Syncs: one that is certain comes in any case.
+        let is_certain = matches!(
+            self.replies.front(),
+            Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync | Expected::Own(_))
+        );
+        if is_certain || !self.doubt.take_ready() {
             return false;
         }
         self.is_extra = true;
