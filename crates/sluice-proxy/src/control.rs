@@ -95,9 +95,10 @@ async fn obey(
         let order = tokio::select! {
             order = orders.recv() => order,
             Some((address, rules)) = told.recv() => {
-                let count = rules.as_ref().map_or(0, |rules| rules.rules.rules().len());
-                let observed = Observation::ServerRules(address.clone(), rules);
-                if !office.observe(&mut control, observed).is_empty() {
+                // Of others it has been said already what is the matter with them.
+                let loaded = rules.as_ref().filter(|rules| rules.unloaded.is_none()).map(|rules| rules.rules.rules().len());
+                let changes = office.observe(&mut control, Observation::ServerRules(address.clone(), rules));
+                if let (Some(count), false) = (loaded, changes.is_empty()) {
                     tracing::info!("clients are let in by the {count} access rules of {address}");
                 }
                 continue;
