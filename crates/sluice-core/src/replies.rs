@@ -103,10 +103,7 @@ impl Replies {
 
     /// The number of those to a ReadyForQuery.
     pub fn requests(&self) -> usize {
-        let ends = |expected: &&Expected| {
-            matches!(expected, Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync | Expected::Own(_))
-        };
-        self.queue.iter().filter(ends).count()
+        self.queue.iter().filter(|expected| expected.is_request()).count()
     }
 
     /// Whether settings are being reset: they are not in place before that is answered.

@@ -12,7 +12,7 @@ use crate::{
     client::Client,
     ids::{ClientId, ServerId},
     io::Io,
-    server::Preparation,
+    server::{Preparation, is_of_copy},
 };
 
 use super::{
@@ -51,6 +51,9 @@ impl<I: Io> ServerRelay<'_, I> {
     #[inline]
     pub(super) fn hear_in_doubt(&mut self, kind: BackendKind) -> Result<(), OutOfStep> {
         match kind {
+            BackendKind::ReadyForQuery if self.server.exchange.is_amid_copy() => {
+                return Err(OutOfStep("it said that it is ready amid a COPY"));
+            }
             _ if !self.server.exchange.is_in_doubt() => {}
             _ if self.server.exchange.is_lost() => return Err(OutOfStep(LOST)),
             // They may come at any time.
@@ -72,10 +75,7 @@ impl<I: Io> ClientRelay<'_, I> {
     /// A message that the server skips, or does not where it has answered a Sync before: then the session ends.
     pub(super) fn refuse_in_doubt(&self, kind: FrontendKind) -> Option<Step> {
         let is_in_doubt = self.server.as_ref().is_some_and(|server| server.exchange.is_in_doubt());
-        let is_idle = matches!(
-            kind,
-            FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail | FrontendKind::Flush
-        );
+        let is_idle = is_of_copy(kind) || kind == FrontendKind::Flush;
         (is_in_doubt && !is_idle)
             .then(|| Step::Stop(Stop::Broken(ErrorResponse::fatal(sqlstate::CONNECTION_FAILURE, LOST))))
     }

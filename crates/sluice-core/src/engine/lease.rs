@@ -237,6 +237,7 @@ impl Engine {
     pub(super) fn detach(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         if let Some(server) = self.servers.get(server) {
             debug_assert!(server.is_at_rest(), "a client leaves its server when nothing is open there");
+            debug_assert!(!server.exchange.may_be_in_doubt(), "who would get it next would wait for answers");
         }
         if let Some(state) = self.clients.get_mut(client) {
             // The server has taken all it was sent.

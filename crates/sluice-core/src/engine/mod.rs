@@ -119,6 +119,9 @@ pub const BACKLOG_HIGH_BYTES: usize = 256 << 10;
 /// The time that a server whose client is gone may take to come to rest, and a cancel to be delivered.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// No event leaves so many steps, however many clients there are: a test fails that would go on for ever.
+const STEPS_MAX: usize = 1_000_000;
+
 /// One worker's share of the pool.
 #[derive(Debug)]
 pub struct Engine {
@@ -374,7 +377,10 @@ impl Engine {
     /// Does what the event has left to do. Each step may leave more; all of them end, since each either uses up a
     /// client's bytes or moves a server nearer to rest.
     fn work(&mut self, now: Time, io: &mut impl Io) {
+        let mut steps = 0;
         while let Some(todo) = self.todo.pop_front() {
+            steps += 1;
+            debug_assert!(steps < STEPS_MAX, "one event leaves work without end: {todo:?}");
             match todo {
                 Todo::Settle(server) => {
                     self.settle(now, server, io);

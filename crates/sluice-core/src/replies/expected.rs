@@ -237,6 +237,11 @@ impl Own {
 }
 
 impl Expected {
+    /// Whether it ends with a ReadyForQuery.
+    pub fn is_request(&self) -> bool {
+        matches!(self, Self::Query { .. } | Self::Sync(_) | Self::OwnSync | Self::Own(_))
+    }
+
     /// The turn of the unnamed statement that it gives.
     pub(super) fn unnamed_turn(&self) -> Option<u32> {
         match self.given()? {

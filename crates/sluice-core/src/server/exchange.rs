@@ -587,6 +587,6 @@ fn names_statements(kind: FrontendKind) -> bool {
 }
 
 /// Whether a message is part of a COPY: a server that reads one gives no answer before it has it.
-fn is_of_copy(kind: FrontendKind) -> bool {
+pub fn is_of_copy(kind: FrontendKind) -> bool {
     matches!(kind, FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail)
 }

@@ -5,7 +5,7 @@ use crate::{
     table::{Side, Table, answers, bind, describe, execute, parse, query, sync},
 };
 
-/// What libpq sends for a COPY by the extended protocol.
+/// The messages that libpq sends for a COPY by the extended protocol.
 fn copy() -> Vec<u8> {
     [parse("", "COPY t FROM STDIN"), bind("", 0), execute(), sync()].concat()
 }
@@ -116,4 +116,16 @@ fn the_sync_behind_an_error_amid_a_copy_is_answered_once() {
         assert_eq!(table.hears(client), format!("Z(I){more}"));
         assert_eq!(table.hears(server), "Q(SELECT 1)");
     }
+}
+
+#[test]
+fn a_server_that_says_it_is_ready_amid_a_copy_is_out_of_step() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("COPY t FROM STDIN"));
+    table.says(server, &answers("G"));
+    table.says(client, &sync());
+    assert_eq!(table.hears(server), "Q(COPY t FROM STDIN) S");
+    table.says(server, &answers("Z(I)"));
+    assert!(table.is_closed(server));
+    assert_eq!(table.hears(client), "G E(08007)");
 }

@@ -7,7 +7,7 @@ use crate::replies::{CopyBegun, Expected};
 
 use super::{Batch, Exchange, Hold, State, is_of_copy};
 
-/// What may come, or has come, for such Syncs.
+/// The ReadyForQuerys that may come for such Syncs.
 #[derive(Debug, Default)]
 pub(super) struct Doubt {
     /// Syncs that the server ignores if the COPY that it has begun to read lives up to them.
@@ -36,14 +36,19 @@ impl Doubt {
         self.may_come += std::mem::take(&mut self.in_copy);
     }
 
-    /// Whether it may yet be that something comes, or that what has come was for something else.
+    /// Whether one may yet come.
     pub(super) fn is_open(&self) -> bool {
         self.may_come > 0
     }
 
+    /// Whether it will be, where the COPY fails that is under way.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.in_copy > 0
+    }
+
     /// Whether it is, or will be where the COPY that is under way fails.
     pub(super) fn may_open(&self) -> bool {
-        self.is_open() || self.in_copy > 0
+        self.is_open() || self.is_ahead()
     }
 
     /// ReadyForQuery has come, where none was certain to come; returns whether it is one of theirs.
@@ -124,6 +129,11 @@ impl Exchange {
         self.doubt.may_open()
     }
 
+    /// Whether the server reads a COPY, which it has to complete or to refuse before it is ready.
+    pub fn is_amid_copy(&self) -> bool {
+        self.is_copying() || self.doubt.is_ahead()
+    }
+
     /// Whether the server is to be asked for something that settles what it owes: from now on it is expected, a Close,
     /// and a Sync of Sluice's own.
     pub fn asks_in_doubt(&mut self) -> bool {
@@ -156,10 +166,7 @@ impl Exchange {
     /// which each is. Returns whether it has ended what the server skipped.
     pub fn expect_ready_in_doubt(&mut self) -> bool {
         // Of what waits for the answer, nothing has been sent but Syncs: one that is certain comes in any case.
-        let is_certain = matches!(
-            self.replies.front(),
-            Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync | Expected::Own(_))
-        );
+        let is_certain = self.replies.front().is_some_and(Expected::is_request);
         if is_certain || !self.doubt.take_ready() {
             return false;
         }
