@@ -98,7 +98,7 @@ pub enum DriverChoice {
 /// The authentication of clients.
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
-    /// What clients are asked for; the rules of the server are not known yet.
+    /// The proof that clients are asked for; the rules of the server are not known yet.
     pub policy: Policy,
     /// The source of the secrets; `None` only with [`Method::Trust`].
     pub secrets: Option<SecretSource>,

@@ -11,7 +11,7 @@ use crate::{Secret, address::Address};
 /// The authentication of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// What a client is asked for.
+    /// The proof that a client is asked for.
     pub policy: Policy,
     /// The source of the secrets that they are checked by.
     pub users: Users,
@@ -28,14 +28,14 @@ impl Access {
     }
 }
 
-/// What clients are asked for.
+/// The proof of who they are that clients are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Policy {
     /// The same of every client.
     Method(Method),
-    /// What the rules of a file say.
+    /// By the rules of a file.
     Rules(Arc<AccessRules>),
-    /// What the rules of the server say where secrets are looked up; `None` until they are known.
+    /// By the rules of the server where secrets are looked up; `None` until they are known.
     ServerRules(Option<Arc<AccessRules>>),
 }
 

@@ -131,8 +131,8 @@ impl Snapshot {
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
-        let access = if *self.access == access { self.access.clone() } else { Arc::new(access) };
         let databases = databases.into_iter().map(keep).collect();
+        let access = self.kept_access(access);
         Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits }
     }
 
@@ -141,12 +141,17 @@ impl Snapshot {
         Self {
             version: self.version + 1,
             databases: self.databases.clone(),
-            access: if *self.access == access { self.access.clone() } else { Arc::new(access) },
+            access: self.kept_access(access),
             encryption: self.encryption.clone(),
             admin: self.admin.clone(),
             balancers: self.balancers.clone(),
             limits: self.limits.clone(),
         }
+    }
+
+    /// The same value as in this one, unless it has changed.
+    fn kept_access(&self, access: Access) -> Arc<Access> {
+        if *self.access == access { self.access.clone() } else { Arc::new(access) }
     }
 
     /// Whether a connection from there has to say first whose it is.

@@ -18,9 +18,9 @@ use crate::Input;
 /// One side, and its books.
 struct End {
     session: Session,
-    /// What it has sent and the other side has not got.
+    /// Bytes that it has sent and the other side has not got.
     on_the_way: Vec<u8>,
-    /// What it has written, and what it has read.
+    /// The plaintext that it has written, and that it has read.
     written: Vec<u8>,
     read: Vec<u8>,
     /// Whether it can't go on.

@@ -149,7 +149,7 @@ impl Rules {
             }
         }
         let mut cut = BTreeSet::new();
-        for row in server.maps.iter() {
+        for row in &server.maps {
             match MapLine::parse(&server.map_line(row)) {
                 Ok(line) if !cut.contains(&row.map) => maps.push(line),
                 Ok(_) => {}
@@ -173,7 +173,7 @@ impl ServerRules {
     fn line(&self, row: &RuleRow) -> Line {
         let names = |names: &[String]| Field::of(names.iter().map(|name| Token::plain(name)));
         let mut fields = vec![Field::word(&row.connection), names(&row.databases), names(&row.users)];
-        fields.extend([&row.address, &row.netmask].into_iter().flatten().map(|text| Field::word(text)));
+        fields.extend(row.address_words());
         fields.push(Field::word(&row.method));
         fields.extend(row.options.iter().map(|option| Field::word(option)));
         row.place(fields)
@@ -186,10 +186,7 @@ impl ServerRules {
         let mut fields = vec![Field::word(&row.connection), Field::of(databases), Field::of(users)];
         match &row.address {
             None => {}
-            Some(address) if self.knows_addresses(address) => {
-                fields
-                    .extend([Some(address), row.netmask.as_ref()].into_iter().flatten().map(|text| Field::word(text)));
-            }
+            Some(address) if self.knows_addresses(address) => fields.extend(row.address_words()),
             Some(_) => fields.push(Field::word("all")),
         }
         fields.push(Field::word("reject"));
@@ -199,7 +196,7 @@ impl ServerRules {
     /// The words for all that a name may mean.
     fn perhaps(&self, name: &str, odd: &BTreeSet<String>) -> Vec<Token> {
         let plain = Token::plain(name);
-        if self.is_expression(name) && (self.version < EXPRESSIONS_SINCE || Name::compile(&plain).is_err()) {
+        if self.is_expression(name) && (!self.has_expressions() || Name::compile(&plain).is_err()) {
             return vec![Token::plain("all")];
         }
         let quoted = odd.contains(name).then(|| Token { is_quoted: true, ..plain.clone() });
@@ -219,15 +216,18 @@ impl ServerRules {
     }
 
     fn doubt_of(&self, kind: &str, name: &str, odd: &BTreeSet<String>) -> Option<Flaw> {
-        let has_expressions = self.version >= EXPRESSIONS_SINCE;
-        if odd.contains(name) {
-            let what = format!("there is a {kind} \"{name}\", and PostgreSQL does not say whether the line means that");
-            return Some(Flaw::unsupported(what, format!("rename the {kind}, or name a file by hba_file")));
-        }
-        (!has_expressions && self.is_expression(name)).then(|| {
-            let what = format!("for a server of this version, \"{name}\" is a name and no expression");
-            Flaw::unsupported(what, format!("rename the {kind}, or name a file by hba_file"))
-        })
+        let what = if odd.contains(name) {
+            format!("there is a {kind} \"{name}\", and PostgreSQL does not say whether the line means that")
+        } else if !self.has_expressions() && self.is_expression(name) {
+            format!("for a server of this version, \"{name}\" is a name and no expression")
+        } else {
+            return None;
+        };
+        Some(Flaw::unsupported(what, format!("rename the {kind}, or name a file by hba_file")))
+    }
+
+    fn has_expressions(&self) -> bool {
+        self.version >= EXPRESSIONS_SINCE
     }
 
     fn is_expression(&self, name: &str) -> bool {
@@ -245,7 +245,7 @@ impl ServerRules {
     fn map_line(&self, row: &MapRow) -> Line {
         let file = PathBuf::from(row.file.as_deref().unwrap_or(MAPS_FILE));
         // Before that version it is a name, whatever it looks like.
-        let is_name = self.version < EXPRESSIONS_SINCE;
+        let is_name = !self.has_expressions();
         let nobody = BTreeSet::new();
         let doubt = self.doubt_of("role", &row.user, if is_name { &nobody } else { &self.odd_roles });
         let user = Token { is_quoted: is_name, ..Token::plain(&row.user) };
@@ -255,6 +255,10 @@ impl ServerRules {
 }
 
 impl RuleRow {
+    fn address_words(&self) -> impl Iterator<Item = Field> {
+        [&self.address, &self.netmask].into_iter().flatten().map(|text| Field::word(text))
+    }
+
     fn place(&self, fields: Vec<Field>) -> Line {
         Line { file: self.file.as_deref().unwrap_or(FILE).into(), number: self.line, fields: Ok(fields) }
     }

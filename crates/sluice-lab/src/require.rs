@@ -18,17 +18,12 @@ use crate::{
     result::{CaseKey, RunResult},
 };
 
-/// What is required of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Requirements {
-    ratios: Vec<Ratio>,
-}
-
-#[derive(Deserialize)]
+/// The ratios that are required of a run.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
-    #[serde(default)]
-    ratio: Vec<Ratio>,
+pub struct Requirements {
+    #[serde(default, rename = "ratio")]
+    ratios: Vec<Ratio>,
 }
 
 /// A ratio, as it is written.
@@ -71,17 +66,17 @@ impl Requirements {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let Written { ratio: ratios } = toml::from_str(text).map_err(|error| error.to_string())?;
-        if ratios.is_empty() {
+        let read: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        if read.ratios.is_empty() {
             return Err(
                 "nothing is required\nwrite a [[ratio]] with figure, of, to, and at_least or at_most".to_owned()
             );
         }
-        ratios.iter().try_for_each(Ratio::check)?;
-        Ok(Self { ratios })
+        read.ratios.iter().try_for_each(Ratio::check)?;
+        Ok(read)
     }
 
-    /// What a run has to say.
+    /// Each of them as a run has it.
     pub fn judge<'a>(&'a self, run: &RunResult) -> Judgement<'a> {
         Judgement { judged: self.ratios.iter().flat_map(|ratio| ratio.judge(run)).collect() }
     }

@@ -74,17 +74,17 @@ struct Follower {
     /// The connection, and what it was made by.
     client: Option<(LookUp, Client)>,
     known: Option<Known>,
-    /// What is wrong, and has been said.
+    /// Faults that the log has been told of.
     said: BTreeSet<String>,
 }
 
-/// What is known of a server.
+/// A server's files as it has loaded them.
 struct Known {
     address: Address,
     /// The time at which it last loaded its configuration, as far as it says, in microseconds. Each of its processes has
     /// its own, and one that is new that of the postmaster, which is the first to load it.
     loaded_at: i64,
-    /// What its files said then.
+    /// Its files as they were then.
     loaded: Files,
 }
 
@@ -106,7 +106,7 @@ struct Reading {
     odd_names: Vec<(bool, Text)>,
 }
 
-/// Why there is none.
+/// The reason why there is none.
 enum Failure {
     /// The server can't be asked now, and nobody can log in to it either.
     Away(String),
@@ -208,7 +208,7 @@ impl Follower {
     }
 }
 
-/// What the server goes by, of a file as it was read and what it had loaded before.
+/// The rows that the server goes by, of those of a file as it was read and those that it had loaded before.
 fn loaded<T: Clone>(read: &Result<Vec<T>, String>, before: Option<Vec<T>>, has_loaded: bool) -> Option<Vec<T>> {
     match read {
         Ok(rows) if has_loaded => Some(rows.clone()),

@@ -71,7 +71,7 @@ impl Place {
         messages.iter().find(|message| message.tag == b'E').map_or_else(String::new, |error| error.field(b'M'))
     }
 
-    /// What PostgreSQL decides, and the error that it gives.
+    /// PostgreSQL's decision, and the error that it gives.
     fn decides(&self, connection: &Connection<'_>) -> (&'static str, String) {
         let is_local = connection.transport == Transport::Local;
         let error = self.log_in(is_local, connection.user, connection.database, connection.is_replication);
@@ -146,7 +146,7 @@ fn random_connection<'a>(random: &mut Random, roles: &'a [Roles; USERS.len()]) -
     (Connection { transport, user, database, is_replication }, roles)
 }
 
-/// What Sluice decides, and by the rule of which line.
+/// Sluice's decision, and the line of its rule.
 fn decided(rules: &Rules, connection: &Connection<'_>, roles: &Roles) -> (&'static str, usize) {
     let loopback = sluice_hba::Interface { address: [127, 0, 0, 1].into(), netmask: [255, 0, 0, 0].into() };
     match rules.decide(connection, Some(roles), &[loopback]) {

@@ -35,7 +35,7 @@ impl Sequence {
         String::from_utf8_lossy(row).contains(TOLD)
     }
 
-    /// What a transaction before that one has used.
+    /// Those that a transaction before that one has used.
     pub(super) fn take_before(&mut self, transaction: u64) -> Self {
         Self(self.0.take_if(|used| used.transaction < transaction))
     }
