@@ -56,7 +56,7 @@ bench-peers:
 	scripts/bench-deps.sh all
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 	cargo build --release --locked -p sluice
-	cargo run --release --locked -p xtask -- bench-peers $(ARGS)
+	target/release/sluice bench run peers --require scenarios/peers/require.toml $(ARGS)
 
 bench-floods:
 	scripts/bench-deps.sh all
@@ -66,7 +66,8 @@ bench-floods:
 bench-gate:
 	scripts/bench-deps.sh gate
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
-	cargo run --release --locked -p xtask -- bench-gate $(ARGS)
+	cargo build --release --locked -p sluice
+	target/release/sluice bench run gate --require scenarios/gate/require.toml $(ARGS)
 
 soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make test` runs: format, lints, all tests, a short benchmark. The last line counts them.
+# What `make test` runs: format, lints, all tests, among them short runs of the benchmarks. The last line counts them.
 set -eu
 cd "$(dirname "$0")/.."
 if ! command -v cargo >/dev/null 2>&1; then
@@ -16,9 +16,6 @@ scripts/test-deps.sh
 step 'format and lints'
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-
-step 'a short benchmark'
-cargo run --locked --quiet -p xtask -- bench-gate --quick
 
 step 'tests'
 # Most tests wait, for servers and for time to pass: more of them at once than there are processors.

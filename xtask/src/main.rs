@@ -2,10 +2,7 @@
 //!
 //! Nothing here is part of what users install, and no crate of the product may depend on it.
 
-mod bench;
 mod bench_floods;
-mod bench_gate;
-mod bench_peers;
 mod manual;
 mod tidy;
 
@@ -22,10 +19,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Measure straight PostgreSQL, HAProxy, PgBouncer and Sluice in turns, with pgbench
-    BenchPeers(bench_peers::Options),
-    /// Measure PostgreSQL with the gate and without it in turns, with pgbench
-    BenchGate(bench_gate::Options),
     /// Measure clients that are served while others flood the pool before they are anybody
     BenchFloods(bench_floods::Options),
     /// Write the manual pages and the shells' completions of the sluice command
@@ -39,8 +32,6 @@ enum Chore {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().chore {
-        Chore::BenchPeers(options) => bench_peers::run(&options),
-        Chore::BenchGate(options) => bench_gate::run(&options),
         Chore::BenchFloods(options) => bench_floods::run(&options),
         Chore::Man { dir } => manual::write(&dir).map(|()| ExitCode::SUCCESS),
         Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),

@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table};
 
 use crate::{
-    LookupConfig, Method,
+    DriverChoice, LookupConfig, Method,
     kinds::{HostValue, Kind},
     schema::{self, Key},
 };
@@ -16,6 +16,8 @@ use crate::{
 pub struct ServerFile {
     /// The addresses that clients connect to.
     pub listen: Vec<SocketAddr>,
+    /// What moves the bytes.
+    pub driver: DriverChoice,
     /// The interval at which its figures are written to its log; none is never.
     pub stats_period: Option<Duration>,
     /// Clients in all.
@@ -61,6 +63,8 @@ impl ServerFile {
         document.decor_mut().set_prefix(comment);
         let listen: Option<Array> = self.listen.iter().map(|address| schema::LISTEN.kind.write(address)).collect();
         document.insert(schema::LISTEN.name, Item::from(listen.unwrap_or_default()));
+        let driver = Some(self.driver).filter(|driver| *driver != DriverChoice::Auto);
+        put_some(&mut document, &schema::DRIVER, driver.as_ref())?;
         put_some(&mut document, &schema::STATS_PERIOD, self.stats_period.as_ref())?;
 
         let mut limits = Table::new();
@@ -132,6 +136,7 @@ mod tests {
     fn file() -> ServerFile {
         ServerFile {
             listen: vec!["127.0.0.1:6432".parse().unwrap(), "[::1]:6432".parse().unwrap()],
+            driver: DriverChoice::Epoll,
             stats_period: Some(Duration::from_millis(1500)),
             clients_max: 10_000,
             servers_max: 90,
@@ -159,6 +164,7 @@ mod tests {
         assert!(text.starts_with("# Written by a test.\n# Twice.\nlisten = "), "{text}");
         let read = parse(&text, Path::new("written.toml")).unwrap();
         assert_eq!((&read.listen, read.stats_period), (&file.listen, file.stats_period));
+        assert_eq!(read.driver, DriverChoice::Epoll);
         assert_eq!((read.limits.clients, read.limits.servers), (10_000, 90));
         let Some(SecretSource::Lookup(lookup)) = read.auth.secrets else { panic!("{:?}", read.auth) };
         assert_eq!((lookup.user, lookup.password), (file.lookup.user, file.lookup.password));

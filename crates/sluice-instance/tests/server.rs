@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{Place, config, eventually, login, processes, start, superuser};
-use sluice_config::ServerFile;
+use sluice_config::{DriverChoice, ServerFile};
 use sluice_instance::{
     DataDir, DataDirSpec, Diagnosis, Event, Host, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
     bootstrap, write_pool_file,
@@ -121,6 +121,7 @@ fn the_pools_file() {
     let file = ServerFile {
         client_address_secret_file: None,
         listen: vec!["127.0.0.1:6432".parse().unwrap()],
+        driver: DriverChoice::Auto,
         socket_dir: server.endpoint().socket_dir.clone(),
         port: server.endpoint().port,
         lookup: made.lookup.to_config(),

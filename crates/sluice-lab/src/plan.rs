@@ -17,7 +17,7 @@ use crate::{
     pgbench, proc, process,
     result::CaseKey,
     sample,
-    scenario::{Maker, Protocol, Scenario, Size, Variant},
+    scenario::{Load, Maker, Protocol, Scenario, Size, Variant},
     server::{Settings, Tables},
     target::Target,
 };
@@ -114,6 +114,13 @@ impl Plan {
         let mut scenario = if choices.brief { scenario.brief() } else { scenario };
         if let Some(clients) = &choices.clients {
             scenario.load.clients.clone_from(clients);
+            scenario.variants.iter_mut().for_each(|variant| variant.clients = None);
+        }
+        if choices.protocol.is_some() {
+            scenario.variants.iter_mut().for_each(|variant| variant.protocol = None);
+        }
+        if choices.targets.is_some() {
+            scenario.variants.iter_mut().for_each(|variant| variant.targets = None);
         }
         scenario.load.seconds = choices.seconds.unwrap_or(scenario.load.seconds);
         scenario.load.protocol = choices.protocol.unwrap_or(scenario.load.protocol);
@@ -123,9 +130,11 @@ impl Plan {
             scenario.data.size = Size::Rows(rows);
         }
         scenario.check().map_err(Error::Input)?;
+        let class = scenario.class.overlaid(choices.class);
+        let variants = multiply(chosen(&scenario, choices.variants.as_deref())?, &choices.vary);
         let targets = match &choices.targets {
             Some(targets) => targets.clone(),
-            None => scenario.targets.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+            None => named_targets(&scenario, &variants)?,
         };
         let has_twins =
             targets.iter().enumerate().any(|(index, target)| targets[..index].iter().any(|t| t.name == target.name));
@@ -136,8 +145,6 @@ impl Plan {
             let why = "settings can be given only to servers that the laboratory starts itself, not to a DSN's";
             return Err(Error::Input(format!("{why}\nleave --set and --vary out, or the DSN")));
         }
-        let class = scenario.class.overlaid(choices.class);
-        let variants = multiply(chosen(&scenario, choices.variants.as_deref())?, &choices.vary);
         let plan = Self { scenario, variants, targets, class, choices };
         plan.check_memory()?;
         Ok(plan)
@@ -166,7 +173,7 @@ impl Plan {
         let told = [
             ("seconds", Some(load.seconds.to_string())),
             ("warm_up_seconds", Some(load.warm_up_seconds.to_string())),
-            ("protocol", Some(load.protocol.flag().to_owned())),
+            ("protocol", Some(self.protocols())),
             ("threads", load.threads.map(|threads| threads.to_string())),
             ("rate", load.rate.map(|rate| rate.to_string())),
             ("latency_limit_ms", load.latency_limit_ms.map(|limit| limit.to_string())),
@@ -178,6 +185,13 @@ impl Plan {
         ];
         let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         told.chain(choices.settings.iter().map(|(name, value)| (format!("--set {name}"), value.clone()))).collect()
+    }
+
+    /// The protocols of the variants, one if it is the same for all.
+    fn protocols(&self) -> String {
+        let of = |variant: &Variant| variant.protocol.unwrap_or(self.scenario.load.protocol).flag();
+        let flags: BTreeSet<&str> = self.variants.iter().map(of).collect();
+        flags.into_iter().collect::<Vec<_>>().join(", ")
     }
 
     /// The size of the tables, in words.
@@ -198,15 +212,45 @@ impl Plan {
     pub fn turns(&self) -> Vec<PlannedTurn> {
         let mut turns = Vec::new();
         for variant in 0..self.variants.len() {
-            for clients in &self.scenario.load.clients {
+            let targets = self.targets_of(variant);
+            for clients in self.clients_of(variant) {
                 for round in 1..=self.scenario.turns {
-                    let first = (round as usize - 1) % self.targets.len();
-                    let order = (0..self.targets.len()).map(|place| (first + place) % self.targets.len());
-                    turns.extend(order.map(|target| PlannedTurn { variant, target, clients: *clients, round }));
+                    let first = (round as usize - 1) % targets.len().max(1);
+                    let order = targets[first..].iter().chain(&targets[..first]);
+                    turns.extend(order.map(|target| PlannedTurn {
+                        variant,
+                        target: *target,
+                        clients: *clients,
+                        round,
+                    }));
                 }
             }
         }
         turns
+    }
+
+    /// The ladder of a variant.
+    fn clients_of(&self, variant: usize) -> &[u32] {
+        self.variants[variant].clients.as_ref().unwrap_or(&self.scenario.load.clients)
+    }
+
+    /// The targets of a variant, in order.
+    fn targets_of(&self, variant: usize) -> Vec<usize> {
+        let names = self.target_names(variant);
+        let is_of = |target: &Target| names.is_none_or(|names| names.contains(&target.name));
+        (0..self.targets.len()).filter(|index| is_of(&self.targets[*index])).collect()
+    }
+
+    /// Their names; none if it has all.
+    fn target_names(&self, variant: usize) -> Option<&Vec<String>> {
+        let own = self.variants[variant].targets.as_ref();
+        own.or(Some(&self.scenario.targets).filter(|_| self.choices.targets.is_none()))
+    }
+
+    /// The load of a turn.
+    pub fn load(&self, turn: &PlannedTurn) -> Load {
+        let load = self.scenario.load.clone();
+        Load { protocol: self.variants[turn.variant].protocol.unwrap_or(load.protocol), ..load }
     }
 
     /// The case that a turn belongs to.
@@ -220,7 +264,9 @@ impl Plan {
 
     /// The settings of the laboratory's server in a turn; the most particular ones win.
     pub fn settings(&self, turn: &PlannedTurn) -> Settings {
-        let clients_max = self.scenario.load.clients.iter().max().copied().unwrap_or(1);
+        // The same for all turns of a variant, so that its servers are alike.
+        let connects = self.targets_of(turn.variant).iter().any(|target| !self.targets[*target].shares());
+        let clients_max = self.clients_of(turn.variant).iter().max().copied().filter(|_| connects).unwrap_or(1);
         let shared_buffers_mb = self.class.memory.map_or(256, |memory| (memory.bytes() >> 22).min(256));
         let mut settings = Settings::from([
             ("shared_buffers".to_owned(), format!("{shared_buffers_mb}MB")),
@@ -275,16 +321,16 @@ impl Plan {
             return Some(format!("needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"));
         }
         let target = &self.targets[turn.target];
-        if target.is_pool() && 2 * FILES_BESIDES + clients > limit {
-            let files = 2 * FILES_BESIDES + clients;
+        let of_pool = target.pool().map_or(0, |pool| 2 * FILES_BESIDES + clients * pool.files_per_client());
+        if of_pool > limit {
             return Some(format!(
-                "the pool needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"
+                "the pool needs {of_pool} open files, the limit is {limit}: raise it with `ulimit -Hn`"
             ));
         }
         if let Some(ports) = local_ports().filter(|ports| clients > *ports) {
             return Some(format!("needs {clients} local ports, there are {ports}: widen net.ipv4.ip_local_port_range"));
         }
-        if target.is_own() && !target.is_pool() {
+        if target.is_own() && !target.shares() {
             if let Some(connections) = self.class.connections.map(Connections::number)
                 && turn.clients + CONNECTIONS_BESIDES > connections
             {
@@ -344,6 +390,18 @@ impl Plan {
     }
 }
 
+/// Those of the scenario and of its variants that are to be run, in that order.
+fn named_targets(scenario: &Scenario, variants: &[Variant]) -> Result<Vec<Target>, Error> {
+    let common = variants.iter().any(|variant| variant.targets.is_none()).then_some(&scenario.targets);
+    let mut names: Vec<&String> = common.into_iter().flatten().collect();
+    for name in variants.iter().filter_map(|variant| variant.targets.as_ref()).flatten() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.into_iter().map(|name| name.parse()).collect()
+}
+
 fn chosen(scenario: &Scenario, names: Option<&[String]>) -> Result<Vec<Variant>, Error> {
     let Some(names) = names else { return Ok(scenario.variants.clone()) };
     let find = |name: &String| {
@@ -399,6 +457,35 @@ mod tests {
         let expected = [("straight", 1), ("gate", 1), ("pool", 1), ("gate", 2), ("pool", 2), ("straight", 2)];
         assert_eq!(order, expected.map(|(name, round)| (name.to_owned(), round)));
         assert_eq!(plan.turns().len(), 12);
+    }
+
+    #[test]
+    fn a_variant_may_have_its_own_clients_protocol_and_targets() {
+        let plan = |choices| Plan::new(Scenario::find("peers").unwrap(), choices).unwrap();
+        let taken = |plan: &Plan, name: &str| {
+            let turns = plan.turns();
+            let of = turns.iter().filter(|turn| plan.variants[turn.variant].name == name && turn.round == 1);
+            of.map(|turn| format!("{} {}", plan.case(turn).target, turn.clients)).collect::<Vec<_>>()
+        };
+        let all = plan(Choices::default());
+        assert_eq!(
+            taken(&all, "select, extended"),
+            ["straight 64", "haproxy 64", "pgbouncer 64", "pool 64", "pool-epoll 64"]
+        );
+        let simple = taken(&all, "select, simple");
+        assert_eq!(simple, ["pool 64", "pool-epoll 64", "pool 16000", "pool-epoll 16000"]);
+        let turn_of = |name: &str| {
+            all.turns().into_iter().find(|turn| all.variants[turn.variant].name == name).expect("it has turns")
+        };
+        assert_eq!(all.load(&turn_of("select, simple")).protocol, Protocol::Simple);
+        assert_eq!(all.load(&turn_of("TPC-B, prepared")).protocol, Protocol::Prepared);
+        // Servers are made for those of its clients that come by themselves.
+        let connections = |name: &str| all.settings(&turn_of(name))["max_connections"].clone();
+        assert_eq!((connections("TPC-B, simple"), connections("select, simple")), ("1020".into(), "100".into()));
+
+        let targets = Some(vec!["before=./sluice".parse().unwrap()]);
+        let told = plan(Choices { targets, clients: Some(vec![7]), ..Choices::default() });
+        assert_eq!(taken(&told, "select, simple"), ["before 7"]);
     }
 
     #[test]

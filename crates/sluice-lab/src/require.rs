@@ -1,4 +1,5 @@
-//! Required ratios: a file says how one target's figures have to stand to another's, and a run meets that or does not.
+//! Required ratios and limits: a file says how one target's figures have to stand to another's, or to a number, and a run
+//! meets that or does not.
 //!
 //! Only turns of one run are held against each other, round by round: between runs a machine changes by more than what
 //! is asked for.
@@ -18,38 +19,51 @@ use crate::{
     result::{CaseKey, RunResult},
 };
 
-/// The ratios that are required of a run.
+/// What is required of a run.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirements {
+    /// Of figures to others.
     #[serde(default, rename = "ratio")]
-    ratios: Vec<Ratio>,
+    ratios: Vec<Required>,
+    /// Of figures by themselves.
+    #[serde(default, rename = "limit")]
+    limits: Vec<Required>,
 }
 
-/// A ratio, as it is written.
+/// One requirement, as it is written.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ratio {
+struct Required {
     /// By its name in files.
     figure: String,
-    /// Of this target's to that one's.
+    /// Of this target.
     of: String,
-    to: String,
     at_least: Option<f64>,
     at_most: Option<f64>,
     /// Only there; everywhere, if it does not say.
     variant: Option<String>,
     clients: Option<u32>,
+    /// What a ratio is to, as far as it is another case: that target, with so many clients.
+    to: Option<String>,
+    to_clients: Option<u32>,
 }
 
-/// A required ratio, and what a run has to say to it.
+/// A requirement, and what a run has to say to it.
 #[derive(Debug, Clone, PartialEq)]
 struct Judged<'a> {
-    asked: &'a Ratio,
-    /// The case of the first target, if that was measured.
+    asked: &'a Required,
+    /// The case, if it was measured.
     case: Option<CaseKey>,
-    /// Its figure, the other target's, and the ratio.
-    figures: Option<(f64, f64, f64)>,
+    measured: Option<Measured>,
+}
+
+/// The figures that a requirement is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Measured {
+    own: f64,
+    /// The other's, and the ratio to it.
+    other: Option<(f64, f64)>,
 }
 
 /// The outcome for all of them.
@@ -67,22 +81,32 @@ impl Requirements {
 
     fn parse(text: &str) -> Result<Self, String> {
         let read: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        if read.ratios.is_empty() {
-            return Err(
-                "nothing is required\nwrite a [[ratio]] with figure, of, to, and at_least or at_most".to_owned()
-            );
+        if read.all().next().is_none() {
+            return Err("nothing is required\nwrite a [[ratio]] with figure, of, to, and at_least or at_most, or a \
+                        [[limit]] with figure, of, and at_least or at_most"
+                .to_owned());
         }
-        read.ratios.iter().try_for_each(Ratio::check)?;
-        Ok(read)
+        read.all().try_for_each(Required::check)?;
+        if let Some(ratio) = read.ratios.iter().find(|ratio| !ratio.is_ratio()) {
+            return Err(format!("{ratio}: a [[ratio]] is to something: give to, to_clients, or both"));
+        }
+        match read.limits.iter().find(|limit| limit.is_ratio()) {
+            Some(limit) => Err(format!("{limit}: a [[limit]] is to nothing: leave out to and to_clients")),
+            None => Ok(read),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Required> {
+        self.ratios.iter().chain(&self.limits)
     }
 
     /// Each of them as a run has it.
     pub fn judge<'a>(&'a self, run: &RunResult) -> Judgement<'a> {
-        Judgement { judged: self.ratios.iter().flat_map(|ratio| ratio.judge(run)).collect() }
+        Judgement { judged: self.all().flat_map(|required| required.judge(run)).collect() }
     }
 }
 
-impl Ratio {
+impl Required {
     fn check(&self) -> Result<(), String> {
         if self.column().is_none() {
             let names: Vec<&str> = figures().map(|column| column.name).collect();
@@ -90,9 +114,13 @@ impl Ratio {
         }
         match (self.at_least, self.at_most) {
             (Some(bar), None) | (None, Some(bar)) if bar.is_finite() && bar > 0.0 => Ok(()),
-            (Some(_), None) | (None, Some(_)) => Err(format!("{self}: a ratio is a number above 0")),
+            (Some(_), None) | (None, Some(_)) => Err(format!("{self}: a bar is a number above 0")),
             _ => Err(format!("{self}: one of at_least and at_most is needed, and not both")),
         }
+    }
+
+    fn is_ratio(&self) -> bool {
+        self.to.is_some() || self.to_clients.is_some()
     }
 
     fn column(&self) -> Option<Column> {
@@ -107,39 +135,63 @@ impl Ratio {
         };
         let cases: Vec<&CaseKey> = run.cases().into_iter().filter(is_meant).collect();
         if cases.is_empty() {
-            return vec![Judged { asked: self, case: None, figures: None }];
+            return vec![Judged { asked: self, case: None, measured: None }];
         }
-        let judged = cases.into_iter().map(|case| {
-            let other = CaseKey { target: self.to.clone(), ..case.clone() };
-            let figures = self.column().and_then(|Column { of, .. }| {
-                Some((run.median(case, of)?, run.median(&other, of)?, run.ratio(case, &other, of)?))
-            });
-            Judged { asked: self, case: Some(case.clone()), figures }
-        });
-        judged.collect()
+        let judged =
+            |case: &CaseKey| Judged { asked: self, case: Some(case.clone()), measured: self.measured(run, case) };
+        cases.into_iter().map(judged).collect()
     }
 
-    fn is_met_by(&self, ratio: f64) -> bool {
-        self.at_least.is_none_or(|bar| ratio >= bar) && self.at_most.is_none_or(|bar| ratio <= bar)
+    fn measured(&self, run: &RunResult, case: &CaseKey) -> Option<Measured> {
+        let Column { of, .. } = self.column()?;
+        let own = run.median(case, of)?;
+        let other = CaseKey {
+            target: self.to.as_ref().unwrap_or(&case.target).clone(),
+            clients: self.to_clients.unwrap_or(case.clients),
+            ..case.clone()
+        };
+        let other = match self.is_ratio() {
+            true => Some((run.median(&other, of)?, run.ratio(case, &other, of)?)),
+            false => None,
+        };
+        Some(Measured { own, other })
     }
 
+    fn is_met_by(&self, value: f64) -> bool {
+        self.at_least.is_none_or(|bar| value >= bar) && self.at_most.is_none_or(|bar| value <= bar)
+    }
+
+    /// "at least 1.50 ×", "at most 64000".
     fn bar(&self) -> String {
-        match (self.at_least, self.at_most) {
-            (Some(bar), _) => format!("at least {}", times(Some(bar))),
-            (None, bar) => format!("at most {}", times(bar)),
-        }
+        let (word, bar) = if self.at_least.is_some() { ("at least", self.at_least) } else { ("at most", self.at_most) };
+        let bar = if self.is_ratio() { times(bar) } else { figure(bar) };
+        format!("{word} {bar}")
+    }
+
+    /// "straight", "64 clients", "straight, 64 clients"; nothing for a limit.
+    fn other(&self) -> String {
+        let clients = self.to_clients.map(|clients| format!("{clients} clients"));
+        self.to.iter().cloned().chain(clients).collect::<Vec<_>>().join(", ")
     }
 }
 
 /// "tps_trimmed of pool to straight".
-impl fmt::Display for Ratio {
+impl fmt::Display for Required {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} of {} to {}", self.figure, self.of, self.to)
+        write!(out, "{} of {}", self.figure, self.of)?;
+        if self.is_ratio() { write!(out, " to {}", self.other()) } else { Ok(()) }
     }
 }
 
 fn figures() -> impl Iterator<Item = Column> {
     columns::ALL.iter().copied().chain([columns::CPU])
+}
+
+impl Measured {
+    /// What the bar is held against.
+    fn value(self) -> f64 {
+        self.other.map_or(self.own, |(_, ratio)| ratio)
+    }
 }
 
 impl Judgement<'_> {
@@ -164,31 +216,30 @@ impl Judgement<'_> {
 
 impl Judged<'_> {
     fn is_met(&self) -> bool {
-        self.figures.is_some_and(|(_, _, ratio)| self.asked.is_met_by(ratio))
+        self.measured.is_some_and(|measured| self.asked.is_met_by(measured.value()))
     }
 
     fn row(&self) -> Vec<Cell> {
-        let Ratio { of, to, figure: name, .. } = self.asked;
-        let case = self.case.as_ref().map_or_else(|| of.clone(), outline::label);
-        let (own, other, ratio) = match self.figures {
-            Some((own, other, ratio)) => (figure(Some(own)), figure(Some(other)), times(Some(ratio))),
-            None => Default::default(),
-        };
-        let outcome = match self.figures {
+        let case = self.case.as_ref().map_or_else(|| self.asked.of.clone(), outline::label);
+        let other = self.measured.and_then(|measured| measured.other);
+        let outcome = match self.measured {
             None => "not measured",
             Some(_) if self.is_met() => "met",
             Some(_) => "missed",
         };
-        let (text, number) = (|text: &str| Cell::Text(text.to_owned()), |text: String| Cell::Number(text));
+        // A cell without a number is empty.
+        let number = |value: Option<f64>, show: fn(Option<f64>) -> String| {
+            Cell::Number(value.map_or_else(String::new, |value| show(Some(value))))
+        };
         vec![
-            text(&case),
-            text(name),
-            number(own),
-            text(to),
-            number(other),
-            number(ratio),
-            text(&self.asked.bar()),
-            text(outcome),
+            Cell::Text(case),
+            Cell::Text(self.asked.figure.clone()),
+            number(self.measured.map(|measured| measured.own), figure),
+            Cell::Text(self.asked.other()),
+            number(other.map(|(other, _)| other), figure),
+            number(other.map(|(_, ratio)| ratio), times),
+            Cell::Text(self.asked.bar()),
+            Cell::Text(outcome.to_owned()),
         ]
     }
 }
@@ -209,6 +260,8 @@ mod tests {
             (&good.replace("clients", "at_most"), "one of at_least and at_most"),
             (&good.replace("1.5", "0"), "a number above 0"),
             (&good.replace("clients", "customers"), "unknown field `customers`"),
+            (&good.replace("to = \"straight\"\n", ""), "a [[ratio]] is to something"),
+            (&good.replace("[[ratio]]", "[[limit]]"), "a [[limit]] is to nothing"),
         ] {
             let error = Requirements::parse(text).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");

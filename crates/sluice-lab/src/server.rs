@@ -25,6 +25,7 @@ use crate::{
     plan,
     process::{self, Interrupt},
     scenario::{Data, Maker},
+    target::Pool,
 };
 
 /// Time limit for filling tables: a scale of 5,000 needs an hour on an ordinary disk.
@@ -164,10 +165,16 @@ impl Server {
         self.superuser(database).connect().map_err(Error::sql(format!("connect to database {database}")))
     }
 
-    /// The endpoint at which pgbench finds a database, by TCP; or at another port, where a pool listens.
-    pub fn endpoint(&self, database: &str, port: Option<u16>) -> Result<Endpoint, Error> {
-        let port = port.unwrap_or_else(|| self.address.port());
-        let conninfo = format!("host=127.0.0.1 port={port} user={FIRST_USER} dbname={database} sslmode=disable");
+    /// The TCP port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// The endpoint at which pgbench finds a database, by TCP: straight, or through a pool.
+    pub fn endpoint(&self, database: &str, pool: Option<&Pool>) -> Result<Endpoint, Error> {
+        let port = pool.map_or_else(|| self.port(), |pool| pool.port);
+        let sslmode = if pool.is_some_and(|pool| pool.tls) { "require" } else { "disable" };
+        let conninfo = format!("host=127.0.0.1 port={port} user={FIRST_USER} dbname={database} sslmode={sslmode}");
         Ok(Endpoint { conninfo, password: Some(self.password()?) })
     }
 

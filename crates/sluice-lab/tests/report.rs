@@ -7,6 +7,7 @@ mod report {
     mod files;
     mod page;
     mod reference;
+    mod require;
     mod sample;
     mod verdict;
 }

@@ -4,7 +4,7 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread, tim
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use sluice_config::{CertificateFiles, ServerFile};
+use sluice_config::{CertificateFiles, DriverChoice, ServerFile};
 use sluice_instance::{
     Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, Postgres, PostgresConfig, RunAs, State,
     StopMode, Tuning,
@@ -128,6 +128,7 @@ fn start_pool(
     let path = server.data_dir().root().join("sluice.toml");
     let file = ServerFile {
         listen: vec![listen],
+        driver: DriverChoice::Auto,
         socket_dir: server.endpoint().socket_dir.clone(),
         port: server.endpoint().port,
         client_address_secret_file: roles.gate.then(|| server.data_dir().root().join(POOL_SECRET)),

@@ -5,25 +5,28 @@
 mod flood;
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
-
-use crate::bench::ground::{Ground, scratch_dir};
-use crate::bench::load::{Load, Script};
-use crate::bench::machine::Machine;
-use crate::bench::options::Common;
-use crate::bench::turn::{Turn, WARM_UP_CLIENTS, WARM_UP_SECONDS};
-use crate::bench_peers::targets::{Programs, Running, Target};
-use sluice_lab::scenario::Protocol;
+use anyhow::{Context, Result, bail, ensure};
+use sluice_instance::Class;
+use sluice_lab::pgbench::{Outcome, Pgbench};
+use sluice_lab::process::Interrupt;
+use sluice_lab::scenario::{Load, Protocol, Scenario, Script};
+use sluice_lab::server::{Server, Tables};
 use sluice_lab::stats::median;
 use sluice_lab::table::table;
+use sluice_lab::target::{Pool, PoolKind, Target};
 
 use flood::{Flood, Running as Flooding};
 
-/// The work of the clients that are served.
-const LOAD: Load = Load { script: Script::Select, protocol: Protocol::Extended, clients: 64 };
+/// The scenario whose tables and settings are used, so that figures can be held against its own.
+const SCENARIO: &str = "peers";
+
+/// The clients that are served.
+const CLIENTS: u32 = 64;
 
 /// The most that a flood may make of their p99.
 const RATIO_MAX: f64 = 2.0;
@@ -32,10 +35,10 @@ const RATIO_MAX: f64 = 2.0;
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Sluice's program
-    #[arg(long, env = "SLUICE", default_value = "target/release/sluice")]
+    #[arg(long, value_name = "PROGRAM", default_value = "target/release/sluice")]
     sluice: PathBuf,
-    /// These targets, separated by commas: those by TLS can be flooded with handshakes
-    #[arg(long, value_delimiter = ',', value_enum, default_values = ["sluice-tls", "pgbouncer-tls"])]
+    /// These pools, separated by commas: those by TLS can be flooded with handshakes
+    #[arg(long, value_delimiter = ',', default_values = ["pool-tls", "pgbouncer-tls"])]
     targets: Vec<Target>,
     /// Connections a second that stop in the midst of a log-in; each stays for five seconds
     #[arg(long, value_name = "N", default_value_t = 500)]
@@ -46,8 +49,12 @@ pub(crate) struct Options {
     /// TLS handshakes a second
     #[arg(long, value_name = "N", default_value_t = 300)]
     handshakes: u32,
-    #[command(flatten)]
-    common: Common,
+    /// Length of a turn
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
+    seconds: u32,
+    /// Turns of each target in each flood
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    turns: u32,
 }
 
 /// One turn of one target.
@@ -60,40 +67,59 @@ struct Figures {
 }
 
 /// The turns, by target and flood.
-type Results = BTreeMap<(Target, Flood), Vec<Figures>>;
+type Results = BTreeMap<(String, Flood), Vec<Figures>>;
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let ground = Ground::prepare(&options.common)?;
-    let programs = Programs::find(&options.sluice, None);
-    let machine = Machine::describe(ground.postgres_version().into_iter().chain(programs.versions()).collect());
-    let cluster = ground.cluster("postgres", "")?;
-    machine.warning().inspect(|warning| eprintln!("{warning}"));
+    for target in &options.targets {
+        ensure!(target.pool().is_some(), "{target} is no pool: choose from pool, pool-tls, pgbouncer, pgbouncer-tls");
+        if let Some(why) = target.lacks(false) {
+            bail!("{target}: {why}");
+        }
+    }
+    let interrupt = Interrupt::install()?;
+    // PgBouncer runs as another user, and reads its files there.
+    let scratch = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir()?;
+    let mut server = Server::create(&scratch.path().join("postgres"), None, &interrupt)?;
+    let scenario = Scenario::find(SCENARIO)?;
+    let settings = scenario.settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    server.ensure(&settings, Class::default())?;
+    let rows = scenario.data.size.rows(0);
+    let database = server.database(&Tables { data: scenario.data.clone(), rows, unlogged: false })?;
+    let load = Load { protocol: Protocol::Extended, ..scenario.load };
     let mut results = Results::new();
-    for round in 0..options.common.turns() {
-        for &target in &options.targets {
-            let dir = scratch_dir(Some(ground.scratch.path()))?;
-            let mut running = Running::start(target, &programs, &cluster, dir.path(), &ground.interrupt)?;
-            let endpoint = running.endpoint.clone();
-            let turn = Turn {
-                cluster: &cluster,
-                endpoint: &endpoint,
-                pool: running.pool(),
-                load: options.common.load(LOAD),
-                statements: false,
-                interrupt: &ground.interrupt,
+    for round in 0..options.turns {
+        for target in &options.targets {
+            let found = target.pool().context("it is a pool")?;
+            let kind = PoolKind { build: Some(options.sluice.clone()), ..found.clone() };
+            let mut pool = Pool::start(&kind, &server, CLIENTS, None, scratch.path(), &interrupt)?;
+            let endpoint = server.endpoint(&database, Some(&pool))?;
+            let pgbench = |seconds| {
+                Pgbench {
+                    program: &server.bin().join("pgbench"),
+                    scripts: &[Script { name: "select-only".to_owned(), text: None, weight: 1 }],
+                    variables: Vec::new(),
+                    load: &load,
+                    clients: CLIENTS,
+                    seconds,
+                    statements: false,
+                    endpoint: &endpoint,
+                    scratch: scratch.path(),
+                    interrupt: &interrupt,
+                }
+                .run(|_| ())
             };
-            turn.warm_up(WARM_UP_CLIENTS, WARM_UP_SECONDS)?;
-            for flood in Flood::of_round(round).filter(|flood| target.is_encrypted() || *flood != Flood::Handshakes) {
-                let flooding = Flooding::start(flood, running.port, options.rate(flood))?;
-                let measured = turn.measure(options.common.seconds());
+            pgbench(load.warm_up_seconds).context("warm-up")?;
+            for flood in Flood::of_round(round).filter(|flood| kind.tls || *flood != Flood::Handshakes) {
+                let flooding = Flooding::start(flood, pool.port, options.rate(flood))?;
+                let measured = pgbench(options.seconds);
                 let flooded = flooding.stop();
-                running.check()?;
-                ground.interrupt.check()?;
-                let (outcome, _) = measured?;
+                pool.check()?;
+                interrupt.check()?;
+                let Outcome { summary, latencies, .. } = measured?;
                 let figures = Figures {
-                    tps: outcome.summary.tps,
-                    p99_ms: outcome.latencies.quantile_ms(0.99),
+                    tps: summary.tps,
+                    p99_ms: latencies.quantile_ms(0.99),
                     made_per_s: flooded.made as f64 / flooded.seconds,
                     failed: flooded.failed as f64 / flooded.made.max(1) as f64,
                 };
@@ -104,7 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                     figures.tps,
                     figures.p99_ms.unwrap_or(f64::NAN)
                 );
-                results.entry((target, flood)).or_default().push(figures);
+                results.entry((target.name.clone(), flood)).or_default().push(figures);
             }
         }
     }
@@ -128,9 +154,9 @@ impl Options {
 /// Medians, and each flood's beside those without one.
 fn summary(results: &Results) -> String {
     let head = ["target", "flood", "connections/s", "failed", "tps", "p99, ms", "p99 / alone (wanted: ≤ 2)"];
-    let row = |((target, flood), turns): (&(Target, Flood), &Vec<Figures>)| {
+    let row = |((target, flood), turns): (&(String, Flood), &Vec<Figures>)| {
         let of = |figure: fn(&Figures) -> Option<f64>| median(turns.iter().filter_map(figure));
-        let alone = results.get(&(*target, Flood::None)).filter(|_| *flood != Flood::None).into_iter().flatten();
+        let alone = results.get(&(target.clone(), Flood::None)).filter(|_| *flood != Flood::None).into_iter().flatten();
         let ratio = of(|turn| turn.p99_ms).zip(median(alone.filter_map(|turn| turn.p99_ms)));
         let ratio = match ratio.map(|(flooded, alone)| flooded / alone) {
             Some(ratio) if ratio > RATIO_MAX => format!("**{ratio:.2}**"),
@@ -140,7 +166,7 @@ fn summary(results: &Results) -> String {
         let show =
             |value: Option<f64>, digits: usize| value.map_or("–".to_owned(), |value| format!("{value:.digits$}"));
         vec![
-            target.to_string(),
+            target.clone(),
             flood.name().to_owned(),
             show(of(|turn| Some(turn.made_per_s)), 0),
             show(of(|turn| Some(turn.failed * 100.0)), 0) + " %",
@@ -160,15 +186,15 @@ mod tests {
     fn a_flood_is_compared_with_the_turns_without_one() {
         let turn = |p99_ms| Figures { tps: 100.0, p99_ms: Some(p99_ms), made_per_s: 10.0, failed: 0.5 };
         let results = Results::from([
-            ((Target::SluiceTls, Flood::None), vec![turn(1.0), turn(9.0), turn(2.0)]),
-            ((Target::SluiceTls, Flood::Cancels), vec![turn(3.0)]),
-            ((Target::SluiceTls, Flood::Logins), vec![turn(5.0)]),
+            (("pool-tls".to_owned(), Flood::None), vec![turn(1.0), turn(9.0), turn(2.0)]),
+            (("pool-tls".to_owned(), Flood::Cancels), vec![turn(3.0)]),
+            (("pool-tls".to_owned(), Flood::Logins), vec![turn(5.0)]),
         ]);
         let table = summary(&results);
         for line in [
-            "| sluice-tls | none | 10 | 50 % | 100 | 2.00 | – |",
-            "| sluice-tls | cancels | 10 | 50 % | 100 | 3.00 | 1.50 |",
-            "| sluice-tls | log-ins | 10 | 50 % | 100 | 5.00 | **2.50** |",
+            "| pool-tls | none | 10 | 50 % | 100 | 2.00 | – |",
+            "| pool-tls | cancels | 10 | 50 % | 100 | 3.00 | 1.50 |",
+            "| pool-tls | log-ins | 10 | 50 % | 100 | 5.00 | **2.50** |",
         ] {
             let is_it = |found: &str| found.split_whitespace().eq(line.split_whitespace());
             assert!(table.lines().any(is_it), "{table}");

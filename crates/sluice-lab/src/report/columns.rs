@@ -48,6 +48,7 @@ columns! {
     SKIPPED = "skipped", "skipped", "", |figures| Some(figures.skipped as f64);
     POSTGRES_CPU = "postgres_cpu_us_per_tx", "PostgreSQL CPU", "µs/tx", |figures| figures.postgres_cpu_us_per_tx;
     POOL_CPU = "pool_cpu_us_per_tx", "pool CPU", "µs/tx", |figures| figures.pool_cpu_us_per_tx;
+    POOL_LOGIN_CPU = "pool_cpu_us_per_login", "pool CPU", "µs/log-in", |figures| figures.pool_cpu_us_per_login;
     POOL_RSS = "pool_rss_kb", "pool memory", "kB", |figures| figures.pool_rss_kb.map(|kb| kb as f64);
     SAMPLER_CPU = "sampler_cpu_percent", "sampler CPU", "%", |figures| figures.sampler_cpu_percent;
 }

@@ -49,6 +49,8 @@ pub struct Figures {
     pub postgres_cpu_us_per_tx: Option<f64>,
     /// The pool's.
     pub pool_cpu_us_per_tx: Option<f64>,
+    /// The pool's for a client's log-in, µs, where there were many.
+    pub pool_cpu_us_per_login: Option<f64>,
     /// The pool's memory at its highest, kB.
     pub pool_rss_kb: Option<u64>,
     /// The sampler's share of the machine's processor time, in percent.

@@ -8,7 +8,7 @@ use crate::{
     connect::{Access, first_value},
     result::Server,
     stats,
-    target::Kind,
+    target::{Kind, POOL_SIZE},
 };
 
 const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
@@ -53,9 +53,13 @@ pub(super) fn of(
 
 fn reached(kind: &Kind) -> String {
     match kind {
-        Kind::Straight | Kind::Gate => "by TCP over loopback, with a connection for each client".to_owned(),
-        Kind::Pool | Kind::PgBouncer => {
-            format!("by TCP over loopback through the pool, with {} server connections", crate::target::POOL_SIZE)
+        Kind::Straight | Kind::Gate(_) => "by TCP over loopback, with a connection for each client".to_owned(),
+        Kind::Pool(pool) => {
+            let how = if pool.tls { "by TLS over loopback" } else { "by TCP over loopback" };
+            match pool.shares() {
+                true => format!("{how} through the pool, with {POOL_SIZE} server connections"),
+                false => format!("{how} through the proxy, with a server connection for each client"),
+            }
         }
         Kind::Dsn(dsn) => format!("by its DSN: {dsn}"),
     }

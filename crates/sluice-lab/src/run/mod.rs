@@ -5,6 +5,7 @@
 
 mod begin;
 mod confirm;
+mod cost;
 mod facts;
 mod progress;
 mod ready;

@@ -1,14 +1,11 @@
 //! One turn: everything as it was for the others, pgbench under the sampler's eyes, and what came of it.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 use postgres::Client;
 use sluice_instance::Limit;
 
-use super::facts;
+use super::{cost::Watch, facts};
 use crate::{
     connect::Access,
     error::Error,
@@ -24,8 +21,8 @@ use crate::{
     target::{Kind, Pool},
 };
 
-/// Clients of a warm-up: more would add only log-ins.
-const WARM_UP_CLIENTS: u32 = 64;
+/// With fewer clients, connecting is too short a moment to be measured.
+const LOGINS_MEASURED_FROM: u32 = 1000;
 /// The share of a turn at each of its ends that trimmed figures leave out.
 const TRIMMED_SHARE: f64 = 0.1;
 
@@ -49,31 +46,23 @@ pub(super) struct Taken {
     pub(super) facts: Option<ServerFacts>,
 }
 
-/// Processor time of both sides, at one moment.
-#[derive(Clone, Copy)]
-struct Mark {
-    at: Instant,
-    postgres_s: Option<f64>,
-    pool_s: Option<f64>,
-}
-
 impl Ground<'_> {
     /// Takes it.
     pub(super) fn take(&self) -> Result<Taken, Error> {
         let target = &self.plan.targets[self.turn.target];
         let access = self.server_access(&target.kind)?;
-        let mut pool = match self.server {
-            Some(server) => {
+        let mut pool = match (target.pool(), self.server) {
+            (Some(pool), Some(server)) => {
                 let period = self.sample_period();
-                Pool::start(&target.kind, server, self.turn.clients, period, self.scratch, self.interrupt)?
+                Some(Pool::start(pool, server, self.turn.clients, period, self.scratch, self.interrupt)?)
             }
-            None => None,
+            _ => None,
         };
         let endpoint = self.endpoint(&target.kind, pool.as_ref())?;
-        let load = &self.plan.scenario.load;
+        let load = &self.plan.load(self.turn);
         if load.warm_up_seconds > 0 {
             let quiet = Load { rate: None, latency_limit_ms: None, ..load.clone() };
-            let clients = self.turn.clients.min(WARM_UP_CLIENTS);
+            let clients = self.turn.clients.min(load.warm_up_clients);
             self.pgbench(&endpoint, &quiet, clients, load.warm_up_seconds).run(|_| ())?;
         }
         self.reset(&access)?;
@@ -114,7 +103,7 @@ impl Ground<'_> {
     fn endpoint(&self, kind: &Kind, pool: Option<&Pool>) -> Result<Endpoint, Error> {
         match (kind, self.server) {
             (Kind::Dsn(dsn), _) => Ok(Endpoint::from(&**dsn)),
-            (_, Some(server)) => server.endpoint(self.database, pool.map(|pool| pool.port)),
+            (_, Some(server)) => server.endpoint(self.database, pool),
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }
     }
@@ -154,7 +143,7 @@ impl Ground<'_> {
     }
 
     fn measure(&self, endpoint: &Endpoint, access: &Access, pool: Option<&Pool>) -> Result<Measured, Error> {
-        let load = &self.plan.scenario.load;
+        let load = &self.plan.load(self.turn);
         let subject = Subject {
             access: access.clone(),
             postmaster: self.server.and_then(Server::postmaster),
@@ -165,32 +154,26 @@ impl Ground<'_> {
         };
         let sampler = self.sample_period().map(|period| Sampler::start(&subject, period)).transpose()?;
         let pgbench = self.pgbench(endpoint, load, self.turn.clients, load.seconds);
-        let mark = || Mark {
-            at: Instant::now(),
-            postgres_s: subject.postmaster.map(proc::tree_cpu_exact_s),
-            pool_s: subject.pool.map(proc::tree_cpu_exact_s),
-        };
-        let (mut first, mut last, mut rss_kb) = (None, None, None);
-        let is_pool = self.plan.targets[self.turn.target].is_pool();
+        let mut watch = Watch::new(subject.pool, subject.postmaster);
+        let shares = self.plan.targets[self.turn.target].shares();
         let mut closed = Ok(None);
-        let outcome = pgbench.run(|moment| match moment {
-            Moment::Started(pid) => {
-                if let Some(sampler) = &sampler {
-                    sampler.pgbench_is(pid);
+        let outcome = pgbench.run(|moment| {
+            watch.see(&moment);
+            match moment {
+                Moment::Started(pid) => {
+                    if let Some(sampler) = &sampler {
+                        sampler.pgbench_is(pid);
+                    }
                 }
+                Moment::Report(report) => {
+                    (self.see)(&format!("{:.0} tps, {:.1} ms", report.tps, report.mean_ms));
+                }
+                // Before anything else is done, which would count with it.
+                Moment::Ended(told_to_end) if !shares => {
+                    closed = server::wait_closed(access, told_to_end, self.interrupt);
+                }
+                Moment::Tick | Moment::Ending | Moment::Ended(_) => {}
             }
-            Moment::Report(report) => {
-                first.get_or_insert_with(mark);
-                rss_kb = rss_kb.max(subject.pool.and_then(proc::rss_kb));
-                (self.see)(&format!("{:.0} tps, {:.1} ms", report.tps, report.mean_ms));
-            }
-            Moment::Tick => {}
-            Moment::Ending => last = Some(mark()),
-            // Before anything else is done, which would count with it.
-            Moment::Ended(told_to_end) if !is_pool => {
-                closed = server::wait_closed(access, told_to_end, self.interrupt);
-            }
-            Moment::Ended(_) => {}
         });
         let seconds = f64::from(load.seconds);
         let begin_unix_s = outcome.as_ref().map_or(0.0, |outcome| outcome.begin_unix_s);
@@ -200,10 +183,13 @@ impl Ground<'_> {
         let mut measured = assemble(&outcome, load.log_share >= 1.0, samples, pgbench.command_line());
         measured.figures.close_s = closed?;
         measured.figures.sampler_cpu_percent = sampler_cpu_percent;
-        measured.figures.pool_rss_kb = rss_kb;
-        if let (Some(first), Some(last)) = (first, last) {
-            charge(&mut measured.figures, first, last);
-        }
+        let cost = watch.finish(&outcome.summary);
+        measured.figures.postgres_cpu_us_per_tx = cost.postgres_cpu_us_per_tx;
+        measured.figures.pool_cpu_us_per_tx = cost.pool_cpu_us_per_tx;
+        measured.figures.pool_rss_kb = cost.rss_kb;
+        let clients = f64::from(self.turn.clients);
+        measured.figures.pool_cpu_us_per_login =
+            cost.login_cpu_us.filter(|_| self.turn.clients >= LOGINS_MEASURED_FROM).map(|us| us / clients);
         stall::attribute(&mut measured.stalls, &measured.samples, circumstances(self.server));
         Ok(measured)
     }
@@ -322,17 +308,6 @@ fn weighted(scripts: &[ScriptReport], of: impl Fn(&ScriptReport) -> Option<f64>)
     let parts: Vec<(f64, f64)> = scripts.iter().filter_map(|script| Some((of(script)?, weight(script)))).collect();
     let all: f64 = parts.iter().map(|(_, weight)| weight).sum();
     (all > 0.0).then(|| parts.iter().map(|(value, weight)| value * weight).sum::<f64>() / all)
-}
-
-/// Processor time a transaction, from the first report to the end.
-fn charge(figures: &mut Figures, first: Mark, last: Mark) {
-    let transactions = (last.at - first.at).as_secs_f64() * figures.tps;
-    let us_per_tx = |before: Option<f64>, after: Option<f64>| {
-        let used_s = (after? - before?).max(0.0);
-        (transactions >= 1.0).then(|| used_s * 1e6 / transactions)
-    };
-    figures.postgres_cpu_us_per_tx = us_per_tx(first.postgres_s, last.postgres_s);
-    figures.pool_cpu_us_per_tx = us_per_tx(first.pool_s, last.pool_s);
 }
 
 #[cfg(test)]

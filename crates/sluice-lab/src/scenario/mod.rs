@@ -117,6 +117,9 @@ pub struct Load {
     /// Load before each turn that is not measured.
     #[serde(default = "warm_up_seconds")]
     pub warm_up_seconds: u32,
+    /// Clients of a warm-up, at most.
+    #[serde(default = "warm_up_clients")]
+    pub warm_up_clients: u32,
     /// `--rate`: transactions a second that become due, by a Poisson process; latencies count from then.
     pub rate: Option<f64>,
     /// `--latency-limit`: with a rate, what is due for longer is skipped, and lost.
@@ -130,6 +133,11 @@ pub struct Load {
 
 fn warm_up_seconds() -> u32 {
     2
+}
+
+/// More would add only log-ins.
+fn warm_up_clients() -> u32 {
+    64
 }
 
 fn whole() -> f64 {
@@ -174,6 +182,12 @@ pub struct Variant {
     pub settings: BTreeMap<String, String>,
     /// Whether the tables are unlogged.
     pub unlogged: bool,
+    /// In place of the load's.
+    pub clients: Option<Vec<u32>>,
+    /// In place of the load's.
+    pub protocol: Option<Protocol>,
+    /// In place of the scenario's.
+    pub targets: Option<Vec<String>>,
 }
 
 /// A script of pgbench.
@@ -227,7 +241,8 @@ impl Scenario {
     /// The fault of the scenario, with the remedy.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Load { clients, seconds, log_share, rate, latency_limit_ms, .. } = &self.load;
-        for clients in [clients, &self.brief.clients] {
+        let of_variants = self.variants.iter().filter_map(|variant| variant.clients.as_ref());
+        for clients in [clients, &self.brief.clients].into_iter().chain(of_variants) {
             if clients.is_empty() || clients.iter().any(|count| !(1..=CLIENTS_MAX).contains(count)) {
                 return Err(format!("clients: a list of numbers from 1 to {CLIENTS_MAX} is needed"));
             }
@@ -272,7 +287,9 @@ impl Scenario {
     /// The same for a run of seconds.
     pub fn brief(self) -> Self {
         let Brief { rows, clients, seconds, warm_up_seconds } = self.brief.clone();
+        let variants = self.variants.into_iter().map(|variant| Variant { clients: None, ..variant });
         Self {
+            variants: variants.collect(),
             data: Data { size: Size::Rows(rows), ..self.data },
             load: Load { clients, seconds, warm_up_seconds, ..self.load },
             turns: 1,

@@ -12,9 +12,12 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    "gate": "scenario.toml";
+    "peers": "scenario.toml";
     "quick": "scenario.toml";
     "session-log": "scenario.toml", "schema.sql", "with-update.sql", "without-update.sql";
     "select-ladder": "scenario.toml";
+    "sessions": "scenario.toml", "plain.sql", "function.sql", "setting.sql", "lock.sql";
     "sync-matrix": "scenario.toml", "schema.sql", "read-only.sql", "write-only.sql", "read-mostly.sql",
         "write-mostly.sql";
     "tpcb-ladder": "scenario.toml";

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, str::FromStr};
 use serde::Deserialize;
 use sluice_instance::{Class, LimitError};
 
-use super::{Brief, Data, FILE, Load, Maker, Scenario, Script, Size, Variant};
+use super::{Brief, Data, FILE, Load, Maker, Protocol, Scenario, Script, Size, Variant};
 use crate::error::Error;
 
 /// `scenario.toml` as written.
@@ -59,6 +59,9 @@ struct WrittenVariant {
     settings: BTreeMap<String, String>,
     #[serde(default)]
     unlogged: bool,
+    clients: Option<Vec<u32>>,
+    protocol: Option<Protocol>,
+    targets: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -163,5 +166,8 @@ fn read_variant(variant: WrittenVariant, source: &Source, wrong: &impl Fn(String
         name: variant.name,
         settings: variant.settings,
         unlogged: variant.unlogged,
+        clients: variant.clients,
+        protocol: variant.protocol,
+        targets: variant.targets,
     })
 }

@@ -74,7 +74,8 @@ pub(crate) struct RunArgs {
     /// Turns of each target at each step
     #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..=100))]
     turns: Option<u32>,
-    /// Who answers: straight, gate, pool, pgbouncer, or NAME=DSN; may be given several times
+    /// Who answers: straight, gate, gate-LIMIT, pool, pool-epoll, pool-tls, pool-extension, pgbouncer, pgbouncer-tls,
+    /// haproxy, NAME=DSN, or NAME=PROGRAM for another build of Sluice; may be given several times
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<Target>,
     /// Only these variants of the scenario
@@ -104,6 +105,9 @@ pub(crate) struct RunArgs {
     /// A run of seconds: less of everything, to see that it works
     #[arg(long)]
     brief: bool,
+    /// Fail unless the targets stand to each other as this file requires
+    #[arg(long, value_name = "FILE")]
+    require: Option<PathBuf>,
     /// Where the results go [default: sluice-bench/SCENARIO-N, the next free N]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     output: Option<PathBuf>,
@@ -150,6 +154,7 @@ pub(crate) fn bench(command: BenchCommand) -> Result<()> {
 fn run(args: RunArgs) -> Result<()> {
     let scenario = Scenario::find(&args.scenario)?;
     let (output, resume) = (args.output.clone(), args.resume.clone());
+    let requirements = args.require.as_deref().map(Requirements::read).transpose()?;
     let plan = Plan::new(scenario, choices(args))?;
     let (dir, earlier) = match resume {
         Some(dir) => {
@@ -179,7 +184,9 @@ fn run(args: RunArgs) -> Result<()> {
     say(&format!("{}\nReport: {}\n", report::summary(&result), written.html.display()))?;
     match &result.cut_short {
         None if result.measured().next().is_none() => bail!("no target went through a turn; the report says why"),
-        None => Ok(()),
+        None => requirements.map_or(Ok(()), |required| {
+            check_required(&required, &[Named { name: &plan.scenario.name, result: &result }])
+        }),
         Some(why) => {
             let resume = shell_word(&dir.display().to_string());
             Err(anyhow!("{why}; what was measured is kept\ngo on with: {} --resume {resume}", result.command))
@@ -290,9 +297,9 @@ fn check_required(requirements: &Requirements, runs: &[Named<'_>]) -> Result<()>
         (missed, count) = (missed + judgement.missed(), count + judgement.count());
     }
     if missed > 0 {
-        bail!("{missed} of {count} required ratios are not met");
+        bail!("{missed} of {count} requirements are not met");
     }
-    say("All required ratios are met.\n")
+    say("All requirements are met.\n")
 }
 
 /// A stored run, by its directory or by one of its files.

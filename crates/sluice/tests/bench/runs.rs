@@ -10,6 +10,7 @@ use sluice_lab::{
     result::{Outcome, RunResult},
     sample::metrics,
     scenario,
+    target::Target,
 };
 
 use crate::bench::{Run, bench, beside_others, place, read, stdout};
@@ -42,13 +43,14 @@ fn in_seconds(name: &str) {
             figures.tps > 0.0 && figures.p99_ms > 0.0 && figures.max_ms.is_none_or(|max_ms| max_ms >= figures.p99_ms),
             "{figures:?}"
         );
+        let target: Target = turn.case.target.parse().unwrap();
         // Pools keep their connections.
-        assert_eq!(figures.close_s.is_none(), turn.case.target == "pool", "{name}: {figures:?}");
+        assert_eq!(figures.close_s.is_none(), target.shares(), "{name}: {figures:?}");
         assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
-        assert_eq!(figures.pool_cpu_us_per_tx.is_some(), turn.case.target == "pool", "{name}: {figures:?}");
+        assert_eq!(figures.pool_cpu_us_per_tx.is_some(), target.pool().is_some(), "{name}: {figures:?}");
         assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
         let tells = measured.samples.columns.contains_key(metrics::POOL_ACTIVE);
-        assert_eq!(tells, turn.case.target == "pool", "{name}: {measured:?}");
+        assert!(if target.name == "pool" { tells } else { target.shares() || !tells }, "{name}: {measured:?}");
         assert!(measured.commands[0].starts_with("pgbench "), "{:?}", measured.commands);
         // One BEGIN and END, or none of both.
         assert_eq!(figures.begin_ms.is_some(), figures.end_ms.is_some(), "{name}");
@@ -79,6 +81,26 @@ fn pools_tell_their_figures() {
         assert!(mean(metrics::POOL_SERVED) > 1.0 && mean(metrics::POOL_WAIT) > 0.0, "{turn:?}");
         assert!(measured.commands[0].contains(" -M extended "), "{:?}", measured.commands);
     }
+}
+
+#[test]
+fn pools_by_tls_and_other_builds() {
+    let _beside_others = beside_others();
+    let place = place();
+    let dir = place.path().join("run");
+    let build = format!("build={}", env!("CARGO_BIN_EXE_sluice"));
+    let targets = ["pool-tls", "pgbouncer-tls", &build, "gone=/no/such/sluice"].map(|target| ["--target", target]);
+    let args = ["run", "peers", "--brief", "--variant", "select, simple", "--output", dir.to_str().unwrap()];
+    stdout(&bench(&[&args[..], targets.as_flattened()].concat()));
+    let result = read(&dir);
+    let variant = "select, simple";
+    assert_eq!(measured(&result), ["pool-tls", "pgbouncer-tls", "build"].map(|target| format!("{variant} {target}")));
+    for (turn, measured) in result.measured() {
+        let by_tls = measured.commands[0].contains("sslmode=require");
+        assert_eq!(by_tls, turn.case.target.ends_with("-tls"), "{:?}", measured.commands);
+    }
+    let Outcome::Skipped(why) = &result.turns[3].outcome else { panic!("{:?}", result.turns[3]) };
+    assert!(why.contains("there is no program /no/such/sluice"), "{why}");
 }
 
 #[test]
@@ -160,12 +182,12 @@ fn runs_are_compared() {
         bench(&["compare", &dirs[0], "--require", file.to_str().unwrap()])
     };
     let met = stdout(&required("straight", "at_least = 1"));
-    assert!(met.contains("met") && met.contains("All required ratios are met."), "{met}");
+    assert!(met.contains("met") && met.contains("All requirements are met."), "{met}");
     for (of, bar, outcome) in [("straight", "at_least = 1.1", "missed"), ("pool", "at_most = 1", "not measured")] {
         let output = required(of, bar);
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(outcome), "{of} {bar}: {said}");
-        assert!(said.contains("1 of 1 required ratios are not met"), "{said}");
+        assert!(said.contains("1 of 1 requirements are not met"), "{said}");
     }
 }
 

@@ -11,7 +11,7 @@ use sluice_testkit::{
 use crate::{config, database};
 
 /// Time limit for a driver's checks, an installation of its dependencies included.
-const TIME_MAX: Duration = Duration::from_secs(240);
+const TIME_MAX: Duration = Duration::from_secs(900);
 
 macro_rules! drivers {
     ($($name:ident $folder:literal),+ $(,)?) => {

@@ -176,12 +176,18 @@ fn unnamed_statements_that_come_again_are_not_parsed_again(case: Case) {
     let pool = config(case).size(1).start();
     let mut clients = [pool.raw_app(&database), pool.raw_app(&database)];
     let sql = "SELECT $1::int AS counted";
+    let begin = Instant::now();
     for i in 0..20 {
         let n = i.to_string();
         let talk = clients[i % 2].talk(&s().unnamed(sql, &[Some(&n)]).sync());
         assert_eq!(talk, format!("1 2 T(counted) D({n}) C(SELECT 1) Z(I)"));
     }
     let counted = clients[0].value(COUNTED);
+    if begin.elapsed() > Duration::from_millis(900) {
+        // One that is a second old may have been parsed by other catalogs. A machine that is so slow shows nothing.
+        eprintln!("not judged: it took {:?}", begin.elapsed());
+        return;
+    }
     let figures: Vec<u32> = counted.split('|').map(|n| n.parse().unwrap()).collect();
     // The first one or two were PostgreSQL's own unnamed statement. A generic plan serves from the sixth on.
     assert!(figures[0] == 1 && figures[1] >= 13 && figures[2] == 5, "{counted}");

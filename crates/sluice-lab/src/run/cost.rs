@@ -2,40 +2,32 @@
 //!
 //! Reads `/proc` only; it knows nothing of the targets.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-
-use sluice_lab::pgbench::{Moment, Progress};
-use sluice_lab::proc::{tree_cpu_exact_s, tree_rss_kb};
+use crate::{
+    pgbench::{Moment, Progress, Summary},
+    proc::{tree_cpu_exact_s, tree_rss_kb},
+};
 
 /// The first report of a run whose clients were connected at once comes after one second.
 const SETTLED_AT_S: f64 = 1.2;
-
-/// Says at the start, not after an hour, that the kernel lacks what the figures need.
-pub(crate) fn check_kernel() -> Result<()> {
-    let pid = std::process::id();
-    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
-        .map(drop)
-        .context("this kernel lists no children in /proc (CONFIG_PROC_CHILDREN), so CPU can't be counted")
-}
 
 /// The processor time of both trees at one moment.
 #[derive(Clone, Copy)]
 struct Mark {
     at: Instant,
     pool_s: Option<f64>,
-    postgres_s: f64,
+    postgres_s: Option<f64>,
 }
 
 /// Watches one turn.
 ///
 /// The window for processor time opens at the first report after all clients are connected and had a moment to settle,
-/// and closes when the turn has lasted its time. Neither log-ins nor the end of the connections are in the window.
-pub(crate) struct Watch {
+/// or had none in a turn that is too short, and closes when the turn has lasted its time. Neither log-ins nor the end of
+/// the connections are in the window.
+pub(super) struct Watch {
     pool: Option<u32>,
-    postmaster: u32,
+    postmaster: Option<u32>,
     /// The pool's processor time, in seconds.
     samples: Vec<(Instant, f64)>,
     rss_kb_peak: u64,
@@ -45,6 +37,8 @@ pub(crate) struct Watch {
 }
 
 struct Window {
+    /// Whether clients had a moment before it.
+    is_settled: bool,
     begin: Mark,
     end: Option<Mark>,
     /// (seconds covered, transactions a second) of each report in the window.
@@ -54,24 +48,24 @@ struct Window {
 
 /// The cost of a turn, where it could be measured.
 #[derive(Debug, Default)]
-pub(crate) struct Cost {
-    pub(crate) pool_cpu_us_per_tx: Option<f64>,
-    pub(crate) postgres_cpu_us_per_tx: Option<f64>,
-    pub(crate) rss_kb: Option<f64>,
+pub(super) struct Cost {
+    pub(super) pool_cpu_us_per_tx: Option<f64>,
+    pub(super) postgres_cpu_us_per_tx: Option<f64>,
+    pub(super) rss_kb: Option<u64>,
     /// The pool's processor time from pgbench's start until all its clients were connected, µs for all of them.
-    pub(crate) login_cpu_us: Option<f64>,
+    pub(super) login_cpu_us: Option<f64>,
 }
 
 impl Watch {
     /// Starts to watch; call it just before pgbench starts.
-    pub(crate) fn new(pool: Option<u32>, postmaster: u32) -> Self {
+    pub(super) fn new(pool: Option<u32>, postmaster: Option<u32>) -> Self {
         let mut watch = Self { pool, postmaster, samples: Vec::new(), rss_kb_peak: 0, first: None, window: None };
         watch.sample();
         watch
     }
 
     /// Sees what happens.
-    pub(crate) fn see(&mut self, moment: &Moment) {
+    pub(super) fn see(&mut self, moment: &Moment) {
         match moment {
             Moment::Started(_) | Moment::Ended(_) => {}
             Moment::Tick => self.sample(),
@@ -94,32 +88,42 @@ impl Watch {
     }
 
     fn progress(&mut self, report: &Progress) {
-        let (_, first_elapsed_s) = *self.first.get_or_insert((Instant::now(), report.elapsed_s));
-        if let Some(window) = &mut self.window {
-            window.reports.push((report.elapsed_s - window.last_elapsed_s, report.tps));
-            window.last_elapsed_s = report.elapsed_s;
-        // A first report on time had most of its second for transactions; a late one came right after the last log-in.
-        } else if first_elapsed_s < SETTLED_AT_S || report.elapsed_s - first_elapsed_s > 1.0 - 0.15 {
-            self.window = Some(Window {
-                begin: mark(self.pool, self.postmaster),
-                end: None,
-                reports: Vec::new(),
-                last_elapsed_s: report.elapsed_s,
-            });
+        self.first.get_or_insert((Instant::now(), report.elapsed_s));
+        let is_whole = |window: &Window| report.elapsed_s - window.last_elapsed_s > 1.0 - 0.15;
+        match &mut self.window {
+            Some(window) if window.is_settled || !is_whole(window) => {
+                window.reports.push((report.elapsed_s - window.last_elapsed_s, report.tps));
+                window.last_elapsed_s = report.elapsed_s;
+            }
+            window => {
+                *window = Some(Window {
+                    // A first report on time had most of its second for transactions; a late one came right after the
+                    // last log-in.
+                    is_settled: window.is_some() || report.elapsed_s < SETTLED_AT_S,
+                    begin: mark(self.pool, self.postmaster),
+                    end: None,
+                    reports: Vec::new(),
+                    last_elapsed_s: report.elapsed_s,
+                });
+            }
         }
     }
 
-    /// The cost, once pgbench has said how long it took to connect.
-    pub(crate) fn finish(self, connect_s: f64) -> Cost {
-        let mut cost = Cost { rss_kb: self.pool.map(|_| self.rss_kb_peak as f64), ..Cost::default() };
-        cost.login_cpu_us = self.login_cpu_us(connect_s);
+    /// The cost, once pgbench has said how long it took to connect, and how much was done in all.
+    pub(super) fn finish(self, summary: &Summary) -> Cost {
+        let mut cost = Cost { rss_kb: self.pool.map(|_| self.rss_kb_peak), ..Cost::default() };
+        cost.login_cpu_us = self.login_cpu_us(summary.connect_s);
         let Some(Window { begin, end: Some(end), reports, .. }) = self.window else { return cost };
-        let Some(tps) = mean_rate(&reports) else { return cost };
+        let tps = mean_rate(&reports).unwrap_or(summary.tps);
+        if tps <= 0.0 {
+            return cost;
+        }
         // Rates over the wall clock between the two readings, so a reading that came late does no harm.
         let transactions = (end.at - begin.at).as_secs_f64() * tps;
         let us_per_tx = |begin_s: f64, end_s: f64| (end_s - begin_s).max(0.0) * 1e6 / transactions;
-        cost.postgres_cpu_us_per_tx = Some(us_per_tx(begin.postgres_s, end.postgres_s));
-        cost.pool_cpu_us_per_tx = begin.pool_s.zip(end.pool_s).map(|(begin_s, end_s)| us_per_tx(begin_s, end_s));
+        let of = |side: fn(&Mark) -> Option<f64>| Some(us_per_tx(side(&begin)?, side(&end)?));
+        cost.postgres_cpu_us_per_tx = of(|mark| mark.postgres_s);
+        cost.pool_cpu_us_per_tx = of(|mark| mark.pool_s);
         cost
     }
 
@@ -133,8 +137,8 @@ impl Watch {
     }
 }
 
-fn mark(pool: Option<u32>, postmaster: u32) -> Mark {
-    Mark { at: Instant::now(), pool_s: pool.map(tree_cpu_exact_s), postgres_s: tree_cpu_exact_s(postmaster) }
+fn mark(pool: Option<u32>, postmaster: Option<u32>) -> Mark {
+    Mark { at: Instant::now(), pool_s: pool.map(tree_cpu_exact_s), postgres_s: postmaster.map(tree_cpu_exact_s) }
 }
 
 /// The mean of rates over the spans they held; none if nothing happened.
@@ -176,7 +180,7 @@ mod tests {
     /// A turn with reports at these moments, and its end behind the last.
     fn watched(elapsed_s: &[f64]) -> Watch {
         let own = std::process::id();
-        let mut watch = Watch::new(Some(own), own);
+        let mut watch = Watch::new(Some(own), Some(own));
         for elapsed_s in elapsed_s {
             let report =
                 Progress { elapsed_s: *elapsed_s, tps: 10.0, mean_ms: 1.0, stddev_ms: 0.1, failed: 0, skipped: 0 };
@@ -186,13 +190,19 @@ mod tests {
         watch
     }
 
+    fn summary(tps: f64) -> Summary {
+        let text =
+            format!("number of transactions actually processed: 0\ninitial connection time = 10 ms\ntps = {tps}\n");
+        Summary::parse(&text).expect("a summary")
+    }
+
     #[test]
     fn the_window_opens_when_all_are_connected_and_settled() {
         let spans = |elapsed_s: &[f64]| watched(elapsed_s).window.map(|window| window.reports.len());
         assert_eq!(spans(&[1.0, 2.0, 3.0]), Some(2));
         assert_eq!(spans(&[1.1, 2.0]), Some(1));
         // Connected after 8.3 s: a moment to settle, then the window.
-        assert_eq!(spans(&[8.3, 9.0]), None);
+        assert_eq!(spans(&[8.3, 9.0]), Some(1));
         assert_eq!(spans(&[8.3, 9.0, 10.0, 11.0]), Some(1));
     }
 
@@ -203,17 +213,17 @@ mod tests {
         if let Some(Window { begin, end: Some(end), .. }) = &mut watch.window {
             end.at = begin.at + Duration::from_secs(1);
             end.pool_s = begin.pool_s.map(|used_s| used_s + 0.005);
-            end.postgres_s = begin.postgres_s + 0.02;
+            end.postgres_s = begin.postgres_s.map(|used_s| used_s + 0.02);
         }
-        let cost = watch.finish(0.1);
+        let cost = watch.finish(&summary(10.0));
         assert_eq!(cost.pool_cpu_us_per_tx.map(f64::round), Some(500.0));
         assert_eq!(cost.postgres_cpu_us_per_tx.map(f64::round), Some(2000.0));
     }
 
     #[test]
     fn a_turn_without_reports_costs_nothing_known() {
-        let cost = watched(&[]).finish(0.01);
+        let cost = watched(&[]).finish(&summary(0.0));
         assert!(cost.pool_cpu_us_per_tx.is_none() && cost.login_cpu_us.is_none());
-        assert!(cost.rss_kb.is_some_and(|rss_kb| rss_kb > 0.0));
+        assert!(cost.rss_kb.is_some_and(|rss_kb| rss_kb > 0));
     }
 }

@@ -1,0 +1,1 @@
+SELECT bench_one();

@@ -1,0 +1,2 @@
+SET application_name = 'client :client_id';
+SELECT 1;
