@@ -47,7 +47,7 @@ pub struct Secrets {
     changes: Arc<AtomicU64>,
     /// The changes of which the last one was that they are somewhere else.
     moved_at: AtomicU64,
-    /// Whether the last secret that was looked up is of SCRAM, as PostgreSQL makes them.
+    /// Whether the server makes secrets of SCRAM now (`password_encryption`).
     of_scram: AtomicBool,
     /// Verifiers of passwords that are known in clear, each with the password it was made of.
     derived: Mutex<LruCache<String, (String, Verifier), RandomState>>,
@@ -186,7 +186,8 @@ impl Secrets {
             .is_some_and(|(before, found)| (&before.secret, before.role) != (&found.secret, found.role))
     }
 
-    /// Whether users that do not exist are asked by SCRAM where either way may do: as those are who exist.
+    /// Whether users that do not exist are asked by SCRAM where either way may do: as PostgreSQL asks them, by the secret
+    /// that it would make.
     pub fn are_of_scram(&self, access: &Access) -> bool {
         match &access.users {
             Users::Listed(users) => users.values().any(|secret| matches!(secret, Secret::Scram(_))),
@@ -194,11 +195,13 @@ impl Secrets {
         }
     }
 
+    /// The server makes secrets like that now.
+    pub fn are_made_of_scram(&self, are: bool) {
+        self.of_scram.store(are, Ordering::Relaxed);
+    }
+
     /// The answer of a look-up has come; gives those who waited for it.
     pub fn found(&self, now: Time, user: &str, found: Found) -> Vec<ClientRef> {
-        if let Ok(Account { secret: Some(secret), .. }) = &found {
-            self.of_scram.store(matches!(secret, Secret::Scram(_)), Ordering::Relaxed);
-        }
         let mut answers = self.answers();
         let asked = answers.asking.remove(user);
         let changes = asked.as_ref().map_or(0, |asked| asked.changes);

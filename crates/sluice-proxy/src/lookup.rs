@@ -25,7 +25,10 @@ use tokio::{
     sync::{Semaphore, mpsc},
     time::{timeout, timeout_at},
 };
-use tokio_postgres::{Client, Config, NoTls, config::SslMode as Demand, error::SqlState, tls::MakeTlsConnect};
+use tokio_postgres::{
+    Client, Config, Error as Failed, NoTls, SimpleQueryMessage, config::SslMode as Demand, error::SqlState,
+    tls::MakeTlsConnect,
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
@@ -57,6 +60,9 @@ const ROLES: &str = "WITH RECURSIVE member (oid) AS (\
 
 /// Roles of a user, at most: of more, PostgreSQL itself would take its time.
 const ROLES_MAX: usize = 10_000;
+
+/// The `password_encryption` of servers whose secrets are SCRAM verifiers; MD5 has had several words.
+const OF_SCRAM: &str = "scram-sha-256";
 
 /// A look-up that is wanted.
 #[derive(Debug)]
@@ -152,16 +158,36 @@ impl Asker {
         let kept = self.idle().take(&access);
         // One that has broken since shows it on its first use; a second attempt has a fresh one.
         if let Some(client) = kept
-            && let Ok(found) = ask_all(&client, look_up, user).await
-            && let Ok(found) = found
+            && let Ok(Ok(found)) = self.ask_all(&client, look_up, user).await
         {
             self.idle().keep(&access, client);
             return Ok(found);
         }
         let client = connect(look_up, &self.resolver).await?;
-        let found = ask_all(&client, look_up, user).await.map_err(|e| describe(&e))??;
+        let found = self.ask_all(&client, look_up, user).await.map_err(|e| describe(&e))??;
         self.idle().keep(&access, client);
         Ok(found)
+    }
+
+    /// Asks for all that a log-in goes by, at once: it takes a user who does not exist the same time.
+    async fn ask_all(&self, client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Account>, Failed> {
+        let roles = async {
+            match look_up.asks_roles {
+                true => ask_roles(client, user).await,
+                false => Ok(Ok((Roles::default(), None))),
+            }
+        };
+        let (secret, roles, encryption) =
+            tokio::try_join!(ask(client, look_up, user), roles, client.simple_query("SHOW password_encryption"))?;
+        let encryption = encryption.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        self.hub.secrets.are_made_of_scram(encryption.is_none_or(|encryption| encryption == OF_SCRAM));
+        Ok(secret.and_then(|secret| {
+            let (roles, role) = roles?;
+            Ok(Account { secret, roles: Arc::new(roles), role })
+        }))
     }
 
     /// Waits until the rules are known by which it is decided whether a user's secret is needed at all.
@@ -179,23 +205,8 @@ impl Asker {
 /// An answer, or what is wrong with it.
 type Answer<T> = Result<T, String>;
 
-/// Asks for all that a log-in goes by, at once: it takes a user who does not exist the same time.
-async fn ask_all(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Account>, tokio_postgres::Error> {
-    let roles = async {
-        match look_up.asks_roles {
-            true => ask_roles(client, user).await,
-            false => Ok(Ok((Roles::default(), None))),
-        }
-    };
-    let (secret, roles) = tokio::try_join!(ask(client, look_up, user), roles)?;
-    Ok(secret.and_then(|secret| {
-        let (roles, role) = roles?;
-        Ok(Account { secret, roles: Arc::new(roles), role })
-    }))
-}
-
 /// The roles of which a user is a member, and the one that it is.
-async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<Role>)>, tokio_postgres::Error> {
+async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<Role>)>, Failed> {
     let rows = client.query(ROLES, &[&user]).await?;
     if rows.len() > ROLES_MAX {
         return Ok(Err(format!("\"{user}\" is a member of more than {ROLES_MAX} roles")));
@@ -207,7 +218,7 @@ async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<
 }
 
 /// Asks for the secret. PgBouncer's queries give the name first, and that is nobody's password.
-async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Option<Secret>>, tokio_postgres::Error> {
+async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Option<Secret>>, Failed> {
     let statement = client.prepare(&look_up.query).await?;
     let columns = statement.columns().len();
     if columns != 1 {
