@@ -90,6 +90,8 @@ enum Depth {
     Needed,
     /// Everything, since a brief probe did not tell; that probe has seen this time-out.
     Full(Option<Timeout>),
+    /// Everything, since the session's time-out, which nobody knows, has ended a probe in full.
+    Untimed,
     /// Everything, always: a brief probe has failed there.
     AlwaysFull,
 }
@@ -111,6 +113,14 @@ enum Stage {
     /// For the values alone; these it has set itself, and says first what they were.
     Brief(Vec<&'static str>),
     Full(Option<Timeout>),
+    /// Everything but the time-out, of which it says first what it was, and what it is by itself.
+    Untimed,
+}
+
+impl Stage {
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::Untimed)
+    }
 }
 
 /// The circumstances of a probe.
@@ -183,26 +193,27 @@ impl Probe {
                 self.stage = Stage::Brief(switched);
             }
             None => {
-                let timeout = match std::mem::take(&mut self.depth) {
-                    Depth::Needed => self.known_timeout(asked.profile),
-                    Depth::Full(timeout) => timeout.or_else(|| self.known_timeout(asked.profile)),
-                    Depth::AlwaysFull => {
-                        self.depth = Depth::AlwaysFull;
-                        self.known_timeout(asked.profile)
-                    }
+                let known = || self.known_timeout(asked.profile);
+                let (stage, next) = match &self.depth {
+                    Depth::Needed => (Stage::Full(known()), Depth::Needed),
+                    Depth::Full(timeout) => (Stage::Full(timeout.clone().or_else(known)), Depth::Needed),
+                    Depth::Untimed => (Stage::Untimed, Depth::Needed),
+                    Depth::AlwaysFull => (Stage::Full(known()), Depth::AlwaysFull),
                 };
-                if timeout.is_some() {
-                    sql.push_str("SET LOCAL statement_timeout = 0;");
+                (self.stage, self.depth) = (stage, next);
+                match self.stage {
+                    Stage::Untimed => queries::put_untimed(&mut sql),
+                    Stage::Full(Some(_)) => sql.push_str("SET LOCAL statement_timeout = 0;"),
+                    _ => {}
                 }
                 queries::put_full(&mut sql, asked.user, &customs);
                 queries::put_beginnings(&mut sql, asked.user);
-                self.stage = Stage::Full(timeout);
             }
         }
         if self.has_schema {
             queries::put_temporary(&mut sql);
         }
-        if matches!(self.stage, Stage::Full(_)) && self.asks_for_libraries(now, asked.catalog) {
+        if self.stage.is_full() && self.asks_for_libraries(now, asked.catalog) {
             queries::put_libraries(&mut sql);
         }
         sql
@@ -232,6 +243,7 @@ impl Probe {
             Stage::Full(None) if is_timed_out && !self.may_set_timeout && profile.get(STATEMENT_TIMEOUT).is_none() => {
                 self.depth = Depth::Full(Some(Timeout::Own(Value::default())));
             }
+            Stage::Full(None) if is_timed_out => self.depth = Depth::Untimed,
             _ => return false,
         }
         true
@@ -242,8 +254,8 @@ impl Probe {
         let stage = std::mem::take(&mut self.stage);
         let has_failed = match stage {
             Stage::Brief(_) => self.depth == Depth::AlwaysFull,
-            Stage::Full(_) => matches!(self.depth, Depth::Full(_)),
-            Stage::None => false,
+            Stage::Full(_) => matches!(self.depth, Depth::Full(_) | Depth::Untimed),
+            Stage::Untimed | Stage::None => false,
         };
         if has_failed {
             return Seen::Again;
@@ -256,10 +268,12 @@ impl Probe {
         answer.holding = self.beginnings.complete(answer.holding, answer.role.as_deref(), &answer.empty);
         if answer.has_schema && !self.has_schema {
             self.has_schema = true;
-            if let Stage::Full(timeout) = stage
-                && self.depth == Depth::Needed
-            {
-                self.depth = Depth::Full(timeout);
+            if self.depth == Depth::Needed {
+                self.depth = match stage {
+                    Stage::Full(timeout) => Depth::Full(timeout),
+                    Stage::Untimed => Depth::Untimed,
+                    Stage::Brief(_) | Stage::None => Depth::Needed,
+                };
             }
             return Seen::Again;
         }
@@ -273,7 +287,16 @@ impl Probe {
                 };
                 answer.holding.with(settings)
             }
-            Stage::Full(timeout) => self.take_full(answer, timeout),
+            Stage::Full(timeout) => {
+                let own = timeout.as_ref().and_then(|_| self.own_timeout(&answer));
+                self.take_full(answer, timeout, own)
+            }
+            Stage::Untimed => {
+                let [was, own] = &answer.was[..] else { return Seen::Nothing };
+                let [was, own] = [was, own].map(|value| Value::from(value.as_bytes()));
+                let timeout = if was == own { Timeout::Own(was) } else { Timeout::Set(was) };
+                self.take_full(answer, Some(timeout), Some(own))
+            }
         };
         if !holding.pins.intersects(Pins::PREPARE) {
             // What SQL has prepared may make those that it names whenever it is executed.
@@ -352,20 +375,25 @@ impl Probe {
         Some(settings)
     }
 
-    /// Takes what a probe in full has told, the defaults among it.
-    fn take_full(&mut self, answer: Answer, timeout: Option<Timeout>) -> Holding {
+    /// The server's own time-out, as was known before, if its configuration is the same.
+    fn own_timeout(&self, answer: &Answer) -> Option<Value> {
+        let defaults = self.defaults.as_deref().filter(|defaults| answer.conf.as_ref() == Some(&defaults.conf))?;
+        defaults.value(STATEMENT_TIMEOUT).cloned()
+    }
+
+    /// Takes what a probe in full has told, the defaults among it; of the time-out, if it has set that itself, what is
+    /// known besides.
+    fn take_full(&mut self, answer: Answer, timeout: Option<Timeout>, own_timeout: Option<Value>) -> Holding {
         let mut settings = answer.holding.profile.settings().clone();
         settings.retain(|name, _| !OF_TRANSACTION.contains(&name.as_str()));
-        let mut own_timeout = None;
-        if let Some(timeout) = timeout {
-            own_timeout = self.defaults.as_deref().and_then(|defaults| {
-                let is_same = answer.conf.as_ref() == Some(&defaults.conf);
-                defaults.value(STATEMENT_TIMEOUT).filter(|_| is_same).cloned()
-            });
-            match timeout {
-                Timeout::Set(value) => settings.insert(STATEMENT_TIMEOUT.to_owned(), value),
-                Timeout::Own(_) => settings.remove(STATEMENT_TIMEOUT),
-            };
+        match timeout {
+            Some(Timeout::Set(value)) => {
+                settings.insert(STATEMENT_TIMEOUT.to_owned(), value);
+            }
+            Some(Timeout::Own(_)) => {
+                settings.remove(STATEMENT_TIMEOUT);
+            }
+            None => {}
         }
         if let (Some(list), Some((catalog, at))) = (answer.libraries.as_deref(), self.asked) {
             let known = if defaults::is_foreign(list) { Libraries::Foreign } else { Libraries::Known };

@@ -111,6 +111,15 @@ pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
     );
 }
 
+/// Switches `statement_timeout` off, and says before what it was, and what it is by itself.
+pub(super) fn put_untimed(sql: &mut String) {
+    sql.push_str(
+        "SELECT pg_catalog.concat('was=',pg_catalog.current_setting('statement_timeout'),',',\
+         pg_catalog.set_config('statement_timeout',NULL,true),\
+         pg_catalog.left(pg_catalog.set_config('statement_timeout','0',true),0));",
+    );
+}
+
 /// A probe for values alone. `user` is whom the pool logs in as.
 pub(super) fn put_brief(sql: &mut String, user: &str, customs: &BTreeSet<&str>, defaults: &Defaults) {
     put_session(sql, user, customs, "");

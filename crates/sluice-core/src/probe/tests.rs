@@ -238,6 +238,28 @@ fn a_probe_is_ended_by_no_time_out_and_is_not_compiled() {
 }
 
 #[test]
+fn a_time_out_that_nobody_knows_ends_one_probe_and_not_the_next() {
+    for (set, left) in [("1ms", vec![("statement_timeout", "1ms")]), ("0", vec![])] {
+        let mut session = Session::new();
+        session.probe.note_text(b"SET statement_timeout = '1ms'");
+        let (before, made) = (Profile::default(), Customs::default());
+        session.probe.ask(session.now, session.circumstances(&before, &made));
+        assert!(session.probe.fails(true, &before));
+        assert_eq!(session.probe.conclude(session.circumstances(&before, &made), &before), Seen::Again);
+        let sql = session.probe.ask(session.now, session.circumstances(&before, &made));
+        assert!(sql.starts_with("SELECT pg_catalog.concat('was='"), "{sql}");
+        // What it has set itself it does not know to be the client's.
+        session.probe.hear(&format!(
+            "was={set},0 pins= statements=0 schema=0 conf=a set={}:30 defaults=",
+            hex(b"statement_timeout")
+        ));
+        let seen = session.probe.conclude(session.circumstances(&before, &made), &before);
+        let Seen::Holding(holding) = seen else { panic!("{seen:?}") };
+        assert_eq!(holding.profile, profile(&left), "{set}");
+    }
+}
+
+#[test]
 fn users_that_a_client_began_with_are_given_up_by_what_texts_say() {
     let began = [("role", "a"), ("session_authorization", "b")];
     let left = [("role", "none"), ("session_authorization", "app")];
