@@ -5,8 +5,6 @@ mod expected;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use sluice_wire::{BackendKind, FrontendKind};
-
 use crate::{
     amended::Amended,
     sql::Reset,
@@ -290,21 +288,11 @@ impl Replies {
         }
     }
 
-    /// The kind of the message that the server would have met first within the COPY that it has begun to read, if that is
-    /// one which the pool has answered by itself.
-    pub fn kept_from_copy(&self) -> Option<FrontendKind> {
-        let next =
-            self.queue.iter().skip(1).find(|expected| !matches!(expected, Expected::Sync(_) | Expected::OwnSync));
-        let Some(Expected::Local(local)) = next else { return None };
-        Some(match &**local {
-            Local::ParseComplete(_) => FrontendKind::Parse,
-            Local::CloseComplete(_) => FrontendKind::Close,
-            Local::Message(answer, _) => match answer.first().map(|tag| BackendKind::from(*tag)) {
-                Some(BackendKind::BindComplete) => FrontendKind::Bind,
-                Some(BackendKind::CommandComplete) => FrontendKind::Execute,
-                _ => FrontendKind::Describe,
-            },
-        })
+    /// Whether what is being answered may be a COPY that the server reads: nothing stands behind it but what belongs to
+    /// one.
+    pub fn may_copy(&self) -> bool {
+        let belongs = |e: &Expected| matches!(e, Expected::Sync(_) | Expected::CopyEnd(_));
+        self.queue.iter().skip(1).all(belongs)
     }
 
     /// Whether the end of a COPY stands among them that has not begun.

@@ -102,6 +102,8 @@ pub struct Statement {
     pub definition: Box<[u8]>,
     /// The length of the text alone.
     text_bytes: usize,
+    /// Whether it may be a COPY that the server reads.
+    pub may_copy: bool,
     /// The times that it was run, by anybody.
     pub uses: Uses,
     /// `None`: it is one client's own.
@@ -215,6 +217,7 @@ impl Statement {
             name,
             definition: definition.into(),
             text_bytes: text.len(),
+            may_copy: sql::may_copy_in(text),
             uses: Uses::default(),
             terms,
             was_shared: None,

@@ -2,7 +2,7 @@
 
 use sluice_wire::{BackendKind, ErrorFields, FrontendKind, message};
 
-use crate::{amended::Amended, io::Io, replies::Expected};
+use crate::{amended::Amended, io::Io, replies::Expected, sql};
 
 use super::{
     backend::{ServerRelay, Verdict},
@@ -28,6 +28,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             amended,
             is_amid: false,
         });
+        if sql::may_copy_in(seen.body) {
+            self.server().exchange.may_begin_copy();
+        }
         self.send_scratch();
         Some(Step::Next)
     }

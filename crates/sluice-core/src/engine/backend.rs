@@ -252,7 +252,9 @@ impl<I: Io> ServerRelay<'_, I> {
         if self.server.exchange.replay().is_healing() {
             return self.while_healing(kind, body);
         }
-        self.hear_in_doubt(kind)?;
+        if let Some(verdict) = self.hear_amid_copies(kind, body)? {
+            return Ok(verdict);
+        }
         match kind {
             BackendKind::DataRow | BackendKind::FunctionCallResponse => {
                 Ok(if self.is_own() { self.own_answer(body) } else { Verdict::Pass })
@@ -375,7 +377,8 @@ impl<I: Io> ServerRelay<'_, I> {
                     }
                     Some(Expected::Learn(statement, LearnFor::Describe | LearnFor::Use)) => {
                         self.learn(&statement, shape(), None);
-                        self.stop_learning();
+                        // The Bind that waits may be handled again.
+                        self.resumes |= self.server.exchange.stop_learning();
                         if let Some((_, session)) = &mut self.client {
                             session.learnt = true;
                         }
@@ -395,11 +398,6 @@ impl<I: Io> ServerRelay<'_, I> {
         if let (Some((_, session)), Some(described_as)) = (&mut self.client, described_as) {
             session.note_shape(&described_as.0, statement.id, Some(shape));
         }
-    }
-
-    /// The Bind that waits may be handled again.
-    fn stop_learning(&mut self) {
-        self.resumes |= self.server.exchange.stop_learning();
     }
 
     /// The client's Execute has been answered.

@@ -135,10 +135,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.is_worn |= server.parameters.version().is_none_or(|version| version >= 16);
         }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
-        self.pass_expecting(
-            seen,
-            Expected::Query { clears, resets: resets.map(Into::into), amended: None, is_amid: false },
-        )
+        let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(seen.body));
+        let resets = resets.map(Into::into);
+        self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
+        if may_copy {
+            self.server().exchange.may_begin_copy();
+        }
+        Step::Next
     }
 
     /// A Query without a server.

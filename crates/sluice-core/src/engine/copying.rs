@@ -1,10 +1,9 @@
-//! A COPY that the server begins to read, with what the client has sent by then, and one that fails: whether the server
-//! has read a Sync within it, which it ignores, or behind its failure, which it answers, it does not say. Up to the next
-//! answer of another kind both may be so, and where none is due it is asked for one.
+//! COPYs that the server reads: what goes to it meanwhile, and the question for what it owes behind one that has failed,
+//! where it may have read a Sync before that or behind it.
 
 use sluice_wire::{
-    BackendKind, ErrorResponse, FrontendKind,
-    message::{self, SYNC},
+    BackendKind, ErrorFields, FrontendKind,
+    message::{self, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -12,33 +11,25 @@ use crate::{
     client::Client,
     ids::{ClientId, ServerId},
     io::Io,
-    server::{Preparation, is_of_copy},
+    server::{InDoubt, Preparation, is_of_copy},
 };
 
 use super::{
     Engine,
-    backend::{OutOfStep, ServerRelay},
-    frontend::{ClientRelay, Step, Stop},
+    backend::{OutOfStep, ServerRelay, Verdict},
+    frontend::{ClientRelay, Seen, Step},
     own_queries::NAME,
 };
 
-/// Nobody waits with a Sync for the data of a COPY, and sends something else behind it, in earnest.
 const LOST: &str = "a COPY has failed, and it is not known which of the messages behind it are skipped";
 
 impl<I: Io> ServerRelay<'_, I> {
     /// The server reads a COPY from now on.
     pub(super) fn copy_in(&mut self) -> Result<(), OutOfStep> {
-        if let Some(kind) = self.server.exchange.replies().kept_from_copy() {
-            // PostgreSQL would have met it in the midst of the COPY, and have ended the session for that.
-            if self.is_client_inside {
-                return Err(OutOfStep("a COPY began amid other messages"));
-            }
-            let mut message = Vec::new();
-            message::framed(&mut message, kind, |out| out.extend_from_slice(b"S\0"));
-            self.io.send(self.server.conn, &message);
+        if !self.server.exchange.begin_copy() {
+            return Err(OutOfStep("a COPY began amid other messages"));
         }
-        let ignores_sync = self.server.exchange.begin_copy();
-        if ignores_sync && self.client.is_none() {
+        if self.server.exchange.has_sync_within_copy() && self.client.is_none() {
             // The cancel that is on its way may end the COPY before that Sync is read, which then is not ignored.
             return Err(OutOfStep("a COPY began for a client that is gone"));
         }
@@ -47,42 +38,93 @@ impl<I: Io> ServerRelay<'_, I> {
         Ok(())
     }
 
-    /// A message comes, perhaps while it is not known whether Syncs are answered.
+    /// A message comes, perhaps amid a COPY, or while it is not known what the server owes. Returns a verdict where
+    /// nothing else is to be done with it.
     #[inline]
-    pub(super) fn hear_in_doubt(&mut self, kind: BackendKind) -> Result<(), OutOfStep> {
-        match kind {
-            BackendKind::ReadyForQuery if self.server.exchange.is_amid_copy() => {
-                return Err(OutOfStep("it said that it is ready amid a COPY"));
-            }
-            _ if !self.server.exchange.is_in_doubt() => {}
-            _ if self.server.exchange.is_lost() => return Err(OutOfStep(LOST)),
+    pub(super) fn hear_amid_copies(&mut self, kind: BackendKind, body: &[u8]) -> Result<Option<Verdict>, OutOfStep> {
+        let exchange = &self.server.exchange;
+        let is_telling = matches!(kind, BackendKind::ParameterStatus | BackendKind::NoticeResponse);
+        if is_telling || !(exchange.may_be_in_doubt() || exchange.is_amid_copy()) {
             // They may come at any time.
-            BackendKind::ParameterStatus | BackendKind::NoticeResponse => {}
-            BackendKind::ReadyForQuery => {
-                if self.server.exchange.expect_ready_in_doubt()
-                    && let Some((_, session)) = &mut self.client
-                {
-                    session.skipping = false;
-                }
-            }
-            _ => self.server.exchange.settle_doubt(),
+            return Ok(None);
         }
-        Ok(())
+        if exchange.has_lost_copy() {
+            return if is_of_lost_copy(kind, body) { Ok(None) } else { Err(OutOfStep(LOST)) };
+        }
+        if exchange.is_in_doubt() {
+            return self.hear_in_doubt(kind, body);
+        }
+        match kind {
+            BackendKind::ReadyForQuery => Err(OutOfStep("it said that it is ready amid a COPY")),
+            _ => Ok(None),
+        }
+    }
+
+    fn hear_in_doubt(&mut self, kind: BackendKind, body: &[u8]) -> Result<Option<Verdict>, OutOfStep> {
+        match kind {
+            BackendKind::ReadyForQuery => {
+                let status = body.first().and_then(|byte| TransactionStatus::from_byte(*byte).ok());
+                let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
+                match self.server.exchange.ready_in_doubt(self.now, status) {
+                    InDoubt::Certain => return Ok(None),
+                    InDoubt::Counted => {}
+                    InDoubt::Last => {
+                        let Self { server, now, .. } = self;
+                        server.sequences.end_batch(false);
+                        server.sequences.settle();
+                        server.session.answers.forget();
+                        server.session.answered(status == TransactionStatus::Idle, || 0);
+                        server.meter.end(*now, status == TransactionStatus::Idle, &server.pool.traffic);
+                        self.transaction_fails();
+                        self.resumes = true;
+                    }
+                }
+                Ok(Some(Verdict::Swallow))
+            }
+            BackendKind::CloseComplete => {
+                let answered = self.server.exchange.count_in_doubt().ok_or(OutOfStep(LOST))?;
+                let ready = self.server.exchange.reported_status().ready_for_query();
+                self.flush();
+                if let Some((conn, session)) = &mut self.client {
+                    // What the client's Sync has ended is not skipped any more.
+                    session.skipping &= answered == 0;
+                    (0..answered).for_each(|_| self.io.send(*conn, &ready));
+                }
+                Ok(Some(Verdict::Swallow))
+            }
+            // The end of the session.
+            BackendKind::ErrorResponse if is_end(body) => Ok(None),
+            _ => Err(OutOfStep(LOST)),
+        }
     }
 }
 
-impl<I: Io> ClientRelay<'_, I> {
-    /// A message that the server skips, or does not where it has answered a Sync before: then the session ends.
-    pub(super) fn refuse_in_doubt(&self, kind: FrontendKind) -> Option<Step> {
-        let is_in_doubt = self.server.as_ref().is_some_and(|server| server.exchange.is_in_doubt());
-        let is_idle = is_of_copy(kind) || kind == FrontendKind::Flush;
-        (is_in_doubt && !is_idle)
-            .then(|| Step::Stop(Stop::Broken(ErrorResponse::fatal(sqlstate::CONNECTION_FAILURE, LOST))))
+/// Whether a message is one of those by which PostgreSQL ends the session for what came in the midst of a COPY.
+fn is_of_lost_copy(kind: BackendKind, body: &[u8]) -> bool {
+    let is_violation = || ErrorFields(body).get(b'C') == Some(sqlstate::PROTOCOL_VIOLATION.as_bytes());
+    kind == BackendKind::ErrorResponse && (is_end(body) || is_violation())
+}
+
+fn is_end(error: &[u8]) -> bool {
+    matches!(ErrorFields(error).get(b'V'), Some(b"FATAL" | b"PANIC"))
+}
+
+impl<'a, I: Io> ClientRelay<'a, I> {
+    /// A message that comes in the midst of a COPY and does not belong there, if this is one: the server gets it as it
+    /// is, and nothing behind it. PostgreSQL ends the session for it.
+    pub(super) fn pass_amid_copy(&mut self, seen: Seen<'a>) -> Option<Step> {
+        let belongs = is_of_copy(seen.kind) || matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
+        if belongs || !self.server().exchange.is_copying() {
+            return None;
+        }
+        self.server().exchange.lose_copy();
+        self.pass(seen);
+        Some(Step::Next)
     }
 }
 
 impl Engine {
-    /// Asks a server for an answer that comes behind all that may be owed to its client, if that is not known.
+    /// Asks a server what it owes behind a COPY that has failed.
     pub(super) fn ask_in_doubt(&mut self, client: ClientId, server: ServerId, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(server) else { return };
         let is_amid = self.clients.get(client).is_none_or(|client: &Client| client.stream.is_passing());
@@ -90,6 +132,7 @@ impl Engine {
             return;
         }
         self.scratch.clear();
+        self.scratch.extend_from_slice(&SYNC);
         message::put_statement_message(&mut self.scratch, FrontendKind::Close, NAME);
         self.scratch.extend_from_slice(&SYNC);
         io.send(server.conn, &self.scratch);

@@ -56,6 +56,8 @@ struct Standing {
     is_at_rest: bool,
     /// Whether the server has refused the BEGIN before what it answers now.
     begin_refused: bool,
+    /// Whether a batch is open.
+    is_amid_batch: bool,
 }
 
 impl Answers {
@@ -70,15 +72,17 @@ impl Answers {
             Some(Expected::Begin(begin)) if !is_end => Self::Begin(*begin),
             Some(Expected::Failure) if !is_end => Self::Failure,
             None if is_at_rest => Self::Nothing,
-            front => Self::of_client(front, standing.begin_refused),
+            front => Self::of_client(front, standing.begin_refused, standing.is_amid_batch),
         }
     }
 
     /// The error is for the client, if there is one.
-    fn of_client(front: Option<&Expected>, begin_refused: bool) -> Self {
+    fn of_client(front: Option<&Expected>, begin_refused: bool, is_amid_batch: bool) -> Self {
         match front {
             // The Sync that the server skips up to is still to come, whatever comes first.
             _ if begin_refused => Self::Batch,
+            // A time-out between two messages of it.
+            None if is_amid_batch => Self::Batch,
             None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync) => Self::Whole,
             Some(_) => Self::Batch,
         }
@@ -131,6 +135,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 && (self.server.is_at_rest() || self.server.is_ready())
                 && !self.server.session.told_pins().are_lasting(),
             begin_refused,
+            is_amid_batch: self.server.exchange.has_open_batch(),
         };
         let mut answers = Answers::of(self.server.exchange.replies().front(), standing);
         if let Answers::Begin(begin) = answers {
@@ -138,7 +143,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 return Ok(verdict);
             }
             let begin_refused = self.server.exchange.begin().is_refused();
-            answers = Answers::of_client(self.server.exchange.replies().front(), begin_refused);
+            answers = Answers::of_client(
+                self.server.exchange.replies().front(),
+                begin_refused,
+                self.server.exchange.has_open_batch(),
+            );
         }
         Ok(match answers {
             Answers::OptionalOwn(own) => {
@@ -405,8 +414,13 @@ mod tests {
         }
     }
 
-    const OPEN: Standing =
-        Standing { status: TransactionStatus::Idle, is_end: false, is_at_rest: false, begin_refused: false };
+    const OPEN: Standing = Standing {
+        status: TransactionStatus::Idle,
+        is_end: false,
+        is_at_rest: false,
+        begin_refused: false,
+        is_amid_batch: false,
+    };
 
     #[test]
     fn an_error_is_known_by_what_it_answers() {
@@ -414,11 +428,13 @@ mod tests {
         let failed = Standing { status: TransactionStatus::Failed, ..OPEN };
         let rests = Standing { is_at_rest: true, ..OPEN };
         let refused = Standing { begin_refused: true, ..OPEN };
+        let amid = Standing { is_amid_batch: true, ..OPEN };
         let query = || Expected::Query { clears: false, resets: None, amended: None, is_amid: false };
         let cases = [
             (None, OPEN, Answers::Whole),
             (None, rests, Answers::Nothing),
             (None, refused, Answers::Batch),
+            (None, amid, Answers::Batch),
             (Some(query()), OPEN, Answers::Whole),
             (Some(query()), rests, Answers::Whole),
             (Some(query()), refused, Answers::Batch),

@@ -3,7 +3,7 @@
 use sluice_control::settings::PoolMode;
 use sluice_wire::{
     ErrorResponse, Frame, FrameError, FrontendKind,
-    message::{FLUSH, PARSE_COMPLETE, Parse, SYNC, TransactionStatus, split_cstr},
+    message::{FLUSH, PARSE_COMPLETE, SYNC, TransactionStatus},
     sqlstate,
 };
 
@@ -12,7 +12,7 @@ use crate::{
     hub::Hub,
     ids::ClientRef,
     io::{Conn, Io},
-    replies::{Expected, Local, ParseSent, Portal, SentFor},
+    replies::{Expected, Local},
     server::{Admission, Server},
     stream::{Fate, Stream},
     time::Time,
@@ -174,10 +174,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.session.next == Waiting::Failed && is_of_batch(seen.kind) {
             self.session.skip_batch();
         }
+        if self.server.as_ref().is_some_and(|server| server.exchange.is_in_doubt()) {
+            // Whether it is skipped, too, is to be seen.
+            return Step::Stop(Stop::Hold);
+        }
         if self.session.skipping && seen.kind != FrontendKind::Sync {
-            if let Some(step) = self.refuse_in_doubt(seen.kind) {
-                return step;
-            }
             self.drop_message(seen);
             return Step::Next;
         }
@@ -276,12 +277,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn attached_now(&mut self, seen: Seen<'a>) -> Step {
+        if let Some(step) = self.pass_amid_copy(seen) {
+            return step;
+        }
         match seen.kind {
-            // Amid a COPY it ends the session, whatever it names.
-            FrontendKind::Bind | FrontendKind::Describe if self.server().exchange.is_copying() => {
-                self.pass(seen);
-                Step::Next
-            }
             FrontendKind::Parse
             | FrontendKind::Bind
             | FrontendKind::Describe
@@ -413,28 +412,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !inside {
             self.session.portal = None;
         }
-    }
-
-    /// Session mode: the names are the server's own, only the answers are counted.
-    fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
-        if seen.kind == FrontendKind::Parse {
-            if seen.is_to_come_whole() {
-                return Step::Incomplete(seen.total);
-            }
-            let text = match Parse::read(seen.body) {
-                Ok(parse) => parse.query,
-                Err(_) => split_cstr(seen.body).map_or(&[][..], |(_, text)| text),
-            };
-            self.server().expect_for_session(text, seen.is_whole());
-        }
-        let expected = match seen.kind {
-            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse).into()),
-            FrontendKind::Bind => Expected::Bind(None, Portal::Unnamed),
-            FrontendKind::Describe => Expected::Describe(None, None),
-            FrontendKind::Close => Expected::Close(None),
-            _ => Expected::Execute(Portal::Unnamed),
-        };
-        self.pass_expecting(seen, expected)
     }
 
     pub(super) fn is_transaction_mode(&self) -> bool {

@@ -343,11 +343,17 @@ impl Engine {
         }
         if server.own_error.take().is_some() || server.pool.is_retired() {
             // A server that can't be put in order is of no use, and nobody uses one of a pool that has gone.
+            let pool = server.pool.clone();
             self.close_server(id, io);
+            self.connect_for(now, &pool, io);
             return;
         }
         if server.cancels.are_under_way() {
             // Whatever is sent now, it could hit.
+            return;
+        }
+        if server.exchange.take_copy_read() {
+            send_own(server, &mut self.scratch, Own::AfterCopy, "", io);
             return;
         }
         if server.exchange.reported_status() != TransactionStatus::Idle {

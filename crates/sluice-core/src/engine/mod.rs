@@ -432,9 +432,11 @@ impl Engine {
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
         let server = client.server().and_then(|s| self.servers.get(s));
-        // Who is behind a balancer may not speak the protocol, and behind half a message of a server's, it would be taken
-        // for the rest of it.
-        if !matches!(client.phase, Phase::Header) && !server.is_some_and(|server| server.stream.is_passing()) {
+        // Who is behind a balancer may not speak the protocol, who cancels hears nothing, and behind half a message of a
+        // server's, it would be taken for the rest of it.
+        if !matches!(client.phase, Phase::Header | Phase::Asker)
+            && !server.is_some_and(|server| server.stream.is_passing())
+        {
             io.send(client.conn, &fatal.to_bytes());
         }
         self.drop_client(now, id, io);

@@ -1,4 +1,4 @@
-//! Prepared statements among what a client says, in transaction mode: a client's names are its own, the statements
+//! Prepared statements among what a client says. In transaction mode a client's names are its own, and the statements
 //! behind them are shared.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{
     replies::{Called, DescribedAs, Expected, Local, ParseSent, Portal, SentFor},
     server::There,
     shape::Shape,
-    sql::Effects,
+    sql::{self, Effects},
     statement::{NameTag, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
 };
 
@@ -105,6 +105,35 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         step
     }
 
+    /// Session mode: the names are the server's own, only the answers are counted.
+    pub(super) fn statement_as_it_is(&mut self, seen: Seen<'a>) -> Step {
+        if seen.kind == FrontendKind::Parse {
+            if seen.is_to_come_whole() {
+                return Step::Incomplete(seen.total);
+            }
+            let text = match Parse::read(seen.body) {
+                Ok(parse) => parse.query,
+                Err(_) => message::split_cstr(seen.body).map_or(&[][..], |(_, text)| text),
+            };
+            self.server().expect_for_session(text, seen.is_whole());
+            if !seen.is_whole() || sql::may_copy_in(text) {
+                self.server().exchange.may_prepare_copy();
+            }
+        }
+        let expected = match seen.kind {
+            FrontendKind::Parse => Expected::Parse(ParseSent::unfollowed(SentFor::Parse).into()),
+            FrontendKind::Bind => Expected::Bind(None, Portal::Unnamed),
+            FrontendKind::Describe => Expected::Describe(None, None),
+            FrontendKind::Close => Expected::Close(None),
+            _ => Expected::Execute(Portal::Unnamed),
+        };
+        self.pass_expecting(seen, expected);
+        if seen.kind == FrontendKind::Execute {
+            self.server().exchange.note_execute();
+        }
+        Step::Next
+    }
+
     fn statement_now(&mut self, seen: Seen<'a>) -> Step {
         match seen.kind {
             FrontendKind::Bind => self.bind(seen),
@@ -119,7 +148,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.restore_within(b"");
                 let portal = message::split_cstr(seen.body).map_or(&b""[..], |(portal, _)| portal);
                 self.server().exchange.run_portal(portal);
-                self.pass_expecting(seen, Expected::Execute(Portal::of(portal)))
+                self.pass_expecting(seen, Expected::Execute(Portal::of(portal)));
+                self.server().exchange.note_execute();
+                Step::Next
             }
             FrontendKind::Parse => match Parse::read(seen.body) {
                 Ok(parse) => {
@@ -260,6 +291,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let sets = effects.intersects(Effects::STATE).then_some(text);
         let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
         self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
+        if statement.is_some_and(|statement| statement.may_copy) {
+            self.server().exchange.may_bind_copy();
+        }
         self.pass_expecting(seen, Expected::Bind(None, Portal::of(names.portal)))
     }
 
@@ -319,6 +353,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
+        if statement.may_copy {
+            server.exchange.may_bind_copy();
+        }
         let called = Called { statement, by: NameTag::of(names.statement) };
         server.exchange.expect(Expected::Bind(Some(called), Portal::of(names.portal)));
         self.replace_head(seen, names.bytes);

@@ -223,6 +223,9 @@ pub enum Own {
     FindAddressFunction,
     /// Reports a client's address to it.
     ReportAddress,
+    /// Takes the time-out or the cancel that came while the server waited for the data of a COPY: the next command
+    /// meets it.
+    AfterCopy,
 }
 
 impl Own {
@@ -231,7 +234,7 @@ impl Own {
         match self {
             Self::FindAddressFunction | Self::ReportAddress => true,
             Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
-            Self::Prepare | Self::Names | Self::Remains => false,
+            Self::Prepare | Self::Names | Self::Remains | Self::AfterCopy => false,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! and that alone moves the state of the batch; whoever hears an answer takes it out of the queue. An expected answer
 //! holds all that its coming or failing means, so that answers to several clients could stand in one queue.
 
-mod doubt;
+mod copies;
 
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
@@ -17,7 +17,9 @@ use crate::{
 };
 
 use super::{batch_resets::BatchResets, begin::EarlyBegin, implicit::Implicit, replay::Replay, turns::Turns};
-use doubt::Doubt;
+use copies::Copies;
+
+pub use copies::InDoubt;
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
 /// hundred kilobytes.
@@ -50,9 +52,7 @@ pub struct Exchange {
     /// its batch.
     has_discarded: bool,
     implicit: Implicit,
-    doubt: Doubt,
-    /// Whether the ReadyForQuery that is being handled is one of those.
-    is_extra: bool,
+    copies: Copies,
 }
 
 /// The messages that the server has got since the last Sync or Query.
@@ -133,8 +133,7 @@ impl Exchange {
             turns: Turns::default(),
             has_discarded: false,
             implicit: Implicit::default(),
-            doubt: Doubt::default(),
-            is_extra: false,
+            copies: Copies::default(),
         }
     }
 
@@ -241,7 +240,7 @@ impl Exchange {
 
     /// Whether a client's message of that kind may go now.
     pub fn admission(&self, kind: FrontendKind) -> Admission {
-        let is_held = self.hold != Hold::None || self.begin.holds() || self.replay.holds();
+        let is_held = self.hold != Hold::None || self.begin.holds() || self.replay.holds() || self.is_in_doubt();
         // What the client began with is brought back first, unless that waits for the client to end a COPY.
         let is_resetting = self.replies.are_resetting() && !self.is_copying() && !is_of_copy(kind);
         // Into a COPY it only brings an error.
@@ -258,6 +257,9 @@ impl Exchange {
     /// A message is sent that will be answered like that, or not at all.
     pub fn expect(&mut self, mut expected: Expected) {
         self.asked = false;
+        if self.replies.is_empty() {
+            self.forget_copies_ahead();
+        }
         match &mut expected {
             Expected::Parse(_)
             | Expected::Describe(..)
@@ -430,7 +432,7 @@ impl Exchange {
 
     /// The request that is being answered has failed: it resets nothing but what it has discarded.
     pub fn note_failure(&mut self) {
-        self.doubt.fail();
+        self.copy_fails();
         self.turns.fail();
         self.implicit.fail();
         if !self.replies.set_resets(None) {
@@ -466,9 +468,7 @@ impl Exchange {
         self.status = status;
         self.ready_at = now;
         let mut answered = self.replies.pop();
-        if !std::mem::take(&mut self.is_extra) {
-            self.turns.answered();
-        }
+        self.turns.answered();
         match &mut answered {
             Some(Expected::Query { resets, is_amid, .. }) => {
                 self.stop_copying();
@@ -489,15 +489,21 @@ impl Exchange {
             Some(Expected::OwnSync) => self.hold = Hold::None,
             _ => {}
         }
+        self.told_status();
+        answered
+    }
+
+    /// The server has told the transaction's status.
+    fn told_status(&mut self) {
         if !self.replies.decide_status() && self.is_closed() {
             self.turns.forget();
         }
         // The transaction has ended, and all portals with it.
-        if status == TransactionStatus::Idle && !self.owes() && self.is_closed() {
+        if self.status == TransactionStatus::Idle && !self.owes() && self.is_closed() {
             self.turns.close_all();
             self.batch_resets.close_all();
+            self.forget_bound_copies();
         }
-        answered
     }
 
     /// An error has come: a COPY ends with it.
@@ -509,9 +515,7 @@ impl Exchange {
 
     /// An error has come to a batch, and is taken out of the queue: the next one that the server skips because of it.
     pub fn skipped(&mut self) -> Option<Expected> {
-        let skipped = self.replies.pop_skipped();
-        skipped.iter().for_each(|expected| self.note_skipped(expected));
-        skipped
+        self.replies.pop_skipped()
     }
 
     /// An error has come to a batch of nothing but Sluice's own: what is left of it is its end.

@@ -42,7 +42,7 @@ use crate::{
 
 pub use begin::EarlyBegin;
 pub use cancels::Cancels;
-pub use exchange::{Admission, Exchange, Farewell, is_of_copy};
+pub use exchange::{Admission, Exchange, Farewell, InDoubt, is_of_copy};
 pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
 pub use parameters::{Parameters, value_in_messages};

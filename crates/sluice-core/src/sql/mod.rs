@@ -161,6 +161,16 @@ pub(crate) fn ends_transaction(text: &[u8]) -> bool {
     }
 }
 
+/// Whether a text may have a COPY that the server reads: those have one of these words, and PostgreSQL takes either for
+/// the other.
+pub(crate) fn may_copy_in(text: &[u8]) -> bool {
+    let is_one = |at: usize| {
+        let has = |word: &[u8]| text[at..].get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
+        has(b"stdin") || has(b"stdout")
+    };
+    memchr::memchr2_iter(b's', b'S', text).any(is_one)
+}
+
 /// The status of the transaction behind a statement that begins or ends a block, if it succeeds.
 pub(crate) fn leads_to(text: &[u8]) -> Option<TransactionStatus> {
     let mut words = Words::new(text);

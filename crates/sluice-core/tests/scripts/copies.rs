@@ -2,7 +2,7 @@
 
 use crate::{
     one, seated,
-    table::{Side, Table, answers, bind, describe, execute, parse, query, sync},
+    table::{Side, Table, answers, bind, describe, execute, flush, parse, query, sync},
 };
 
 /// The messages that libpq sends for a COPY by the extended protocol.
@@ -25,11 +25,18 @@ fn copying() -> (Table, [Side; 2], Side) {
     (table, [client, other], server)
 }
 
+/// The question for what a server owes.
+const ASKED: &str = "S C(sluice_own) S";
+
 #[test]
 fn a_copy_that_fails_at_once_has_its_sync_answered() {
     let (mut table, [client, _], server) = copying();
     table.says(server, &answers("E(42809) Z(I)"));
-    assert_eq!(table.hears(client), "E(42809) Z(I)");
+    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), (ASKED, "E(42809)"));
+    table.says(server, &answers("Z(I) 3 Z(I)"));
+    assert_eq!(table.hears(client), "Z(I)");
+    assert_eq!(table.hears(server), "Q()");
+    table.says(server, &answers("I Z(I)"));
     assert_eq!(table.hears(server), "Q(SELECT 1)", "it is the next one's");
 }
 
@@ -40,14 +47,16 @@ fn whether_a_sync_was_ignored_is_asked() {
         table.says(client, &[DATA, DONE, &sync()].concat());
         assert_eq!(table.hears(server), "d c S");
         table.says(server, &answers("E(22P04) Z(I)"));
-        assert_eq!(table.hears(server), "C(sluice_own) S", "there may be another one to come");
+        assert_eq!(table.hears(server), ASKED, "there may be another one to come");
         table.says(client, &query("SELECT 2"));
         if !is_ignored {
             table.says(server, &answers("Z(I)"));
         }
-        table.says(server, &answers("3 Z(I)"));
+        table.says(server, &answers("Z(I) 3 Z(I)"));
         let heard = if is_ignored { "E(22P04) Z(I)" } else { "E(22P04) Z(I) Z(I)" };
         assert_eq!(table.hears(client), heard);
+        assert_eq!(table.hears(server), "Q()");
+        table.says(server, &answers("I Z(I)"));
         for (asks, number) in [(other, 1), (client, 2)] {
             assert_eq!(table.hears(server), format!("Q(SELECT {number})"));
             table.says(server, &answers(&format!("C(SELECT {number}) Z(I)")));
@@ -57,18 +66,92 @@ fn whether_a_sync_was_ignored_is_asked() {
 }
 
 #[test]
-fn what_comes_next_tells_whether_a_sync_was_ignored() {
-    let (mut table, client, server) = seated(one());
-    // By a Query, whose own ReadyForQuery comes first.
-    table.says(client, &query("COPY t FROM STDIN"));
-    table.says(server, &answers("G"));
-    table.says(client, &[DATA, &sync()].concat());
-    table.says(server, &answers("E(22P04) Z(I)"));
-    assert_eq!(table.hears(server), "Q(COPY t FROM STDIN) d S C(sluice_own) S");
-    table.says(server, &answers("Z(I) 3 Z(I)"));
-    assert_eq!(table.hears(client), "G E(22P04) Z(I) Z(I)");
-    table.says(client, &query("SELECT 1"));
-    assert_eq!(table.hears(server), "Q(SELECT 1)");
+fn what_stands_behind_a_copy_that_fails_is_skipped_if_its_sync_was_ignored() {
+    for is_ignored in [false, true] {
+        let (mut table, [client, other], server) = copying();
+        table.hangs_up(other);
+        table.says(client, &[DATA, &query("SELECT 2")].concat());
+        assert_eq!(table.hears(server), "d Q(SELECT 2)", "amid a COPY it ends the session");
+        table.says(server, &answers("E(22P04)"));
+        assert_eq!(table.hears(client), "E(08007)");
+
+        let (mut table, [client, other], server) = copying();
+        table.hangs_up(other);
+        table.says(client, DATA);
+        table.says(server, &answers("E(22P04)"));
+        table.says(client, &query("SELECT 2"));
+        assert_eq!((table.hears(server), table.hears(client).as_str()), (format!("d {ASKED}"), "E(22P04)"));
+        if !is_ignored {
+            table.says(server, &answers("Z(I)"));
+        }
+        table.says(server, &answers("Z(I) 3 Z(I)"));
+        let heard = if is_ignored { "" } else { "Z(I)" };
+        assert_eq!(table.hears(client), heard);
+        table.says(client, &sync());
+        if is_ignored {
+            assert_eq!(table.hears(client), "Z(I)");
+            assert_eq!(table.hears(server), "Q()");
+        } else {
+            assert_eq!(table.hears(server), "Q()");
+            table.says(server, &answers("I Z(I)"));
+            assert_eq!(table.hears(server), "Q(SELECT 2) S");
+            table.says(server, &answers("C(SELECT 1) Z(I) Z(I)"));
+            assert_eq!(table.hears(client), "C(SELECT 1) Z(I) Z(I)");
+        }
+    }
+}
+
+#[test]
+fn a_copy_by_a_query_has_its_syncs_counted() {
+    for answered in 0..=2 {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &[query("COPY t FROM STDIN"), sync()].concat());
+        table.says(server, &answers("G"));
+        table.says(client, &sync());
+        assert_eq!(table.hears(server), "Q(COPY t FROM STDIN) S S");
+        table.says(server, &answers("E(22P04) Z(I)"));
+        assert_eq!(table.hears(server), ASKED);
+        table.says(server, &answers(&format!("{}Z(I) 3 Z(I)", "Z(I) ".repeat(answered))));
+        assert_eq!(table.hears(client), format!("G E(22P04) Z(I){}", " Z(I)".repeat(answered)));
+        table.says(client, &query("SELECT 1"));
+        assert_eq!(table.hears(server), "Q()");
+        table.says(server, &answers("I Z(I)"));
+        assert_eq!(table.hears(server), "Q(SELECT 1)");
+    }
+}
+
+#[test]
+fn nothing_stands_behind_what_may_be_a_copy() {
+    for copy in ["COPY t FROM STDIN", "SELECT 1; copy t from stdout"] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &[query(copy), query("SELECT 2")].concat());
+        assert_eq!(table.hears(server), format!("Q({copy})"));
+        table.says(server, &answers("E(42501) Z(I)"));
+        assert_eq!(table.hears(client), "E(42501) Z(I)");
+        assert_eq!(table.hears(server), "Q(SELECT 2)");
+    }
+}
+
+#[test]
+fn a_server_that_answers_more_than_it_owes_is_given_up() {
+    let (mut table, [client, _], server) = copying();
+    table.says(server, &answers("E(42809) Z(I) Z(I)"));
+    table.says(server, &answers("Z(I) 3"));
+    assert!(table.is_closed(server));
+    assert_eq!(table.hears(client), "E(42809) E(08006)");
+}
+
+#[test]
+fn what_a_copy_has_left_to_come_is_not_the_next_ones() {
+    let (mut table, [client, other], server) = copying();
+    table.says(client, &[DONE, &sync()].concat());
+    table.says(server, &answers("C(COPY 0) Z(I)"));
+    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("c S Q()", "C(COPY 0) Z(I)"));
+    table.says(server, &answers("E(57014) Z(I)"));
+    assert!(table.is_closed(server));
+    let another = table.connects()[0];
+    assert_eq!(table.hears(other), "");
+    assert_ne!(another, server);
 }
 
 #[test]
@@ -76,16 +159,6 @@ fn a_server_whose_answers_are_in_doubt_ends_with_its_client() {
     let (mut table, [client, _], server) = copying();
     table.hangs_up(client);
     assert!(table.is_closed(server));
-}
-
-#[test]
-fn what_stands_behind_a_sync_amid_a_copy_that_fails_ends_the_session() {
-    let (mut table, [client, _], server) = copying();
-    table.says(client, DATA);
-    table.says(server, &answers("E(22P04)"));
-    assert_eq!(table.hears(client), "E(22P04)");
-    table.says(client, &query("SELECT 2"));
-    assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("d", "E(08006)"));
 }
 
 #[test]
@@ -98,24 +171,22 @@ fn a_describe_amid_a_copy_is_the_servers_to_refuse() {
     table.hears(server);
     table.says(client, &[describe("a"), sync()].concat());
     assert_eq!(table.hears(server), "D(a) S");
+    table.says(server, &answers("E(08P01) E(57P01)"));
+    assert!(table.hears(client).ends_with("G E(08P01) E(57P01)"));
 }
 
 #[test]
-fn the_sync_behind_an_error_amid_a_copy_is_answered_once() {
-    for is_ignored in [true, false] {
-        let (mut table, [client, _], server) = copying();
-        table.says(client, DATA);
-        table.says(server, &answers("E(22P04)"));
-        assert_eq!(table.hears(client), "E(22P04)");
-        table.says(client, &[b"f\0\0\0\x07no\0".to_vec(), sync()].concat());
-        assert_eq!(table.hears(server), "d S");
-        table.says(server, &answers("Z(I)"));
-        assert_eq!(table.hears(server), "C(sluice_own) S");
-        let more = if is_ignored { "" } else { " Z(I)" };
-        table.says(server, &answers(&format!("{more} 3 Z(I)")));
-        assert_eq!(table.hears(client), format!("Z(I){more}"));
-        assert_eq!(table.hears(server), "Q(SELECT 1)");
-    }
+fn an_error_between_two_messages_of_a_batch_has_its_rest_skipped() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &[parse("", "SELECT f()"), bind("", 0), execute(), flush()].concat());
+    table.says(server, &answers("1 2 C(SELECT 1)"));
+    table.says(server, &answers("E(57014)"));
+    assert_eq!(table.hears(client), "1 2 C(SELECT 1) E(57014)");
+    table.hears(server);
+    table.says(client, &[query("SELECT 1"), sync()].concat());
+    assert_eq!(table.hears(server), "S");
+    table.says(server, &answers("Z(I)"));
+    assert_eq!(table.hears(client), "Z(I)");
 }
 
 #[test]

@@ -147,8 +147,8 @@ fn a_probe_that_was_cancelled_is_taken_again() {
     table.says(client, &query("SELECT f()"));
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.says(server, &answers("E(57014) Z(I)"));
-    assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe) Q(probe)");
-    table.says(server, &answers(&format!("D({ZONE_X}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(server), "Q(SELECT f()) Q(probe) Q(untimed brief probe)");
+    table.says(server, &answers(&format!("D(was=0,0) C(SELECT 1) D({ZONE_X}) C(SELECT 1) Z(I)")));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
 }
 

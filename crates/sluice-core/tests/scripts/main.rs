@@ -322,16 +322,12 @@ fn a_wait_behind_a_copy_ends() {
     table.says(client, &[copy, describe(""), query("SELECT 1"), sync()].concat());
     assert_eq!(table.hears(server), "P(: COPY t FROM STDIN) B() E f(no) S");
     table.says(server, &answers("1 2 G"));
-    assert_eq!(
-        table.hears(server),
-        "D() H",
-        "what stands behind the Describe waits, and the server is asked for its answer"
-    );
-    table.says(server, &answers("E(57014) Z(I) t n"));
-    assert_eq!(
-        (table.hears(server).as_str(), table.hears(client).as_str()),
-        ("Q(SELECT 1) S", "1 2 G E(57014) Z(I) t n")
-    );
+    assert_eq!(table.hears(server), "", "what stands behind the COPY waits");
+    table.says(server, &answers("E(57014) Z(I)"));
+    assert_eq!(table.hears(client), "1 2 G E(57014) Z(I)");
+    assert_eq!(table.hears(server), "Q()");
+    table.says(server, &answers("I Z(I)"));
+    assert!(table.hears(server).starts_with("P("), "and is done then");
 }
 
 #[test]
@@ -565,7 +561,9 @@ fn a_sync_within_a_copy_ends_no_batch() {
     assert_eq!(table.hears(server), "P(: COPY t FROM STDIN) B() E S c");
     table.says(client, &sync());
     table.says(server, &answers("Z(I)"));
-    assert_eq!(table.hears(server), "S Q(SELECT 1)");
+    assert_eq!(table.hears(server), "S Q()", "a time-out or a cancel that has come meanwhile is not the next one's");
+    table.says(server, &answers("I Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
     assert_eq!(table.hears(client), "1 2 G C(COPY 0) Z(I)");
 }
 
