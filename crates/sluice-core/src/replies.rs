@@ -291,7 +291,9 @@ impl Replies {
     /// Whether what is being answered may be a COPY that the server reads: nothing stands behind it but what belongs to
     /// one.
     pub fn may_copy(&self) -> bool {
-        let belongs = |e: &Expected| matches!(e, Expected::Sync(_) | Expected::CopyEnd(_));
+        // Behind its client's end stands what fails, too.
+        let belongs =
+            |e: &Expected| matches!(e, Expected::Sync(_) | Expected::CopyEnd(_) | Expected::Describe(None, None));
         self.queue.iter().skip(1).all(belongs)
     }
 

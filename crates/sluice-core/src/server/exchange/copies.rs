@@ -1,4 +1,4 @@
-//! COPYs that the server reads, and what is not known when one fails.
+//! COPYs that the server reads, and what is not known when one fails (docs/decisions/0023).
 //!
 //! The server ignores each Sync that it reads within a COPY, and answers it where the COPY has failed before; by its error
 //! it does not say which it was. So it is asked: by a Sync, which ends whatever it skips, a Close, whose answer shows
