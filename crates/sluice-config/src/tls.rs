@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub(crate) const RULES: &[&str] = &[
-    "`tls.client_certificates` needs `client_ca_file`.",
+    "`tls.client_certificates` and `tls.client_crl_file` need `client_ca_file`.",
     "`\"verify-ca\"` and `\"verify-full\"` need `sslrootcert`; `sslcert` and `sslkey` need each other.",
 ];
 
@@ -50,6 +50,11 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
     let client_ca = section.read(&schema::CLIENT_CA_FILE);
     let has_client_ca = !matches!(client_ca, Read::Absent);
     let client_ca = Named::of(section, &schema::CLIENT_CA_FILE, client_ca.given());
+    let client_crl = Named::read(section, &schema::CLIENT_CRL_FILE);
+    if let Some(Named { key, offset, .. }) = client_crl.as_ref().filter(|_| !has_client_ca) {
+        let fault = Fault::new("a revocation list of authorities that nobody trusts", "add client_ca_file to [tls]");
+        section.note(key, *offset, fault);
+    }
     let is_required = section.read(&schema::REQUIRED).value().unwrap_or(false);
     let client_certificates = section.read(&schema::CLIENT_CERTIFICATES);
     if let Read::Given(ClientCertificates::VerifyCa | ClientCertificates::VerifyFull, offset) = client_certificates
@@ -63,11 +68,12 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
         cert: cert.path.clone(),
         key: key.path.clone(),
         client_ca: client_ca.as_ref().map(|file| file.path.clone()),
+        client_crl: client_crl.as_ref().map(|file| file.path.clone()),
     };
     let tls = match ServerTls::load(&files) {
         Ok(tls) => Arc::new(tls),
         Err(error) => {
-            note(section, &error, &[Some(cert), Some(key), client_ca]);
+            note(section, &error, &[Some(cert), Some(key), client_ca, client_crl]);
             return None;
         }
     };

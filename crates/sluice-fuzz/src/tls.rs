@@ -130,7 +130,12 @@ fn settings() -> &'static (Arc<ServerTls>, [Arc<ClientTls>; 2]) {
         let folder = tempfile::tempdir().expect("a folder");
         make_certificates(folder.path());
         let path = |name: &str| folder.path().join(name);
-        let files = ServerFiles { cert: path("server.crt"), key: path("server.key"), client_ca: Some(path("ca.crt")) };
+        let files = ServerFiles {
+            cert: path("server.crt"),
+            key: path("server.key"),
+            client_ca: Some(path("ca.crt")),
+            client_crl: None,
+        };
         let server = Arc::new(ServerTls::load(&files).expect("the server's files are good"));
         let client = |own| {
             let files = ClientFiles { root_cert: Some(path("ca.crt")), own };

@@ -8,7 +8,7 @@ use std::{
 
 use rustls::{
     RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject},
 };
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -108,6 +108,22 @@ pub(crate) fn certificates(
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let found = found.map_err(|error| failed(format!("not a certificate in PEM: {error}")))?;
     if found.is_empty() { Err(failed("it holds no certificate".to_owned())) } else { Ok(found) }
+}
+
+/// The revocation lists in a PEM file; there is at least one.
+pub(crate) fn revocation_lists(
+    path: &Path,
+    fingerprint: &mut Fingerprint,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
+    let failed = |fault: String| FileError {
+        path: path.to_owned(),
+        fault,
+        remedy: "give certificate revocation lists in PEM: -----BEGIN X509 CRL-----",
+    };
+    let bytes = read(path, fingerprint)?;
+    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| failed(format!("not a revocation list in PEM: {error}")))?;
+    if found.is_empty() { Err(failed("it holds no revocation list".to_owned())) } else { Ok(found) }
 }
 
 /// The private key in a PEM file that nobody but its owner, or a group of root's, may read: as PostgreSQL demands it.

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, UnixTime},
@@ -28,6 +28,8 @@ pub struct ServerFiles {
     pub key: PathBuf,
     /// The authorities that clients' certificates have to come from; `None`: clients are not asked for one.
     pub client_ca: Option<PathBuf>,
+    /// The revocation lists of those authorities; `None`: nobody looks whether a certificate is revoked.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// TLS for clients that connect.
@@ -52,12 +54,18 @@ impl ServerTls {
             Some(path) => {
                 let trusted = Trusted::from_file(path, &mut fingerprint)?;
                 let roots = Arc::new(trusted.roots.clone());
-                let inner = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-                    .allow_unauthenticated()
-                    .build()
-                    .map_err(|error| rustls::Error::General(error.to_string()))?;
+                let mut inner =
+                    WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).allow_unauthenticated();
+                if let Some(path) = &files.client_crl {
+                    // As OpenSSL for PostgreSQL: each certificate's authority has a list, which has not expired.
+                    inner = inner.with_crls(files::revocation_lists(path, &mut fingerprint)?);
+                    inner = inner.enforce_revocation_expiration();
+                }
+                let inner = inner.build().map_err(|error| rustls::Error::General(error.to_string()))?;
                 let algorithms = provider.signature_verification_algorithms;
-                builder.with_client_cert_verifier(Arc::new(ClientVerifier { inner, trusted, algorithms }))
+                let looks_at_lists = files.client_crl.is_some();
+                let verifier = ClientVerifier { inner, trusted, algorithms, looks_at_lists };
+                builder.with_client_cert_verifier(Arc::new(verifier))
             }
         };
         let own = version1::own(chain, key, &provider);
@@ -92,6 +100,7 @@ struct ClientVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     trusted: Trusted,
     algorithms: WebPkiSupportedAlgorithms,
+    looks_at_lists: bool,
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -111,6 +120,10 @@ impl ClientCertVerifier for ClientVerifier {
     ) -> Result<ClientCertVerified, rustls::Error> {
         if !version1::is_one(own) {
             return self.inner.verify_client_cert(own, intermediates, now);
+        }
+        if self.looks_at_lists {
+            // Nobody knows such a one's list here.
+            return Err(CertificateError::UnknownRevocationStatus.into());
         }
         version1::check(own, &self.trusted, now, &self.algorithms)?;
         Ok(ClientCertVerified::assertion())

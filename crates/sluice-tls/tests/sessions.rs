@@ -2,8 +2,14 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use sluice_tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, Session, Side, SslMode, TlsError};
+
+/// Of all certificates.
+const SERIAL: u64 = 7;
 
 /// An authority, with a server's certificate for `localhost` and a client's for `alice`.
 struct Files {
@@ -15,6 +21,7 @@ impl Files {
         let files = Self { dir: tempfile::tempdir().expect("a folder") };
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().expect("a key");
         let authority = params.self_signed(&key).expect("a certificate");
         files.write("ca.crt", &authority.pem());
@@ -24,11 +31,31 @@ impl Files {
         {
             let alternatives: Vec<String> = alternatives.iter().map(ToString::to_string).collect();
             let mut params = CertificateParams::new(alternatives).expect("names");
+            params.serial_number = Some(SerialNumber::from(SERIAL));
             params.distinguished_name.push(DnType::CommonName, common_name);
             let key = KeyPair::generate().expect("a key");
             let certificate = params.signed_by(&key, &issuer).expect("a certificate");
             files.write(&format!("{name}.crt"), &certificate.pem());
             files.write(&format!("{name}.key"), &key.serialize_pem());
+        }
+        for (name, revoked, year) in
+            [("none.crl", None, 2100), ("all.crl", Some(SERIAL), 2100), ("old.crl", None, 2020)]
+        {
+            let revoked = revoked.map(|serial| RevokedCertParams {
+                serial_number: SerialNumber::from(serial),
+                revocation_time: date_time_ymd(2019, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            });
+            let list = CertificateRevocationListParams {
+                this_update: date_time_ymd(2019, 1, 1),
+                next_update: date_time_ymd(year, 1, 1),
+                crl_number: SerialNumber::from(1_u64),
+                issuing_distribution_point: None,
+                revoked_certs: revoked.into_iter().collect(),
+                key_identifier_method: KeyIdMethod::Sha256,
+            };
+            files.write(name, &list.signed_by(&issuer).expect("a list").pem().expect("PEM"));
         }
         files
     }
@@ -44,8 +71,12 @@ impl Files {
 
     fn server(&self, name: &str) -> Arc<ServerTls> {
         let client_ca = Some(self.path("ca.crt"));
-        let files =
-            ServerFiles { cert: self.path(&format!("{name}.crt")), key: self.path(&format!("{name}.key")), client_ca };
+        let files = ServerFiles {
+            cert: self.path(&format!("{name}.crt")),
+            key: self.path(&format!("{name}.key")),
+            client_ca,
+            client_crl: None,
+        };
         Arc::new(ServerTls::load(&files).expect("it can be had"))
     }
 
@@ -173,7 +204,7 @@ fn what_is_no_tls_is_an_error_with_an_alert() {
 fn files_that_do_not_fit_are_named() {
     let files = Files::new();
     let refused = |cert: &str, key: &str| {
-        let files = ServerFiles { cert: files.path(cert), key: files.path(key), client_ca: None };
+        let files = ServerFiles { cert: files.path(cert), key: files.path(key), client_ca: None, client_crl: None };
         ServerTls::load(&files).expect_err("it can't be used").to_string()
     };
     assert!(refused("server.crt", "client.key").contains("server.crt: "), "{}", refused("server.crt", "client.key"));
@@ -187,4 +218,29 @@ fn files_that_do_not_fit_are_named() {
 #[test]
 fn an_idle_session_takes_a_few_kilobytes() {
     assert!(size_of::<Session>() <= 2048, "{}", size_of::<Session>());
+}
+
+#[test]
+fn a_certificate_that_is_revoked_is_refused() {
+    let files = Files::new();
+    for (list, is_let_in) in [("none.crl", true), ("all.crl", false), ("old.crl", false)] {
+        let of_server = ServerFiles {
+            cert: files.path("server.crt"),
+            key: files.path("server.key"),
+            client_ca: Some(files.path("ca.crt")),
+            client_crl: Some(files.path(list)),
+        };
+        let server = Arc::new(ServerTls::load(&of_server).expect("it can be had"));
+        let client = files.client(SslMode::VerifyFull, "ca.crt");
+        let done = Pair::new(server, client, "localhost", 1000).shake_hands();
+        assert_eq!(done.is_ok(), is_let_in, "{list}: {done:?}");
+    }
+    let wrong = ServerFiles {
+        cert: files.path("server.crt"),
+        key: files.path("server.key"),
+        client_ca: Some(files.path("ca.crt")),
+        client_crl: Some(files.path("ca.crt")),
+    };
+    let error = ServerTls::load(&wrong).expect_err("it is no list").to_string();
+    assert!(error.contains("ca.crt: it holds no revocation list"), "{error}");
 }

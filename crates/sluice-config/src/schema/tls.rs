@@ -10,7 +10,7 @@ pub(crate) static TLS: Table = Table {
     many: false,
     meaning: "Encryption of what clients send by TCP; without this table there is none. Files are read again by a \
               reload: new connections see the new certificate, and the others stay.",
-    keys: &[&CERT_FILE, &KEY_FILE, &REQUIRED, &CLIENT_CA_FILE, &CLIENT_CERTIFICATES],
+    keys: &[&CERT_FILE, &KEY_FILE, &REQUIRED, &CLIENT_CA_FILE, &CLIENT_CRL_FILE, &CLIENT_CERTIFICATES],
     tables: &[],
 };
 
@@ -43,6 +43,14 @@ pub(crate) static CLIENT_CA_FILE: Key<FilePath> = Key {
     absent: Absent::Means("clients are asked for no certificate"),
     meaning: "The authorities that clients' certificates have to come from, in PEM. A certificate that is shown is \
               checked, whatever `client_certificates` says. PostgreSQL's `ssl_ca_file`.",
+};
+
+pub(crate) static CLIENT_CRL_FILE: Key<FilePath> = Key {
+    name: "client_crl_file",
+    kind: FilePath,
+    absent: Absent::Means("nobody looks whether a certificate is revoked"),
+    meaning: "The revocation lists (CRLs) of those authorities, in PEM: each authority's, and none that has expired, or \
+              its certificates are refused. A new list counts from the next reload on. PostgreSQL's `ssl_crl_file`.",
 };
 
 pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {
