@@ -322,6 +322,8 @@ impl Exchange {
 
     /// The client has sent the end of a COPY: of one that the server reads, or of one that it may be about to.
     pub fn end_copy(&mut self) {
+        // What it has been asked for was before.
+        self.asked = false;
         if self.is_copying() {
             self.stop_copying();
         } else if self.owes() {

@@ -1,5 +1,7 @@
 //! COPYs that fail, with Syncs sent for them: the server ignores those that it has read by then, and answers the others.
 
+use sluice_wire::message;
+
 use crate::{
     one, seated,
     table::{Side, Table, answers, bind, describe, execute, flush, parse, query, sync},
@@ -173,6 +175,27 @@ fn a_describe_amid_a_copy_is_the_servers_to_refuse() {
     assert_eq!(table.hears(server), "D(a) S");
     table.says(server, &answers("E(08P01) E(57P01)"));
     assert!(table.hears(client).ends_with("G E(08P01) E(57P01)"));
+}
+
+#[test]
+fn a_flush_within_a_copy_asks_for_nothing_behind_it() {
+    let (mut table, client, server) = seated(one());
+    // A portal of the pool's own, for the BEGIN, has the Sync behind the COPY wait for the server's answers.
+    table.says(client, &[parse("", "BEGIN"), bind("", 0), execute(), sync()].concat());
+    let mut copy = parse("", "COPY t FROM STDIN");
+    message::put_bind(&mut copy, b"p", b"", &[]);
+    copy.extend_from_slice(b"E\0\0\0\x0ap\0\0\0\0\0");
+    table.says(client, &[copy, sync()].concat());
+    let sent = table.hears(server);
+    assert!(sent.ends_with("B() E H"), "{sent}");
+    table.says(server, &answers("1 2 C(BEGIN) 1 2 G"));
+    assert_eq!(table.hears(server), "S");
+    table.says(client, &[DONE, &sync()].concat());
+    assert_eq!(table.hears(server), "c H", "the Sync waits for an answer, which is asked for");
+    table.says(server, &answers("C(COPY 0)"));
+    assert_eq!(table.hears(server), "S");
+    table.says(server, &answers("Z(T)"));
+    assert!(table.hears(client).ends_with("G C(COPY 0) Z(T)"));
 }
 
 #[test]

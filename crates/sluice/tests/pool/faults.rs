@@ -161,7 +161,8 @@ impl<'a> Session<'a> {
                 thread::sleep(Duration::from_millis(self.dice.below(20) as u64));
                 self.raw.cancel(Raw::tcp(self.world.address));
                 let slept = "T(pg_sleep) D() C(SELECT 1) Z(I)";
-                self.hears(&Script::new(), 1, &[slept, "T(pg_sleep) E(57014) Z(I)", "E(57014) Z(I)"]).map(drop)
+                let cancelled = ["T(pg_sleep) D() E(57014) Z(I)", "T(pg_sleep) E(57014) Z(I)", "E(57014) Z(I)"];
+                self.hears(&Script::new(), 1, &[&[slept][..], &cancelled].concat()).map(drop)
             }
             9 => {
                 // More than the pool keeps for a client that does not read.

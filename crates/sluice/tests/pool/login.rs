@@ -506,7 +506,7 @@ fn strangers_are_heard_at_the_limit(case: Case) {
 
 fn limits_on_logins(case: Case) {
     let database = database(case);
-    let limited = config(case).limit("clients = 3").limit("login_timeout = \"300ms\"");
+    let limited = config(case).limit("clients = 3").limit("login_timeout = \"1s\"");
     let pool = limited.auth(Auth::Scram(vec![("app".to_owned(), "secret".to_owned())])).start();
     let connect = || pool.connect("app", Some("secret"), &database.name);
     let clients: Vec<_> = (0..3).map(|_| connect().unwrap()).collect();
@@ -525,7 +525,7 @@ fn limits_on_logins(case: Case) {
         let begin = Instant::now();
         let messages = raw.until_end();
         assert_eq!(messages.last().map(Message::to_string), Some("E(FATAL 57014)".to_owned()));
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     }
     assert!(connect().is_ok());
 }

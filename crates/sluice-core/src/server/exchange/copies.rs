@@ -102,7 +102,8 @@ impl Exchange {
             return false;
         }
         let CopyBegun { has_ended, ignored, has_sync } = self.replies.begin_copy_in();
-        self.asked &= ignored.is_empty();
+        // It may have read a Flush within the COPY.
+        self.asked = false;
         self.copies.syncs_within += ignored.len();
         for resets in ignored.into_iter().flatten() {
             self.batch_resets.add(resets);
