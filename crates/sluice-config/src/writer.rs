@@ -16,7 +16,7 @@ use crate::{
 pub struct ServerFile {
     /// The addresses that clients connect to.
     pub listen: Vec<SocketAddr>,
-    /// What moves the bytes.
+    /// The system interface that moves the bytes.
     pub driver: DriverChoice,
     /// The interval at which its figures are written to its log; none is never.
     pub stats_period: Option<Duration>,

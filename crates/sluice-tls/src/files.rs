@@ -99,15 +99,7 @@ pub(crate) fn certificates(
     path: &Path,
     fingerprint: &mut Fingerprint,
 ) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    let failed = |fault: String| FileError {
-        path: path.to_owned(),
-        fault,
-        remedy: "give certificates in PEM: -----BEGIN CERTIFICATE-----",
-    };
-    let bytes = read(path, fingerprint)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| failed(format!("not a certificate in PEM: {error}")))?;
-    if found.is_empty() { Err(failed("it holds no certificate".to_owned())) } else { Ok(found) }
+    pem_items(path, fingerprint, "certificate", "give certificates in PEM: -----BEGIN CERTIFICATE-----")
 }
 
 /// The revocation lists in a PEM file; there is at least one.
@@ -115,15 +107,22 @@ pub(crate) fn revocation_lists(
     path: &Path,
     fingerprint: &mut Fingerprint,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
-    let failed = |fault: String| FileError {
-        path: path.to_owned(),
-        fault,
-        remedy: "give certificate revocation lists in PEM: -----BEGIN X509 CRL-----",
-    };
+    let remedy = "give certificate revocation lists in PEM: -----BEGIN X509 CRL-----";
+    pem_items(path, fingerprint, "revocation list", remedy)
+}
+
+/// All of one kind in a PEM file; there is at least one.
+fn pem_items<T: PemObject>(
+    path: &Path,
+    fingerprint: &mut Fingerprint,
+    what: &str,
+    remedy: &'static str,
+) -> Result<Vec<T>, FileError> {
+    let failed = |fault: String| FileError { path: path.to_owned(), fault, remedy };
     let bytes = read(path, fingerprint)?;
-    let found: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| failed(format!("not a revocation list in PEM: {error}")))?;
-    if found.is_empty() { Err(failed("it holds no revocation list".to_owned())) } else { Ok(found) }
+    let found: Result<Vec<_>, _> = T::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| failed(format!("not a {what} in PEM: {error}")))?;
+    if found.is_empty() { Err(failed(format!("it holds no {what}"))) } else { Ok(found) }
 }
 
 /// The private key in a PEM file that nobody but its owner, or a group of root's, may read: as PostgreSQL demands it.

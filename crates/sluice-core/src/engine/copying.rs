@@ -17,6 +17,7 @@ use crate::{
 use super::{
     Engine,
     backend::{OutOfStep, ServerRelay, Verdict},
+    errors::is_end,
     frontend::{ClientRelay, Seen, Step},
     own_queries::NAME,
 };
@@ -44,7 +45,7 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn hear_amid_copies(&mut self, kind: BackendKind, body: &[u8]) -> Result<Option<Verdict>, OutOfStep> {
         let exchange = &self.server.exchange;
         let is_telling = matches!(kind, BackendKind::ParameterStatus | BackendKind::NoticeResponse);
-        if is_telling || !(exchange.may_be_in_doubt() || exchange.is_amid_copy()) {
+        if is_telling || !exchange.is_amid_copies() {
             // They may come at any time.
             return Ok(None);
         }
@@ -103,10 +104,6 @@ impl<I: Io> ServerRelay<'_, I> {
 fn is_of_lost_copy(kind: BackendKind, body: &[u8]) -> bool {
     let is_violation = || ErrorFields(body).get(b'C') == Some(sqlstate::PROTOCOL_VIOLATION.as_bytes());
     kind == BackendKind::ErrorResponse && (is_end(body) || is_violation())
-}
-
-fn is_end(error: &[u8]) -> bool {
-    matches!(ErrorFields(error).get(b'V'), Some(b"FATAL" | b"PANIC"))
 }
 
 impl<'a, I: Io> ClientRelay<'a, I> {

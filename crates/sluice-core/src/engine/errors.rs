@@ -114,6 +114,11 @@ impl Hears {
     }
 }
 
+/// Whether an error ends the connection.
+pub(super) fn is_end(error: &[u8]) -> bool {
+    matches!(ErrorFields(error).get(b'V'), Some(b"FATAL" | b"PANIC"))
+}
+
 /// Whether a time-out, or somebody's cancel, has ended a query.
 fn is_timed_out(error: &[u8]) -> bool {
     ErrorFields(error).get(b'C') == Some(sqlstate::QUERY_CANCELED.as_bytes())
@@ -125,7 +130,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let exchange = &mut self.server.exchange;
         exchange.stop_copying();
         exchange.fail_own_batch();
-        let is_end = matches!(ErrorFields(body).get(b'V'), Some(b"FATAL" | b"PANIC"));
+        let is_end = is_end(body);
         let begin_refused = exchange.begin().is_refused();
         let standing = Standing {
             status: exchange.reported_status(),

@@ -150,14 +150,9 @@ impl Exchange {
         self.copies.is_lost
     }
 
-    /// Whether the server reads a COPY, or may, or it is not known what it owes for one.
-    pub(super) fn is_amid_copies(&self) -> bool {
-        self.is_copying() || self.copies.syncs_within > 0 || self.copies.doubt.is_some() || self.copies.is_lost
-    }
-
-    /// Whether the server reads a COPY, which it has to complete or to refuse before it is ready.
-    pub fn is_amid_copy(&self) -> bool {
-        self.is_copying() || self.copies.syncs_within > 0
+    /// Whether the server reads a COPY, or it is not known what it owes for one.
+    pub fn is_amid_copies(&self) -> bool {
+        self.is_copying() || self.may_be_in_doubt()
     }
 
     /// Whether it owes nothing, for certain.
