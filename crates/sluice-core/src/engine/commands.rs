@@ -18,7 +18,7 @@ use crate::{
 use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
-    lending::{Bearer, effects_with, resets_with},
+    lending::{Bearer, effects_with, may_copy, resets_with},
     standing_in::{counts_of_bind, in_failed_transaction},
 };
 
@@ -94,7 +94,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             _ => None,
         };
         let step = self.pass_query(seen, clears, resets);
-        self.server().exchange.lead_to(leads_to);
+        let exchange = &mut self.server().exchange;
+        exchange.lead_to(leads_to);
+        if may_copy(&meant) {
+            exchange.may_begin_copy();
+        }
         step
     }
 
@@ -138,8 +142,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(seen.body));
         let resets = resets.map(Into::into);
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
-        if may_copy {
-            self.server().exchange.may_begin_copy();
+        let exchange = &mut self.server().exchange;
+        match may_copy {
+            true => exchange.may_begin_copy(),
+            false => exchange.note_text(),
         }
         Step::Next
     }

@@ -266,6 +266,11 @@ pub(super) fn effects_with(effects: Effects, meant: &Meant) -> Effects {
     meant.iter().fold(effects, |effects, (_, statement)| effects | statement.effects)
 }
 
+/// Whether one of those that a text has run is a COPY which the server reads.
+pub(super) fn may_copy(meant: &Meant) -> bool {
+    meant.iter().any(|(_, statement)| statement.may_copy)
+}
+
 /// The settings that a text resets, and what it has run.
 pub(super) fn resets_with(resets: Option<Reset>, meant: &Meant) -> Option<Reset> {
     meant.iter().fold(resets, |resets, (_, statement)| Reset::both(resets, statement.resets.as_ref()))

@@ -21,7 +21,7 @@ use crate::{
 
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
-    lending::{Bearer, effects_with, resets_with},
+    lending::{Bearer, effects_with, may_copy, resets_with},
     standing_in::{Absence, has_other_count, types_of},
 };
 
@@ -291,7 +291,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let sets = effects.intersects(Effects::STATE).then_some(text);
         let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
         self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
-        if statement.is_some_and(|statement| statement.may_copy) {
+        if may_copy(&meant) || statement.is_some_and(|statement| statement.may_copy) {
             self.server().exchange.may_bind_copy();
         }
         self.pass_expecting(seen, Expected::Bind(None, Portal::of(names.portal)))
@@ -391,7 +391,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.note_customs(statement.effects, seen, names.bytes);
         let resets = resets_with(statement.resets.clone(), &meant);
         let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
-        self.server().exchange.bind_portal(names.portal, resets, sets, statement.leads_to);
+        let exchange = &mut self.server().exchange;
+        exchange.bind_portal(names.portal, resets, sets, statement.leads_to);
+        if may_copy(&meant) {
+            exchange.may_bind_copy();
+        }
         None
     }
 

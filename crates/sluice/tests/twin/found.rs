@@ -420,6 +420,14 @@ fn case_12_a_copy_that_fails_behind_a_sync(case: Case) {
             b.query(0, "ROLLBACK");
         }
         b.query(0, "SELECT count(*) FROM copied");
+        // One that SQL executes by its name, which the text does not show.
+        b.says(0, &s().parse("named", "COPY copied FROM STDIN").sync());
+        b.until(0, &s().query("EXECUTE named").sync(), 2);
+        b.until(0, &s().unnamed("EXECUTE named", &[]).sync().copy_data(b"1\n").copy_done().sync(), 2);
+        b.query(0, "DROP TRIGGER refuses ON copied");
+        b.until(0, &s().query("EXECUTE named").copy_data(b"2\n").copy_done().query("SELECT 6"), 2);
+        b.query(1, "SELECT 7");
+        b.query(0, "SELECT count(*) FROM copied");
     });
 }
 

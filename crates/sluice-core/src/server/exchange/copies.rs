@@ -84,6 +84,11 @@ impl Exchange {
         self.copies.are_ahead |= self.copies.are_bound || self.copies.are_prepared;
     }
 
+    /// A text is run that may run any prepared statement.
+    pub fn note_text(&mut self) {
+        self.copies.are_ahead |= self.copies.are_prepared;
+    }
+
     /// The transaction has ended, and all portals with it.
     pub(super) fn forget_bound_copies(&mut self) {
         self.copies.are_bound = false;
