@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, path::PathBuf};
 
-use sluice_control::CLIENT_ADDRESS_SECRET_BYTES;
+use sluice_control::{CLIENT_ADDRESS_SECRET_BYTES, settings::PoolSettings};
 
 use crate::{
-    DatabaseConfig, Secret, ServerAddress, credentials,
+    DatabaseConfig, Secret, ServerAddress, cluster, credentials,
     kinds::HostValue,
     listen::{self, Listen},
     pool::Pool,
@@ -36,7 +36,7 @@ pub(crate) struct Database {
 }
 
 /// Reads one entry; what is missing has been noted, and the configuration will not be used.
-pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> Database {
+pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clusters: &[cluster::Entry]) -> Database {
     let name = section.read_required(&schema::DATABASE_NAME);
     let user = section.read(&schema::DATABASE_USER);
     let has_user = !matches!(user, Read::Absent);
@@ -48,9 +48,13 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> D
         section.note(&schema::DATABASE_PASSWORD, *offset, Fault::new(what, "add user, or leave out the password"));
     }
     let pool = Pool::read(&section.table(&schema::DATABASE_POOL), defaults);
+    let cluster = read_cluster(section, clusters);
     let config = DatabaseConfig {
         name: name.as_ref().map(|(name, _)| name.clone()).filter(|name| name != "*"),
-        server: read_server(section, listen),
+        server: match &cluster {
+            Read::Given(entry, _) => ServerAddress::Primary(entry.cluster.name.clone()),
+            Read::Absent | Read::Bad => read_server(section, listen),
+        },
         tls: tls::read_database(section),
         dbname: section.read(&schema::DBNAME).value(),
         user: user.value(),
@@ -58,7 +62,7 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen) -> D
         client_address_secret: read_client_address_secret(section),
         clients: section.read(&schema::DATABASE_CLIENTS).value(),
         servers: section.read(&schema::DATABASE_SERVERS).value(),
-        pool: pool.settings(),
+        pool: PoolSettings { failover_timeout: cluster.value().map(|entry| entry.failover_timeout), ..pool.settings() },
     };
     Database { config, pool, name }
 }
@@ -75,6 +79,28 @@ fn read_client_address_secret(section: &Section<'_>) -> Option<Secret> {
         return None;
     }
     Some(secret)
+}
+
+/// Reads `cluster`, which stands in the place of `host` and `port`.
+fn read_cluster<'a>(section: &Section<'_>, clusters: &'a [cluster::Entry]) -> Read<&'a cluster::Entry> {
+    let key = &schema::DATABASE_CLUSTER;
+    let (name, offset) = match section.read(key) {
+        Read::Given(name, offset) => (name, offset),
+        Read::Absent => return Read::Absent,
+        Read::Bad => return Read::Bad,
+    };
+    for place in [schema::HOST.name, schema::PORT.name].into_iter().filter(|place| section.has(place)) {
+        let what = format!("{place} is given as well, and the cluster says where its primary is");
+        section.note(key, offset, Fault::new(what, format!("leave out {place}, or cluster")));
+    }
+    match clusters.iter().find(|entry| *entry.cluster.name == *name) {
+        Some(entry) => Read::Given(entry, offset),
+        None => {
+            let what = format!("no [[cluster]] is named {name:?}");
+            section.note(key, offset, Fault::new(what, "add one with this name, or give the name of another"));
+            Read::Bad
+        }
+    }
 }
 
 /// Reads `host` and `port`.

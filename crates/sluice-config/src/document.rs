@@ -7,7 +7,7 @@ use toml_edit::Document;
 use crate::{
     Config, DriverChoice, admin, auth,
     auth::Auth,
-    database,
+    cluster, database,
     database::Database,
     files::{self, Access},
     hba, limits, listen,
@@ -69,8 +69,10 @@ fn read(root: &Section<'_>) -> Config {
     hba::check_certificates(root, rules);
     hba::warn(root, rules);
     let pool = Pool::read(&root.table(&schema::POOL), &Pool::defaults());
+    let clusters = cluster::read(&root.tables(&schema::CLUSTER));
     let sections = root.tables(&schema::DATABASE);
-    let databases: Vec<Database> = sections.iter().map(|section| database::read(section, &pool, &listen)).collect();
+    let read = |section| database::read(section, &pool, &listen, &clusters);
+    let databases: Vec<Database> = sections.iter().map(read).collect();
     check_pools(&pool, &databases, servers, root.source());
     database::check_names(&databases, root.source());
     check_databases(root, &databases, &auth);
@@ -91,6 +93,7 @@ fn read(root: &Section<'_>) -> Config {
         encryption,
         admin,
         limits,
+        clusters: clusters.into_iter().map(|entry| entry.cluster).collect(),
         databases: databases.into_iter().map(|database| database.config).collect(),
         warnings: root.source().take_warnings(),
     }

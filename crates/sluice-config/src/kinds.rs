@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sluice_control::address::Network;
+use sluice_control::{address::Network, cluster::Rest};
 use toml_edit::{Item, Value};
 
 use crate::{Secret, report::Fault, units};
@@ -87,6 +87,12 @@ pub(crate) struct Addresses {
 
 /// Networks: a list, of which `read` takes one element and `Section::read_list` the whole.
 pub(crate) struct Networks {
+    pub(crate) count_max: usize,
+}
+
+/// The addresses of members' REST interfaces: a list, of which `read` takes one element and `Section::read_list` the
+/// whole.
+pub(crate) struct RestUrls {
     pub(crate) count_max: usize,
 }
 
@@ -352,6 +358,28 @@ impl Kind for Networks {
             return Err(Fault::new(format!("{text} is IPv4 in the form of IPv6"), remedy));
         }
         Ok(network)
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.to_string().into())
+    }
+}
+
+impl Kind for RestUrls {
+    type Value = Rest;
+
+    fn describe(&self) -> String {
+        format!("list of URLs without a path, such as `\"http://10.0.0.1:8008\"`, 1 to {}", self.count_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<Rest, Fault> {
+        let form = "write the scheme, the host and the port of a member's REST interface, such as \
+                    \"http://10.0.0.1:8008\" or \"https://db1:8008\"";
+        let text = value.as_str().ok_or_else(|| wrong_type("a URL", value, form))?;
+        Rest::parse(text).ok_or_else(|| {
+            // It may hold a password: what stands behind the scheme is not repeated.
+            Fault::new("not the URL of a member's REST interface", form)
+        })
     }
 
     fn write(&self, value: &Self::Value) -> Option<Value> {

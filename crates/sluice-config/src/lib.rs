@@ -4,11 +4,12 @@
 //! or writes such a file.
 //!
 //! `schema` says which tables and keys there are, of which `kinds`; `reader` walks the file along it; `limits`, `listen`,
-//! `auth`, `pool` and `database` make values of one table each and know which may stand together; `document` puts it all
+//! `auth`, `pool`, `cluster` and `database` make values of one table each and know which may stand together; `document` puts it all
 //! together. What is wrong goes into one [`Report`]. `writer` writes a file along the same schema.
 
 mod admin;
 mod auth;
+mod cluster;
 mod credentials;
 mod database;
 mod document;
@@ -42,6 +43,7 @@ pub use sluice_control::{
     Secret,
     access::{Admin, Encryption, Method, Policy},
     address::Network,
+    cluster::Cluster,
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, ServerFile};
@@ -78,6 +80,8 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// Limits of the process.
     pub limits: Limits,
+    /// The clusters that databases are in.
+    pub clusters: Vec<Cluster>,
     /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.
     pub databases: Vec<DatabaseConfig>,
     /// Things that are worth a word, and stop nothing.
@@ -171,4 +175,6 @@ pub enum ServerAddress {
         /// The port.
         port: u16,
     },
+    /// The primary of the cluster of that name.
+    Primary(Arc<str>),
 }

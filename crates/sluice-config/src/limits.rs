@@ -32,6 +32,8 @@ pub(crate) fn read(root: &Section<'_>) -> (Limits, Setting<u32>) {
             .value()
             .unwrap_or(default.client_message_timeout),
         idle_transaction_timeout: section.read(&schema::IDLE_TRANSACTION_TIMEOUT).value(),
+        idle_client_timeout: section.read(&schema::IDLE_CLIENT_TIMEOUT).value(),
+        query_timeout: section.read(&schema::QUERY_TIMEOUT).value(),
         rewritten_message_bytes: section
             .read(&schema::REWRITTEN_MESSAGE)
             .value()

@@ -183,6 +183,7 @@ impl Pool {
             size: self.size.value,
             min: self.min.value,
             wait_timeout: self.wait_timeout.value,
+            failover_timeout: None,
             server_lifetime: self.server_lifetime.value,
             server_idle_timeout: self.server_idle_timeout.value,
             connect_timeout: self.connect_timeout.value,

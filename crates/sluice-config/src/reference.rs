@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    admin, auth, credentials, database, limits, listen, pool,
+    admin, auth, cluster, credentials, database, limits, listen, pool,
     schema::{self, Absent, Table},
     tls,
 };
@@ -47,6 +47,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave |
 | `RESUME [db]` | ends a pause |
 | `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
+| `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left, and `RESUME` ends it. For taking this process out of a balancer |
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
 
@@ -89,6 +90,36 @@ The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rol
 verifier must be the server's own, to the letter: the pool logs in there by what a client has proven against it. Both
 stand in double quotes; a quote that is part of them is doubled. Lines that begin with `;` or `#` are comments. A user
 may stand there once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
+";
+
+const CLUSTERS: &str = "
+## Clusters
+
+A `[[database]]` with `cluster` in the place of `host` and `port` is wherever the primary of that cluster is. Sluice asks
+the members, by Patroni's REST interface, each second, and at once when a connection to the primary is lost.
+
+```toml
+[[cluster]]
+name = \"main\"
+patroni = [\"http://10.0.0.1:8008\", \"http://10.0.0.2:8008\", \"http://10.0.0.3:8008\"]
+
+[[database]]
+name = \"*\"
+cluster = \"main\"
+```
+
+- Only a node that says itself that it holds the leader's lock and is out of recovery is the primary, and none that is on
+  an older timeline than has been seen.
+- When another node is the primary, clients without an open transaction go on there, with their settings and prepared
+  statements. All connections to the node before are closed at once: a client with a transaction open is disconnected
+  with SQLSTATE 08006, or 08007 where a statement or a COMMIT was under way. So is one that keeps its server (`SHOW
+  PINS`), or is in session mode.
+- While no primary can be connected to, clients wait, log-ins as well: for `failover_timeout`, and neither
+  `connect_timeout`, `wait_timeout` nor `login_timeout` counts. Then they get SQLSTATE 57P03 or 08001.
+- Patroni's `restapi.authentication` is not needed, since Sluice only reads. It connects to PostgreSQL by the addresses
+  that members announce (`postgresql.connect_address`).
+
+[The decision](../decisions/0024-a-primary-is-one-that-says-so.md) has the reasons.
 ";
 
 const ACCESS_RULES: &str = "
@@ -249,6 +280,7 @@ buckets, from 64 µs to 67 s, each twice as long as the one before it.
 pub fn reference() -> String {
     let mut page = INTRODUCTION.to_owned();
     write_table(&schema::FILE, &mut page);
+    page.push_str(CLUSTERS);
     page.push_str(BALANCERS);
     page.push_str(ACCESS_RULES);
     page.push_str(STATISTICS);
@@ -294,6 +326,7 @@ fn write_rules(page: &mut String) {
         admin::RULES,
         credentials::RULES,
         pool::RULES,
+        cluster::RULES,
         database::RULES,
         limits::RULES,
     ]
@@ -339,7 +372,8 @@ mod tests {
             // Without somebody who may use it, it is none.
             file.push_str("users = [\"boss\"]\n");
         }
-        table.tables.iter().for_each(|table| written_out(table, file));
+        // There is no cluster unless somebody names one.
+        table.tables.iter().filter(|table| table.path != "cluster").for_each(|table| written_out(table, file));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod admin;
 mod balancers;
+mod cluster;
 mod limits;
 mod tcp;
 mod tls;
@@ -23,6 +24,7 @@ use crate::{
 
 pub(crate) use admin::*;
 pub(crate) use balancers::*;
+pub(crate) use cluster::*;
 pub(crate) use limits::*;
 pub(crate) use tcp::*;
 pub(crate) use tls::*;
@@ -147,7 +149,7 @@ pub(crate) static FILE: Table = Table {
         &STATS_PERIOD,
         &HTTP_LISTEN,
     ],
-    tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &DATABASE, &USER],
+    tables: &[&LIMITS, &AUTH, &TLS, &ADMIN, &POOL, &CLUSTER, &DATABASE, &USER],
 };
 
 pub(crate) static LISTEN: Key<Addresses> = Key {
@@ -477,6 +479,7 @@ pub(crate) static DATABASE: Table = Table {
         &DATABASE_NAME,
         &HOST,
         &PORT,
+        &DATABASE_CLUSTER,
         &SSLMODE,
         &SSLROOTCERT,
         &SSLCERT,

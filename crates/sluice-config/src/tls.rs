@@ -80,6 +80,35 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
     Some(Encryption { tls, is_required, client_certificates: client_certificates.value().unwrap_or_default() })
 }
 
+/// Reads the keys of a `[[cluster]]`, of which some members are asked by HTTPS, or none.
+pub(crate) fn read_cluster(section: &Section<'_>, is_encrypted: bool) -> Option<Arc<ClientTls>> {
+    let ca = Named::read(section, &schema::CLUSTER_CA_FILE);
+    let own = (Named::read(section, &schema::CLUSTER_CERT_FILE), Named::read(section, &schema::CLUSTER_KEY_FILE));
+    if let (Some(Named { key, offset, .. }), None) | (None, Some(Named { key, offset, .. })) = &own {
+        let fault = Fault::new("a certificate without its key, or the other way round", "give cert_file and key_file");
+        section.note(key, *offset, fault);
+        return None;
+    }
+    if !is_encrypted {
+        for Named { key, offset, .. } in [&ca, &own.0, &own.1].into_iter().flatten() {
+            let fault = Fault::new("no member is asked by HTTPS", "leave it out, or write https:// in patroni");
+            section.note(key, *offset, fault);
+        }
+        return None;
+    }
+    let files = ClientFiles {
+        root_cert: Some(ca.as_ref().map_or_else(|| PathBuf::from(SYSTEM), |file| file.path.clone())),
+        own: own.0.as_ref().zip(own.1.as_ref()).map(|(cert, key)| (cert.path.clone(), key.path.clone())),
+    };
+    match ClientTls::load(SslMode::VerifyFull, &files) {
+        Ok(tls) => Some(Arc::new(tls)),
+        Err(error) => {
+            note(section, &error, &[ca, own.0, own.1]);
+            None
+        }
+    }
+}
+
 /// Reads the keys of a `[[database]]`.
 pub(crate) fn read_database(section: &Section<'_>) -> Option<Arc<ClientTls>> {
     let mode = section.read(&schema::SSLMODE).or_default(SslMode::default());

@@ -150,6 +150,8 @@ impl Admin {
 pub struct LookUp {
     /// The server to ask.
     pub address: Address,
+    /// The cluster whose primary that is; `None`: it is one server.
+    pub cluster: Option<Arc<str>>,
     /// The encryption on the way to it; `None`: none.
     pub tls: Option<Arc<ClientTls>>,
     /// The database's name there.

@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::PathBuf,
+    sync::Arc,
 };
 
 /// A server's address: nothing left to resolve but a host's name.
@@ -12,6 +13,8 @@ pub enum Address {
     Unix(PathBuf),
     /// A host name or address, and a port.
     Tcp(String, u16),
+    /// The primary of that cluster, as long as nobody knows which node that is: there is no connecting to it.
+    Primary(Arc<str>),
 }
 
 impl std::fmt::Display for Address {
@@ -20,6 +23,7 @@ impl std::fmt::Display for Address {
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Primary(cluster) => write!(f, "the primary of cluster \"{cluster}\""),
         }
     }
 }

@@ -8,7 +8,8 @@ use sluice_units::Quantity;
 
 use crate::{
     access::{Access, Encryption, Policy, Users},
-    address::Network,
+    address::{Address, Network},
+    cluster::{Cluster, Primary, Rest, Standing},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     snapshot::{Database, Snapshot},
 };
@@ -20,6 +21,10 @@ pub enum Change {
     Added(String),
     /// Clients may not name that database any more.
     Removed(String),
+    /// There is a cluster more.
+    ClusterAdded(String),
+    /// That cluster is not there any more.
+    ClusterRemoved(String),
     /// The users whose secrets are listed are others: so many of them.
     Users {
         /// New ones.
@@ -43,6 +48,8 @@ impl fmt::Display for Change {
         match self {
             Self::Added(name) => write!(f, "database \"{name}\" added"),
             Self::Removed(name) => write!(f, "database \"{name}\" removed"),
+            Self::ClusterAdded(name) => write!(f, "cluster \"{name}\" added"),
+            Self::ClusterRemoved(name) => write!(f, "cluster \"{name}\" removed"),
             Self::Users { added, removed, changed } => {
                 let counts = [(added, "added"), (removed, "removed"), (changed, "with another secret")];
                 let counts =
@@ -67,6 +74,7 @@ pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
     if before.admin != now.admin {
         found.0.push(Change::Set { key: "admin".to_owned(), values: None });
     }
+    clusters(&mut found, &before.clusters, &now.clusters);
     let named = |snapshot: &Snapshot, name: &Option<String>| {
         snapshot.databases.iter().find(|database| database.name == *name).cloned()
     };
@@ -83,6 +91,24 @@ pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
         }
     }
     found.0
+}
+
+fn clusters(found: &mut Differences, before: &[Standing], now: &[Standing]) {
+    let named = |all: &[Standing], name: &str| all.iter().find(|it| &*it.cluster.name == name).cloned();
+    for Standing { cluster, .. } in before.iter().filter(|it| named(now, &it.cluster.name).is_none()) {
+        found.0.push(Change::ClusterRemoved(cluster.name.to_string()));
+    }
+    for Standing { cluster, primary } in now {
+        let Some(before) = named(before, &cluster.name) else {
+            found.0.push(Change::ClusterAdded(cluster.name.to_string()));
+            continue;
+        };
+        let key = |key: &str| format!("cluster \"{}\": {key}", cluster.name);
+        let members = |cluster: &Cluster| cluster.members.iter().map(Rest::to_string).collect::<Vec<_>>().join(", ");
+        found.compare(key("patroni"), &members(&before.cluster), &members(cluster));
+        found.compare_secret(key("certificates of ca_file, cert_file or key_file"), &before.cluster.tls, &cluster.tls);
+        found.compare(key("primary"), &before.primary, primary);
+    }
 }
 
 /// The name as the configuration file has it.
@@ -132,6 +158,8 @@ fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
     found.compare("limits.login_timeout", &before.login_timeout, &now.login_timeout);
     found.compare("limits.client_message_timeout", &before.client_message_timeout, &now.client_message_timeout);
     found.compare("limits.idle_transaction_timeout", &before.idle_transaction_timeout, &now.idle_transaction_timeout);
+    found.compare("limits.idle_client_timeout", &before.idle_client_timeout, &now.idle_client_timeout);
+    found.compare("limits.query_timeout", &before.query_timeout, &now.query_timeout);
     let bytes = |limits: &Limits| Quantity::from(u64::from(limits.rewritten_message_bytes));
     found.compare("limits.rewritten_message", &bytes(before), &bytes(now));
 }
@@ -159,7 +187,9 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
             found.0.extend((added + removed + changed > 0).then_some(Change::Users { added, removed, changed }));
         }
         (Users::LookedUp(before), Users::LookedUp(now)) => {
-            found.compare("auth.lookup: server", &before.address.to_string(), &now.address.to_string());
+            if let Some((before, now)) = moved((&before.cluster, &before.address), (&now.cluster, &now.address)) {
+                found.compare("auth.lookup: server", &before, &now);
+            }
             found.compare_secret("auth.lookup: encryption", &before.tls, &now.tls);
             found.compare("auth.lookup.database", &before.dbname, &now.dbname);
             found.compare("auth.lookup.user", &before.user, &now.user);
@@ -189,7 +219,9 @@ fn encryption(found: &mut Differences, before: Option<&Encryption>, now: Option<
 
 fn database(found: &mut Differences, before: &Database, now: &Database) {
     let key = |key: &str| format!("database \"{}\": {key}", shown(now));
-    found.compare(key("server"), &before.address.to_string(), &now.address.to_string());
+    if let Some((before, now)) = moved((&before.cluster, &before.address), (&now.cluster, &now.address)) {
+        found.compare(key("server"), &before, &now);
+    }
     let mode = |database: &Database| database.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode).name();
     found.compare(key("sslmode"), &mode(before), &mode(now));
     if mode(before) == mode(now) {
@@ -208,6 +240,7 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     found.compare(key("size"), &before.size, &now.size);
     found.compare(key("min"), &before.min, &now.min);
     found.compare(key("wait_timeout"), &before.wait_timeout, &now.wait_timeout);
+    found.compare(key("failover_timeout"), &before.failover_timeout, &now.failover_timeout);
     found.compare(key("server_lifetime"), &before.server_lifetime, &now.server_lifetime);
     found.compare(key("server_idle_timeout"), &before.server_idle_timeout, &now.server_idle_timeout);
     found.compare(key("connect_timeout"), &before.connect_timeout, &now.connect_timeout);
@@ -219,6 +252,22 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     found.compare(key("pins"), &shared_before.pins, &shared_now.pins);
     found.compare(key("pinned_max"), &before.pinned_max, &now.pinned_max);
     found.compare(key("prepared_per_server"), &before.prepared_per_server, &now.prepared_per_server);
+}
+
+/// The places of a server that is at another address for an operator: that a cluster has another primary is said of the
+/// cluster.
+fn moved(
+    (cluster_before, before): (&Option<Arc<str>>, &Address),
+    (cluster_now, now): (&Option<Arc<str>>, &Address),
+) -> Option<(String, String)> {
+    if cluster_before.is_some() && cluster_before == cluster_now {
+        return None;
+    }
+    let shown = |cluster: &Option<Arc<str>>, address: &Address| match cluster {
+        Some(cluster) => Address::Primary(cluster.clone()).to_string(),
+        None => address.to_string(),
+    };
+    Some((shown(cluster_before, before), shown(cluster_now, now)))
 }
 
 /// A value as an operator reads it.
@@ -241,6 +290,13 @@ shown_as_they_are!(u32, bool, String, &str, Quantity);
 impl Value for Duration {
     fn show(&self) -> String {
         if self.is_zero() { "0s".to_owned() } else { Quantity::from(*self).to_string() }
+    }
+}
+
+impl Value for Primary {
+    fn show(&self) -> String {
+        let Self { node, address, timeline, .. } = self;
+        format!("node \"{node}\" at {address}, timeline {timeline}")
     }
 }
 

@@ -1,11 +1,12 @@
 //! The state machine: observations in, snapshots out.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    access::{Access, AccessRules, Policy, Users},
+    access::{AccessRules, Policy, Users},
     address::Address,
     changes::{self, Change},
+    cluster::Primary,
     snapshot::{Configuration, Snapshot},
 };
 
@@ -16,6 +17,8 @@ pub enum Observation {
     Configured(Box<Configuration>),
     /// The server at that address has told its access rules; `None`: it does not tell them.
     ServerRules(Address, Option<Arc<AccessRules>>),
+    /// That node of that cluster says that it is the primary, and holds the lock by which it is.
+    Primary(Arc<str>, Primary),
 }
 
 /// A snapshot that is to be gone by from now on.
@@ -31,6 +34,10 @@ pub struct Published {
 #[derive(Debug)]
 pub struct Control {
     snapshot: Arc<Snapshot>,
+    /// The operator's decisions, as they were read last.
+    configuration: Configuration,
+    /// The primaries of clusters, as they were seen last.
+    primaries: HashMap<Arc<str>, Primary>,
     /// The access rules that a server has told last, and its address, as long as somebody goes by them.
     server_rules: Option<(Address, Option<Arc<AccessRules>>)>,
 }
@@ -38,7 +45,9 @@ pub struct Control {
 impl Control {
     /// With that configuration.
     pub fn new(configuration: Configuration) -> Self {
-        Self { snapshot: Arc::new(Snapshot::first(configuration)), server_rules: None }
+        let primaries = HashMap::new();
+        let snapshot = Arc::new(Snapshot::first(configuration.clone()));
+        Self { snapshot, configuration, primaries, server_rules: None }
     }
 
     /// The snapshot that was published last.
@@ -48,22 +57,30 @@ impl Control {
 
     /// Takes an observation; gives the snapshot that it leads to, or nothing where all stays as it is.
     pub fn observe(&mut self, observation: Observation) -> Option<Published> {
-        let next = match observation {
-            Observation::Configured(mut configuration) => {
+        match observation {
+            Observation::Configured(configuration) => {
                 if !matches!(configuration.access.policy, Policy::ServerRules(_)) {
                     // It may load others meanwhile, which nobody would notice.
                     self.server_rules = None;
                 }
-                self.fill_in(&mut configuration.access);
-                self.snapshot.next(*configuration)
+                let has_cluster = |name: &Arc<str>| configuration.clusters.iter().any(|it| it.name == *name);
+                self.primaries.retain(|name, _| has_cluster(name));
+                self.configuration = *configuration;
             }
-            Observation::ServerRules(address, rules) => {
-                self.server_rules = Some((address, rules));
-                let mut access = Access::clone(&self.snapshot.access);
-                self.fill_in(&mut access);
-                self.snapshot.with_access(access)
+            Observation::ServerRules(address, rules) => self.server_rules = Some((address, rules)),
+            Observation::Primary(cluster, primary) => {
+                // It may have been asked before the configuration changed, or before another one was promoted.
+                let is_followed = self.configuration.clusters.iter().any(|it| it.name == cluster);
+                let is_older = self.primaries.get(&cluster).is_some_and(|before| primary.follows(before).is_err());
+                if !is_followed || is_older {
+                    return None;
+                }
+                self.primaries.insert(cluster, primary);
             }
-        };
+        }
+        let next = self.snapshot.next(self.configuration.clone(), &self.primaries, |policy, users| {
+            fill_in(self.server_rules.as_ref(), policy, users);
+        });
         let changes = changes::between(&self.snapshot, &next);
         if changes.is_empty() {
             return None;
@@ -71,15 +88,15 @@ impl Control {
         self.snapshot = Arc::new(next);
         Some(Published { snapshot: self.snapshot.clone(), changes })
     }
+}
 
-    /// Puts the rules of a server in their place, where clients are asked by them and they are known.
-    fn fill_in(&self, access: &mut Access) {
-        let (Policy::ServerRules(rules), Users::LookedUp(look_up)) = (&mut access.policy, &access.users) else {
-            return;
-        };
-        if let Some((_, told)) = self.server_rules.as_ref().filter(|(address, _)| *address == look_up.address) {
-            rules.clone_from(told);
-        }
+/// Puts the rules of a server in their place, where clients are asked by them and they are known.
+fn fill_in(told: Option<&(Address, Option<Arc<AccessRules>>)>, policy: &mut Policy, users: &Users) {
+    let (Policy::ServerRules(rules), Users::LookedUp(look_up)) = (policy, users) else {
+        return;
+    };
+    if let Some((_, told)) = told.filter(|(address, _)| *address == look_up.address) {
+        rules.clone_from(told);
     }
 }
 
@@ -93,8 +110,9 @@ mod tests {
     use super::*;
     use crate::{
         Database, Secret,
-        access::{LookUp, Method},
+        access::{Access, LookUp, Method},
         address::Network,
+        cluster::{Cluster, Rest},
         settings::{Limits, PoolMode, PoolSettings, Sharing},
     };
 
@@ -112,6 +130,7 @@ mod tests {
             admin: None,
             balancers: Vec::new(),
             limits: Limits::default(),
+            clusters: Vec::new(),
         }
     }
 
@@ -189,6 +208,7 @@ mod tests {
             let address = Address::Tcp(host.to_owned(), 5432);
             let look_up = LookUp {
                 address: address.clone(),
+                cluster: None,
                 tls: None,
                 dbname: "postgres".to_owned(),
                 user: "asks".to_owned(),
@@ -235,6 +255,48 @@ mod tests {
         control.observe(Observation::ServerRules(address.clone(), told("trust")));
         control.observe(Observation::ServerRules(address, None));
         assert_eq!(known(&control), None, "it does not tell them any more");
+    }
+
+    #[test]
+    fn a_database_and_its_look_up_are_where_the_primary_is() {
+        let name: Arc<str> = "main".into();
+        let unknown = Address::Primary(name.clone());
+        let members = vec![Rest::parse("http://a:8008").unwrap()];
+        let mut configuration = configuration();
+        configuration.clusters = vec![Cluster { name: name.clone(), members, tls: None }];
+        let one = &mut configuration.databases[0];
+        (one.address, one.cluster) = (unknown.clone(), Some(name.clone()));
+        let mut control = Control::new(configuration.clone());
+        let at = |control: &Control| control.snapshot().databases[0].address.clone();
+        assert_eq!(at(&control), unknown);
+        let primary = |node: &str, timeline| Primary {
+            node: node.to_owned(),
+            address: Address::Tcp(node.to_owned(), 5432),
+            timeline,
+            system: "7".to_owned(),
+        };
+        let two = control.snapshot().databases[1].clone();
+        let seen = |node, timeline| Observation::Primary(name.clone(), primary(node, timeline));
+        let published = control.observe(seen("a", 1)).expect("it is news");
+        let changes: Vec<_> = published.changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["cluster \"main\": primary: node \"a\" at a:5432, timeline 1, was none"]);
+        assert_eq!(at(&control), primary("a", 1).address);
+        assert!(control.observe(seen("a", 1)).is_none());
+        control.observe(seen("b", 2)).expect("it has been promoted");
+        assert_eq!(at(&control), primary("b", 2).address);
+        assert!(control.observe(seen("a", 1)).is_none(), "it comes back, and does not know");
+        assert_eq!(at(&control), primary("b", 2).address);
+        assert!(Arc::ptr_eq(&two, &control.snapshot().databases[1]), "another's server");
+        // It is known beyond a reload, as long as the cluster is there.
+        let mut next = configuration.clone();
+        next.databases[0].pool.size = 3;
+        control.observe(Observation::Configured(next.into())).expect("a pool is smaller");
+        assert_eq!(at(&control), primary("b", 2).address);
+        let without = Configuration { clusters: Vec::new(), ..super::tests::configuration() };
+        control.observe(Observation::Configured(without.into())).expect("it has gone");
+        assert!(control.observe(seen("c", 3)).is_none(), "nobody follows it any more");
+        control.observe(Observation::Configured(configuration.into())).expect("it is there again");
+        assert_eq!(at(&control), unknown);
     }
 
     fn everybody() -> RuleRow {

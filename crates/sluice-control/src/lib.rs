@@ -10,6 +10,7 @@
 pub mod access;
 pub mod address;
 mod changes;
+pub mod cluster;
 mod control;
 pub mod settings;
 mod snapshot;

@@ -44,6 +44,9 @@ pub struct PoolSettings {
     pub min: u32,
     /// The time that a client waits for a server before it gets SQLSTATE 53300.
     pub wait_timeout: Duration,
+    /// The time that a client waits where the cluster of its database has no primary that can be connected to; `None`:
+    /// it is one server.
+    pub failover_timeout: Option<Duration>,
     /// Age after which a server is closed when it falls idle.
     pub server_lifetime: Duration,
     /// The time that a server above `min` may be idle before it is closed.
@@ -77,6 +80,7 @@ impl Default for PoolSettings {
             size: 20,
             min: 0,
             wait_timeout: Duration::from_secs(30),
+            failover_timeout: None,
             server_lifetime: Duration::from_secs(3600),
             server_idle_timeout: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(5),
@@ -115,6 +119,10 @@ pub struct Limits {
     pub client_message_timeout: Duration,
     /// The time for which a client may leave its server waiting inside a transaction, batch or COPY; `None`: for ever.
     pub idle_transaction_timeout: Option<Duration>,
+    /// The time for which a client may ask for nothing between transactions; `None`: for ever.
+    pub idle_client_timeout: Option<Duration>,
+    /// The time that a server may take for a request before it is cancelled; `None`: as long as it likes.
+    pub query_timeout: Option<Duration>,
     /// The largest client message that is collected whole (Parse, startup, passwords), in bytes. Messages that only
     /// pass through have no limit but PostgreSQL's own (1 GiB).
     pub rewritten_message_bytes: u32,
@@ -156,6 +164,8 @@ impl Default for Limits {
             // Less than `wait_timeout`: who waits for that server gets it.
             client_message_timeout: Duration::from_secs(20),
             idle_transaction_timeout: None,
+            idle_client_timeout: None,
+            query_timeout: None,
             rewritten_message_bytes: 16 << 20,
         }
     }

@@ -1,13 +1,14 @@
 //! The snapshot that workers go by, and the configuration that it is made of.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use sluice_tls::ClientTls;
 
 use crate::{
     Secret,
-    access::{Access, Admin, Encryption},
+    access::{Access, Admin, Encryption, Policy, Users},
     address::{Address, Network, PeerAddress},
+    cluster::{Cluster, Primary, Standing},
     settings::{Limits, PoolSettings},
 };
 
@@ -26,6 +27,8 @@ pub struct Configuration {
     pub balancers: Vec<Network>,
     /// The limits of the process.
     pub limits: Limits,
+    /// The clusters that databases are in; no two have the same name.
+    pub clusters: Vec<Cluster>,
 }
 
 /// A database as clients may name it, and where it is.
@@ -35,6 +38,8 @@ pub struct Database {
     pub name: Option<String>,
     /// The server's address.
     pub address: Address,
+    /// The cluster whose primary that is; `None`: it is one server.
+    pub cluster: Option<Arc<str>>,
     /// The encryption on the way to it; `None`: none.
     pub tls: Option<Arc<ClientTls>>,
     /// The name there; `None` keeps the client's.
@@ -70,6 +75,8 @@ pub struct Snapshot {
     pub balancers: Vec<Network>,
     /// The limits of the process.
     pub limits: Limits,
+    /// The clusters that databases are in, and their primaries as far as they are known.
+    pub clusters: Vec<Standing>,
 }
 
 impl Database {
@@ -78,6 +85,7 @@ impl Database {
         Self {
             name: None,
             address,
+            cluster: None,
             tls: None,
             dbname: None,
             user: None,
@@ -119,39 +127,46 @@ impl Database {
 impl Snapshot {
     /// The first one.
     pub fn first(configuration: Configuration) -> Self {
-        let Configuration { databases, access, encryption, admin, balancers, limits } = configuration;
+        let Configuration { databases, access, encryption, admin, balancers, limits, clusters } = configuration;
         let databases = databases.into_iter().map(Arc::new).collect();
-        Self { version: 1, databases, access: Arc::new(access), encryption, admin, balancers, limits }
+        let clusters = clusters.into_iter().map(|cluster| Standing { cluster: Arc::new(cluster), primary: None });
+        let clusters = clusters.collect();
+        Self { version: 1, databases, access: Arc::new(access), encryption, admin, balancers, limits, clusters }
     }
 
     /// The one after this.
-    pub(crate) fn next(&self, configuration: Configuration) -> Self {
-        let Configuration { databases, access, encryption, admin, balancers, limits } = configuration;
+    pub(crate) fn next(
+        &self,
+        configuration: Configuration,
+        primaries: &HashMap<Arc<str>, Primary>,
+        fill_in: impl FnOnce(&mut Policy, &Users),
+    ) -> Self {
+        let Configuration { databases, mut access, encryption, admin, balancers, limits, clusters } = configuration;
         let keep = |database: Database| {
+            let database = located(database, primaries);
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
         let databases = databases.into_iter().map(keep).collect();
+        locate_look_up(&mut access, primaries);
+        fill_in(&mut access.policy, &access.users);
         let access = self.kept_access(access);
-        Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits }
-    }
-
-    /// The one after this, where clients are authenticated so.
-    pub(crate) fn with_access(&self, access: Access) -> Self {
-        Self {
-            version: self.version + 1,
-            databases: self.databases.clone(),
-            access: self.kept_access(access),
-            encryption: self.encryption.clone(),
-            admin: self.admin.clone(),
-            balancers: self.balancers.clone(),
-            limits: self.limits.clone(),
-        }
+        let standing = |cluster: Cluster| {
+            let primary = primaries.get(&cluster.name).cloned();
+            Standing { cluster: self.kept_cluster(cluster), primary }
+        };
+        let clusters = clusters.into_iter().map(standing).collect();
+        Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits, clusters }
     }
 
     /// The same value as in this one, unless it has changed.
     fn kept_access(&self, access: Access) -> Arc<Access> {
         if *self.access == access { self.access.clone() } else { Arc::new(access) }
+    }
+
+    fn kept_cluster(&self, cluster: Cluster) -> Arc<Cluster> {
+        let known = self.clusters.iter().map(|standing| &standing.cluster).find(|known| ***known == cluster);
+        known.cloned().unwrap_or_else(|| Arc::new(cluster))
     }
 
     /// Whether a connection from there has to say first whose it is.
@@ -166,5 +181,22 @@ impl Snapshot {
     pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
         let named = self.databases.iter().find(|database| database.name.as_deref() == Some(name));
         named.or_else(|| self.databases.iter().find(|database| database.name.is_none()))
+    }
+}
+
+/// A database at the primary of its cluster, where that is known.
+fn located(mut database: Database, primaries: &HashMap<Arc<str>, Primary>) -> Database {
+    if let Some(primary) = database.cluster.as_ref().and_then(|cluster| primaries.get(cluster)) {
+        database.address = primary.address.clone();
+    }
+    database
+}
+
+/// The same for where secrets are looked up.
+fn locate_look_up(access: &mut Access, primaries: &HashMap<Arc<str>, Primary>) {
+    if let Users::LookedUp(look_up) = &mut access.users
+        && let Some(primary) = look_up.cluster.as_ref().and_then(|cluster| primaries.get(cluster))
+    {
+        look_up.address = primary.address.clone();
     }
 }

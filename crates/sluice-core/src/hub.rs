@@ -192,7 +192,7 @@ impl Pool {
         let upstream = Upstream::new(&entry, database, role);
         Self {
             database: database.to_owned(),
-            state: Mutex::new(PoolState::new(entry.pool.clone())),
+            state: Mutex::new(upstream.new_state(&entry)),
             sharing: entry.pool.sharing,
             slow: Threshold::new(entry.pool.log_min_duration),
             entry,
@@ -348,6 +348,8 @@ pub struct Hub {
     log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
     /// The databases that give out no servers.
     paused: Mutex<Paused>,
+    /// Whether clients end as soon as they have no transaction open, and others are refused.
+    is_draining: AtomicBool,
     /// The addresses there have been log-ins to.
     addresses: AtomicU32,
     /// The number of the next statement.
@@ -373,6 +375,7 @@ impl Hub {
             catalogs: Mutex::default(),
             log_ins: Mutex::default(),
             paused: Mutex::default(),
+            is_draining: AtomicBool::new(false),
             addresses: AtomicU32::new(0),
             statements: Arc::default(),
             connections: AtomicU32::new(0),

@@ -47,6 +47,8 @@ pub enum Mail {
     Answer(ClientRef, Box<[u8]>),
     /// The clients of a database end, whatever they are doing.
     End(Arc<str>),
+    /// The pool is drained from now on: clients end as soon as they have no transaction open.
+    Drain,
     /// There is another snapshot, which pools are made by already.
     Published,
     /// Stop: no new transaction, and the end at that time.

@@ -3,11 +3,12 @@
 //! A server is named by the worker that has its connection; who may use it is decided here and nowhere else.
 
 mod share;
+mod waits;
 
 use std::{sync::Arc, time::Duration};
 
 use sluice_control::settings::PoolSettings;
-use sluice_wire::{ErrorResponse, sqlstate};
+use sluice_wire::ErrorResponse;
 
 use crate::{
     customs::Customs,
@@ -21,6 +22,9 @@ use crate::{
 };
 
 use share::Share;
+
+/// The longest wait between two attempts to connect to a cluster's primary, which clients wait for.
+const FAILOVER_BACKOFF_MAX: Duration = Duration::from_millis(200);
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub struct PoolState {
     latest: StartupParameters,
     /// The last failure, while nothing has gone right since.
     trouble: Option<Trouble>,
+    /// The reason why there is no connecting at all: nobody knows where.
+    nowhere: Option<Arc<ErrorResponse>>,
     used: bool,
     /// Whether an operator has it give out no servers.
     paused: bool,
@@ -150,6 +156,11 @@ pub enum Released {
 pub type Refusal = (ClientRef, Arc<ErrorResponse>);
 
 impl PoolState {
+    /// An empty pool that has servers nowhere, for that reason, until another one comes in its place.
+    pub fn nowhere(settings: PoolSettings, error: ErrorResponse) -> Self {
+        Self { nowhere: Some(error.into()), ..Self::new(settings) }
+    }
+
     /// An empty pool.
     pub fn new(settings: PoolSettings) -> Self {
         Self {
@@ -160,6 +171,7 @@ impl PoolState {
             connecting: Vec::new(),
             latest: StartupParameters::default(),
             trouble: None,
+            nowhere: None,
             used: false,
             paused: false,
             waits_from: Time(0),
@@ -321,6 +333,7 @@ impl PoolState {
                 Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
                 None => self.settings.backoff_min,
             };
+            let pause = if self.settings.failover_timeout.is_some() { pause.min(FAILOVER_BACKOFF_MAX) } else { pause };
             let generation = opened.generation;
             self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause, generation });
         }
@@ -443,67 +456,6 @@ impl PoolState {
                 self.idle.push(Idle { server, since: now, opened, made: made.clone() });
                 Released::Idle
             }
-        }
-    }
-
-    /// Those who have waited long enough, with the reason.
-    pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
-        let mut refused = Vec::new();
-        if self.paused {
-            return refused;
-        }
-        let from = self.waits_from;
-        let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
-        // With nothing open and connects failing, waiting longer than a connect may take has no point.
-        if let Some(trouble) = self.trouble.as_ref().filter(|_| self.open as usize == self.connecting.len()) {
-            let error = trouble.error.clone();
-            let limit = self.settings.connect_timeout.min(self.settings.wait_timeout);
-            refused = self.refuse_while(|waiter| waited(waiter) >= limit, &error);
-        }
-        let limit = self.settings.wait_timeout;
-        if self.waiters.front().is_some_and(|waiter| waited(waiter) >= limit) {
-            let error = Arc::new(self.wait_error());
-            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
-        }
-        refused
-    }
-
-    fn refuse_while(&mut self, due: impl Fn(&Waiter) -> bool, error: &Arc<ErrorResponse>) -> Vec<Refusal> {
-        let mut refused = Vec::new();
-        while self.waiters.front().is_some_and(&due) {
-            refused.extend(self.waiters.pop().map(|waiter| (waiter.client, error.clone())));
-        }
-        refused
-    }
-
-    fn wait_error(&self) -> ErrorResponse {
-        let waited = self.settings.wait_timeout.as_secs_f64();
-        let error = ErrorResponse::fatal(
-            sqlstate::TOO_MANY_CONNECTIONS,
-            format!("no server connection became free within {waited} s (wait_timeout)"),
-        )
-        .hint(match self.share.missed() {
-            Some(_) if self.open < self.settings.size => {
-                "Shorten transactions, or raise that limit, or \"wait_timeout\"."
-            }
-            _ => "Shorten transactions, or raise \"size\" of this pool, or \"wait_timeout\".",
-        });
-        match &self.trouble {
-            Some(trouble) => error.detail(format!("The last attempt to connect failed: {}", trouble.error.message)),
-            None => error.detail(self.occupancy()),
-        }
-    }
-
-    /// The reason why nothing is free, for those who wait.
-    fn occupancy(&self) -> String {
-        let mut open = format!("{} of {} server connections are open", self.open, self.settings.size);
-        if !self.pinned.is_empty() {
-            let (kept, pins) = (self.pinned.len(), self.pins());
-            open += &format!(", {kept} of them kept by clients whose sessions can't be moved ({pins})");
-        }
-        match self.share.missed() {
-            Some(limit) if self.open < self.settings.size => format!("{open}; the limit is {limit}."),
-            _ => open + ".",
         }
     }
 

@@ -274,6 +274,7 @@ mod tests {
 
     fn get(secrets: &Secrets, now: Time, user: &str) -> Known {
         let look_up = LookUp {
+            cluster: None,
             tls: None,
             address: Address::Tcp("localhost".to_owned(), 5432),
             dbname: "postgres".to_owned(),

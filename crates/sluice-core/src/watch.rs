@@ -1,4 +1,5 @@
-//! The time for which a client has left something undone that its server waits for, and that since its last request.
+//! The time for which a client has left something undone that its server waits for, that since its last request, and
+//! that for which a server has not answered one.
 
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub enum Undone {
     Message,
     /// A transaction, batch or COPY is open, and it says nothing.
     Transaction,
+    /// No transaction is open, and it says nothing, though it keeps its server.
+    Session,
 }
 
 /// The note about that in a client.
@@ -83,4 +86,13 @@ impl Rest {
     pub(crate) fn deadline(&self, limit: Duration) -> Option<Time> {
         (self.request == Request::Ended).then(|| self.since + limit)
     }
+}
+
+/// A server's note of the request that it is answering, which may have a limit.
+#[derive(Debug, Default)]
+pub struct Overdue {
+    /// The time at which it is looked at.
+    pub(crate) alarm: Alarm,
+    /// The request that it has been sent a cancel for, by the time at which it began.
+    pub(crate) cancelled: Option<Time>,
 }

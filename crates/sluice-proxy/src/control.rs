@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    clusters::{self, Suspicion},
     desk::Desk,
     lookup::{self, Asker, Request},
     mailbox::Mailboxes,
@@ -53,6 +54,7 @@ pub(crate) struct Office {
     pub(crate) desk: Arc<Desk>,
     /// Ended where a successor answers by HTTP.
     pub(crate) http: AbortHandle,
+    pub(crate) suspicion: Suspicion,
 }
 
 impl Office {
@@ -74,27 +76,41 @@ pub(crate) async fn control(
     office: Office,
 ) {
     let names = keep_names(asker.resolver.clone());
-    let (tell, told) = mpsc::channel(1);
-    let rules = server_rules::follow(office.hub.clone(), asker.resolver.clone(), tell);
+    let (tell_rules, rules_told) = mpsc::channel(1);
+    let rules = server_rules::follow(office.hub.clone(), asker.resolver.clone(), tell_rules);
+    let (tell_primaries, primaries_told) = mpsc::channel(1);
+    let followed =
+        clusters::follow(office.hub.clone(), asker.resolver.clone(), office.suspicion.clone(), tell_primaries);
+    let told = ToldOf { rules: rules_told, primaries: primaries_told };
     tokio::select! {
         () = obey(control, orders, told, office) => {}
+        () = followed => {}
         () = rules => {}
         () = names => {}
         () = lookup::answer(Arc::new(asker), requests) => {}
     }
 }
 
-/// Carries out orders, and goes by the rules that a server has told, one after the other.
-async fn obey(
-    mut control: Control,
-    mut orders: mpsc::Receiver<Order>,
-    mut told: mpsc::Receiver<server_rules::Told>,
-    office: Office,
-) {
+/// The news of others.
+struct ToldOf {
+    /// Rules of a server.
+    rules: mpsc::Receiver<server_rules::Told>,
+    /// Primaries of clusters.
+    primaries: mpsc::Receiver<clusters::Told>,
+}
+
+/// Carries out orders, and goes by what others tell, one after the other.
+async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, mut told: ToldOf, office: Office) {
     loop {
         let order = tokio::select! {
             order = orders.recv() => order,
-            Some((address, rules)) = told.recv() => {
+            Some((cluster, primary)) = told.primaries.recv() => {
+                for change in office.observe(&mut control, Observation::Primary(cluster, primary)) {
+                    tracing::info!("{change}");
+                }
+                continue;
+            }
+            Some((address, rules)) = told.rules.recv() => {
                 // Of others it has been said already what is the matter with them.
                 let loaded = rules.as_ref().filter(|rules| rules.unloaded.is_none()).map(|rules| rules.rules.rules().len());
                 let changes = office.observe(&mut control, Observation::ServerRules(address.clone(), rules));

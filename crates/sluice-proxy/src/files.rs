@@ -1,8 +1,8 @@
 //! The configuration file as the control plane's observation.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
-use sluice_config::{Config, LookupConfig, Report, SecretSource, users};
+use sluice_config::{Config, DatabaseConfig, LookupConfig, Report, SecretSource, ServerAddress, users};
 use sluice_control::{
     Configuration, Database,
     access::{Access, LookUp, Policy, Users},
@@ -25,6 +25,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     let databases = config.databases.iter().map(|database| Database {
         name: database.name.clone(),
         address: sockets::address(&database.server),
+        cluster: cluster_of(database),
         tls: database.tls.clone(),
         dbname: database.dbname.clone(),
         user: database.user.clone(),
@@ -41,7 +42,16 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         admin: config.admin.clone(),
         balancers: config.balancers.clone(),
         limits: config.limits.clone(),
+        clusters: config.clusters.clone(),
     })
+}
+
+/// The cluster whose primary a database's server is.
+fn cluster_of(database: &DatabaseConfig) -> Option<Arc<str>> {
+    match &database.server {
+        ServerAddress::Primary(cluster) => Some(cluster.clone()),
+        ServerAddress::Unix { .. } | ServerAddress::Tcp { .. } => None,
+    }
 }
 
 /// The addresses of all servers.
@@ -58,6 +68,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
     };
     Users::LookedUp(LookUp {
         address: sockets::address(&database.server),
+        cluster: cluster_of(database),
         tls: database.tls.clone(),
         dbname: database.dbname.clone().unwrap_or_else(|| look_up.database.clone()),
         user: look_up.user.clone(),

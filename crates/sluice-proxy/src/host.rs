@@ -16,6 +16,7 @@ use sluice_net::Handshake;
 use tokio::sync::mpsc;
 
 use crate::{
+    clusters::Suspicion,
     desk::{DESK, Desk},
     handshakes::Handshakes,
     identify, log,
@@ -35,6 +36,7 @@ pub(crate) struct Host {
     pub(crate) identities: mpsc::Sender<identify::Request>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) suspicion: Suspicion,
     pub(crate) tcp_user_timeout: Duration,
 }
 
@@ -79,6 +81,9 @@ impl sluice_net::Host for Host {
     }
 
     fn log(&mut self, event: LogEvent<'_>) {
+        if matches!(event, LogEvent::ServerLost { .. } | LogEvent::ConnectFailed { .. }) {
+            self.suspicion.raise();
+        }
         log::event(event);
     }
 

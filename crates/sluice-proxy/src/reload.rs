@@ -7,6 +7,7 @@ use std::{
 
 use sluice_config::{Config, Problem, Report};
 use sluice_control::Change;
+use sluice_core::hub::Hub;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
@@ -49,6 +50,7 @@ pub(crate) struct Reloader {
     /// The configuration that the service was started with.
     pub(crate) started: Config,
     pub(crate) resolver: Arc<Resolver>,
+    pub(crate) hub: Arc<Hub>,
     pub(crate) orders: mpsc::Sender<Order>,
     /// Taken by whoever reads the file: the one that is read last is the one that counts.
     pub(crate) turn: Mutex<()>,
@@ -75,7 +77,9 @@ impl Reloader {
         let config = sluice_config::load(&self.file)?;
         check_open_files(&config)?;
         let configuration = Box::new(files::configuration(&config)?);
-        self.resolver.know(&files::addresses(&config));
+        let primaries = self.hub.snapshot();
+        let primaries = primaries.clusters.iter().filter_map(|it| it.primary.as_ref()).map(|it| &it.address);
+        self.resolver.know(files::addresses(&config).iter().chain(primaries));
         let (done, changes) = oneshot::channel();
         let order = Order::Configure(configuration, done);
         self.orders.blocking_send(order).map_err(|_| ReloadError::Ending)?;

@@ -30,6 +30,17 @@ impl Resolver {
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
+    /// Knows the name in that address as well, if there is one.
+    pub(crate) fn know_besides(&self, address: &Address) {
+        if let Address::Tcp(host, _) = address
+            && host.parse::<IpAddr>().is_err()
+            && !self.names.read().unwrap_or_else(PoisonError::into_inner).contains_key(host)
+        {
+            let found = look_up(host);
+            self.names.write().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), found);
+        }
+    }
+
     /// The address to connect to.
     pub(crate) fn target(&self, address: &Address) -> io::Result<Target> {
         match address {
@@ -44,6 +55,7 @@ impl Resolver {
                     None => Err(io::Error::other("the host name has not been resolved")),
                 }
             }
+            Address::Primary(_) => Err(io::Error::other(format!("{address} is not known"))),
         }
     }
 

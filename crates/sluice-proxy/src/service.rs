@@ -26,6 +26,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::{
+    clusters::Suspicion,
     console::{self, Console},
     control::{self, Office, Order},
     desk::{Desk, Private},
@@ -169,6 +170,7 @@ impl Service {
         resolver.know(&files::addresses(&config));
         let epoch = Instant::now();
         let desk = Arc::<Desk>::default();
+        let suspicion = Suspicion::default();
         let turns: Vec<Turns> = (0..workers).map(|_| Turns::default()).collect();
         let mut setups = Vec::new();
         for number in 0..workers {
@@ -183,6 +185,7 @@ impl Service {
                     identities: identities.clone(),
                     commands: commands.clone(),
                     desk: desk.clone(),
+                    suspicion: suspicion.clone(),
                     tcp_user_timeout: config.tcp_user_timeout,
                 },
                 listeners: listening.for_clients().map_err(system("share the listening sockets"))?,
@@ -205,6 +208,7 @@ impl Service {
             file: file.to_owned(),
             started: config,
             resolver,
+            hub: hub.clone(),
             orders: orders.clone(),
             turn: Mutex::default(),
         });
@@ -222,7 +226,7 @@ impl Service {
         let identified = identify::answer(unidentified, mailboxes.clone());
         let control = async move {
             let http = tokio::spawn(http::serve(told, http)).abort_handle();
-            let office = Office { hub: hub_of_office, mailboxes: mailboxes_of_office, desk, http };
+            let office = Office { hub: hub_of_office, mailboxes: mailboxes_of_office, desk, http, suspicion };
             let control = control::control(control, ordered, requests, asker, office);
             tokio::select! {
                 () = control => {}

@@ -21,6 +21,8 @@ pub(crate) static LIMITS: Table = Table {
         &LOGIN_TIMEOUT,
         &CLIENT_MESSAGE_TIMEOUT,
         &IDLE_TRANSACTION_TIMEOUT,
+        &IDLE_CLIENT_TIMEOUT,
+        &QUERY_TIMEOUT,
         &REWRITTEN_MESSAGE,
     ],
     tables: &[],
@@ -104,6 +106,26 @@ pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
     meaning: "How long a client may leave its server waiting inside a transaction, a batch without its Sync, or a COPY, \
               before it is sent away with SQLSTATE 25P03. It is PostgreSQL's `idle_in_transaction_session_timeout` \
               for the pool's clients.",
+};
+
+pub(crate) static IDLE_CLIENT_TIMEOUT: Key<Time> = Key {
+    name: "idle_client_timeout",
+    kind: Time { min: ms(100), max: seconds(365 * DAY) },
+    absent: Absent::Means("there is no limit"),
+    meaning: "How long a client may ask for nothing between transactions before it is disconnected with SQLSTATE 57P05. \
+              It is PostgreSQL's `idle_session_timeout` for the pool's clients, whose own, where they set one, counts \
+              as well.",
+};
+
+pub(crate) static QUERY_TIMEOUT: Key<Time> = Key {
+    name: "query_timeout",
+    kind: Time { min: ms(100), max: seconds(365 * DAY) },
+    absent: Absent::Means("there is no limit"),
+    meaning: "How long a server may take for a request (a Query, or a batch up to its Sync, with the data of a COPY) \
+              before it is sent a cancel, which the client hears of as PostgreSQL says it, SQLSTATE 57014. Where that \
+              has not helped 5 seconds later, the client is disconnected with the same SQLSTATE, and the server \
+              connection is closed. PostgreSQL's `statement_timeout` is more exact, since it counts each statement: \
+              this one is for a server or a network that does not answer.",
 };
 
 pub(crate) static REWRITTEN_MESSAGE: Key<Size> = Key {

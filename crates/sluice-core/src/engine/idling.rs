@@ -22,6 +22,7 @@ use super::{Engine, timers::Timer};
 impl Engine {
     /// Something has happened between a server and its client.
     pub(super) fn watch(&mut self, now: Time, server: ServerId) {
+        self.watch_query(server);
         let Some(server) = self.servers.get(server) else { return };
         let Role::Serving(id) = server.role else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -74,7 +75,7 @@ impl Engine {
     /// A client has nothing more to wait for: its own limit for that begins.
     pub(super) fn watch_rest(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        let Some(limit) = rest_limit(client) else { return };
+        let Some((limit, _)) = rest_limit(client, &self.snapshot.limits) else { return };
         let Some(at) = client.rest.deadline(limit) else { return };
         if client.rest.alarm.set(at) {
             self.timers.push(at, Timer::Rest(id, client.serial));
@@ -87,20 +88,30 @@ impl Engine {
         if !client.rest.alarm.ring(at) {
             return;
         }
-        let deadline = rest_limit(client).and_then(|limit| client.rest.deadline(limit));
-        if deadline.is_some_and(|deadline| now >= deadline) {
-            self.refuse_client(now, id, &idle_session(), io);
-        } else {
-            self.watch_rest(id);
+        let limit = rest_limit(client, &self.snapshot.limits);
+        let due = limit.filter(|(limit, _)| client.rest.deadline(*limit).is_some_and(|deadline| now >= deadline));
+        match due {
+            Some((_, error)) => self.refuse_client(now, id, &error(), io),
+            None => self.watch_rest(id),
         }
     }
 }
 
-/// The limit that a client has set itself, if it is for the pool to keep: it has no server, and wants none.
-fn rest_limit(client: &Client) -> Option<Duration> {
+/// The limit that a client comes under that has no server, and wants none, with the error for it: its own, or the
+/// configuration's.
+fn rest_limit(client: &Client, limits: &Limits) -> Option<(Duration, fn() -> ErrorResponse)> {
     let Phase::Open(session) = &client.phase else { return None };
-    let limit = session.profile.limits().idle_session?;
-    (session.link == Link::None && session.begun.is_none()).then_some(limit)
+    if session.link != Link::None || session.begun.is_some() {
+        return None;
+    }
+    let own = session.profile.limits().idle_session.map(|limit| (limit, idle_session as fn() -> ErrorResponse));
+    let common = limits.idle_client_timeout.map(|limit| (limit, idle_client as fn() -> ErrorResponse));
+    own.into_iter().chain(common).min_by_key(|(limit, _)| *limit)
+}
+
+/// The same for the configuration's limit.
+fn idle_client() -> ErrorResponse {
+    idle_session().hint("The limit is \"idle_client_timeout\" under [limits] in the pool's configuration.")
 }
 
 /// PostgreSQL's own words for it.
@@ -126,13 +137,14 @@ fn undone(client: &Client, server: &Server) -> Option<Undone> {
     let owes = server.exchange.owes() && !server.exchange.is_copying();
     let is_quiet = !owes && !server.stream.is_inside() && client.pending.is_empty();
     let is_open = server.exchange.reported_status() != TransactionStatus::Idle || !server.exchange.is_closed();
-    (is_quiet && is_open).then_some(Undone::Transaction)
+    is_quiet.then_some(if is_open { Undone::Transaction } else { Undone::Session })
 }
 
 fn limit_of(limits: &Limits, undone: Undone) -> Option<Duration> {
     match undone {
         Undone::Message => Some(limits.client_message_timeout),
         Undone::Transaction => limits.idle_transaction_timeout,
+        Undone::Session => limits.idle_client_timeout,
     }
 }
 
@@ -147,5 +159,6 @@ fn error_of(undone: Undone) -> ErrorResponse {
         )
         .routine("ProcessInterrupts")
         .hint("The limit is \"idle_transaction_timeout\" under [limits] in the pool's configuration."),
+        Undone::Session => idle_client(),
     }
 }

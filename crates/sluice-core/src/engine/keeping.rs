@@ -29,6 +29,7 @@ use crate::{
 
 use super::{
     Engine, Todo,
+    draining::drained,
     lending::{ask_for_names, close_lent},
     own_queries::{send_own, send_own_within},
     shutting_down,
@@ -39,6 +40,7 @@ impl Engine {
     pub(super) fn client_at_rest(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) {
         let end = match self.stopping {
             Some(_) => Some(shutting_down()),
+            None if self.hub.is_draining() => Some(drained()),
             None => self.end_of(&self.servers[server].pool),
         };
         let state = &mut self.servers[server];

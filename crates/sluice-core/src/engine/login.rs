@@ -29,7 +29,7 @@ use crate::{
     watch,
 };
 
-use super::{Engine, cancel, no_more_clients, rules::check_certificate, too_many_clients};
+use super::{Engine, cancel, draining::draining, no_more_clients, rules::check_certificate, too_many_clients};
 
 /// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
@@ -47,7 +47,10 @@ impl Engine {
     /// a pool's limits of time count then.
     pub(super) fn is_known(&self, id: ClientId) -> bool {
         let phase = self.clients.get(id).map(|client| &client.phase);
-        let waits = |session: &Session| session.pool.sharing.mode == PoolMode::Session;
+        // It has time for as long as others that wait there.
+        let waits = |session: &Session| {
+            session.pool.sharing.mode == PoolMode::Session || session.pool.upstream.cluster.is_some()
+        };
         let is_let_in = matches!(phase, Some(Phase::Open(_) | Phase::Console(_)));
         is_let_in || matches!(phase, Some(Phase::Welcome(session, _)) if waits(session))
     }
@@ -114,6 +117,9 @@ impl Engine {
         }
         if self.stopping.is_some() {
             return Err(no_more_clients());
+        }
+        if self.hub.is_draining() && !self.is_console(&database) {
+            return Err(draining());
         }
         self.check_encryption(id, &user)?;
         let wish = Box::new(Wish { request, user, database, system_user: None });

@@ -23,6 +23,7 @@
 //! | `shapes` | the shapes of results, as a client was told |
 //! | `standing_in` | statements that answer in place of those that a server lacks |
 //! | `moving` | another configuration: pools that have gone, and where their clients go on |
+//! | `draining` | clients that leave as soon as they have no transaction open, since an operator says so |
 //! | `console` | clients of the admin console |
 //! | `listing` | the clients and servers of a worker, as the console lists them |
 //! | `copying` | COPYs that the server begins to read |
@@ -43,6 +44,7 @@
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `waiting` | what a client waits for whose message has not been handled |
 //! | `idling` | clients that hold a server and leave it waiting |
+//! | `overdue` | requests that take longer than the configuration allows |
 //! | `timers` | deadlines, and what is looked at when they come |
 //! | `lease` | the lease of a server: acquire, attach, release, put in order |
 //! | `cancel` | CancelRequests, in and out |
@@ -58,6 +60,7 @@ mod client_address;
 mod commands;
 mod console;
 mod copying;
+mod draining;
 mod encrypting;
 mod errors;
 mod failing;
@@ -73,6 +76,7 @@ mod login;
 mod moving;
 mod notifications;
 mod opening;
+mod overdue;
 mod own_answers;
 mod own_queries;
 mod parses;
@@ -105,6 +109,7 @@ use crate::{
     pauses::Reason,
     server::{Role, Server},
     time::Time,
+    watch::Overdue,
 };
 
 pub use cancel::client_of;
@@ -303,6 +308,7 @@ impl Engine {
             Mail::Answer(client, answer) => self.command_answered(client, &answer, io),
             Mail::End(database) => self.end_clients(now, &database, io),
             Mail::Published => self.published(now, io),
+            Mail::Drain => self.drain(now, io),
             Mail::Stop(deadline) => self.stop(now, deadline, io),
         }
         self.work(now, io);
@@ -321,7 +327,13 @@ impl Engine {
         let serial = self.next_serial();
         // The pool has given it away, and counts it as in use.
         let role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
-        let id = self.servers.insert(Server { serial, role, alarm: Alarm::default(), ..*server });
+        let id = self.servers.insert(Server {
+            serial,
+            role,
+            alarm: Alarm::default(),
+            overdue: Overdue::default(),
+            ..*server
+        });
         if !early.is_empty() {
             self.server_bytes(now, id, early, false, io);
         }

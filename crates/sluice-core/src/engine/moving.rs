@@ -6,7 +6,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     client::{Client, Link},
-    hub::Pool,
+    hub::{Pool, Upstream},
     ids::ClientId,
     io::Io,
     server::Role,
@@ -20,6 +20,11 @@ impl Engine {
     pub(super) fn published(&mut self, now: Time, io: &mut impl Io) {
         self.snapshot = self.hub.snapshot();
         for id in self.servers.ids(|server| server.pool.is_retired()) {
+            if self.has_failed_over(&self.servers[id].pool) {
+                // What it said from now on might be true on that node only.
+                self.server_closed(now, id, "another node is the primary now", io);
+                continue;
+            }
             match self.servers[id].role {
                 Role::Idle | Role::Opening { .. } => self.close_server(id, io),
                 // Its client keeps it, and may be doing nothing with it.
@@ -85,6 +90,13 @@ impl Engine {
                 self.refuse_client(now, id, &error, io);
             }
         }
+    }
+
+    /// Whether that pool leads to a node that has been its cluster's primary, and is no longer.
+    fn has_failed_over(&self, pool: &Pool) -> bool {
+        let Some(database) = self.snapshot.database(&pool.database) else { return false };
+        let Upstream { cluster, address, .. } = &pool.upstream;
+        cluster.is_some() && *cluster == database.cluster && *address != database.address
     }
 
     /// The reason why a client of that pool ends as soon as it has no transaction open, if there is one.

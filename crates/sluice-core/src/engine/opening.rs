@@ -5,11 +5,12 @@ use std::sync::Arc;
 use sluice_wire::{
     BackendKind, ErrorResponse, Frame,
     message::{self, AuthenticationRequest},
+    sqlstate,
     startup::{self, ProtocolVersion},
 };
 
 use crate::{
-    hub::Pool,
+    hub::{Pool, Upstream},
     ids::ServerId,
     io::{Io, LogEvent, Owner},
     mail::Mail,
@@ -34,7 +35,7 @@ enum Ended {
 impl Engine {
     /// Opens as many connections as the pool needs now and may have.
     pub(super) fn connect_for(&mut self, now: Time, pool: &Arc<Pool>, io: &mut impl Io) {
-        if self.stopping.is_some() || pool.is_retired() {
+        if self.stopping.is_some() || pool.is_retired() || !pool.upstream.is_known() {
             return;
         }
         loop {
@@ -145,6 +146,7 @@ impl Engine {
                 }
             }
             BackendKind::ErrorResponse => return Some(Ended::Failed(ErrorResponse::from_body(body))),
+            BackendKind::ReadyForQuery if is_standby(server) => return Some(Ended::Failed(not_primary(server))),
             BackendKind::ReadyForQuery => return Some(Ended::Ready),
             BackendKind::NoticeResponse if !server.follows_statements() => {
                 server.notices.add(server.key.is_some(), body);
@@ -187,6 +189,17 @@ impl Engine {
             io.mail(client.worker, Mail::Refuse(client, error));
         }
     }
+}
+
+/// Whether a server is a standby where a cluster's primary was to be: it has been demoted, or is not promoted yet. Every
+/// PostgreSQL that reports this (14 and later) does so at the log-in.
+fn is_standby(server: &Server) -> bool {
+    server.pool.upstream.cluster.is_some() && server.parameters.get("in_hot_standby") == Some("on")
+}
+
+fn not_primary(server: &Server) -> ErrorResponse {
+    let Upstream { address, .. } = &server.pool.upstream;
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, format!("the server at {address} is not the primary"))
 }
 
 /// Whether trying again soon would end the same way: a wrong name or password, a database that admits nobody (55000), a

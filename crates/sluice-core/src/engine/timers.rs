@@ -29,6 +29,8 @@ pub(super) enum Timer {
     Rest(ClientId, u32),
     /// A server that is opening or settling, for which a cancel is held, or that may be taken from its client.
     Server(ServerId, u32),
+    /// A server whose request has a limit.
+    Query(ServerId, u32),
     /// A CancelRequest on its way.
     Cancel(CancelId),
 }
@@ -84,6 +86,7 @@ impl Engine {
                 Timer::Client(id, serial) => self.client_due(now, at, id, serial, io),
                 Timer::Rest(id, serial) => self.rest_due(now, at, id, serial, io),
                 Timer::Server(id, serial) => self.server_due(now, at, id, serial, io),
+                Timer::Query(id, serial) => self.query_due(now, at, id, serial, io),
                 Timer::Cancel(id) => self.cancel_due(now, id, io),
             }
         }

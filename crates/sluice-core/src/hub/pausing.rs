@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError},
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use crate::{ids::ServerRef, time::Time};
@@ -42,6 +42,17 @@ impl Hub {
     /// Has them do so again.
     pub fn resume(&self, now: Time, database: Option<&str>) {
         self.set_paused(now, database, false);
+    }
+
+    /// Has clients end as soon as they have no transaction open, and refuses others; or no longer. The workers are to be
+    /// told where it begins, by a [`Mail::Drain`](crate::mail::Mail::Drain) each.
+    pub fn set_draining(&self, is_draining: bool) {
+        self.is_draining.store(is_draining, Ordering::Release);
+    }
+
+    /// Whether that is so.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
     }
 
     /// Has the servers of a database's pools, or of all pools, closed when they fall idle.

@@ -1,5 +1,7 @@
 use sluice_wire::startup::{ProtocolVersion, SessionRequest};
 
+use sluice_wire::sqlstate;
+
 use super::*;
 use crate::{
     ids::{ClientId, ServerId},

@@ -38,6 +38,7 @@ use crate::{
     stream::Stream,
     time::Time,
     traffic::Meter,
+    watch::Overdue,
 };
 
 pub use begin::EarlyBegin;
@@ -83,7 +84,9 @@ pub struct Server {
     pub holder: Option<(ClientRef, u64)>,
     /// The work that its client is in the midst of, for the figures.
     pub meter: Meter,
-    /// The statement that the unnamed portal is bound to, for the same.
+    /// The limit of what it is asked for.
+    pub overdue: Overdue,
+    /// The statement that the unnamed portal is bound to, for the figures.
     pub running: Running,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
@@ -223,6 +226,7 @@ impl Server {
             is_in_use: false,
             holder: None,
             meter: Meter::default(),
+            overdue: Overdue::default(),
             running: Running::default(),
             is_worn: false,
             opened,

@@ -39,6 +39,7 @@ fn ruled(text: &str, maps: &str) -> Table {
     table.changes(|configuration| {
         configuration.access.policy = Policy::Rules(rules(text, maps));
         configuration.access.users = Users::LookedUp(LookUp {
+            cluster: None,
             tls: None,
             address: Address::Unix("/scripted".into()),
             dbname: "postgres".to_owned(),

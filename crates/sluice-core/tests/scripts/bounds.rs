@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluice_control::{
     access::Method,
-    settings::{Limits, PoolSettings},
+    settings::{Limits, PoolMode, PoolSettings, Sharing},
 };
 use sluice_core::client::PENDING_BYTES_MAX;
 use sluice_wire::{ErrorResponse, message};
@@ -393,4 +393,80 @@ fn the_beginning_of_a_small_message_takes_no_server() {
             assert_eq!(table.hears(server), "Q(SELECT 2)", "{:?}, {cut}", char::from(message[0]));
         }
     }
+}
+
+/// A table with these limits, and a client and its server.
+fn limited(limits: Limits) -> (Table, Side, Side) {
+    let mut table = Table::limited(one(), limits, Method::Trust);
+    let client = table.client();
+    let server = table.servers()[0];
+    (table, client, server)
+}
+
+#[test]
+fn a_client_that_asks_for_nothing_has_its_time() {
+    let (mut table, client, server) = limited(Limits { idle_client_timeout: Some(Duration::from_secs(5)), ..limits() });
+    for _ in 0..3 {
+        table.passes(Duration::from_secs(4));
+        table.says(client, &query("SELECT 1"));
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+    }
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.passes(Duration::from_secs(60));
+    assert!(!table.is_closed(client), "it has a transaction open");
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    table.hears(client);
+    table.passes(Duration::from_millis(4_900));
+    assert_eq!(table.hears(client), "");
+    table.passes(Duration::from_millis(100));
+    let error = table.hears_error(client);
+    assert!(error.contains("57P05") && error.contains("idle_client_timeout"), "{error}");
+}
+
+#[test]
+fn a_client_that_keeps_its_server_has_the_same_time() {
+    let mut table = Table::limited(
+        PoolSettings { sharing: Sharing { mode: PoolMode::Session, ..Sharing::default() }, ..one() },
+        Limits { idle_client_timeout: Some(Duration::from_secs(5)), ..limits() },
+        Method::Trust,
+    );
+    let client = table.client();
+    let server = table.servers()[0];
+    table.passes(Duration::from_secs(4));
+    table.says(client, &query("SELECT 1"));
+    table.passes(Duration::from_secs(60));
+    assert!(!table.is_closed(client), "its server works");
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.hears(client);
+    table.passes(Duration::from_secs(5));
+    assert_eq!(table.hears(client), "E(57P05)");
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_cancelled_and_a_server_that_does_not_answer_is_left() {
+    let (mut table, client, server) = limited(Limits { query_timeout: Some(Duration::from_secs(10)), ..limits() });
+    table.says(client, &query("SELECT 1"));
+    table.passes(Duration::from_secs(9));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.says(client, &query("SELECT pg_sleep(60)"));
+    table.passes(Duration::from_secs(9));
+    assert_eq!(table.cancels(), 0, "each has its own time");
+    table.passes(Duration::from_secs(1));
+    assert_eq!(table.cancels(), 1);
+    table.cancels_arrive();
+    table.hears(client);
+    table.says(server, &answers("E(57014) Z(I)"));
+    assert_eq!(table.hears(client), "E(57014) Z(I)");
+    table.passes(Duration::from_secs(60));
+    table.says(client, &query("SELECT pg_sleep(60)"));
+    table.passes(Duration::from_secs(10));
+    assert_eq!(table.cancels(), 2);
+    table.cancels_arrive();
+    table.passes(Duration::from_millis(4_900));
+    assert_eq!(table.hears(client), "");
+    table.passes(Duration::from_millis(100));
+    let error = table.hears_error(client);
+    assert!(error.contains("57014") && error.contains("query_timeout"), "{error}");
 }

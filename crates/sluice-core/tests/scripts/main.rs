@@ -6,7 +6,9 @@
 mod accounts;
 mod balancers;
 mod bounds;
+mod clusters;
 mod copies;
+mod draining;
 mod failing;
 mod hand_over;
 mod lending;

@@ -8,6 +8,7 @@ use sluice_control::{
     Configuration, Control, Database, Observation, Secret, Snapshot,
     access::{Access, Method, Policy, Users},
     address::{Address, PeerAddress},
+    cluster::{Cluster, Primary},
     settings::{Limits, PoolSettings},
 };
 use sluice_core::{
@@ -67,6 +68,7 @@ pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u
         encryption: None,
         admin: None,
         balancers: Vec::new(),
+        clusters: Vec::new(),
         limits,
     });
     sluice_sim::hub(Arc::new(first), workers)
@@ -127,6 +129,22 @@ impl Table {
         self.changes(|configuration| configuration.databases = vec![database]);
     }
 
+    /// The configuration has this database from now on, which is that of a cluster, with this node as its primary.
+    pub(crate) fn has_primary(&mut self, database: Database, node: Option<&str>) {
+        let cluster = database.cluster.clone().expect("it is a cluster's");
+        let mut configuration = configuration_of(&self.hub.snapshot());
+        configuration.clusters = vec![Cluster { name: cluster.clone(), members: Vec::new(), tls: None }];
+        configuration.databases = vec![database];
+        let mut control = Control::new(configuration);
+        if let Some(node) = node {
+            let address = Address::Tcp(node.to_owned(), 5432);
+            let primary = Primary { node: node.to_owned(), address, timeline: 1, system: "7".to_owned() };
+            control.observe(Observation::Primary(cluster, primary)).expect("it is news");
+        }
+        self.hub.publish(control.snapshot().clone());
+        self.net.post(0, Mail::Published);
+    }
+
     /// The configuration is changed in that way.
     pub(crate) fn changes(&mut self, change: impl FnOnce(&mut Configuration)) {
         let mut configuration = configuration_of(&self.hub.snapshot());
@@ -144,6 +162,11 @@ impl Table {
             self.net.post(client.worker, Mail::Secret(client));
         }
         user
+    }
+
+    /// The worker gets that mail.
+    pub(crate) fn is_told(&mut self, mail: Mail) {
+        self.net.post(0, mail);
     }
 
     /// An operator has the pools give out no servers, or open new ones.
@@ -402,6 +425,7 @@ fn configuration_of(snapshot: &Snapshot) -> Configuration {
         encryption: None,
         admin: None,
         balancers: snapshot.balancers.clone(),
+        clusters: Vec::new(),
         limits: snapshot.limits.clone(),
     }
 }

@@ -288,6 +288,7 @@ impl Plan {
     pub(crate) fn configuration(&self) -> Configuration {
         let users = if self.look_up {
             Users::LookedUp(LookUp {
+                cluster: None,
                 tls: None,
                 address: Address::Unix(ADDRESSES[0].into()),
                 dbname: "postgres".to_owned(),
@@ -323,6 +324,7 @@ impl Plan {
             encryption: None,
             admin: None,
             balancers: Vec::new(),
+            clusters: Vec::new(),
             limits,
         }
     }

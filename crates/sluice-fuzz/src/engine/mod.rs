@@ -205,6 +205,7 @@ impl World {
             access: access(method),
             encryption: None,
             admin: None,
+            clusters: Vec::new(),
             balancers: vec![Network::of(IpAddr::V4(BALANCER_ADDRESS))],
             limits,
         });
@@ -485,6 +486,7 @@ fn secret_of(user: &str) -> Option<Secret> {
 fn access(method: u8) -> Access {
     let users = if method >> 2 & 1 == 1 {
         Users::LookedUp(LookUp {
+            cluster: None,
             tls: None,
             address: Address::Tcp("db".into(), 5432),
             dbname: "postgres".to_owned(),

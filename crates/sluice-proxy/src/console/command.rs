@@ -18,6 +18,7 @@ pub(super) enum Command {
     Resume(Option<String>),
     Reconnect(Option<String>),
     Kill(String),
+    Drain,
     Shutdown,
 }
 
@@ -77,6 +78,7 @@ impl Command {
             (Some("resume"), _, None) => Some(Self::Resume(database)),
             (Some("reconnect"), _, None) => Some(Self::Reconnect(database)),
             (Some("kill"), Some(_), None) => database.map(Self::Kill),
+            (Some("drain"), None, None) => Some(Self::Drain),
             (Some("shutdown"), None, None) => Some(Self::Shutdown),
             _ => None,
         };
@@ -125,7 +127,7 @@ fn unquoted(name: &str) -> String {
 pub(super) fn put_help(out: &mut Vec<u8>) {
     let shown: Vec<_> = SHOWN.iter().map(|(name, _)| name.to_ascii_uppercase()).collect();
     let detail = format!(
-        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tRECONNECT [<db>]\n\tKILL <db>\n\tSHUTDOWN",
+        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tRECONNECT [<db>]\n\tKILL <db>\n\tDRAIN\n\tSHUTDOWN",
         shown.join("|")
     );
     framed(out, b'N', |out| {
@@ -153,7 +155,9 @@ mod tests {
         assert_eq!(read("Resume App"), Some(Command::Resume(Some("App".to_owned()))));
         assert_eq!(read("kill \"a\"\"b\";"), Some(Command::Kill("a\"b".to_owned())));
         assert_eq!(read("pause \"my db\" ;"), Some(Command::Pause(Some("my db".to_owned()))));
-        for text in ["kill", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"] {
+        assert_eq!(read("DRAIN;"), Some(Command::Drain));
+        for text in ["kill", "drain a", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"]
+        {
             assert_eq!(read(text), None, "{text}");
         }
     }
@@ -161,7 +165,7 @@ mod tests {
     #[test]
     fn who_may_only_look_changes_nothing() {
         assert!(Command::parse("show stats", Rights::Show).is_ok());
-        for text in ["reload", "pause", "resume a", "reconnect", "kill a", "shutdown"] {
+        for text in ["reload", "pause", "resume a", "reconnect", "kill a", "drain", "shutdown"] {
             assert_eq!(Command::parse(text, Rights::Show).map_err(|error| error.code), Err("42501".into()));
         }
     }

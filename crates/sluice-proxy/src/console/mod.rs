@@ -135,6 +135,9 @@ impl Console {
             }
             Command::Resume(database) => {
                 self.known(database.as_deref())?;
+                if database.is_none() {
+                    self.hub.set_draining(false);
+                }
                 self.hub.resume(self.now(), database.as_deref());
                 message::put_command_complete(out, "RESUME");
             }
@@ -149,6 +152,12 @@ impl Console {
                 let name: Arc<str> = database.into();
                 self.mailboxes.send_all(|| Mail::End(name.clone()));
                 message::put_command_complete(out, "KILL");
+            }
+            Command::Drain => {
+                self.hub.set_draining(true);
+                self.mailboxes.send_all(|| Mail::Drain);
+                self.until_drained().await;
+                message::put_command_complete(out, "DRAIN");
             }
             Command::Shutdown => message::put_command_complete(out, "SHUTDOWN"),
         }
@@ -234,6 +243,13 @@ impl Console {
             meant.any(|pool| pool.counts.open > 0 && self.hub.is_paused(&pool.database))
         };
         while has_servers() {
+            tokio::time::sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    /// Until no client is left, or they need not leave any longer.
+    async fn until_drained(&self) {
+        while self.hub.is_draining() && self.figures().pools.iter().any(|pool| pool.clients > 0) {
             tokio::time::sleep(LOOKS_EVERY).await;
         }
     }

@@ -381,6 +381,8 @@ fn mode(mode: PoolMode) -> &'static str {
 pub(super) fn host_and_port(address: &Address) -> (String, Option<u32>) {
     match address {
         Address::Tcp(host, port) => (host.clone(), Some((*port).into())),
+        // There is no server.
+        Address::Primary(_) => (address.to_string(), None),
         Address::Unix(path) => {
             let port = path.extension().and_then(|port| port.to_str()?.parse().ok());
             let dir = path.parent().unwrap_or(path);

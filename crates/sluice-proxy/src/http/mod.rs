@@ -100,6 +100,9 @@ impl Told {
             "/readyz" if self.is_stopping.load(Ordering::Relaxed) => {
                 plain(StatusCode::SERVICE_UNAVAILABLE, "the service is ending\n")
             }
+            "/readyz" if self.hub.is_draining() => {
+                plain(StatusCode::SERVICE_UNAVAILABLE, "the pool is being drained\n")
+            }
             "/readyz" => plain(StatusCode::OK, "ready\n"),
             _ => plain(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
         }

@@ -125,6 +125,7 @@ pub(crate) fn address(server: &sluice_config::ServerAddress) -> Address {
     match server {
         sluice_config::ServerAddress::Unix { dir, port } => Address::Unix(dir.join(format!(".s.PGSQL.{port}"))),
         sluice_config::ServerAddress::Tcp { host, port } => Address::Tcp(host.clone(), *port),
+        sluice_config::ServerAddress::Primary(cluster) => Address::Primary(cluster.clone()),
     }
 }
 

@@ -1,0 +1,64 @@
+//! `[[cluster]]`, and the key of a `[[database]]` that names one.
+
+use super::{Absent, HOUR, Key, NAME, Table, ms, seconds};
+use crate::kinds::{FilePath, RestUrls, Text, Time};
+
+pub(crate) static CLUSTER: Table = Table {
+    path: "cluster",
+    many: true,
+    meaning: "A cluster that Patroni keeps, whoever runs it; see [Clusters](#clusters).",
+    keys: &[&CLUSTER_NAME, &PATRONI, &FAILOVER_TIMEOUT, &CLUSTER_CA_FILE, &CLUSTER_CERT_FILE, &CLUSTER_KEY_FILE],
+    tables: &[],
+};
+
+pub(crate) static CLUSTER_NAME: Key<Text> = Key {
+    name: "name",
+    kind: NAME,
+    absent: Absent::Required,
+    meaning: "The name by which `[[database]]` entries refer to it.",
+};
+
+pub(crate) static PATRONI: Key<RestUrls> = Key {
+    name: "patroni",
+    kind: RestUrls { count_max: 32 },
+    absent: Absent::Required,
+    meaning: "The REST interfaces of its members. Each knows the others, so one is enough as long as it lives: list all \
+              that you know.",
+};
+
+pub(crate) static FAILOVER_TIMEOUT: Key<Time> = Key {
+    name: "failover_timeout",
+    kind: Time { min: ms(100), max: seconds(HOUR) },
+    absent: Absent::Default("\"45s\""),
+    meaning: "How long a client waits while the cluster has no primary that can be connected to, before it gets \
+              SQLSTATE 57P03 or 08001.",
+};
+
+pub(crate) static CLUSTER_CA_FILE: Key<FilePath> = Key {
+    name: "ca_file",
+    kind: FilePath,
+    absent: Absent::Means("those that this host trusts"),
+    meaning: "The authorities that members' certificates have to come from where `patroni` says `https`, in PEM. \
+              Patroni's `ctl.cacert`.",
+};
+
+pub(crate) static CLUSTER_CERT_FILE: Key<FilePath> = Key {
+    name: "cert_file",
+    kind: FilePath,
+    absent: Absent::Means("members are shown no certificate"),
+    meaning: "The certificate that members are shown, in PEM. Patroni's `ctl.certfile`.",
+};
+
+pub(crate) static CLUSTER_KEY_FILE: Key<FilePath> = Key {
+    name: "key_file",
+    kind: FilePath,
+    absent: Absent::Means("members are shown no certificate"),
+    meaning: "Its private key, in PEM and without a passphrase. Patroni's `ctl.keyfile`.",
+};
+
+pub(crate) static DATABASE_CLUSTER: Key<Text> = Key {
+    name: "cluster",
+    kind: NAME,
+    absent: Absent::Means("the server at `host` and `port`"),
+    meaning: "The cluster whose primary is the server, whichever node that is.",
+};

@@ -1,0 +1,81 @@
+//! Waits that end: how long a client waits for a server, and what it is told then.
+
+use std::sync::Arc;
+
+use sluice_wire::{ErrorResponse, sqlstate};
+
+use crate::time::Time;
+
+use super::{PoolState, Refusal, Waiter};
+
+impl PoolState {
+    /// Those who have waited long enough, with the reason.
+    pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
+        let mut refused = Vec::new();
+        if self.paused {
+            return refused;
+        }
+        let from = self.waits_from;
+        let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
+        let mut limit = self.settings.wait_timeout;
+        if let Some(error) = self.obstacle() {
+            limit = match self.settings.failover_timeout {
+                Some(failover) => failover,
+                // With nothing open and connects failing, waiting longer than a connect may take has no point.
+                None => limit.min(self.settings.connect_timeout),
+            };
+            refused = self.refuse_while(|waiter| waited(waiter) >= limit, &error);
+            limit = limit.max(self.settings.wait_timeout);
+        }
+        if self.waiters.front().is_some_and(|waiter| waited(waiter) >= limit) {
+            let error = Arc::new(self.wait_error());
+            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
+        }
+        refused
+    }
+
+    /// The reason why connecting fails, while nothing is open.
+    fn obstacle(&self) -> Option<Arc<ErrorResponse>> {
+        let failed = self.trouble.as_ref().map(|trouble| &trouble.error).or(self.nowhere.as_ref())?;
+        (self.open as usize == self.connecting.len()).then(|| failed.clone())
+    }
+
+    fn refuse_while(&mut self, due: impl Fn(&Waiter) -> bool, error: &Arc<ErrorResponse>) -> Vec<Refusal> {
+        let mut refused = Vec::new();
+        while self.waiters.front().is_some_and(&due) {
+            refused.extend(self.waiters.pop().map(|waiter| (waiter.client, error.clone())));
+        }
+        refused
+    }
+
+    fn wait_error(&self) -> ErrorResponse {
+        let waited = self.settings.wait_timeout.as_secs_f64();
+        let error = ErrorResponse::fatal(
+            sqlstate::TOO_MANY_CONNECTIONS,
+            format!("no server connection became free within {waited} s (wait_timeout)"),
+        )
+        .hint(match self.share.missed() {
+            Some(_) if self.open < self.settings.size => {
+                "Shorten transactions, or raise that limit, or \"wait_timeout\"."
+            }
+            _ => "Shorten transactions, or raise \"size\" of this pool, or \"wait_timeout\".",
+        });
+        match &self.trouble {
+            Some(trouble) => error.detail(format!("The last attempt to connect failed: {}", trouble.error.message)),
+            None => error.detail(self.occupancy()),
+        }
+    }
+
+    /// The reason why nothing is free, for those who wait.
+    fn occupancy(&self) -> String {
+        let mut open = format!("{} of {} server connections are open", self.open, self.settings.size);
+        if !self.pinned.is_empty() {
+            let (kept, pins) = (self.pinned.len(), self.pins());
+            open += &format!(", {kept} of them kept by clients whose sessions can't be moved ({pins})");
+        }
+        match self.share.missed() {
+            Some(limit) if self.open < self.settings.size => format!("{open}; the limit is {limit}."),
+            _ => open + ".",
+        }
+    }
+}

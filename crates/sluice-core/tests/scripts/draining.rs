@@ -1,0 +1,35 @@
+//! A pool that is drained: who may stay for how long, and who is not let in.
+
+use sluice_core::mail::Mail;
+
+use crate::{
+    one, seated,
+    table::{answers, query},
+};
+
+#[test]
+fn clients_of_a_drained_pool_end_their_transactions_and_leave() {
+    let (mut table, client, server) = seated(one());
+    let idle = table.client();
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    let waiting = table.client();
+    table.says(waiting, &query("SELECT 1"));
+    table.hears(client);
+    table.hub().set_draining(true);
+    table.is_told(Mail::Drain);
+    assert_eq!(table.hears(idle), "E(57P01)");
+    assert!(table.is_closed(idle) && !table.is_closed(client) && !table.is_closed(waiting));
+    let late = table.stranger("app");
+    assert_eq!(table.hears(late), "E(57P03)");
+    table.hears(server);
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I) E(57P01)");
+    // What it had asked for before is done.
+    assert!(table.hears(server).ends_with("Q(SELECT 1)"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(waiting), "C(SELECT 1) Z(I) E(57P01)");
+    table.hub().set_draining(false);
+    table.client();
+}
