@@ -6,6 +6,7 @@ set -eu
 for package; do
     case $package in
     postgresql-15 | haproxy | pgbouncer) service=${package%-15} ;;
+    etcd-server) service=etcd ;;
     *) continue ;;
     esac
     if [ -d /run/systemd/system ]; then

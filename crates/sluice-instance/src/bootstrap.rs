@@ -168,11 +168,12 @@ fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
     let mut config = Config::new();
     config.host_path(&endpoint.socket_dir).port(endpoint.port).user(user).dbname(database);
     config.application_name("sluice up").connect_timeout(CONNECT_TIME_MAX);
-    config.options("-c statement_timeout=60s -c default_transaction_read_only=off");
+    // Roles that a standby needs are made before it is there, and what is missing is made again at the next start.
+    config.options("-c statement_timeout=60s -c default_transaction_read_only=off -c synchronous_commit=local");
     config
 }
 
-fn superuser(data_dir: &DataDir, endpoint: &Endpoint, database: &str) -> Result<Client, BootstrapError> {
+pub(crate) fn superuser(data_dir: &DataDir, endpoint: &Endpoint, database: &str) -> Result<Client, BootstrapError> {
     connection(endpoint, SUPERUSER, database).connect(NoTls).map_err(|error| BootstrapError::Login {
         socket_dir: endpoint.socket_dir.clone(),
         why: words(&error),
@@ -215,19 +216,19 @@ fn make_first_user(client: &mut Client, file: &Path) -> Result<Password, Bootstr
     Ok(password)
 }
 
-fn role_exists(client: &mut Client, role: &str) -> Result<bool, BootstrapError> {
+pub(crate) fn role_exists(client: &mut Client, role: &str) -> Result<bool, BootstrapError> {
     let row = client.query_opt("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = $1", &[&role]);
     row.map(|row| row.is_some()).map_err(|error| sql("look for a role", &error))
 }
 
 /// A SCRAM-SHA-256 verifier: base64, digits and `$:`, so it needs no quoting within an SQL literal.
-fn verifier(password: &Password) -> String {
+pub(crate) fn verifier(password: &Password) -> String {
     postgres_protocol::password::scram_sha_256(password.expose().as_bytes())
 }
 
 /// The password in a file, and whether it was made just now. The file comes first, the role second: after an
 /// interruption between the two, the next start finds the file and gives its password to the role.
-fn read_or_make(path: &Path) -> Result<(Password, bool), BootstrapError> {
+pub(crate) fn read_or_make(path: &Path) -> Result<(Password, bool), BootstrapError> {
     let file_error = |source| BootstrapError::File { path: path.to_owned(), source };
     match fs::read_to_string(path) {
         Ok(text) => {
@@ -256,7 +257,7 @@ fn try_login(endpoint: &Endpoint, password: &Password) -> Option<String> {
     config.password(password.expose()).connect(NoTls).err().map(|error| words(&error))
 }
 
-fn sql(what: &'static str, error: &::postgres::Error) -> BootstrapError {
+pub(crate) fn sql(what: &'static str, error: &::postgres::Error) -> BootstrapError {
     BootstrapError::Sql { what, why: words(error) }
 }
 

@@ -87,6 +87,51 @@ pub enum Event {
         /// Why, with the log's end.
         error: String,
     },
+    /// The environment for Patroni does not exist yet; its packages are fetched.
+    MakingEnvironment {
+        /// Its folder.
+        path: PathBuf,
+    },
+    /// It has been made.
+    MadeEnvironment {
+        /// The time that it took.
+        took: Duration,
+    },
+    /// Programs of an earlier run have ended, or were ended.
+    EndedEarlier {
+        /// The number of programs.
+        count: usize,
+    },
+    /// A program of a cluster was started: a member of etcd, or a node's Patroni.
+    ProgramStarted {
+        /// `etcd1`, `node2`.
+        name: String,
+        /// Its process.
+        pid: u32,
+    },
+    /// It ended though nobody asked it to, and will be started again.
+    ProgramEnded {
+        /// `etcd1`, `node2`.
+        name: String,
+        /// Its end, in words.
+        how: String,
+        /// The wait before it is started again.
+        delay: Duration,
+    },
+    /// A cluster is not where it should be yet.
+    ClusterWaiting {
+        /// The time so far.
+        waited: Duration,
+        /// The nodes, with role and state.
+        members: String,
+    },
+    /// A cluster has a leader and all of its nodes.
+    ClusterReady {
+        /// The nodes, with role and state.
+        members: String,
+        /// The time that the start took.
+        took: Duration,
+    },
     /// A shutdown was asked for.
     Stopping {
         /// The mode of the shutdown.
@@ -136,6 +181,21 @@ impl fmt::Display for Event {
             Self::RestartFailed { error } => write!(f, "PostgreSQL could not be started again: {error}"),
             Self::GaveUp { failures, error } => {
                 write!(f, "PostgreSQL failed {failures} times in a row and stays down: {error}")
+            }
+            Self::MakingEnvironment { path } => {
+                write!(f, "fetching Patroni's packages for {} (once)", path.display())
+            }
+            Self::MadeEnvironment { took } => write!(f, "Patroni's packages are there ({:.1} s)", took.as_secs_f64()),
+            Self::EndedEarlier { count } => write!(f, "{count} programs of an earlier run have ended"),
+            Self::ProgramStarted { name, pid } => write!(f, "starting {name} (process {pid})"),
+            Self::ProgramEnded { name, how, delay } => {
+                write!(f, "{name} ended by itself ({how}); starting it again in {:.1} s", delay.as_secs_f64())
+            }
+            Self::ClusterWaiting { waited, members } => {
+                write!(f, "the cluster is not ready after {} s: {members}", waited.as_secs())
+            }
+            Self::ClusterReady { members, took } => {
+                write!(f, "the cluster is ready ({:.1} s): {members}", took.as_secs_f64())
             }
             Self::Stopping { mode } => write!(f, "stopping PostgreSQL ({mode} shutdown)"),
             Self::Stopped { took } => write!(f, "PostgreSQL has stopped ({:.1} s)", took.as_secs_f64()),

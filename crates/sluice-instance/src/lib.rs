@@ -17,6 +17,7 @@ mod binaries;
 pub mod bootstrap;
 mod certificate;
 mod class;
+pub mod cluster;
 mod data_dir;
 mod diagnosis;
 mod disk;

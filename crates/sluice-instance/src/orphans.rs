@@ -31,7 +31,7 @@ pub(crate) fn is_server_of(pid: i32, pgdata: &Path) -> bool {
 }
 
 /// All processes of PostgreSQL that work on `pgdata`.
-fn servers_of(pgdata: &Path) -> Vec<Pid> {
+pub(crate) fn servers_of(pgdata: &Path) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()

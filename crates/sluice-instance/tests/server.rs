@@ -47,7 +47,7 @@ fn the_whole_way_twice() {
     drop(user);
     let report = server.stop(StopMode::Fast);
     assert_eq!((report.mode, server.state()), (Some(StopMode::Fast), State::Stopped(report)));
-    assert_eq!(processes(server.data_dir().pgdata()), []);
+    assert_eq!(processes(server.data_dir().pgdata()), [0_u32; 0]);
     drop(server);
 
     let server = begin(false);
@@ -283,7 +283,7 @@ fn stopping_is_bounded_and_can_be_hastened() {
         assert_eq!(first.join().unwrap().mode, Some(StopMode::Kill));
     });
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
-    assert_eq!(processes(&pgdata), []);
+    assert_eq!(processes(&pgdata), [0_u32; 0]);
 
     // And without help.
     config.stop_timeout = Duration::from_millis(200);
@@ -292,5 +292,5 @@ fn stopping_is_bounded_and_can_be_hastened() {
     let backend: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(backend), nix::sys::signal::Signal::SIGSTOP).unwrap();
     assert_eq!(server.stop(StopMode::Fast).mode, Some(StopMode::Immediate));
-    assert_eq!(processes(&pgdata), []);
+    assert_eq!(processes(&pgdata), [0_u32; 0]);
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 pub mod case;
+pub mod cluster;
 pub mod pool;
 pub mod proc;
 pub mod program;
@@ -18,6 +19,7 @@ pub mod tokio_checks;
 
 pub use crate::{
     case::{Case, Driver, Mode, Version},
+    cluster::TestCluster,
     pool::{Auth, PoolConfig, TestPool},
     random::Random,
     raw::{Message, Raw, Script},

@@ -65,10 +65,17 @@ impl Console {
 impl Observer for Console {
     fn event(&self, event: Event) {
         match &event {
-            Event::Creating { .. } | Event::Starting { .. } | Event::StillStarting { .. } => {
+            Event::Creating { .. }
+            | Event::Starting { .. }
+            | Event::StillStarting { .. }
+            | Event::MakingEnvironment { .. }
+            | Event::ProgramStarted { .. }
+            | Event::ClusterWaiting { .. } => {
                 self.begin(&event.to_string());
             }
-            Event::Crashed { .. } | Event::RestartFailed { .. } | Event::GaveUp { .. } => tracing::error!("{event}"),
+            Event::Crashed { .. } | Event::RestartFailed { .. } | Event::GaveUp { .. } | Event::ProgramEnded { .. } => {
+                tracing::error!("{event}")
+            }
             _ => self.line(&event.to_string()),
         }
         if let Event::GaveUp { .. } = event {

@@ -35,11 +35,12 @@ const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 pub(super) fn create(
     spec: &DataDirSpec,
     root: &Path,
+    home: &Path,
     pgdata: &Path,
     observer: &dyn Observer,
 ) -> Result<(), DataDirError> {
     let begin = Instant::now();
-    let temporary = root.join("pgdata.new");
+    let temporary = home.join("pgdata.new");
     if remove(&temporary)? {
         observer.event(Event::RemovedLeftover { path: temporary.clone() });
     }
@@ -48,7 +49,7 @@ pub(super) fn create(
 
     let made = fill(spec, root, &temporary)
         .and_then(|()| fs::rename(&temporary, pgdata).map_err(|source| DataDirError::io("create", pgdata, source)))
-        .and_then(|()| sync_dir(root));
+        .and_then(|()| sync_dir(home));
     if let Err(error) = made {
         // The first error is the one to report; what is left is removed by the next start.
         let _ = remove(&temporary);
@@ -66,7 +67,7 @@ fn remove(path: &Path) -> Result<bool, DataDirError> {
     }
 }
 
-fn sync_dir(path: &Path) -> Result<(), DataDirError> {
+pub(super) fn sync_dir(path: &Path) -> Result<(), DataDirError> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(|source| DataDirError::io("sync", path, source))
 }
 

@@ -102,6 +102,29 @@ pub enum DataDirError {
         /// The user that runs PostgreSQL.
         user: String,
     },
+    /// Data both where one node has them and where the first of several does.
+    #[error(
+        "there are data directories in {} and in {}, and only one can be this instance's\n\
+         move the one away that is not wanted",
+        one.display(), other.display()
+    )]
+    TwoPgData {
+        /// Where one node has it.
+        one: PathBuf,
+        /// Where the first of several has it.
+        other: PathBuf,
+    },
+    /// A PostgreSQL runs on data that have to be moved.
+    #[error(
+        "a PostgreSQL (process {pid}) runs on {}, which has to be moved\nstop it first: kill -INT {pid}",
+        path.display()
+    )]
+    Running {
+        /// Its postmaster.
+        pid: i32,
+        /// The data directory.
+        path: PathBuf,
+    },
     /// Too little room to create one.
     #[error(
         "{} has {} MB free; a new data directory needs {} MB\nmake room, or choose another disk with --data DIR",

@@ -9,6 +9,7 @@
 //! DIR/auth-password  the look-up role's password
 //! DIR/sluice.secret  the secret by which the server believes the pool where its clients are
 //! DIR/sluice.toml    the pool's configuration, written at each start
+//! DIR/node1/         with two or three nodes: pgdata/ and run/ of the first; see `cluster/mod.rs` for the others
 //! ```
 //!
 //! A [`DataDir`] in hand is locked, complete, and fits its binaries. Nothing here starts a server.
@@ -19,12 +20,21 @@ mod error;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
 pub use self::error::DataDirError;
-use crate::{binaries::Binaries, event::Observer, run_as::RunAs, socket_dir};
+use crate::{
+    binaries::Binaries,
+    event::Observer,
+    pid_file::{self, Runner},
+    run_as::RunAs,
+    socket_dir,
+};
+
+/// The folder of the first node of several.
+pub(crate) const FIRST_NODE: &str = "node1";
 
 /// Free space below which no data directory is created: a new one has 40 MB, and grows by its first segments of log.
 const FREE_BYTES_MIN: u64 = 200 << 20;
@@ -42,12 +52,15 @@ pub struct DataDirSpec {
     pub sync: bool,
     /// Free space, in bytes, below which nothing is created.
     pub free_bytes_min: u64,
+    /// Whether it is the first node of several: its data directory is then in a folder `node1`, to which that of an
+    /// instance of one node is moved.
+    pub is_node: bool,
 }
 
 impl DataDirSpec {
     /// With safe values for everything else.
     pub fn new(root: impl Into<PathBuf>, binaries: Binaries, run_as: RunAs) -> Self {
-        Self { root: root.into(), binaries, run_as, sync: true, free_bytes_min: FREE_BYTES_MIN }
+        Self { root: root.into(), binaries, run_as, sync: true, free_bytes_min: FREE_BYTES_MIN, is_node: false }
     }
 }
 
@@ -70,14 +83,18 @@ impl DataDir {
         let root = make_root(&spec)?;
         let lock = take_lock(&root)?;
         check_reach(&spec, &root)?;
-        let socket_dir = socket_dir::prepare(&root, &spec.run_as)
-            .map_err(|source| DataDirError::io("prepare the folder of the Unix socket for", &root, source))?;
+        let home = if spec.is_node { make_node(&spec, &root)? } else { root.clone() };
+        let socket_dir = socket_dir::prepare(&home, &spec.run_as)
+            .map_err(|source| DataDirError::io("prepare the folder of the Unix socket for", &home, source))?;
         make_dir(&root.join("log"), 0o700)?;
 
-        let pgdata = root.join("pgdata");
+        let pgdata = home.join("pgdata");
+        if spec.is_node {
+            move_data(&root.join("pgdata"), &pgdata)?;
+        }
         let created = match look_at(&pgdata)? {
             Found::Nothing => {
-                create::create(&spec, &root, &pgdata, observer)?;
+                create::create(&spec, &root, &home, &pgdata, observer)?;
                 true
             }
             Found::Cluster { major } => {
@@ -127,6 +144,33 @@ impl DataDir {
     }
 }
 
+/// Makes the folder of the first node, which belongs to PostgreSQL's user: Patroni moves things in it.
+fn make_node(spec: &DataDirSpec, root: &Path) -> Result<PathBuf, DataDirError> {
+    let home = root.join(FIRST_NODE);
+    make_dir(&home, 0o700)?;
+    if spec.run_as.switches() {
+        let given = chown(&home, Some(spec.run_as.uid()), Some(spec.run_as.gid()));
+        given.map_err(|source| DataDirError::io("set the owner of", &home, source))?;
+    }
+    Ok(home)
+}
+
+/// Moves the data directory to where another number of nodes has it, whole or not at all; nothing is in its way there.
+fn move_data(from: &Path, to: &Path) -> Result<(), DataDirError> {
+    if !from.exists() {
+        return Ok(());
+    }
+    if to.exists() {
+        return Err(DataDirError::TwoPgData { one: from.to_owned(), other: to.to_owned() });
+    }
+    if let Ok(Runner::Live(pid)) = pid_file::runner(from) {
+        return Err(DataDirError::Running { pid, path: from.to_owned() });
+    }
+    fs::rename(from, to).map_err(|source| DataDirError::io("move", from, source))?;
+    let parents = [from, to].into_iter().filter_map(Path::parent);
+    parents.into_iter().try_for_each(create::sync_dir)
+}
+
 /// Creates the directory if it is missing; returns its absolute path without symbolic links.
 fn make_root(spec: &DataDirSpec) -> Result<PathBuf, DataDirError> {
     let root = &spec.root;
@@ -157,7 +201,7 @@ fn make_root(spec: &DataDirSpec) -> Result<PathBuf, DataDirError> {
 /// Whether the directory has files, and none of them shows that Sluice made it. A file system of its own has a
 /// `lost+found` from the beginning.
 fn is_foreign(root: &Path) -> io::Result<bool> {
-    if ["lock", "pgdata", "pgdata.new"].iter().any(|ours| root.join(ours).exists()) {
+    if ["lock", "pgdata", "pgdata.new", FIRST_NODE].iter().any(|ours| root.join(ours).exists()) {
         return Ok(false);
     }
     let mut others = fs::read_dir(root)?.filter(|entry| entry.as_ref().map_or(true, |e| e.file_name() != "lost+found"));

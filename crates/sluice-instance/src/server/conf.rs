@@ -17,7 +17,12 @@ pub(super) fn write(config: &PostgresConfig) -> Result<(), StartError> {
     files::write_private(&path, tuning.to_conf().as_bytes(), Owner::Postgres(run_as))
         .map_err(|source| StartError::io(format!("write {}", path.display()), source))?;
     remove_old_pool_secret(&config.data_dir)?;
-    if tuning.gate { make_pool_secret(&config.data_dir) } else { Ok(()) }
+    if !tuning.gate {
+        return Ok(());
+    }
+    let failed =
+        |source| StartError::io(format!("write {}", config.data_dir.root().join(POOL_SECRET).display()), source);
+    pool_secret(&config.data_dir).map(drop).map_err(failed)
 }
 
 /// An earlier version kept the secret in PostgreSQL's data directory, and so in its backups. `sluice.conf` names that file
@@ -32,14 +37,16 @@ fn remove_old_pool_secret(data_dir: &DataDir) -> Result<(), StartError> {
     }
 }
 
-/// The secret stays what it is: the pool, which has read it, goes on when PostgreSQL is started again.
-fn make_pool_secret(data_dir: &DataDir) -> Result<(), StartError> {
-    let (path, run_as) = (data_dir.root().join(POOL_SECRET), data_dir.run_as());
-    let failed = |source| StartError::io(format!("write {}", path.display()), source);
-    if path.try_exists().map_err(failed)? {
-        return Ok(());
+/// Reads the secret, or makes it. It stays what it is: the pool, which has read it, goes on when PostgreSQL is started
+/// again.
+pub(crate) fn pool_secret(data_dir: &DataDir) -> io::Result<String> {
+    let path = data_dir.root().join(POOL_SECRET);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        read => return read,
     }
-    let secret = Password::random().map_err(|error| failed(io::Error::other(error.to_string())))?;
+    let secret = Password::random().map_err(|error| io::Error::other(error.to_string()))?;
     let line = format!("{}\n", secret.expose());
-    files::write_private(&path, line.as_bytes(), Owner::Postgres(run_as)).map_err(failed)
+    files::write_private(&path, line.as_bytes(), Owner::Postgres(data_dir.run_as()))?;
+    Ok(line)
 }

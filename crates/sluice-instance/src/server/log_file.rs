@@ -15,7 +15,7 @@ fn older(path: &Path) -> PathBuf {
 }
 
 /// Opens the log for a new server, and says where in the file that server's part begins.
-pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
+pub(crate) fn open(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|metadata| metadata.len() > BYTES_MAX) {
         fs::rename(path, older(path))?;
     }
@@ -26,7 +26,7 @@ pub(super) fn open(path: &Path) -> io::Result<(File, u64)> {
 
 /// Puts a running server's log aside if it has grown too long. The server appends to the same file all along, so it
 /// is copied and cut; what is written between the two is lost.
-pub(super) fn trim(path: &Path) -> io::Result<bool> {
+pub(crate) fn trim(path: &Path) -> io::Result<bool> {
     if fs::metadata(path)?.len() <= BYTES_MAX {
         return Ok(false);
     }

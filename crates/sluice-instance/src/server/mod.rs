@@ -4,12 +4,12 @@
 //! is killed leaves no server behind. This module starts a server on a [`DataDir`]; it creates nothing in it but
 //! `sluice.conf` and the log.
 
-mod conf;
+pub(crate) mod conf;
 mod config;
 mod error;
 mod keeper;
 mod launch;
-mod log_file;
+pub(crate) mod log_file;
 mod restart;
 
 use std::{
@@ -23,6 +23,7 @@ use std::{
 };
 
 use self::keeper::{Keeper, Message};
+pub(crate) use self::restart::{Decision, History};
 pub use self::{
     config::{Endpoint, PostgresConfig},
     error::StartError,

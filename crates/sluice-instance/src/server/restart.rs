@@ -28,7 +28,7 @@ impl Default for RestartPolicy {
 
 /// The decision after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     /// Start it again after a wait.
     Restart { delay: Duration, failures: u32 },
     /// Leave it down.
@@ -37,18 +37,18 @@ pub(super) enum Decision {
 
 /// The failures so far.
 #[derive(Debug)]
-pub(super) struct History {
+pub(crate) struct History {
     policy: RestartPolicy,
     failures: u32,
 }
 
 impl History {
-    pub(super) fn new(policy: RestartPolicy) -> Self {
+    pub(crate) fn new(policy: RestartPolicy) -> Self {
         Self { policy, failures: 0 }
     }
 
     /// Another failure; `ready_since` is when the server had become ready, if it ever did.
-    pub(super) fn failed(&mut self, ready_since: Option<Instant>, now: Instant) -> Decision {
+    pub(crate) fn failed(&mut self, ready_since: Option<Instant>, now: Instant) -> Decision {
         let stable = |since| now.saturating_duration_since(since) >= self.policy.stable_after;
         self.failures = if ready_since.is_some_and(stable) { 1 } else { self.failures.saturating_add(1) };
         let failures = self.failures;

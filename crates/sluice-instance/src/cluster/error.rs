@@ -1,0 +1,130 @@
+//! Why a cluster did not start. The fault is the machine's or the configuration's.
+
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+
+use super::environment::EnvironmentError;
+use crate::{bootstrap::BootstrapError, data_dir::DataDirError, diagnosis::Tail};
+
+/// The end of a program's log.
+#[derive(Debug)]
+pub struct LogEnd {
+    /// The log.
+    pub log: PathBuf,
+    /// Its end.
+    pub tail: Tail,
+}
+
+fn ends(logs: &[LogEnd]) -> String {
+    logs.iter().map(|LogEnd { log, tail }| format!("\nthe end of {}:{tail}", log.display())).collect()
+}
+
+/// Why a cluster did not start; each message ends with a program's own words or with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// Patroni can't be had.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The directory can't be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The roles can't be made.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// etcd is not installed.
+    #[error(
+        "two and three nodes need etcd, and there is none in /usr/bin or on PATH\n\
+         install it (Debian, Ubuntu: apt-get install etcd-server; its service is not needed: systemctl disable --now etcd)"
+    )]
+    NoEtcd,
+    /// Something else listens on a port that this cluster has.
+    #[error(
+        "{address} is in use, where {what} has to listen\n\
+         stop the program that has it (ss -ltnp 'sport = :{}' names it), or change the port in {}",
+        address.port(), file.display()
+    )]
+    PortInUse {
+        /// The address.
+        address: SocketAddr,
+        /// Whose it is.
+        what: String,
+        /// The file that has the ports.
+        file: PathBuf,
+    },
+    /// No room for so many ports.
+    #[error("no free ports from {first} on: the cluster needs {needed}")]
+    NoPorts {
+        /// The first that was tried.
+        first: u16,
+        /// The number that is needed.
+        needed: usize,
+    },
+    /// Too few members of etcd for a majority.
+    #[error("etcd has no majority after {} s: {healthy} of {members} members answer{}", waited.as_secs(), ends(logs))]
+    NoMajority {
+        /// Members that answer.
+        healthy: usize,
+        /// Members in all.
+        members: usize,
+        /// The time that they were given.
+        waited: Duration,
+        /// Of those that do not answer.
+        logs: Vec<LogEnd>,
+    },
+    /// Not all nodes are where they should be.
+    #[error("the cluster was not ready after {} s ({said}){}", waited.as_secs(), ends(logs))]
+    NotReady {
+        /// The time that it was given.
+        waited: Duration,
+        /// What the nodes said last.
+        said: String,
+        /// Of the nodes that are missing.
+        logs: Vec<LogEnd>,
+    },
+    /// A node's data are of another cluster.
+    #[error(
+        "{} has data of another PostgreSQL (system identifier {found}; this cluster's is {expected})\n\
+         move that folder away: the node then gets a copy of the leader's data",
+        pgdata.display()
+    )]
+    OtherSystem {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// Its identifier.
+        found: String,
+        /// The identifier that it should have.
+        expected: String,
+    },
+    /// `pg_controldata` does not say what it should.
+    #[error("pg_controldata can't read {}: {why}", pgdata.display())]
+    Control {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// Its words.
+        why: String,
+    },
+    /// A file of the cluster's own can't be understood.
+    #[error("{}: {why}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and the remedy.
+        why: String,
+    },
+    /// A file, thread or process could not be made.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// The action that failed, as a verb.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl ClusterError {
+    pub(super) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { what, path, source }
+    }
+}

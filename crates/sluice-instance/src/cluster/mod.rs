@@ -1,0 +1,318 @@
+//! An instance of one, two or three nodes: Patroni and etcd on this machine, and the PostgreSQL of each node.
+//!
+//! Patroni elects, promotes, rewinds and decides how commits are waited for; nothing here does. This module writes
+//! their configuration, starts them, keeps them running, waits until they are ready, and stops them.
+//!
+//! ```text
+//! DIR/cluster.json             the cluster's name and ports
+//! DIR/node1/pgdata/            a node's data directory: PostgreSQL's, until it is the first node of several DIR/pgdata
+//! DIR/node1/run/               its Unix socket (elsewhere if the path would be too long)
+//! DIR/node1/patroni.yml        Patroni's configuration, written at each start; pgpass is Patroni's own
+//! DIR/etcd1/                   a member's data, also of three with two nodes: two can't outvote each other
+//! DIR/log/node1.log, etcd1.log what they say
+//! DIR/…-password               the secrets that they show each other
+//! ```
+//!
+//! PostgreSQL is Patroni's child in nothing but name: it goes on when Patroni ends without stopping it, and the next
+//! Patroni takes it over. So a node is stopped by its Patroni, and only what that leaves is ended here.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `environment.rs` | the Python environment |
+//! | `state.rs` | `cluster.json` |
+//! | `etcd.rs`, `patroni.rs` | configuration and commands |
+//! | `process.rs` | keeping a program running |
+//! | `roles.rs` | secrets, roles and rules for the nodes among themselves |
+//! | `rest.rs` | asking Patroni and etcd |
+//! | `earlier.rs` | what a killed Sluice left |
+//! | `prepare.rs` | folders and files before a start |
+//! | `ready.rs` | waiting for all of them |
+//! | `stop.rs` | stopping |
+
+mod earlier;
+mod environment;
+mod error;
+mod etcd;
+mod patroni;
+mod prepare;
+mod process;
+mod ready;
+pub mod rest;
+mod roles;
+mod state;
+mod stop;
+
+use std::{
+    ffi::OsStr,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    process::Command,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU8},
+    thread,
+    time::{Duration, Instant},
+};
+
+pub use self::{
+    environment::{Environment, EnvironmentError, PATRONI_VERSION},
+    error::{ClusterError, LogEnd},
+    etcd::EtcdMember,
+    patroni::Node,
+    rest::{Member, Members},
+    roles::Secrets,
+};
+use self::{
+    process::{Process, Program},
+    state::State,
+};
+use crate::{
+    data_dir::{DataDir, DataDirSpec},
+    event::{Event, Observer},
+    orphans,
+    pid_file::{self, Runner},
+    server::Endpoint,
+    tuning::Tuning,
+};
+
+/// All of a cluster is on this machine, and nobody else gets at its ports.
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// The settings that a cluster is started with.
+#[derive(Debug, Clone)]
+pub struct ClusterSpec {
+    /// Its name, in etcd and to Patroni.
+    pub scope: String,
+    /// Nodes: 1 to 3.
+    pub nodes: usize,
+    /// The first node's data directory, with the programs and the user that run it.
+    pub data_dir: DataDirSpec,
+    /// Where Patroni runs.
+    pub environment: Environment,
+    /// Written to each node's `sluice.conf` at each start.
+    pub tuning: Tuning,
+    /// Further settings of each PostgreSQL, name and value; they win over its files.
+    pub settings: Vec<(String, String)>,
+    /// The first port of a new cluster that is tried.
+    pub ports_from: u16,
+    /// Time limit for a start, from etcd to the last standby.
+    pub start_timeout: Duration,
+    /// Time limit for a node's shutdown, before it becomes an immediate one.
+    pub stop_timeout: Duration,
+}
+
+impl ClusterSpec {
+    /// With defaults for the name, ports and times.
+    pub fn new(nodes: usize, data_dir: DataDirSpec, environment: Environment, tuning: Tuning) -> Self {
+        Self {
+            scope: "main".to_owned(),
+            nodes,
+            data_dir,
+            environment,
+            tuning,
+            settings: Vec::new(),
+            ports_from: 7400,
+            start_timeout: Duration::from_secs(600),
+            stop_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A running cluster. Dropping it stops it, PostgreSQL by fast shutdowns.
+pub struct Cluster {
+    data_dir: Arc<DataDir>,
+    environment: Environment,
+    etcd: PathBuf,
+    token: String,
+    nodes: Vec<Node>,
+    members: Vec<EtcdMember>,
+    secrets: Secrets,
+    observer: Arc<dyn Observer>,
+    patronis: Vec<Slot>,
+    etcds: Vec<Slot>,
+    stop_timeout: Duration,
+    /// How hard a stop that is under way has to be, as `StopMode as u8`.
+    haste: AtomicU8,
+}
+
+/// A program that runs, or none.
+type Slot = Mutex<Option<Process>>;
+
+fn lock(slot: &Slot) -> MutexGuard<'_, Option<Process>> {
+    // It is replaced whole.
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("nodes", &self.nodes).field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Starts it and waits until it is ready: a leader that accepts connections, and each other node streaming from it.
+    /// A new one grows out of its first node.
+    pub fn start(spec: ClusterSpec, observer: Arc<dyn Observer>) -> Result<Self, ClusterError> {
+        let begin = Instant::now();
+        let deadline = begin + spec.start_timeout;
+        let (cluster, mut state) = prepare::prepare(&spec, observer)?;
+        let root = cluster.data_dir.root().to_owned();
+        for member in 0..cluster.members.len() {
+            cluster.start_etcd(member)?;
+        }
+        cluster.wait_majority(deadline)?;
+        if !state.is_formed {
+            // Its data are what the others get.
+            cluster.start_node(0)?;
+            cluster.wait_leader(deadline)?;
+            roles::make(&cluster.data_dir, &cluster.endpoint(0), &cluster.secrets)?;
+            state.is_formed = true;
+            state.write(&root)?;
+        }
+        for node in 0..cluster.nodes.len() {
+            cluster.start_node(node)?;
+        }
+        cluster.wait_leader(deadline)?;
+        cluster.share_settings(&spec, deadline)?;
+        let members = cluster.wait_ready(deadline)?;
+        cluster.observer.event(Event::ClusterReady { members: members.to_string(), took: begin.elapsed() });
+        Ok(cluster)
+    }
+
+    /// Its directory: the first node's, locked.
+    pub fn data_dir(&self) -> &Arc<DataDir> {
+        &self.data_dir
+    }
+
+    /// The nodes, from `node1` on.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// etcd's members.
+    pub fn etcd_members(&self) -> &[EtcdMember] {
+        &self.members
+    }
+
+    /// The secrets.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// The endpoint of a node's PostgreSQL.
+    pub fn endpoint(&self, node: usize) -> Endpoint {
+        let Node { socket_dir, postgres, .. } = &self.nodes[node];
+        Endpoint { socket_dir: socket_dir.clone(), port: postgres.port(), tcp: Some(*postgres) }
+    }
+
+    /// The process of a node's Patroni.
+    pub fn patroni_pid(&self, node: usize) -> Option<u32> {
+        lock(&self.patronis[node]).as_ref()?.status().pid
+    }
+
+    /// The process of a node's postmaster.
+    pub fn postmaster_pid(&self, node: usize) -> Option<u32> {
+        match pid_file::runner(&self.nodes[node].pgdata) {
+            Ok(Runner::Live(pid)) => u32::try_from(pid).ok(),
+            _ => None,
+        }
+    }
+
+    /// All processes of a node: its Patroni, and PostgreSQL's.
+    pub fn processes(&self, node: usize) -> Vec<u32> {
+        let servers = orphans::servers_of(&self.nodes[node].pgdata);
+        self.patroni_pid(node).into_iter().chain(servers.into_iter().map(|pid| pid.as_raw().cast_unsigned())).collect()
+    }
+
+    /// The process of a member of etcd.
+    pub fn etcd_pid(&self, member: usize) -> Option<u32> {
+        lock(&self.etcds[member]).as_ref()?.status().pid
+    }
+
+    /// Starts a member of etcd, unless it is kept already.
+    pub fn start_etcd(&self, member: usize) -> Result<(), ClusterError> {
+        let (etcd, run_as, token) = (self.etcd.clone(), self.data_dir.run_as().clone(), self.token.clone());
+        let (own, all) = (self.members[member].clone(), self.members.clone());
+        let program = Program {
+            name: own.name.clone(),
+            log: own.log.clone(),
+            command: Box::new(move || etcd::command(&etcd, &run_as, &own, &all, &token)),
+        };
+        self.keep(&self.etcds[member], program)
+    }
+
+    /// Starts a node's Patroni, unless it is kept already, and by it PostgreSQL; one that runs there is taken over.
+    pub fn start_node(&self, node: usize) -> Result<(), ClusterError> {
+        let (environment, run_as) = (self.environment.clone(), self.data_dir.run_as().clone());
+        let own = self.nodes[node].clone();
+        let program = Program {
+            name: own.name.clone(),
+            log: own.log.clone(),
+            command: Box::new(move || patroni::command(&environment, &run_as, &own)),
+        };
+        self.keep(&self.patronis[node], program)
+    }
+
+    fn keep(&self, slot: &Slot, program: Program) -> Result<(), ClusterError> {
+        let mut slot = lock(slot);
+        if slot.is_none() {
+            let log = program.log.clone();
+            let process = Process::start(program, Arc::clone(&self.observer));
+            *slot = Some(process.map_err(ClusterError::io("start the thread that keeps the program of", &log))?);
+        }
+        Ok(())
+    }
+
+    /// Tells the cluster the settings that its nodes share, which may have been others at its last start. A new leader
+    /// takes them a moment after its election only.
+    fn share_settings(&self, spec: &ClusterSpec, deadline: Instant) -> Result<(), ClusterError> {
+        let settings = patroni::shared_settings(self.nodes.len(), &spec.tuning).to_string();
+        let path = self.data_dir.root().join(state::NAME);
+        loop {
+            match self.send("PATCH", "/config", &settings) {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(ClusterError::io("share the settings in", &path)(error));
+                }
+                Err(_) => thread::sleep(SHARE_AGAIN),
+            }
+        }
+    }
+
+    /// Sends a request that changes something to the first node that answers.
+    pub fn send(&self, method: &str, path: &str, body: &str) -> std::io::Result<rest::Answer> {
+        let mut last = std::io::Error::other("no node");
+        for node in &self.nodes {
+            match rest::send(node.rest, method, path, &self.secrets.rest, body, REQUEST_TIME_MAX) {
+                Ok(answer) if answer.status < 300 => return Ok(answer),
+                Ok(rest::Answer { status, body }) => last = std::io::Error::other(format!("{status}: {}", body.trim())),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// The pause before the settings are sent again.
+const SHARE_AGAIN: Duration = Duration::from_millis(200);
+
+/// A request that changes something is answered when it is done, which a switchover is after some seconds.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop(crate::server::StopMode::Fast);
+    }
+}
+
+/// Takes variables out of a command's environment that would change what its program is told.
+fn without_variables(command: &mut Command, prefix: &str) {
+    let is_meant = |name: &OsStr| name.as_encoded_bytes().starts_with(prefix.as_bytes());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_meant(name)) {
+        command.env_remove(name);
+    }
+}
+
+/// The state of a new cluster.
+fn new_state(spec: &ClusterSpec) -> Result<State, ClusterError> {
+    let token = crate::secret::Password::random().map_err(crate::bootstrap::BootstrapError::Random)?;
+    State::new(&spec.scope, token.expose().to_owned(), ADDRESS, spec.ports_from)
+}

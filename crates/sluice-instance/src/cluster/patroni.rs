@@ -1,0 +1,167 @@
+//! The Patroni of one node: its configuration, and the command that starts it.
+//!
+//! The file is written as JSON, which is YAML as well: no word in it can be taken for something else. It holds
+//! passwords, and is readable by PostgreSQL's user only. What counts for all nodes is in etcd; `bootstrap.dcs` is what
+//! a new cluster begins with (Patroni's documentation, "Dynamic Configuration Settings").
+
+use std::{net::SocketAddr, path::PathBuf, process::Command};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{ClusterSpec, EtcdMember, Secrets, environment::Environment, rest, roles};
+use crate::{binaries::Binaries, bootstrap::SUPERUSER, run_as::RunAs, tuning::Tuning};
+
+/// The leader's lease in seconds; Patroni takes no shorter one.
+const TTL_SECONDS: u32 = 20;
+/// The pause between two looks, in seconds.
+const LOOP_WAIT_SECONDS: u32 = 2;
+/// The time for which etcd or PostgreSQL may not answer before a leader steps down, in seconds. The longest that
+/// Patroni allows: `loop_wait + 2 * retry_timeout` must not exceed `ttl`.
+const RETRY_TIMEOUT_SECONDS: u32 = 8;
+
+/// One node's places and addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// `node1`.
+    pub name: String,
+    /// Its folder, of PostgreSQL's user: Patroni's configuration, and what it writes beside the data.
+    pub home: PathBuf,
+    /// PostgreSQL's data directory.
+    pub pgdata: PathBuf,
+    /// The folder of PostgreSQL's Unix socket.
+    pub socket_dir: PathBuf,
+    /// What Patroni and PostgreSQL say.
+    pub log: PathBuf,
+    /// Where PostgreSQL listens; the port is in the socket's name as well.
+    pub postgres: SocketAddr,
+    /// Where Patroni's REST API listens.
+    pub rest: SocketAddr,
+}
+
+impl Node {
+    /// Patroni's configuration.
+    pub(super) fn config_file(&self) -> PathBuf {
+        self.home.join("patroni.yml")
+    }
+}
+
+/// How a commit is waited for, by the number of nodes.
+///
+/// Three: on either of the two others, and never on none, so that whichever node is lost, another one has everything
+/// that was acknowledged. Two: on the other one while it is there; Patroni writes to etcd that it is not before commits
+/// go on alone.
+pub(super) fn synchronous(nodes: usize) -> Value {
+    match nodes {
+        0 | 1 => json!({}),
+        2 => json!({ "synchronous_mode": true, "synchronous_mode_strict": false }),
+        _ => json!({ "synchronous_mode": "quorum", "synchronous_mode_strict": true, "synchronous_node_count": 1 }),
+    }
+}
+
+/// The settings that all nodes share, which a new cluster begins with.
+pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
+    let mut shared = json!({
+        "ttl": TTL_SECONDS,
+        "loop_wait": LOOP_WAIT_SECONDS,
+        "retry_timeout": RETRY_TIMEOUT_SECONDS,
+        "postgresql": {
+            "use_pg_rewind": true,
+            "use_slots": true,
+            // Patroni gives these on the command line, the same on each node: nowhere else are they looked for.
+            "parameters": { "max_connections": tuning.connections },
+        },
+    });
+    merge(&mut shared, synchronous(nodes));
+    shared
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        into.extend(more);
+    }
+}
+
+/// The text of a node's configuration.
+pub(super) fn config(
+    scope: &str,
+    node: &Node,
+    members: &[EtcdMember],
+    binaries: &Binaries,
+    spec: &ClusterSpec,
+    secrets: &Secrets,
+) -> String {
+    let mut parameters = json!({ "unix_socket_directories": node.socket_dir });
+    merge(&mut parameters, spec.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect());
+    let etcd: Vec<String> = members.iter().map(|member| member.client.to_string()).collect();
+    let (postgres, api) = (node.postgres.to_string(), node.rest.to_string());
+    let config = json!({
+        "scope": scope,
+        "name": node.name,
+        "restapi": {
+            "listen": api,
+            "connect_address": api,
+            // Asking is everybody's; for what changes something a password is needed.
+            "authentication": { "username": rest::USER, "password": secrets.rest.expose() },
+        },
+        "etcd3": { "hosts": etcd },
+        "bootstrap": { "dcs": shared_settings(spec.nodes, &spec.tuning) },
+        "postgresql": {
+            "listen": postgres,
+            "connect_address": postgres,
+            "data_dir": node.pgdata,
+            "bin_dir": binaries.dir,
+            "pgpass": node.home.join("pgpass"),
+            // The superuser has no password: it comes by the socket.
+            "use_unix_socket": true,
+            "authentication": {
+                "superuser": { "username": SUPERUSER },
+                "replication": { "username": roles::REPLICATION, "password": secrets.replication.expose() },
+                "rewind": { "username": roles::REWIND, "password": secrets.rewind.expose() },
+            },
+            "parameters": parameters,
+            "basebackup": [{ "checkpoint": "fast" }],
+            // A node whose data can't be brought in line stays as it is, for somebody to look at.
+            "remove_data_directory_on_rewind_failure": false,
+            "remove_data_directory_on_diverged_timelines": false,
+        },
+        "watchdog": { "mode": "off" },
+    });
+    // A value can always be written, and its keys are texts.
+    let text = serde_json::to_string_pretty(&config).unwrap_or_default();
+    format!("# Written by sluice at each start: changes made here are lost. JSON, which is YAML as well.\n{text}\n")
+}
+
+/// The command that starts a node's Patroni. If Sluice ends without stopping it, the kernel asks it to shut PostgreSQL
+/// down and leave.
+pub(super) fn command(environment: &Environment, run_as: &RunAs, node: &Node) -> Command {
+    let mut command = run_as.command(environment.python(), Signal::SIGTERM);
+    for prefix in ["PATRONI_", "PYTHON", "ETCD_"] {
+        super::without_variables(&mut command, prefix);
+    }
+    command.env_remove("NOTIFY_SOCKET").current_dir("/");
+    command.args(["-I", "-m", "patroni"]).arg(node.config_file());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_allows_for_the_retries() {
+        const { assert!(LOOP_WAIT_SECONDS + 2 * RETRY_TIMEOUT_SECONDS <= TTL_SECONDS) };
+    }
+
+    #[test]
+    fn commits_are_waited_for_by_the_number_of_nodes() {
+        let tuning = Tuning::new(crate::Host { memory_bytes: 1 << 30, open_files: 1024 }, 20);
+        for (nodes, mode, strict) in
+            [(1, Value::Null, Value::Null), (2, json!(true), json!(false)), (3, json!("quorum"), json!(true))]
+        {
+            let shared = shared_settings(nodes, &tuning);
+            assert_eq!((&shared["synchronous_mode"], &shared["synchronous_mode_strict"]), (&mode, &strict));
+            assert_eq!(shared["postgresql"]["parameters"]["max_connections"], 100);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Folders and files before a start: after this, programs only have to be started.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, atomic::AtomicU8},
+};
+
+use super::{
+    ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdMember, Node, Secrets, State, earlier, etcd, new_state, patroni,
+    roles, state,
+};
+use crate::{
+    data_dir::{DataDir, DataDirSpec, FIRST_NODE},
+    event::{Event, Observer},
+    files::{self, Owner},
+    pid_file::{self, Runner},
+    run_as::RunAs,
+    server::{conf, log_file},
+    socket_dir,
+    tuning::POOL_SECRET,
+};
+
+/// Makes everything that a start needs, and nothing that runs.
+pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result<(Cluster, State), ClusterError> {
+    let etcd = etcd::find().ok_or(ClusterError::NoEtcd)?;
+    let first = DataDirSpec { is_node: true, ..spec.data_dir.clone() };
+    let data_dir = Arc::new(DataDir::open(first, &*observer)?);
+    let (root, run_as) = (data_dir.root(), data_dir.run_as());
+    let state = match State::read(root)? {
+        Some(state) => state,
+        None => {
+            let state = new_state(spec)?;
+            state.write(root)?;
+            state
+        }
+    };
+    let members_count = if spec.nodes == 1 { 1 } else { state::NODES_MAX };
+    let members = etcd::members(root, ADDRESS, &state.etcd[..members_count]);
+    let nodes = (0..spec.nodes).map(|index| node(&data_dir, &state, index)).collect::<Result<Vec<_>, _>>()?;
+    let secrets = Secrets::prepare(root)?;
+
+    let own: Vec<PathBuf> =
+        nodes.iter().map(Node::config_file).chain(members.iter().map(|member| member.data.clone())).collect();
+    let count = earlier::clear(&own);
+    if count > 0 {
+        observer.event(Event::EndedEarlier { count });
+    }
+    check_ports(root, &nodes, &members)?;
+    check_etcd(&state, &members)?;
+    for member in &members {
+        make_dir(&member.data, run_as)?;
+        make_log(&member.log)?;
+    }
+    for node in &nodes {
+        make_log(&node.log)?;
+        write_files(spec, &data_dir, node, &members, &state, &secrets)?;
+    }
+    let (patronis, etcds) = (slots(nodes.len()), slots(members.len()));
+    let cluster = Cluster {
+        environment: spec.environment.clone(),
+        etcd,
+        token: state.token.clone(),
+        nodes,
+        members,
+        secrets,
+        observer,
+        patronis,
+        etcds,
+        stop_timeout: spec.stop_timeout,
+        haste: AtomicU8::new(0),
+        data_dir,
+    };
+    Ok((cluster, state))
+}
+
+fn slots(count: usize) -> Vec<super::Slot> {
+    (0..count).map(|_| Mutex::new(None)).collect()
+}
+
+/// A node's places and addresses; its folder is made.
+fn node(data_dir: &DataDir, state: &State, index: usize) -> Result<Node, ClusterError> {
+    let name = format!("node{}", index + 1);
+    let (root, run_as) = (data_dir.root(), data_dir.run_as());
+    let home = root.join(&name);
+    let is_first = name == FIRST_NODE;
+    let socket_dir = if is_first {
+        data_dir.socket_dir().to_owned()
+    } else {
+        make_dir(&home, run_as)?;
+        socket_dir::prepare(&home, run_as)
+            .map_err(ClusterError::io("prepare the folder of the Unix socket for", &home))?
+    };
+    let ports = state.nodes[index];
+    Ok(Node {
+        pgdata: home.join("pgdata"),
+        home,
+        socket_dir,
+        log: root.join("log").join(format!("{name}.log")),
+        postgres: SocketAddr::new(ADDRESS, ports.postgres),
+        rest: SocketAddr::new(ADDRESS, ports.rest),
+        name,
+    })
+}
+
+/// A folder of PostgreSQL's user, closed to others.
+fn make_dir(path: &Path, run_as: &RunAs) -> Result<(), ClusterError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) if run_as.switches() => chown(path, Some(run_as.uid()), Some(run_as.gid())),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => fs::set_permissions(path, fs::Permissions::from_mode(0o700)),
+    }
+    .map_err(ClusterError::io("create", path))
+}
+
+/// A log is ours, and its program has it open.
+fn make_log(path: &Path) -> Result<(), ClusterError> {
+    log_file::open(path).map(drop).map_err(ClusterError::io("open the log", path))
+}
+
+/// Each port is free, or PostgreSQL's on that node, which Patroni takes over.
+fn check_ports(root: &Path, nodes: &[Node], members: &[EtcdMember]) -> Result<(), ClusterError> {
+    let is_live = |node: &Node| matches!(pid_file::runner(&node.pgdata), Ok(Runner::Live(_)));
+    let postgres = nodes.iter().filter(|node| !is_live(node)).map(|node| (node.postgres, "PostgreSQL of ", &node.name));
+    let rest = nodes.iter().map(|node| (node.rest, "Patroni of ", &node.name));
+    let etcd = members.iter().flat_map(|one| [one.client, one.peer].map(|address| (address, "", &one.name)));
+    for (address, what, name) in postgres.chain(rest).chain(etcd) {
+        if let Err(error) = TcpListener::bind(address)
+            && error.kind() == io::ErrorKind::AddrInUse
+        {
+            return Err(ClusterError::PortInUse {
+                address,
+                what: format!("{what}{name}"),
+                file: root.join(state::NAME),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A cluster that etcd has forgotten must not be made anew by whichever node comes first: it may be behind.
+fn check_etcd(state: &State, members: &[EtcdMember]) -> Result<(), ClusterError> {
+    let missing = members.iter().find(|member| !member.data.join("member").is_dir());
+    match missing.filter(|_| state.is_formed && members.len() > 1) {
+        Some(member) => Err(ClusterError::BadFile {
+            path: member.data.clone(),
+            why: format!(
+                "the data of {} are gone, with which the cluster knows who may lead\nput them back, or make one node \
+                 of it and then several again: sluice up --nodes 1 takes the data of the last leader",
+                member.name
+            ),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn write_files(
+    spec: &ClusterSpec,
+    data_dir: &DataDir,
+    node: &Node,
+    members: &[EtcdMember],
+    state: &State,
+    secrets: &Secrets,
+) -> Result<(), ClusterError> {
+    let run_as = data_dir.run_as();
+    let write = |path: PathBuf, text: &str| {
+        files::write_private(&path, text.as_bytes(), Owner::Postgres(run_as)).map_err(ClusterError::io("write", &path))
+    };
+    let config = patroni::config(&state.scope, node, members, data_dir.binaries(), spec, secrets);
+    write(node.config_file(), &config)?;
+    if spec.tuning.gate {
+        // One secret for all of them, which the pool has.
+        let secret =
+            conf::pool_secret(data_dir).map_err(ClusterError::io("write", &data_dir.root().join(POOL_SECRET)))?;
+        write(node.home.join(POOL_SECRET), &secret)?;
+    }
+    if node.pgdata.join("PG_VERSION").exists() {
+        write(node.pgdata.join("sluice.conf"), &spec.tuning.to_conf())?;
+        roles::allow(&node.pgdata, run_as).map_err(ClusterError::io("allow replication in", &node.pgdata))?;
+    }
+    Ok(())
+}

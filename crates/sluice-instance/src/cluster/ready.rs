@@ -1,0 +1,127 @@
+//! Waiting for etcd's majority, for a leader, and for all nodes. Each wait has a deadline, and its error shows the logs.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Cluster, ClusterError, LogEnd, Members, Node, lock,
+    rest::{self, Own},
+};
+use crate::event::Event;
+
+const POLL: Duration = Duration::from_millis(100);
+const TELL_EVERY: Duration = Duration::from_secs(2);
+/// A node answers at once, or not soon.
+const ASK_TIME_MAX: Duration = Duration::from_secs(2);
+/// A program that ends by itself so often in a row will not come up.
+const FAILURES_MAX: u32 = 5;
+
+impl Cluster {
+    /// The nodes as the first that answers knows them; none if none does.
+    pub fn look(&self) -> Members {
+        let answers = self.nodes.iter().filter_map(|node| rest::Members::ask(node.rest, ASK_TIME_MAX).ok());
+        answers.into_iter().next().unwrap_or_default()
+    }
+
+    /// The leader, once it runs as one.
+    pub fn leader(&self) -> Option<usize> {
+        self.leader_of(&self.look())
+    }
+
+    /// What others say of a node that is gone stays true for as long as its lease: it is asked itself. It has the lease
+    /// before its PostgreSQL has been promoted.
+    fn leader_of(&self, members: &Members) -> Option<usize> {
+        let leader = members.leader()?;
+        self.nodes.iter().position(|node| node.name == leader && is_primary(node))
+    }
+
+    pub(super) fn wait_majority(&self, deadline: Instant) -> Result<(), ClusterError> {
+        let begin = Instant::now();
+        loop {
+            let healthy = self.members.iter().filter(|member| member.is_healthy()).count();
+            if healthy > self.members.len() / 2 {
+                return Ok(());
+            }
+            let failed = self.etcds.iter().filter(|etcd| failures(etcd) >= FAILURES_MAX).count();
+            if Instant::now() >= deadline || failed > (self.members.len() - 1) / 2 {
+                let logs = self.etcds.iter().zip(&self.members).filter(|(_, member)| !member.is_healthy());
+                return Err(ClusterError::NoMajority {
+                    healthy,
+                    members: self.members.len(),
+                    waited: begin.elapsed(),
+                    logs: logs.filter_map(|(etcd, _)| log_end(etcd)).collect(),
+                });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Waits for a leader; returns which node it is.
+    pub fn wait_leader(&self, deadline: Instant) -> Result<usize, ClusterError> {
+        self.wait(deadline, |members| self.leader_of(members))
+    }
+
+    /// Waits until there is a leader, each other node streams from it, and as many are synchronous as there can be.
+    pub fn wait_ready(&self, deadline: Instant) -> Result<Members, ClusterError> {
+        let standbys = self.nodes.len() - 1;
+        self.wait(deadline, |members| {
+            let is_ready = self.leader_of(members).is_some() && members.synchronous() >= standbys;
+            (is_ready && self.nodes.iter().all(is_running)).then(|| members.clone())
+        })
+    }
+
+    fn wait<T>(&self, deadline: Instant, done: impl Fn(&Members) -> Option<T>) -> Result<T, ClusterError> {
+        let begin = Instant::now();
+        let mut told = begin;
+        loop {
+            let members = self.look();
+            if let Some(found) = done(&members) {
+                return Ok(found);
+            }
+            let has_failed = self.patronis.iter().any(|patroni| failures(patroni) >= FAILURES_MAX);
+            if Instant::now() >= deadline || has_failed {
+                return Err(self.not_ready(&members, begin.elapsed()));
+            }
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                self.observer.event(Event::ClusterWaiting { waited: begin.elapsed(), members: members.to_string() });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Shows the logs of those that fail; or of those that are not in their place; or of all.
+    fn not_ready(&self, members: &Members, waited: Duration) -> ClusterError {
+        let in_place = |name: &str| {
+            let mut found = members.members.iter().filter(|member| member.name == name);
+            found.any(|member| matches!(&*member.state, "running" | "streaming"))
+        };
+        let shown = |choose: &dyn Fn(usize) -> bool| -> Vec<LogEnd> {
+            let nodes = self.patronis.iter().enumerate().filter(|(index, _)| choose(*index));
+            nodes.filter_map(|(_, patroni)| log_end(patroni)).collect()
+        };
+        let failing = shown(&|index| failures(&self.patronis[index]) > 0);
+        let missing = shown(&|index| !in_place(&self.nodes[index].name));
+        let logs = [failing, missing].into_iter().find(|logs| !logs.is_empty());
+        let logs = logs.unwrap_or_else(|| shown(&|_| true));
+        ClusterError::NotReady { waited, said: members.to_string(), logs }
+    }
+}
+
+fn is_primary(node: &Node) -> bool {
+    Own::ask(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.role == "primary" && own.state == "running")
+}
+
+fn is_running(node: &Node) -> bool {
+    Own::ask(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.state == "running")
+}
+
+fn failures(slot: &super::Slot) -> u32 {
+    lock(slot).as_ref().map_or(0, |process| process.status().failures)
+}
+
+fn log_end(slot: &super::Slot) -> Option<LogEnd> {
+    lock(slot).as_ref().map(|process| LogEnd { log: process.log().to_owned(), tail: process.tail() })
+}

@@ -1,0 +1,106 @@
+//! The secrets of a cluster, and the roles that replication and pg_rewind log in as.
+//!
+//! Patroni makes such roles where it makes a cluster itself; ours grows out of an instance of one node.
+
+use std::{fs, io, path::Path};
+
+use crate::{
+    bootstrap::{self, BootstrapError},
+    data_dir::DataDir,
+    files::{self, Owner},
+    run_as::RunAs,
+    secret::Password,
+    server::Endpoint,
+};
+
+/// The role by which standbys stream.
+pub(super) const REPLICATION: &str = "sluice_replication";
+/// The role by which pg_rewind reads the leader's files.
+pub(super) const REWIND: &str = "sluice_rewind";
+
+/// What pg_rewind calls (PostgreSQL documentation, "pg_rewind", Notes).
+const REWIND_FUNCTIONS: [&str; 4] = [
+    "pg_ls_dir(text, boolean, boolean)",
+    "pg_stat_file(text, boolean)",
+    "pg_read_binary_file(text)",
+    "pg_read_binary_file(text, bigint, bigint, boolean)",
+];
+
+/// The passwords that the parts of a cluster show each other, each in a file below the instance's directory.
+#[derive(Debug, Clone)]
+pub struct Secrets {
+    /// [`REPLICATION`]'s.
+    pub(super) replication: Password,
+    /// [`REWIND`]'s.
+    pub(super) rewind: Password,
+    /// Of requests to Patroni's REST API that change something; its user is `sluice`.
+    pub rest: Password,
+}
+
+impl Secrets {
+    /// Reads them, or makes them.
+    pub(super) fn prepare(root: &Path) -> Result<Self, BootstrapError> {
+        let of = |name: &str| bootstrap::read_or_make(&root.join(name)).map(|(password, _)| password);
+        Ok(Self {
+            replication: of("replication-password")?,
+            rewind: of("rewind-password")?,
+            rest: of("patroni-password")?,
+        })
+    }
+}
+
+/// Makes the roles, or gives them their passwords, on the leader. It does not wait for a standby: there is none before
+/// the first of these roles exists.
+pub(super) fn make(data_dir: &DataDir, leader: &Endpoint, secrets: &Secrets) -> Result<(), BootstrapError> {
+    let mut client = bootstrap::superuser(data_dir, leader, "postgres")?;
+    let mut statements = String::from("BEGIN;");
+    for (role, attribute, password) in
+        [(REPLICATION, "REPLICATION", &secrets.replication), (REWIND, "NOREPLICATION", &secrets.rewind)]
+    {
+        let verb = if bootstrap::role_exists(&mut client, role)? { "ALTER" } else { "CREATE" };
+        let verifier = bootstrap::verifier(password);
+        statements += &format!("{verb} ROLE {role} LOGIN {attribute} PASSWORD '{verifier}';");
+    }
+    for function in REWIND_FUNCTIONS {
+        statements += &format!("GRANT EXECUTE ON FUNCTION pg_catalog.{function} TO {REWIND};");
+    }
+    statements += "COMMIT;";
+    client.batch_execute(&statements).map_err(|error| bootstrap::sql("make the roles for replication", &error))
+}
+
+const RULES_BEGIN: &str = "# Sluice's nodes among themselves. Written by sluice; leave these lines first.";
+const RULES_END: &str = "# The rules of this server.";
+
+/// Lets the nodes log in to each other: rules before all others in a data directory's `pg_hba.conf`, which stays the
+/// operator's otherwise. Standbys get it with the data.
+pub(super) fn allow(pgdata: &Path, run_as: &RunAs) -> io::Result<()> {
+    let path = pgdata.join("pg_hba.conf");
+    let text = fs::read_to_string(&path)?;
+    let wanted = format!(
+        "{RULES_BEGIN}\n\
+         host  replication  {REPLICATION}  127.0.0.1/32  scram-sha-256\n\
+         host  all          {REWIND}       127.0.0.1/32  scram-sha-256\n\
+         {RULES_END}\n"
+    );
+    if text.starts_with(&wanted) {
+        return Ok(());
+    }
+    files::write_private(&path, format!("{wanted}{text}").as_bytes(), Owner::Postgres(run_as))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_come_first_and_once() {
+        let (dir, run_as) = (tempfile::tempdir().unwrap(), RunAs::resolve(None).unwrap());
+        let path = dir.path().join("pg_hba.conf");
+        fs::write(&path, "host all all all reject\n").unwrap();
+        allow(dir.path(), &run_as).unwrap();
+        let once = fs::read_to_string(&path).unwrap();
+        assert!(once.ends_with("host all all all reject\n") && once.contains("host  replication"), "{once}");
+        allow(dir.path(), &run_as).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), once);
+    }
+}

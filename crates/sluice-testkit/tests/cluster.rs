@@ -1,0 +1,51 @@
+//! A cluster of three nodes, as tests use it: a switchover, a node that is lost and comes back, and nothing left behind.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use sluice_testkit::{TestCluster, eventually, proc::is_alive};
+
+#[test]
+fn three_nodes_switch_over_lose_one_and_leave_nothing() {
+    let cluster = TestCluster::start(3);
+    let (first, next) = (cluster.leader(), cluster.standby());
+    assert_eq!(cluster.look().synchronous(), 2);
+    let mut app = cluster.app(first).unwrap();
+    app.batch_execute("CREATE TABLE ledger (id int); INSERT INTO ledger VALUES (1)").unwrap();
+    let names: String = app.query_one("SELECT current_setting('synchronous_standby_names')", &[]).unwrap().get(0);
+    assert!(names.starts_with("ANY 1 "), "{names}");
+
+    cluster.switchover(next);
+    assert_eq!(cluster.leader(), next);
+    cluster.wait_ready();
+    cluster.app(next).unwrap().batch_execute("INSERT INTO ledger VALUES (2)").unwrap();
+
+    cluster.kill_node(first);
+    assert!(cluster.try_superuser(first).is_err());
+    cluster.app(next).unwrap().batch_execute("INSERT INTO ledger VALUES (3)").unwrap();
+    cluster.start_node(first);
+    let members = cluster.wait_ready();
+    assert_eq!(members.members.len(), 3, "{members}");
+    eventually("the lost node has caught up", || {
+        let count = cluster.superuser(first).query_one("SELECT count(*) FROM ledger", &[]);
+        count.is_ok_and(|row| row.get::<_, i64>(0) == 3)
+    });
+
+    let processes = cluster.processes();
+    assert!(processes.len() > 3 * 5 + 3, "{processes:?}");
+    cluster.stop();
+    let left: Vec<u32> = processes.into_iter().filter(|pid| is_alive(*pid)).collect();
+    assert_eq!(left, [0; 0]);
+}
+
+#[test]
+fn one_node_and_two() {
+    for nodes in [1, 2] {
+        let cluster = TestCluster::start(nodes);
+        let mut app = cluster.app(cluster.leader()).unwrap();
+        app.batch_execute("CREATE TABLE t (id int)").unwrap();
+        assert_eq!(cluster.look().synchronous(), nodes - 1);
+        let processes = cluster.processes();
+        drop(cluster);
+        assert!(!processes.iter().any(|pid| is_alive(*pid)));
+    }
+}
