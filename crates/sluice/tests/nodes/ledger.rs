@@ -1,0 +1,157 @@
+//! A ledger: writers that append numbered entries, and note what has become of each.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use postgres::{Client, NoTls};
+use sluice_testkit::{TestCluster, TestPool};
+
+/// Writers at once.
+const WRITERS: i64 = 4;
+
+/// The numbers of one writer begin that far behind those of the one before.
+const APART: i64 = 1_000_000;
+
+/// Writers at their work.
+pub(crate) struct Ledger {
+    is_over: Arc<AtomicBool>,
+    writers: Vec<JoinHandle<Written>>,
+}
+
+/// What a writer was told of its entries.
+#[derive(Debug, Default)]
+struct Written {
+    acknowledged: BTreeSet<i64>,
+    /// It was told that they are not there.
+    refused: BTreeSet<i64>,
+    /// It was told that nobody knows.
+    unknown: BTreeSet<i64>,
+    longest: Duration,
+    errors: BTreeSet<String>,
+}
+
+/// What has come of it, when nothing was lost.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) acknowledged: usize,
+    refused: usize,
+    unknown: usize,
+    longest: Duration,
+    errors: BTreeSet<String>,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { acknowledged, refused, unknown, longest, errors } = self;
+        write!(f, "{acknowledged} acknowledged, {refused} refused, {unknown} unknown; ")?;
+        write!(f, "the longest wait {:.1} s; errors: {errors:?}", longest.as_secs_f64())
+    }
+}
+
+impl Ledger {
+    /// Makes its table, and has writers begin.
+    pub(crate) fn begin(cluster: &TestCluster, pool: &TestPool) -> Self {
+        let mut config = pool.client_config(cluster.app_name(), "postgres");
+        config.password(cluster.password());
+        config.connect(NoTls).unwrap().batch_execute("CREATE TABLE ledger (id bigint PRIMARY KEY)").unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let writer = |number: i64| {
+            let (config, is_over) = (config.clone(), is_over.clone());
+            thread::spawn(move || write(&config, number * APART, &is_over))
+        };
+        Self { writers: (0..WRITERS).map(writer).collect(), is_over }
+    }
+
+    /// Has them end, and compares with what is there: on all nodes, once they have caught up.
+    pub(crate) fn end(self, cluster: &TestCluster) -> Told {
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut all = Written::default();
+        for writer in self.writers {
+            let mut one = writer.join().unwrap();
+            all.acknowledged.append(&mut one.acknowledged);
+            all.refused.append(&mut one.refused);
+            all.unknown.append(&mut one.unknown);
+            all.errors.append(&mut one.errors);
+            all.longest = all.longest.max(one.longest);
+        }
+        let leader = cluster.leader();
+        let there = entries(&mut cluster.superuser(leader));
+        let lost: Vec<_> = all.acknowledged.difference(&there).collect();
+        assert!(lost.is_empty(), "acknowledged, and lost: {lost:?}; {:?}", all.errors);
+        let wrong: Vec<_> = all.refused.intersection(&there).collect();
+        assert!(wrong.is_empty(), "refused, and there: {wrong:?}; {:?}", all.errors);
+        for node in (0..cluster.nodes()).filter(|node| *node != leader) {
+            sluice_testkit::eventually("a standby has all of it", || {
+                cluster.try_superuser(node).is_ok_and(|mut client| entries(&mut client) == there)
+            });
+        }
+        Told {
+            acknowledged: all.acknowledged.len(),
+            refused: all.refused.len(),
+            unknown: all.unknown.len(),
+            longest: all.longest,
+            errors: all.errors,
+        }
+    }
+}
+
+fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool) -> Written {
+    let mut written = Written::default();
+    let mut client: Option<Client> = None;
+    let mut next = from..;
+    while !is_over.load(Ordering::Relaxed) {
+        let Some(number) = next.next() else { break };
+        let begun = Instant::now();
+        let mut connected = match client.take() {
+            Some(client) => client,
+            // Nothing was asked for yet.
+            None => config.connect(NoTls).unwrap_or_else(|error| panic!("a log-in fails: {error:?}")),
+        };
+        // Half of them in a block, whose COMMIT is what counts.
+        let done = if number % 2 == 0 {
+            connected.execute("INSERT INTO ledger VALUES ($1)", &[&number]).map(drop)
+        } else {
+            let mut block = match connected.transaction() {
+                Ok(block) => block,
+                // It was disconnected before.
+                Err(error) if error.is_closed() => continue,
+                Err(error) => panic!("a BEGIN fails: {error:?}"),
+            };
+            match block.execute("INSERT INTO ledger VALUES ($1)", &[&number]) {
+                Ok(_) => block.commit(),
+                Err(error) => {
+                    written.refused.insert(number);
+                    Err(error)
+                }
+            }
+        };
+        match done {
+            Ok(()) => _ = written.acknowledged.insert(number),
+            Err(error) => {
+                let code = error.code().map_or("none", |code| code.code()).to_owned();
+                written.errors.insert(format!("{code} {}", error.as_db_error().map_or("", |error| error.message())));
+                if !written.refused.contains(&number) {
+                    // Only a COMMIT, or a statement that is one, leaves that open.
+                    let is_open = matches!(&*code, "08007" | "none");
+                    if is_open { &mut written.unknown } else { &mut written.refused }.insert(number);
+                }
+            }
+        }
+        written.longest = written.longest.max(begun.elapsed());
+        client = Some(connected).filter(|client| !client.is_closed());
+        thread::sleep(Duration::from_millis(5));
+    }
+    written
+}
+
+fn entries(client: &mut Client) -> BTreeSet<i64> {
+    client.query("SELECT id FROM ledger", &[]).unwrap().iter().map(|row| row.get(0)).collect()
+}

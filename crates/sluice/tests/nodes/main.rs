@@ -1,0 +1,114 @@
+//! `sluice serve` before a cluster of Patroni's: the pool follows the primary, whatever becomes of it.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod ledger;
+
+use std::{thread, time::Duration};
+
+use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
+
+use ledger::Ledger;
+
+/// The command under test.
+const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// The time for which writers go on behind a fault, so that there is something to lose.
+const GOING_ON: Duration = Duration::from_secs(1);
+
+fn pool(cluster: &TestCluster, known: &[usize], driver: Driver) -> TestPool {
+    let urls = cluster.rest_urls();
+    let known: Vec<_> = known.iter().map(|node| format!("\"{}\"", urls[*node])).collect();
+    let sections = format!(
+        "[[cluster]]\nname = \"main\"\npatroni = [{}]\n[[database]]\nname = \"*\"\ncluster = \"main\"\n",
+        known.join(", ")
+    );
+    let app = (cluster.app_name().to_owned(), cluster.password().to_owned());
+    let case = Case::new(Version::V15, driver, Mode::Transaction);
+    PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&sections).start()
+}
+
+fn connect(cluster: &TestCluster, pool: &TestPool) -> postgres::Client {
+    pool.connect(cluster.app_name(), Some(cluster.password()), "postgres").unwrap()
+}
+
+/// Three nodes, writers, and one fault after the other. Nothing that was acknowledged is lost, an idle client notices
+/// nothing, and whoever logs in meanwhile waits.
+#[test]
+fn clients_go_on_with_the_next_primary() {
+    let cluster = TestCluster::start(3);
+    // Any member tells of the others.
+    let pool = pool(&cluster, &[1], Driver::Uring);
+    let mut idle = connect(&cluster, &pool);
+    idle.batch_execute("SET application_name = 'idle'; SET work_mem = '7MB'").unwrap();
+    let shown =
+        idle.prepare("SELECT current_setting('work_mem') || ', ' || current_setting('application_name')").unwrap();
+    let mut still_there = |fault: &str| {
+        let shown: String = idle.query_one(&shown, &[]).unwrap_or_else(|error| panic!("{fault}: {error}")).get(0);
+        assert_eq!(shown, "7MB, idle", "{fault}");
+    };
+    still_there("no fault");
+    let ledger = Ledger::begin(&cluster, &pool);
+
+    let first = cluster.leader();
+    cluster.switchover(cluster.standby());
+    let second = cluster.leader();
+    assert_ne!(first, second);
+    still_there("a switchover");
+    thread::sleep(GOING_ON);
+
+    cluster.wait_ready();
+    cluster.kill_postmaster(second);
+    still_there("the primary's postmaster is killed");
+    thread::sleep(GOING_ON);
+
+    cluster.wait_ready();
+    let third = cluster.leader();
+    cluster.kill_node(third);
+    thread::scope(|scope| {
+        let log_in = scope.spawn(|| connect(&cluster, &pool).query_one("SELECT 1", &[]).map(|_| ()));
+        thread::sleep(GOING_ON);
+        assert!(!log_in.is_finished(), "there is no primary yet");
+        still_there("the primary's host is lost");
+        log_in.join().unwrap().unwrap();
+    });
+    thread::sleep(GOING_ON);
+    cluster.start_node(third);
+    cluster.wait_ready();
+
+    let told = ledger.end(&cluster);
+    assert!(told.acknowledged > 100, "{told}");
+    let log = pool.log();
+    assert!(log.contains("primary: node"), "{log}");
+    println!("{told}");
+}
+
+/// A primary that is stopped where it is, is replaced, and goes on: it thinks that it is the primary still, and nobody
+/// is served by it.
+#[test]
+fn a_primary_that_wakes_up_again_is_none() {
+    let cluster = TestCluster::start(3);
+    let pool = pool(&cluster, &[0, 1, 2], Driver::Epoll);
+    let before = cluster.leader();
+    let mut client = connect(&cluster, &pool);
+    client.batch_execute("CREATE TABLE seen (id int)").unwrap();
+    cluster.freeze(before);
+    // It does not answer, and is not gone: another one comes when its lease has ended.
+    client.batch_execute("SELECT 1").map_or_else(|error| assert!(client_is_lost(&error), "{error}"), drop);
+    let mut client = connect(&cluster, &pool);
+    client.batch_execute("INSERT INTO seen VALUES (1)").unwrap();
+    cluster.thaw(before);
+    for _ in 0..50 {
+        let row = client.query_one("SELECT inet_server_port(), pg_is_in_recovery()", &[]).unwrap();
+        assert_ne!(row.get::<_, i32>(0), i32::from(cluster.postgres(before).port()));
+        assert!(!row.get::<_, bool>(1));
+        thread::sleep(Duration::from_millis(20));
+    }
+    eventually("it has found its place", || cluster.look().members.len() == 3);
+    cluster.wait_ready();
+    assert_ne!(cluster.leader(), before);
+}
+
+fn client_is_lost(error: &postgres::Error) -> bool {
+    error.is_closed() || error.code().is_some_and(|code| code.code().starts_with("08"))
+}
