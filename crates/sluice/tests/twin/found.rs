@@ -6,7 +6,7 @@
 //! | 1 to 13 | wrong answers, leaks, and what differs in the protocol | here |
 //! | none | what was found later | `later.rs` |
 //! | 14, 15, 16 | memory and servers without a bound | `tests/pool/bounds.rs`, `tests/scripts/bounds.rs` of the core |
-//! | 17 | look-ups of secrets that wait for each other | `tests/pool/bounds.rs`, the proxy's `look_ups.rs` |
+//! | 17 | look-ups of secrets that wait for each other | `tests/pool/bounds.rs`, `look_ups_do_not_wait_for_each_other` |
 //! | 18 | a registry that walks while it is locked | `statement.rs` of the core, `a_registry_stays_bounded_and_keeps_what_clients_hold` |
 //! | 19 | the age of a secret, compared in two ways | `secrets.rs` of the core |
 
