@@ -66,7 +66,7 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Time that clients of the old process may stay after an upgrade.
     pub upgrade_grace: Duration,
-    /// The time after which a peer by TCP is taken to be gone that answers nothing.
+    /// The time after which a TCP peer that acknowledges nothing is considered dead.
     pub tcp_user_timeout: Duration,
     /// The interval at which the pools' figures are written to the log; `None`: never.
     pub stats_period: Option<Duration>,

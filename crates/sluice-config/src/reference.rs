@@ -20,7 +20,7 @@ const INTRODUCTION: &str = "\
 - An unknown key, a bad value and settings that can't stand together stop the start. All problems are reported at once,
   each with its file, line, column and remedy. No bad value becomes a default.
 - Durations are a number and a unit in quotes, in whole milliseconds: `\"250ms\"`, `\"30s\"`, `\"10min\"`, `\"1h\"`,
-  `\"7d\"` (and `us`, of which 1000 are the least).
+  `\"7d\"` (and `us`; the minimum is `1000us`).
 - Sizes are a number and a unit in quotes, as PostgreSQL writes them, 1MB being 1024kB: `\"512B\"`, `\"64kB\"`,
   `\"16MB\"`, `\"1GB\"`.
 - Relative paths start at the folder of the configuration file.
@@ -29,7 +29,7 @@ const INTRODUCTION: &str = "\
 
 It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
 more, and by part, as in `RUST_LOG=warn,sluice::stats=info`. `sluice serve --log-format json`, or `SLUICE_LOG_FORMAT=json`
-in the environment, makes each line of a running pool a JSON object; what stops a start stays as it is for people.
+in the environment, makes each line of a running pool a JSON object; startup errors are always plain text.
 
 ## The admin console
 
@@ -51,27 +51,27 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
 
-A name stands as clients say it, or in double quotes. `stats_users` may `SHOW`, and nothing else. The log says who gave
-a command that changes something.
+Write a name as clients do, or in double quotes. `stats_users` may only `SHOW`. The log says who gave a command that
+changes something.
 
 ## Reloading
 
 On SIGHUP (`kill -HUP`, or `systemctl reload` with `ExecReload=kill -HUP $MAINPID`) the file is read again, with the
-users file and the password files that it names, and applied as a whole. If anything in it is wrong, all of it is left
-alone. The log says which, and lists what has changed, without secrets.
+users file and the password files that it names, and applied as a whole. If anything in it is wrong, nothing changes.
+The log says which of the two happened, and lists what has changed, without secrets.
 
-- Limits, times and sizes of pools, users, authentication and look-ups count from then on. No connection is closed for
+- Limits, times and sizes of pools, users, authentication and look-ups take effect at once. No connection is closed for
   them, except servers beyond a smaller `size` or limit, as they fall idle.
 - Another `host`, `port`, `password`, `auto_prepare`, `lazy_begin` or `pins` of a database makes new pools: clients go
   on with these from their next transaction, with their settings and prepared statements, and the old servers are closed
   when the transactions there have ended. In session mode a client keeps its server for as long as it stays, and so does
-  one whose session holds what can't follow it (`SHOW PINS`). Who waits for a server has all of its `wait_timeout` there.
-  The figures of these pools begin anew, and those of the old ones are not shown.
+  one whose session holds what can't follow it (`SHOW PINS`). A waiting client's `wait_timeout` starts anew
+  there. The figures of these pools begin anew, and those of the old ones are not shown.
 - Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
-  as soon as they have no transaction open. One that has only been begun is none.
-- The keys at the top of the file need a restart, but for `proxy_protocol_from`; a warning names those that differ.
+  as soon as they have no transaction open. A BEGIN with nothing behind it does not count as one.
+- The keys at the top of the file, except `proxy_protocol_from`, need a restart; a warning names those that differ.
 
-In a terminal, where SIGHUP says that the terminal is gone, it ends the service.
+In a terminal, SIGHUP means that the terminal was closed, and ends the service.
 ";
 
 const USERS_FILE: &str = "
@@ -87,9 +87,9 @@ const USERS_FILE: &str = "
 ```
 
 The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. A SCRAM
-verifier must be the server's own, to the letter: the pool logs in there by what a client has proven against it. Both
-stand in double quotes; a quote that is part of them is doubled. Lines that begin with `;` or `#` are comments. A user
-may stand there once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
+verifier must be exactly the server's own: the pool logs in there with what the client's own log-in has shown. Name and
+secret are in double quotes; a quote inside them is doubled. Lines that begin with `;` or `#` are comments. A user may
+be listed once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
 ";
 
 const CLUSTERS: &str = "
@@ -143,8 +143,8 @@ secret in `users_file`, or the database a `user` of its own.
 
 `+role`, `samerole` and `samegroup` mean the members of a role as the server knows them, by whatever way, and a
 superuser no more than others. They need `[auth.lookup]`, which asks for them together with the secret (everybody may
-read `pg_roles` and `pg_auth_members`). A membership is believed for its `cache`; whoever is refused is looked up again
-the next time.
+read `pg_roles` and `pg_auth_members`). A membership is trusted for its `cache`; a user who is refused is looked up
+again the next time.
 
 Rules that the pool could not enforce are refused when the file is read, by line:
 
@@ -154,52 +154,52 @@ Rules that the pool could not enforce are refused when the file is read, by line
 - members of roles where there is no `[auth.lookup]`.
 
 `sluice check` and the log warn of rules that no client of the pool can match (`hostssl` without `[tls]`, `local` without
-`unix_socket_dir`, `replication`), and of those that let nobody in because there is no such map. When a rule turns a
+`unix_socket_dir`, `replication`), and of those that let nobody in because their map does not exist. When a rule turns a
 client away, the log names its file and line.
 
-`required` and `client_certificates` of `[tls]` count besides the rules. A reload reads the files again, all or nothing;
+`required` and `client_certificates` of `[tls]` apply in addition to the rules. A reload reads the files again, all or nothing;
 clients that are there stay.
 
 ### The server's own rules
 
-With `auth.hba = \"server\"` the pool lets in whom the server would let in that came from the client's address: it reads
-the rules and maps of the server where `[auth.lookup]` asks, and follows them within a second of each time that the
-server loads its configuration. The user of the look-up needs the right to see them:
+With `auth.hba = \"server\"` the pool lets a client in if the server itself would, from the client's address. It reads the
+rules and maps of the server that `[auth.lookup]` asks, and picks up changes within a second of the server's loading its
+configuration. The look-up's user needs the right to see them:
 
 ```sql
 GRANT SELECT ON pg_hba_file_rules, pg_ident_file_mappings TO lookup;
 GRANT EXECUTE ON FUNCTION pg_hba_file_rules(), pg_ident_file_mappings() TO lookup;
 ```
 
-- Until they are known, nobody is let in; what comes meanwhile waits. While the server can't be asked, those of before
-  count; when it does not tell them any more, nobody is let in. Of a file with a line that PostgreSQL refuses, that of
-  before counts, as in the server. The log says so.
-- PostgreSQL shows what its files say, and not what it has loaded. Where they have changed and the server does not say
-  that it has loaded them, whoever is treated alike by both is let in or turned away so, and everybody else is turned
-  away (28000) until it does. What they say when the pool starts is taken for loaded; so is what they say within a second
-  behind a reload, and of two reloads within a second the first one is not seen.
-- Of the database counts the name that it has on the server. A role that does not exist there, or may not log in, is
-  turned away whatever the rule, as by the server; that is believed for the look-up's `cache`.
-- A rule that the pool could not enforce (see above) turns away whoever it is for, and the log names it. That goes for
-  `samehost` and `samenet`, too, where the server is on another host, and for expressions and names that begin with `/`
+- Until the rules are known, nobody is let in; log-ins wait meanwhile. While the server can't be asked, the previous
+  rules stay in force; when the user of the look-up may no longer see them, nobody is let in. If a file has a line that
+  PostgreSQL refuses, its previous version stays in force, as in the server. The log says so.
+- PostgreSQL shows what its files say, not what it has loaded. If they have changed since the server's last known
+  reload, a client whom both versions treat alike is let in or turned away accordingly, and everybody else is turned
+  away (28000) until the server reloads. The files' contents when the pool starts are taken to be loaded, and so are
+  those within a second of a reload; of two reloads within a second, the first goes unnoticed.
+- Rules match the database's name on the server. A role that does not exist there, or may not log in, is turned away
+  whatever the rule, as by the server; the answer is trusted for the look-up's `cache`.
+- A rule that the pool could not enforce (see above) turns away everyone it applies to, and the log names it. The same
+  goes for `samehost` and `samenet` if the server is on another host, and for expressions and names that begin with `/`
   before PostgreSQL 16.
-- PostgreSQL shows names without their quotes. A rule that names a database or role which is called `all`, `sameuser`,
-  `samerole`, `samegroup`, `replication` or `+…` turns away whoever it may be for, as long as there is one of that name:
-  mind who may create databases. Where there is none, `\"all\"` or `\"+group\"` in quotes is taken for the word; so is
-  `\"all\"`, `\"samehost\"` or `\"samenet\"` as a host's name.
-- `clientname=DN` is not shown: the common name counts.
-- The look-up's database has to be in UTF-8. Names in the files that are not are nobody's.
-- A server by a Unix socket or on loopback is taken to have this host's addresses: in another network namespace it has
-  not.
-- Who answers a challenge while the rules change may be turned away (28P01), and may try again.
-- PostgreSQL 15 and later have maps to be read; before that, a rule that names a map lets nobody in.
+- PostgreSQL shows names without their quotes. While a database or role named `all`, `sameuser`, `samerole`,
+  `samegroup`, `replication` or `+…` exists, a rule with that word turns away everyone it might apply to: mind who may
+  create databases. If none exists, `\"all\"` or `\"+group\"` in quotes is taken for the keyword; so is `\"all\"`,
+  `\"samehost\"` or `\"samenet\"` as a host name.
+- `clientname=DN` is not shown: the common name is used.
+- The look-up's database has to be in UTF-8. Names that are not valid UTF-8 match no one.
+- A server reached by a Unix socket or loopback is assumed to have this host's addresses, which is wrong if it runs in
+  another network namespace.
+- A client that is answering a challenge while the rules change may be turned away (28P01), and can try again.
+- Maps can be read from PostgreSQL 15 on; before that, a rule that names a map lets nobody in.
 ";
 
 const BALANCERS: &str = "
 ## Balancers
 
-Behind a balancer that passes connections on by TCP, all clients seem to come from the balancer. Have it say where they
-come from (HAProxy's `send-proxy-v2` or `send-proxy`, nginx's `proxy_protocol on`, \"Proxy protocol\" of a cloud's
+Behind a balancer that passes connections on by TCP, all clients seem to come from the balancer. Have it send their
+addresses (HAProxy's `send-proxy-v2` or `send-proxy`, nginx's `proxy_protocol on`, \"Proxy protocol\" of a cloud's
 balancer), and list its addresses:
 
 ```toml
@@ -211,14 +211,14 @@ included. The address in it is the client's from then on: for the access rules, 
 is told (`client_address_secret_file`). Have the balancer pass TLS through: what it decrypts itself comes in clear, and
 its word on certificates is not taken.
 
-- From anybody else such a header is a malformed startup packet, as for PostgreSQL: nobody can claim an address. List
+- From anyone else such a header is a malformed startup packet, as for PostgreSQL: nobody can claim an address. List
   balancers only, and no network from which clients come by themselves.
 - What a balancer sends in its own name (`LOCAL`, `UNKNOWN`), or for a client that reached it by a Unix socket, keeps
   the balancer's address.
 - A connection from there with no header, or with a malformed one, is closed without a word; the log says what is wrong
-  with it. A header has to come within `login_timeout`, in at most 107 bytes (version 1) or 4096 bytes (version 2), its
-  extensions included, which are not looked at.
-- Unix sockets have no such header. A reload counts for new connections.
+  with it. A header has to arrive within `login_timeout`, in at most 107 bytes (version 1) or 4096 bytes (version 2),
+  including its extensions, which are ignored.
+- Unix sockets have no such header. A reload applies to new connections.
 ";
 
 const STATISTICS: &str = "
@@ -236,7 +236,7 @@ pins=\"temp=2 lock=1\" served=81234 waited_s=702.5
 |---|---|
 | `up_s` | seconds since the start |
 | `waiting`, `longest_wait_s` | clients that wait for a server, and for how long the next one has |
-| `active`, `idle`, `connecting` | server connections that a client has, that wait for one, that are being opened |
+| `active`, `idle`, `connecting` | server connections that a client is using, that are free, and that are being opened |
 | `pinned`, `pins` | servers that clients keep between transactions, and why: temporary objects, session-level advisory locks, `LISTEN`, … |
 | `served` | times that a client was given a server: transactions, in transaction mode |
 | `waited_s` | how long these clients had waited, together |
@@ -252,12 +252,12 @@ once for up to 5 s each:
 |---|---|
 | `/metrics` | the figures for Prometheus, always as OpenMetrics 1.0; totals are since the start |
 | `/healthz` | 200 while the process answers at all |
-| `/readyz` | 200, and 503 from the moment that a shutdown begins: a sign for load balancers to send clients elsewhere. It says nothing of PostgreSQL: clients wait for that |
+| `/readyz` | 200, and 503 once a shutdown has begun: a sign for load balancers to send clients elsewhere. It does not check PostgreSQL: clients wait for that |
 
 | metric | type | |
 |---|---|---|
 | `sluice_build_info` | info | the version that runs |
-| `sluice_configuration_version` | gauge | the number of the configuration that counts: a reload that changes something adds one |
+| `sluice_configuration_version` | gauge | the number of the configuration in force: a reload that changes something adds one |
 | `sluice_connections` | gauge | connections to the pool, logged in or not |
 | `sluice_clients`, `sluice_servers` | gauge | clients that are logged in, server connections |
 | `sluice_pool_clients`, `sluice_pool_waiting_clients` | gauge | clients of a pool, and those of them that wait for a server |

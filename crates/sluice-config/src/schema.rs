@@ -200,8 +200,8 @@ pub(crate) static HTTP_LISTEN: Key<Addresses> = Key {
     name: "http_listen",
     kind: Addresses { count_max: 4 },
     absent: Absent::Means("nothing is answered by HTTP"),
-    meaning: "Where to answer `/metrics`, `/healthz` and `/readyz` by HTTP; see [Metrics](#metrics). Whoever reaches such an \
-              address may read them, so let it be one of this host or of a network of its own.",
+    meaning: "Where to answer `/metrics`, `/healthz` and `/readyz` by HTTP; see [Metrics](#metrics). Anyone who can reach \
+              such an address may read them, so choose one that only this host or a management network can reach.",
 };
 
 pub(crate) static AUTH: Table = Table {
@@ -216,9 +216,9 @@ pub(crate) static METHOD: Key<Words<Method>> = Key {
     name: "method",
     kind: Words(&[("trust", Method::Trust), ("md5", Method::Md5), ("scram-sha-256", Method::ScramSha256)]),
     absent: Absent::Default("\"scram-sha-256\""),
-    meaning: "The method, by PostgreSQL's name. By `\"scram-sha-256\"`, nobody gets in whose secret is an MD5 hash; \
-              `\"md5\"` asks those for MD5, and for SCRAM whose secret is a SCRAM verifier; `\"trust\"` believes whoever \
-              connects.",
+    meaning: "The method, by PostgreSQL's name. With `\"scram-sha-256\"`, users whose secret is an MD5 hash are rejected; \
+              `\"md5\"` uses MD5 for those, and SCRAM for users whose secret is a SCRAM verifier; `\"trust\"` asks for no \
+              proof.",
 };
 
 pub(crate) static HBA: Key<Words<()>> = Key {
@@ -465,9 +465,9 @@ pub(crate) static LOG_MIN_DURATION: Key<Time> = Key {
     kind: Time { min: ms(1), max: seconds(DAY) },
     absent: Absent::Means("none is logged"),
     meaning: "The time from which a request (a Query, or a batch up to its Sync) is logged when it has been answered, as \
-              PostgreSQL's setting of that name does it. The client's wait for a server counts, and is told besides. The \
-              line has the first statement with `?` for each constant, since those may be anybody's data, and the \
-              `traceparent` of OpenTelemetry where the client's comments give one (sqlcommenter).",
+              PostgreSQL's setting of that name does it. The client's wait for a server counts, and is shown \
+              separately. The line has the first statement with `?` for each constant, since those may be personal data, \
+              and the `traceparent` of OpenTelemetry where the client's comments give one (sqlcommenter).",
 };
 
 pub(crate) static DATABASE: Table = Table {
@@ -547,7 +547,7 @@ pub(crate) static CLIENT_ADDRESS_SECRET_FILE: Key<FilePath> = Key {
     meaning: "Tells PostgreSQL the client's own address with each transaction, so that `inet_client_addr()`, \
               `pg_stat_activity` and `log_line_prefix` show it. The file's only line is the secret of 16 to 128 bytes \
               that the server's `sluice.pool_secret_file` has too. Where the database lacks the extension `sluice`, \
-              nothing is told.",
+              nothing is reported.",
 };
 
 pub(crate) static DATABASE_POOL: Table = Table {

@@ -250,7 +250,7 @@ fn too_many() -> ErrorResponse {
         sqlstate::CANNOT_CONNECT_NOW,
         format!("the secrets of {ASKED_MAX} other users are being looked up"),
     )
-    .hint("Try again. If it lasts, the server answers too slowly, or somebody tries names.")
+    .hint("Try again. If it lasts, the server answers too slowly, or someone is guessing user names.")
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct ServerFiles {
     pub key: PathBuf,
     /// The authorities that clients' certificates have to come from; `None`: clients are not asked for one.
     pub client_ca: Option<PathBuf>,
-    /// The revocation lists of those authorities; `None`: nobody looks whether a certificate is revoked.
+    /// The revocation lists of those authorities; `None`: revocation is not checked.
     pub client_crl: Option<PathBuf>,
 }
 

@@ -66,7 +66,7 @@ impl Systemd {
             return;
         }
         if let Err(error) = sd_notify::notify(words) {
-            tracing::warn!("systemd does not hear (NOTIFY_SOCKET): {error}");
+            tracing::warn!("could not notify systemd (NOTIFY_SOCKET): {error}");
         }
     }
 }

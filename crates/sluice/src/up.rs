@@ -147,7 +147,7 @@ fn start_pool(
 
 /// Stops the pool, whose clients' transactions may finish, then PostgreSQL. Each further signal makes it quicker.
 fn stop(signals: &Signals, pool: Pool, server: &Postgres) -> Result<()> {
-    tracing::info!("stopping: transactions may finish; another Ctrl-C hastens");
+    tracing::info!("stopping: transactions may finish; press Ctrl-C again to end them at once");
     let report = thread::scope(|scope| {
         scope.spawn(|| {
             while signals.wait_again() {

@@ -12,8 +12,7 @@ pub(crate) static TCP_USER_TIMEOUT: Key<Time> = Key {
     name: "tcp_user_timeout",
     kind: Time { min: seconds(1), max: seconds(24 * HOUR) },
     absent: Absent::Default("\"1min\""),
-    meaning: "The time after which a peer by TCP, client or server, is taken to be gone that acknowledges nothing of \
-              what it is sent (`TCP_USER_TIMEOUT`), or does not answer when it is asked whether it is still there \
-              (keepalive, after half of that time without a word). A network that was cut for less is noticed by nobody. \
-              Clients of a server that is gone are told so (08006).",
+    meaning: "A TCP peer, client or server, that acknowledges nothing for this long (`TCP_USER_TIMEOUT`) is considered \
+              dead, and so is one that does not answer keepalive probes, which begin when it has been silent for half of \
+              that time. Shorter network outages go unnoticed. Clients of a dead server get an error (08006).",
 };

@@ -18,8 +18,8 @@ pub(crate) static CERT_FILE: Key<FilePath> = Key {
     name: "cert_file",
     kind: FilePath,
     absent: Absent::Required,
-    meaning: "The certificate that clients see, in PEM, followed by those between it and the authority that clients \
-              know. PostgreSQL's `ssl_cert_file`.",
+    meaning: "The certificate that clients see, in PEM, followed by any intermediate ones up to the authority that \
+              clients know. PostgreSQL's `ssl_cert_file`.",
 };
 
 pub(crate) static KEY_FILE: Key<FilePath> = Key {
@@ -34,7 +34,7 @@ pub(crate) static REQUIRED: Key<Flag> = Key {
     name: "required",
     kind: Flag,
     absent: Absent::Default("false"),
-    meaning: "Refuses clients by TCP that do not encrypt. A Unix socket never needs it.",
+    meaning: "Refuses TCP clients that do not use TLS. Clients by the Unix socket are not affected.",
 };
 
 pub(crate) static CLIENT_CA_FILE: Key<FilePath> = Key {
@@ -48,9 +48,9 @@ pub(crate) static CLIENT_CA_FILE: Key<FilePath> = Key {
 pub(crate) static CLIENT_CRL_FILE: Key<FilePath> = Key {
     name: "client_crl_file",
     kind: FilePath,
-    absent: Absent::Means("nobody looks whether a certificate is revoked"),
+    absent: Absent::Means("revocation is not checked"),
     meaning: "The revocation lists (CRLs) of those authorities, in PEM: each authority's, and none that has expired, or \
-              its certificates are refused. A new list counts from the next reload on. PostgreSQL's `ssl_crl_file`.",
+              its certificates are refused. A new list takes effect at the next reload. PostgreSQL's `ssl_crl_file`.",
 };
 
 pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {
@@ -65,8 +65,8 @@ pub(crate) static SSLMODE: Key<Words<SslMode>> = Key {
     name: "sslmode",
     kind: Words(&SslMode::WORDS),
     absent: Absent::Default("\"prefer\""),
-    meaning: "Encryption on the way to the server, as libpq's `sslmode`. Only the last two know whom they talk to, and \
-              only `\"verify-full\"` that it is this host. A Unix socket needs none, whatever stands here.",
+    meaning: "Encryption on the way to the server, as libpq's `sslmode`. Only the last two verify the server's \
+              certificate, and only `\"verify-full\"` its host name. A Unix socket is never encrypted, whatever is set here.",
 };
 
 pub(crate) static SSLROOTCERT: Key<FilePath> = Key {

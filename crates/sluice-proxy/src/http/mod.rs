@@ -59,7 +59,7 @@ pub(crate) async fn serve(told: Told, listeners: Vec<StdListener>) {
     }
     while let Some(ended) = tasks.join_next().await {
         if let Ok(Err(error)) = ended {
-            tracing::error!("metrics and health are not told any more: {error}");
+            tracing::error!("the HTTP endpoint has stopped: {error}");
         }
     }
     std::future::pending().await

@@ -49,7 +49,7 @@ pub(crate) fn listen_unix(path: &Path) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// Sets a TCP socket up, whose peer is taken to be gone when it has not answered for so long. Of a listening one, those
+/// Sets a TCP socket up, whose peer is considered dead when it has not answered for so long. Of a listening one, those
 /// that it accepts inherit that.
 pub(crate) fn set_up_tcp(socket: &socket2::Socket, user_timeout: Duration) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;

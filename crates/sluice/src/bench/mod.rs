@@ -96,7 +96,7 @@ pub(crate) struct RunArgs {
     /// A setting to vary, NAME=VALUE,VALUE,…; multiplies the variants
     #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
     vary: Vec<(String, Vec<String>)>,
-    /// Looks at the server a second; 0: none
+    /// Server samples per second; 0 disables sampling
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u32, _>(0..=sample::HZ_MAX))]
     sample_hz: u32,
     /// Run again with each cause of a stall taken away, and say whether the stall went with it
