@@ -35,5 +35,5 @@ mod worker;
 
 pub use inherited::{InheritError, Inherited, Predecessor};
 pub use pulse::{Pulse, Silent};
-pub use service::{OpenFiles, Service, StartError, forbid_core_files};
+pub use service::{OpenFiles, Service, StartError, forbid_core_dumps};
 pub use successor::{Bequest, NotReady, Successor};

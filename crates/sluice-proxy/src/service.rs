@@ -393,12 +393,24 @@ pub(crate) fn check_open_files(config: &Config) -> Result<(), OpenFiles> {
     }
 }
 
-/// Has the process leave no core file, which would hold secrets.
-pub fn forbid_core_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
-    // Less than the hard limit is always allowed.
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum });
+/// Has the process leave no core dump, which would hold secrets, and no other process of its user read its memory.
+///
+/// A limit of 0 keeps the kernel from writing a file, but not from passing the dump to a program that
+/// `kernel.core_pattern` names (core(5)); what is not dumpable is given to neither, nor to a debugger without
+/// `CAP_SYS_PTRACE` (PR_SET_DUMPABLE(2const)). A program that this process starts has the limit as well, and is dumpable
+/// until it says otherwise.
+pub fn forbid_core_dumps() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+    let limit = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    // A sandbox may forbid the call, and have set the limit itself.
+    if let Err(error) = limit
+        && getrlimit(Resource::Core).maximum != Some(0)
+    {
+        tracing::warn!("this process may leave a core file: {error}");
+    }
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!("this process may leave a core dump: {error}");
+    }
 }
 
 fn nonces() -> Result<Nonces, StartError> {

@@ -80,7 +80,7 @@ impl Pool {
 
 /// `sluice serve`: the pool alone, until a signal, or until another process has taken over and the last client is gone.
 pub(crate) fn serve(path: &Path) -> Result<()> {
-    sluice_proxy::forbid_core_files();
+    sluice_proxy::forbid_core_dumps();
     let mut inherited = Inherited::from_environment()?;
     let signals = Signals::install()?;
     let program = Program::of_this_process().map_err(|error| anyhow!("can't tell this program's path: {error}"))?;
