@@ -23,7 +23,7 @@ pub struct Figures {
     pub clients: u32,
     /// Server connections.
     pub servers: u32,
-    /// Each pool.
+    /// Each pool that is of any account: those where nobody is and no server has ever been are left out.
     pub pools: Vec<PoolFigures>,
 }
 
@@ -65,27 +65,29 @@ impl Hub {
             connections: self.connections(),
             clients: self.clients(),
             servers: self.servers(),
-            pools: self.pools().iter().map(|pool| figures_of(pool, now)).collect(),
+            pools: self.pools().iter().filter_map(|pool| figures_of(pool, now)).collect(),
         }
     }
 }
 
-fn figures_of(pool: &Arc<Pool>, now: Time) -> PoolFigures {
-    let (counts, pins, longest_wait) = {
+/// `None` where nobody is and no server has ever been: a client has named a database that does not exist, perhaps.
+fn figures_of(pool: &Arc<Pool>, now: Time) -> Option<PoolFigures> {
+    let (counts, pins, longest_wait, has_connected) = {
         let state = pool.state();
-        (state.counts(), state.pins(), state.longest_wait(now))
+        (state.counts(), state.pins(), state.longest_wait(now), state.has_connected())
     };
     // Each server, each client and each client's pin has a reference, and so have the hub and the caller.
     let references = Arc::strong_count(pool) as u32;
-    PoolFigures {
+    let clients = references.saturating_sub(2 + counts.open + counts.pinned).max(counts.waiting);
+    (has_connected || clients > 0 || counts.open > 0).then(|| PoolFigures {
         database: pool.database.clone(),
         role: pool.upstream.user.clone(),
         address: pool.upstream.address.clone(),
         mode: pool.sharing.mode,
-        clients: references.saturating_sub(2 + counts.open + counts.pinned).max(counts.waiting),
+        clients,
         counts,
         pins,
         longest_wait,
         traffic: pool.traffic.counted(),
-    }
+    })
 }

@@ -44,6 +44,8 @@ pub struct PoolState {
     /// The reason why there is no connecting at all: nobody knows where.
     nowhere: Option<Arc<ErrorResponse>>,
     used: bool,
+    /// Whether a server has ever let it in.
+    has_connected: bool,
     /// Whether an operator has it give out no servers.
     paused: bool,
     /// Nobody is refused for a wait before that.
@@ -173,6 +175,7 @@ impl PoolState {
             trouble: None,
             nowhere: None,
             used: false,
+            has_connected: false,
             paused: false,
             waits_from: Time(0),
             renewed_at: Time(0),
@@ -306,6 +309,12 @@ impl PoolState {
     pub fn connected(&mut self, startup: &StartupParameters) {
         self.ends_connecting(startup);
         self.trouble = None;
+        self.has_connected = true;
+    }
+
+    /// Whether there has ever been a server. Clients may name what does not exist, and then there never is.
+    pub fn has_connected(&self) -> bool {
+        self.has_connected
     }
 
     fn ends_connecting(&mut self, startup: &StartupParameters) {

@@ -1,6 +1,6 @@
 //! The figures of the process as Prometheus reads them (OpenMetrics 1.0).
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
@@ -78,7 +78,7 @@ impl Collector for Seen {
             for (state, count) in [("active", pool.active()), ("idle", counts.idle), ("connecting", counts.connecting)]
             {
                 let [database, user] = labels(pool);
-                states.encode_family(&[database, user, ("state", state)])?.encode_gauge(&u64::from(count))?;
+                states.encode_family(&[database, user, ("state", state.into())])?.encode_gauge(&u64::from(count))?;
             }
         }
         let help = "The time that the client which comes next has waited";
@@ -115,8 +115,25 @@ impl Collector for Seen {
 }
 
 /// The labels of a pool, by which Prometheus tells it from others.
-fn labels(pool: &PoolFigures) -> [(&str, &str); 2] {
-    [("database", &pool.database), ("user", &pool.role)]
+fn labels(pool: &PoolFigures) -> [(&str, Cow<'_, str>); 2] {
+    [("database", escaped(&pool.database)), ("user", escaped(&pool.role))]
+}
+
+/// A label's value as it stands between quotes. Clients choose names, and `prometheus-client` writes them as they are.
+fn escaped(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return Cow::Borrowed(value);
+    }
+    let mut escaped = String::with_capacity(value.len() + 8);
+    for char in value.chars() {
+        match char {
+            '\\' => escaped.push_str(r"\\"),
+            '"' => escaped.push_str("\\\""),
+            '\n' => escaped.push_str(r"\n"),
+            other => escaped.push(other),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 fn put_times(out: &mut MetricEncoder<'_>, times: &Times) -> fmt::Result {

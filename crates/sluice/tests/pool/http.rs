@@ -8,12 +8,14 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::{Case, TestPool, eventually, matrix, proc};
+use sluice_testkit::{Case, Raw, TestPool, TestServer, eventually, matrix, proc, raw::transcript};
+use sluice_wire::startup::ProtocolVersion;
 
 use crate::{config, database};
 
 matrix!(brief: figures_are_told_as_prometheus_reads_them, health_is_told, nobody_holds_up_others,
-    the_dashboard_shows_what_there_is);
+    the_dashboard_shows_what_there_is, odd_names_stay_within_their_quotes,
+    databases_that_do_not_exist_are_not_told);
 
 fn pool(case: Case) -> TestPool {
     config(case).top("http_listen = [\"127.0.0.1:0\"]").size(2).start()
@@ -73,6 +75,40 @@ fn figures_are_told_as_prometheus_reads_them(case: Case) {
     assert_eq!((bucket("0.131072"), bucket("+Inf")), (Some(1.0), Some(2.0)), "{seen:?}");
     busy.query("COMMIT");
     assert_eq!(samples(address)[&format!("sluice_pool_transaction_seconds_count{{{labels}}}")], 2.0);
+}
+
+/// Clients choose names, and some would end a label's value, or the line.
+fn odd_names_stay_within_their_quotes(case: Case) {
+    let (server, plain) = (TestServer::shared(case.version), database(case));
+    let odd = format!("{}\\n\"}} 0\nsluice_clients 666", plain.name);
+    let quoted = format!("\"{}\"", odd.replace('"', "\"\""));
+    server.execute(&format!("CREATE DATABASE {quoted} OWNER app TEMPLATE template0"));
+    let pool = pool(case);
+    let client = pool.raw().login("app", &odd);
+    let seen = samples(address(&pool));
+    let told =
+        format!("sluice_pool_clients{{database=\"{}\\\\n\\\"}} 0\\nsluice_clients 666\",user=\"app\"}}", plain.name);
+    assert_eq!((seen.get("sluice_clients"), seen.get(&told)), (Some(&1.0), Some(&1.0)), "{seen:?}");
+    drop((client, pool));
+    server.execute(&format!("DROP DATABASE {quoted} WITH (FORCE)"));
+}
+
+/// A pool is made for whatever a client names; it is told once there is a server, and while somebody waits for one.
+fn databases_that_do_not_exist_are_not_told(case: Case) {
+    let database = database(case);
+    let pool = config(case).top("http_listen = [\"127.0.0.1:0\"]").limit("[admin]\nusers = [\"boss\"]").start();
+    let address = address(&pool);
+    pool.raw_app(&database).query("SELECT 1");
+    let log_in = |mut raw: Raw| {
+        let parameters = [("user", "app"), ("database", "nowhere")];
+        transcript(&raw.login_with(ProtocolVersion::V3_0, &parameters))
+    };
+    assert!(log_in(pool.raw()).ends_with("E(FATAL 3D000)"));
+    let is_told = |name: &str| samples(address).keys().any(|sample| sample.contains(&format!("=\"{name}\"")));
+    eventually("nowhere is not told", || !is_told("nowhere"));
+    assert!(is_told(&database.name));
+    let shown = pool.raw().login("boss", "pgbouncer").query("SHOW POOLS");
+    assert!(shown.contains(&database.name) && !shown.contains("nowhere"), "{shown}");
 }
 
 fn health_is_told(case: Case) {
