@@ -123,6 +123,11 @@ impl Successor {
         hear(&mut self.channel, READY)
     }
 
+    /// Whether it has ended. Asked now and then, so that its last trace goes away with it.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
     /// Tells it that it is alone from now on.
     pub fn go(&mut self) -> io::Result<()> {
         self.channel.write_all(GO)

@@ -216,7 +216,7 @@ impl Serving<'_> {
         let (clients, pid) = (pool.service.counts().0, successor.pid());
         self.successor = Some(successor);
         tracing::info!("process {pid} has taken over; {clients} clients here may go on for {grace:?}");
-        let begin = Instant::now();
+        let (begin, mut has_ended) = (Instant::now(), false);
         while begin.elapsed() < grace {
             match self.signals.wait_for(LOOKS_EVERY) {
                 Some(Wake::Reload) => {
@@ -226,6 +226,10 @@ impl Serving<'_> {
                 Some(Wake::Upgrade) => tracing::warn!("process {pid} has taken over: it is the one to be upgraded"),
                 Some(Wake::Signal | Wake::Down(_) | Wake::End) => return End::Signal,
                 Some(Wake::Upgraded(_)) | None => {}
+            }
+            if !has_ended && self.successor.as_mut().is_some_and(Successor::has_ended) {
+                has_ended = true;
+                tracing::info!("process {pid}, which had taken over, has ended");
             }
             // Cancels for clients of that process come through this one.
             let is_last = self.predecessor.as_mut().is_none_or(Predecessor::is_gone);

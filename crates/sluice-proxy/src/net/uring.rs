@@ -74,7 +74,8 @@ impl Operation {
 pub(crate) struct Uring {
     ring: IoUring,
     buffer_ring: BufferRing,
-    listeners: Vec<OwnedFd>,
+    /// `None` where nobody is accepted any more.
+    listeners: Vec<Option<OwnedFd>>,
     mailbox: Option<OwnedFd>,
     /// The buffer that the mailbox's counter is read to.
     mailbox_count: Box<[u8; 8]>,
@@ -165,10 +166,17 @@ impl Uring {
     }
 
     fn accept_on(&mut self, index: u32) {
-        let Some(listener) = self.listeners.get(index as usize) else { return };
+        let Some(Some(listener)) = self.listeners.get(index as usize) else { return };
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let entry = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(flags).build();
         self.push(&entry.user_data(Operation::Accept.data(index)));
+    }
+
+    /// Its last accept is over.
+    fn close_listener(&mut self, index: u32) {
+        if let Some(listener) = self.listeners.get_mut(index as usize) {
+            *listener = None;
+        }
     }
 
     fn read_mailbox(&mut self) {
@@ -237,11 +245,13 @@ impl Uring {
                 match result {
                     // SAFETY: the kernel has just made this descriptor for us.
                     Ok(fd) => out.push(Event::Accepted(Socket(unsafe { OwnedFd::from_raw_fd(fd as i32) }))),
-                    Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => return,
+                    Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {}
                     Err(error) => out.push(Event::AcceptFailed(error)),
                 }
-                if !cqueue::more(entry.flags()) && !self.has_closed {
-                    self.accept_again.push(link);
+                match cqueue::more(entry.flags()) {
+                    true => {}
+                    false if self.has_closed => self.close_listener(link),
+                    false => self.accept_again.push(link),
                 }
             }
             Some(Operation::Mailbox) => {
@@ -326,7 +336,7 @@ impl System for Uring {
     }
 
     fn accept(&mut self, listener: OwnedFd) -> io::Result<()> {
-        self.listeners.push(listener);
+        self.listeners.push(Some(listener));
         self.accept_on(self.listeners.len() as u32 - 1);
         Ok(())
     }
@@ -343,8 +353,12 @@ impl Driver for Uring {
 
     fn stop_accepting(&mut self) {
         self.has_closed = true;
-        self.accept_again.clear();
-        for index in 0..self.listeners.len() as u32 {
+        // The kernel has nothing to do with these now; the others are closed with the last word on their accepts.
+        for index in std::mem::take(&mut self.accept_again) {
+            self.close_listener(index);
+        }
+        let open = (0..self.listeners.len() as u32).filter(|index| self.listeners[*index as usize].is_some());
+        for index in open.collect::<Vec<_>>() {
             let entry = opcode::AsyncCancel::new(Operation::Accept.data(index)).build();
             self.push(&entry.user_data(Operation::Cancel.data(0)));
         }

@@ -15,7 +15,7 @@ use crate::{HOLD, config, database};
 matrix!(both_modes: clients_stay_until_they_leave);
 matrix!(brief: nobody_is_refused_in_five_upgrades, a_cancel_finds_its_client_in_an_old_process);
 matrix!(brief: after_its_time_the_old_process_shuts_down, a_new_process_that_fails_changes_nothing);
-matrix!(brief: the_new_process_goes_by_the_new_configuration);
+matrix!(brief: the_new_process_goes_by_the_new_configuration, nobody_waits_where_nobody_listens);
 
 const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
 
@@ -191,4 +191,27 @@ fn the_new_process_goes_by_the_new_configuration(case: Case) {
     pool.upgrade().unwrap();
     assert!(!path.exists());
     assert_eq!(pool.raw_app(&database).query("SELECT 1"), ONE);
+}
+
+/// The old process, which has a client yet, keeps no socket at which others would wait in vain.
+fn nobody_waits_where_nobody_listens(case: Case) {
+    let (database, ports) = (database(case), [free_port(), free_port()]);
+    let config = |port| config(case).port(port).workers(2);
+    let mut pool = config(ports[0]).start();
+    let mut client = pool.raw_app(&database);
+    let is_refused = |port: u16| {
+        let error = TcpStream::connect(("127.0.0.1", port)).err();
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    pool.write(&config(ports[1]));
+    let old = pool.upgrade().unwrap();
+    assert!(is_refused(ports[0]), "an address that the new process has not taken");
+    let new = pool.pid();
+    assert!(!is_refused(ports[1]));
+    proc::send(new, proc::Kind::SIGKILL);
+    eventually("it is gone, with its last trace", || !std::path::Path::new(&format!("/proc/{new}")).exists());
+    assert!(is_refused(ports[1]), "an address of a process that is gone");
+    assert_eq!(client.query("SELECT 1"), ONE);
+    drop(client);
+    eventually("the old process ends", || !proc::is_alive(old));
 }
