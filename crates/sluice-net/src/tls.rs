@@ -42,6 +42,12 @@ impl Handshake {
         // Here, since certificates are read for it.
         self.outcome = taken.map(|()| self.session.secured());
     }
+
+    /// The step has panicked: this connection ends, and no other.
+    pub fn panicked(&mut self) {
+        self.session.fail();
+        self.outcome = Err(TlsError::Panicked);
+    }
 }
 
 impl Tls {
@@ -59,6 +65,11 @@ impl Tls {
     /// Whether a step of the handshake is being taken.
     pub(crate) fn is_away(&self) -> bool {
         self.session.is_none()
+    }
+
+    /// Whether its handshake, or what came behind that, has failed: what comes now is nobody's.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::has_failed)
     }
 
     /// The next step of the handshake; `None` where one is being taken, or there is nothing to take one with.

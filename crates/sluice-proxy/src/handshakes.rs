@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread::JoinHandle,
 };
@@ -43,7 +44,11 @@ fn take_steps(asked: &Mutex<mpsc::Receiver<Step>>, mailboxes: &Mailboxes) {
     loop {
         let step = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((worker, mut handshake)) = step else { return };
-        handshake.step();
+        // Whoever is on the other side must not end the thread that all others need. The session is not used again.
+        if catch_unwind(AssertUnwindSafe(|| handshake.step())).is_err() {
+            tracing::error!("the step of a TLS handshake has panicked, and that connection ends");
+            handshake.panicked();
+        }
         mailboxes.send(worker, Parcel::Handshake(handshake));
     }
 }

@@ -43,6 +43,9 @@ pub enum TlsError {
     /// The host can't stand in a certificate.
     #[error("\"{0}\" is no name or address that a certificate could be for")]
     Host(Box<str>),
+    /// A fault of this program's own.
+    #[error("the step of a handshake has panicked, which is a fault of Sluice's")]
+    Panicked,
 }
 
 /// The outcome of a handshake.
@@ -71,6 +74,8 @@ pub struct Session {
     is_open: bool,
     /// Whether the other side has said that nothing more will come.
     is_over: bool,
+    /// Whether it has come to an error: the library is not to see more.
+    has_failed: bool,
 }
 
 enum Connection {
@@ -87,7 +92,8 @@ impl Session {
 
     /// One whose handshake begins with the first [`Session::take`].
     pub fn new(side: Side) -> Self {
-        Self { connection: Connection::New(side), incoming: Vec::new(), is_open: false, is_over: false }
+        let connection = Connection::New(side);
+        Self { connection, incoming: Vec::new(), is_open: false, is_over: false, has_failed: false }
     }
 
     /// Whether the handshake has begun.
@@ -105,12 +111,28 @@ impl Session {
         self.is_over
     }
 
+    /// Whether there has been an error. What comes behind that is nobody's.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Gives it up.
+    pub fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
     /// Takes bytes of the other side, or none to begin with. What they carry is appended to `plain`, and what is to be
-    /// sent for them to `out`, an alert for an error included.
+    /// sent for them to `out`, an alert for an error included. Nothing comes of what is behind an error.
     pub fn take(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<(), TlsError> {
-        if self.is_over {
+        if self.is_over || self.has_failed {
             return Ok(());
         }
+        let taken = self.take_more(bytes, plain, out);
+        self.has_failed = taken.is_err();
+        taken
+    }
+
+    fn take_more(&mut self, bytes: &mut [u8], plain: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<(), TlsError> {
         self.begin()?;
         if self.incoming.is_empty() {
             let used = self.process(bytes, plain, out)?;

@@ -189,6 +189,12 @@ fn what_is_no_tls_is_an_error_with_an_alert() {
     let error = session.take(&mut b"GET / HTTP/1.0\r\n\r\n".to_vec(), &mut Vec::new(), &mut out);
     assert!(error.is_err() && !session.is_open());
     assert_eq!(out.first(), Some(&0x15), "an alert");
+    // What comes behind that is nobody's: the library must not see it.
+    out.clear();
+    for _ in 0..3 {
+        let more = session.take(&mut b"\x16\x03\x01\0\x04\x01\xff\xff\xff".to_vec(), &mut Vec::new(), &mut out);
+        assert_eq!((more, session.has_failed(), out.len()), (Ok(()), true, 0));
+    }
     let mut session = Session::new(Side::Server(files.server("server")));
     let mut fed = 0;
     // The beginning of a handshake message that says that it is very long, again and again.

@@ -50,7 +50,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     pub(super) fn received_encrypted(&mut self, id: LinkId, mut chunk: Chunk) {
         let Some(link) = self.links.get_mut(id as usize) else { return self.drop_chunk(chunk) };
         let Some(tls) = &mut link.tls else { return };
-        if !matches!(link.life, Life::Open | Life::Leaving { .. }) {
+        if tls.has_failed() || !matches!(link.life, Life::Open | Life::Leaving { .. }) {
             return self.drop_chunk(chunk);
         }
         let Some((session, outgoing)) = tls.open() else {

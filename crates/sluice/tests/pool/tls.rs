@@ -6,6 +6,7 @@ use std::{
     net::TcpStream,
     process::Command,
     sync::OnceLock,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -26,6 +27,7 @@ matrix!(brief:
     a_changed_certificate_is_seen_by_new_clients_alone,
     a_handshake_at_once_needs_the_protocols_name,
     what_is_no_handshake_ends_and_nobody_else_notices,
+    bytes_behind_a_failed_handshake_harm_nobody,
     handshakes_that_are_left_undone_end,
     long_answers_come_whole,
     requests_for_encryption_are_answered_as_by_postgresql,
@@ -123,6 +125,10 @@ fn certificates_of_clients_are_checked(case: Case) {
         let pool = pool(lines);
         assert_eq!(attempt(&pool, "app", true), shown, "{lines}");
         assert_eq!(attempt(&pool, "app", false), not_shown, "{lines}");
+        // Whoever does not encrypt shows none.
+        let mut clear = pool.raw_in_clear();
+        let said = clear.login_with(ProtocolVersion::V3_0, &[("user", "app"), ("database", &database.name)]);
+        assert!(transcript(&said).ends_with(not_shown), "{lines}");
         assert_eq!(attempt(&pool, "peered_app", true) == refused, other == refused, "{lines}");
     }
     // One of another authority is not even let into the handshake: the client hears of it with its first answer.
@@ -224,6 +230,27 @@ fn what_is_no_handshake_ends_and_nobody_else_notices(case: Case) {
         assert_eq!(client.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     }
     becomes("connections", 1, || open_connections(&pool));
+}
+
+/// Of a handshake that has failed, the rest is nobody's, however it comes.
+fn bytes_behind_a_failed_handshake_harm_nobody(case: Case) {
+    let database = database(case);
+    let pool = config(case).tls(certificates(), "").start();
+    let records: [&[u8]; 3] =
+        [b"\x16\x03\x01\0\x05words", b"\xff\xff\xff\xff\xff", b"\x16\x03\x01\0\x04\x01\xff\xff\xff"];
+    for (round, record) in records.iter().cycle().take(60).enumerate() {
+        let mut stream = TcpStream::connect(pool.address()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(&SSL_REQUEST_PACKET).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        // It may have been closed by then.
+        for _ in 0..6 {
+            let _ = stream.write_all(record);
+            thread::sleep(Duration::from_micros(100 * (round as u64 % 5)));
+        }
+    }
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }
 
 /// The connections of clients to a pool that there are, as the system sees them.
