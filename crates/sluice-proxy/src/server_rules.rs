@@ -253,8 +253,8 @@ async fn read(client: &Client) -> Result<Reading, Failure> {
     })
 }
 
-/// The rows of a file, or what PostgreSQL says, in that column, is wrong with one. Where it only says that a line can
-/// match nobody, the line is there.
+/// The rows of a file, or what PostgreSQL says, in that column, is wrong with one: with a line of which nothing else is
+/// told. Where it only says that a line can match nobody, the line is there.
 fn rows<T>(
     rows: &[Row],
     error: usize,
@@ -264,14 +264,14 @@ fn rows<T>(
     for row in rows {
         let said: Option<Text> = get(row, error)?;
         let is_there = get::<Option<Text>>(row, 2)?.is_some();
-        match said {
-            Some(Text(said)) if !is_there => {
-                let file: Option<Text> = get(row, 0)?;
-                let file = file.map(|Text(file)| format!("{file}:")).unwrap_or_default();
-                return Ok(Err(format!("{file}{}: {said}", get::<Option<i32>>(row, 1)?.unwrap_or_default())));
-            }
-            _ => done.push(read(row)?),
+        if !is_there {
+            let file: Option<Text> = get(row, 0)?;
+            let file = file.map(|Text(file)| format!("{file}:")).unwrap_or_default();
+            // It does not of all that it refuses: of a RADIUS server's name that leads nowhere the log alone tells.
+            let said = said.map_or_else(|| "refused, and the server's log tells why".to_owned(), |Text(said)| said);
+            return Ok(Err(format!("{file}{}: {said}", get::<Option<i32>>(row, 1)?.unwrap_or_default())));
         }
+        done.push(read(row)?);
     }
     Ok(Ok(done))
 }
