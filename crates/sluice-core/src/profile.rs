@@ -382,18 +382,30 @@ pub(crate) enum Scope {
     Transaction,
 }
 
+/// Settings that a query sets in columns of its own, at most. PostgreSQL takes 1,664 columns, and as many fields of a row.
+const SETTINGS_PER_ROW: usize = 1000;
+
 /// Appends the query that sets settings one after another, where a value is `None` to the server's own default; nothing
-/// where there are none.
+/// where there are none. Of many, those behind the first thousand stand in rows of a thousand each.
 pub(crate) fn put_set_configs<'a>(
     sql: &mut String,
     settings: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>,
     scope: Scope,
 ) {
-    let mut separator = "SELECT ";
-    for (name, value) in settings {
-        sql.push_str(separator);
-        separator = ",";
+    let mut is_in_row = false;
+    for (place, (name, value)) in settings.into_iter().enumerate() {
+        let begins_row = place > 0 && place.is_multiple_of(SETTINGS_PER_ROW);
+        sql.push_str(match (place, begins_row) {
+            (0, _) => "SELECT ",
+            (_, false) => ",",
+            (_, true) if is_in_row => "),ROW(",
+            (_, true) => ",ROW(",
+        });
+        is_in_row |= begins_row;
         put_set_config(sql, name, value, scope);
+    }
+    if is_in_row {
+        sql.push(')');
     }
 }
 

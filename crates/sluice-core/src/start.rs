@@ -218,6 +218,19 @@ mod tests {
     }
 
     #[test]
+    fn as_many_as_a_packet_holds_can_be_set() {
+        let columns = |count: usize| {
+            let parameters: Vec<_> = (0..count).map(|_| ("a.b", "")).collect();
+            let sql = start(&parameters).expect("they are valid").sql().expect("there are some");
+            sql.replace("pg_catalog.set_config('a.b','',false)", "f")
+        };
+        let row = |count: usize| vec!["f"; count].join(",");
+        assert_eq!(columns(1000), format!("SELECT {}", row(1000)));
+        assert_eq!(columns(1001), format!("SELECT {},ROW(f)", row(1000)));
+        assert_eq!(columns(2500), format!("SELECT {},ROW({}),ROW({})", row(1000), row(1000), row(500)));
+    }
+
+    #[test]
     fn what_a_session_may_begin_with_again_is_what_discard_all_goes_back_to() {
         for (parameters, again) in [
             (&[][..], true),

@@ -31,6 +31,7 @@ matrix!(brief:
     a_role_that_was_made_again_has_its_own_servers,
     long_names_are_cut,
     who_does_not_exist_is_asked_as_who_does,
+    as_many_settings_as_a_packet_holds,
 );
 matrix!(brief: limits_on_logins, strangers_are_heard_at_the_limit);
 matrix!(both_modes: a_seed_at_the_start_sows_nothing);
@@ -474,6 +475,21 @@ fn bad_settings_are_fatal(case: Case) {
         // The server connection is none the worse for it.
         assert_eq!(pool.raw_app(&database).backend(), backend, "{settings:?}");
     }
+}
+
+/// More than a query of PostgreSQL's may have columns. Of one name, the last one counts.
+fn as_many_settings_as_a_packet_holds(case: Case) {
+    let database = database(case);
+    let pool = config(case).size(1).start();
+    let mut parameters = vec![("user", "app"), ("database", &*database.name)];
+    parameters.resize(1900, ("a.b", ""));
+    parameters.push(("A.b", "last"));
+    let value = |mut raw: Raw| {
+        let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
+        assert_eq!(messages.last().unwrap().to_string(), "Z(I)");
+        raw.value("SHOW a.b")
+    };
+    assert_eq!((value(pool.raw()), value(database.server.raw())), ("last".to_owned(), "last".to_owned()));
 }
 
 /// PostgreSQL sows by a seed when it is set, and not by one that a session starts with.
