@@ -119,16 +119,19 @@ impl Request {
     }
 }
 
-/// The `traceparent` in a text's comments, as sqlcommenter writes it: `/*…,traceparent='00-…-…-01'*/`.
+/// The `traceparent` in a text's comments, as sqlcommenter writes it: `/*…,traceparent='00-…-…-01'*/`. One that W3C's
+/// Trace Context calls invalid is none, nor is one of a later version that is longer.
 fn trace_in(text: &[u8]) -> Option<TraceParent> {
     const KEY: &[u8] = b"traceparent='";
     let at = memchr::memmem::rfind(text, KEY)? + KEY.len();
-    let trace: &TraceParent = text.get(at..)?.first_chunk()?;
+    let (trace, behind): (&TraceParent, _) = text.get(at..)?.split_first_chunk()?;
     let is_right = trace.iter().enumerate().all(|(place, byte)| match place {
         2 | 35 | 52 => *byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
+        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
     });
-    is_right.then_some(*trace)
+    let is_zero = |id: &[u8]| id.iter().all(|byte| *byte == b'0');
+    let is_invalid = trace.starts_with(b"ff") || is_zero(&trace[3..35]) || is_zero(&trace[36..52]);
+    (is_right && !is_invalid && behind.first() == Some(&b'\'')).then_some(*trace)
 }
 
 #[cfg(test)]
@@ -151,8 +154,17 @@ mod tests {
 
     #[test]
     fn what_is_no_traceparent_is_none() {
-        for trace in ["00-4bf92f", "xx-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", &TRACE.replace('-', ":")]
-        {
+        for trace in [
+            "00-4bf92f",
+            "xx-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            &TRACE.to_ascii_uppercase(),
+            &TRACE.replace('-', ":"),
+            &format!("{TRACE}x"),
+        ] {
             assert_eq!(trace_in(format!("select 1 /*traceparent='{trace}'*/").as_bytes()), None, "{trace}");
         }
     }

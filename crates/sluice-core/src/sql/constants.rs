@@ -5,18 +5,54 @@ use super::lexer::{Lexer, Token};
 /// The sign for the rest of a text that is not shown.
 const REST: &str = "…";
 
-/// A text with `?` in place of each string and each number, without comments, and with one space for any. Behind what
-/// can't be told for certain nothing is shown, nor behind a string with a backslash, which may or may not end there.
+/// A place in a statement, for the value of a setting, which may be a secret without quotes: `SET x.y = value`,
+/// `ALTER ROLE … SET x.y TO value`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Begin,
+    /// Behind ALTER, which may have a SET.
+    Alter,
+    /// Behind that.
+    Set,
+    /// In what is set.
+    Name,
+    Value,
+    Elsewhere,
+}
+
+impl Place {
+    /// The place of a token, by that of the one before; `byte` is its first.
+    fn of(before: Self, token: &Token<'_>, byte: u8) -> Self {
+        let is_word = |word: &str| matches!(token, Token::Word(name) if name.eq_ignore_ascii_case(word.as_bytes()));
+        match (before, token) {
+            (_, Token::Semicolon) => Self::Begin,
+            (Self::Name, Token::Other) if byte == b'=' => Self::Value,
+            (Self::Name, Token::Word(_)) if is_word("to") => Self::Value,
+            (Self::Set | Self::Name, Token::Word(_) | Token::Quoted(_) | Token::Dot) => Self::Name,
+            (Self::Begin | Self::Alter, Token::Word(_)) if is_word("set") => Self::Set,
+            (Self::Begin, Token::Word(_)) if is_word("alter") => Self::Alter,
+            (Self::Alter | Self::Value, _) => before,
+            _ => Self::Elsewhere,
+        }
+    }
+}
+
+/// A text with `?` in place of each string, each number and what settings are set to, without comments, and with one
+/// space for any. Behind what can't be told for certain nothing is shown, nor behind a string with a backslash, which may or may not end there.
 pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
     let mut out = String::with_capacity(text.len());
+    let mut place = Place::Begin;
     let mut lexer = Lexer::new(text);
     let mut end = 0;
     while let Some((start, token)) = lexer.next_from() {
+        let before = std::mem::replace(&mut place, Place::Elsewhere);
+        place = Place::of(before, &token, text[start]);
         if start > end && end > 0 {
             out.push(' ');
         }
         end = text.len() - lexer.rest().len();
         match token {
+            Token::Word(_) | Token::Quoted(_) if place == Place::Value && before == Place::Value => out.push('?'),
             Token::Unclear => {
                 out.push_str(REST);
                 return out;
@@ -58,6 +94,17 @@ mod tests {
             ("select b'1', n'hush', U&'hush'", "select ?, ?, …"),
             ("select 'hush", "select …"),
             ("/* first */ begin", "begin"),
+            ("set x.y = hush", "set x.y = ?"),
+            ("SET LOCAL \"x\".y TO hush, \"hush\"; select a", "SET LOCAL \"x\".y TO ?, ?; select a"),
+            ("begin; set session x.y=hush.hush", "begin; set session x.y=?.?"),
+            ("alter role a in database b set x.y to hush", "alter role a in database b set x.y to ?"),
+            ("alter system set x.y = hush", "alter system set x.y = ?"),
+            ("update t set a = b where c", "update t set a = b where c"),
+            ("set transaction isolation level serializable", "set transaction isolation level serializable"),
+            (
+                "alter table t set (fillfactor = 70), alter b set not null",
+                "alter table t set (fillfactor = ?), alter b set not null",
+            ),
             ("", ""),
         ] {
             let shown = without_constants(text.as_bytes(), true);
