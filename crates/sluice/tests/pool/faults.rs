@@ -318,7 +318,7 @@ fn fault(
             "the configuration changes"
         }
         12..14 => {
-            let _ = pool.upgrade();
+            pool.upgrade().unwrap_or_else(|error| panic!("another process does not take over: {error}"));
             "another process takes over"
         }
         14 => {
