@@ -90,6 +90,10 @@ impl Requirements {
         if let Some(ratio) = read.ratios.iter().find(|ratio| !ratio.is_ratio()) {
             return Err(format!("{ratio}: a [[ratio]] is to something: give to, to_clients, or both"));
         }
+        if let Some((at, ratio)) = read.ratios.iter().enumerate().find(|(_, ratio)| ratio.is_to_itself()) {
+            let remedy = "name another target in to, or clients and to_clients that differ";
+            return Err(format!("[[ratio]] {}, {ratio}: a case is held against itself\n{remedy}", at + 1));
+        }
         match read.limits.iter().find(|limit| limit.is_ratio()) {
             Some(limit) => Err(format!("{limit}: a [[limit]] is to nothing: leave out to and to_clients")),
             None => Ok(read),
@@ -121,6 +125,12 @@ impl Required {
 
     fn is_ratio(&self) -> bool {
         self.to.is_some() || self.to_clients.is_some()
+    }
+
+    /// Whether a case that it is of is the one that it is to: such a ratio is always 1.
+    fn is_to_itself(&self) -> bool {
+        self.to.as_ref().is_none_or(|to| *to == self.of)
+            && self.to_clients.is_none_or(|other| self.clients.is_none_or(|own| own == other))
     }
 
     fn column(&self) -> Option<Column> {
@@ -262,9 +272,21 @@ mod tests {
             (&good.replace("clients", "customers"), "unknown field `customers`"),
             (&good.replace("to = \"straight\"\n", ""), "a [[ratio]] is to something"),
             (&good.replace("[[ratio]]", "[[limit]]"), "a [[limit]] is to nothing"),
+            (&good.replace("straight", "pool"), "[[ratio]] 1, tps of pool to pool: a case is held against itself"),
+            (&good.replace("to = \"straight\"", "to_clients = 64"), "tps of pool to 64 clients: a case is held"),
+            (&good.replace("to = \"straight\"", "to_clients = 8").replace("clients = 64\n", ""), "a case is held"),
+            (&good.replace("to = \"straight\"", "to = \"pool\"\nto_clients = 64"), "to pool, 64 clients: a case is"),
         ] {
             let error = Requirements::parse(text).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_case_may_be_held_against_another_one_of_its_target() {
+        let text = "[[ratio]]\nfigure = \"tps\"\nof = \"pool\"\nat_least = 1.5\nclients = 64\nto_clients = 8\n";
+        for good in [text, &text.replace("to_clients", "to = \"pool\"\nto_clients")] {
+            assert!(Requirements::parse(good).is_ok(), "{good}");
         }
     }
 
