@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 
 use crate::{
     profile::{Context, Profile, literals::SearchPath},
+    sql,
     statement::{Knowledge, Statement, StatementId, Terms},
     uses::Used,
 };
@@ -107,14 +108,15 @@ impl Registry {
         self.shared().find(hash, definition, terms).cloned()
     }
 
-    /// The uses of the statements that it has, by their texts.
-    pub fn used(&self) -> HashMap<Box<[u8]>, Used> {
+    /// The uses of the statements that it has, by the beginnings of their texts without constants: those may be anybody's
+    /// data, or a password. Statements that differ in nothing else are counted together.
+    pub fn used(&self) -> HashMap<String, Used> {
         let statements: Vec<_> = self.shared().clock.iter().cloned().collect();
-        let mut all = HashMap::<Box<[u8]>, Used>::new();
+        let mut all = HashMap::<String, Used>::new();
         for statement in statements {
             let used = statement.uses.used();
             if used.calls > 0 {
-                *all.entry(statement.query().into()).or_default() += used;
+                *all.entry(sql::shown(statement.query())).or_default() += used;
             }
         }
         all
@@ -204,6 +206,31 @@ mod tests {
         let later = Terms { catalog: 1, ..Terms::PLAIN };
         assert_ne!(registry.intern(b"select 1\0\0\0", later, &Profile::default()).id, a.id);
         assert_ne!(registry.private(b"select 1\0\0\0", &Profile::default(), Knowledge::Exact).id, a.id);
+    }
+
+    #[test]
+    fn what_is_told_of_statements_has_no_constants_and_an_end() {
+        let registry = Registry::new(b"sluice_", Arc::default());
+        let long = format!("select {}\0", "a, ".repeat(10_000));
+        let texts = [
+            "alter role app password 'hush'\0",
+            "select 1 /* hush */\0",
+            "select 2 -- hush\0",
+            "select 'hush\\', 'hush'\0",
+            &long,
+        ];
+        for text in texts {
+            let statement = intern(&registry, format!("{text}\0\0").as_bytes());
+            statement.uses.count(1, std::time::Duration::from_micros(5), std::time::Duration::ZERO);
+        }
+        let used = registry.used();
+        // Those that differ in that only are one.
+        assert_eq!(used["select ?"].calls, 2);
+        assert_eq!(used["alter role app password ?"].calls, 1);
+        assert_eq!((used["select ?…"].calls, used.len()), (1, 4));
+        for text in used.keys() {
+            assert!(!text.contains("hush") && text.len() < 3000, "{text}");
+        }
     }
 
     #[test]

@@ -9,9 +9,6 @@ use sluice_control::address::PeerAddress;
 
 use crate::sql;
 
-/// The beginning of a text that is kept, in bytes.
-const TEXT_BYTES_MAX: usize = 2048;
-
 /// The time from which a request is logged; it may change at any moment.
 #[derive(Debug)]
 pub struct Threshold(AtomicU64);
@@ -87,7 +84,7 @@ impl Request {
     /// It has a statement of that text parsed, which may not have come whole.
     pub fn parses(&mut self, text: &[u8], is_whole: bool) {
         if self.statements == 0 {
-            let kept = &text[..text.len().min(TEXT_BYTES_MAX)];
+            let kept = sql::beginning(text);
             self.text.clear();
             self.text.extend_from_slice(kept);
             self.is_whole = is_whole && kept.len() == text.len();

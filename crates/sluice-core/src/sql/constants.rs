@@ -5,6 +5,20 @@ use super::lexer::{Lexer, Token};
 /// The sign for the rest of a text that is not shown.
 const REST: &str = "…";
 
+/// The beginning of a text that is shown, in bytes.
+const SHOWN_BYTES_MAX: usize = 2048;
+
+/// The beginning of a text as anybody may see it: [without its constants](without_constants).
+pub(crate) fn shown(text: &[u8]) -> String {
+    let beginning = beginning(text);
+    without_constants(beginning, beginning.len() == text.len())
+}
+
+/// As much of a text as is shown at most.
+pub(crate) fn beginning(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(SHOWN_BYTES_MAX)]
+}
+
 /// A place in a statement, for the value of a setting, which may be a secret without quotes: `SET x.y = value`,
 /// `ALTER ROLE … SET x.y TO value`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,19 +52,28 @@ impl Place {
 }
 
 /// A text with `?` in place of each string, each number and what settings are set to, without comments, and with one
-/// space for any. Behind what can't be told for certain nothing is shown, nor behind a string with a backslash, which may or may not end there.
+/// space for any. Behind what can't be told for certain nothing is shown, nor behind a string with a backslash, which may
+/// or may not end there.
 pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut place = Place::Begin;
     let mut lexer = Lexer::new(text);
     let mut end = 0;
+    // Whether the token before is a number, or a part of one: `0x1F` and `1e5` are two tokens, `1.5` three.
+    let mut is_number = false;
     while let Some((start, token)) = lexer.next_from() {
         let before = std::mem::replace(&mut place, Place::Elsewhere);
         place = Place::of(before, &token, text[start]);
         if start > end && end > 0 {
             out.push(' ');
         }
+        let goes_on = is_number && start == end;
         end = text.len() - lexer.rest().len();
+        is_number = match token {
+            Token::Other => text[start].is_ascii_digit(),
+            Token::Word(_) | Token::Dot => goes_on,
+            _ => false,
+        };
         match token {
             Token::Word(_) | Token::Quoted(_) if place == Place::Value && before == Place::Value => out.push('?'),
             Token::Unclear => {
@@ -64,7 +87,8 @@ pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
                     return out;
                 }
             }
-            Token::Other if text[start].is_ascii_digit() => out.push('?'),
+            _ if is_number && goes_on => {}
+            Token::Other if is_number => out.push('?'),
             _ => out.push_str(&String::from_utf8_lossy(&text[start..end])),
         }
     }
@@ -90,7 +114,8 @@ mod tests {
                 "alter role a password 'hush'; /* 'hush' */select $$b$$, $x$c'$x$",
                 "alter role a password ?; select ?, ?",
             ),
-            ("select 1.5e3, E'a\\'b', 'hush'", "select ?.?e3, ?…"),
+            ("select 1.5e3, E'a\\'b', 'hush'", "select ?, ?…"),
+            ("select 0xC0FFEE, 1_500, 0b11, a1, a.b1, 1 e5", "select ?, ?, ?, a1, a.b1, ? e5"),
             ("select b'1', n'hush', U&'hush'", "select ?, ?, …"),
             ("select 'hush", "select …"),
             ("/* first */ begin", "begin"),

@@ -17,7 +17,7 @@ use std::iter::Peekable;
 use lexer::{Lexer, Token};
 use sluice_wire::message::TransactionStatus;
 
-pub(crate) use constants::without_constants;
+pub(crate) use constants::{beginning, shown, without_constants};
 pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, reads_literals, returns_rows};

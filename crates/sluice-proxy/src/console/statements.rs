@@ -1,5 +1,6 @@
 //! `SHOW STATEMENTS`: what the pools know of the statements that their clients share, like `pg_stat_statements`, but with
-//! the wait before the server, and of all servers together.
+//! the wait before the server, of all servers together, and without constants: whoever may look at the console need not
+//! see other users' data.
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
@@ -28,7 +29,7 @@ pub(super) fn table(pools: &[Arc<Pool>]) -> Table {
             micros(time).into(),
             micros(time).checked_div(calls).unwrap_or_default().into(),
             micros(waited).into(),
-            String::from_utf8_lossy(&text).into_owned().into(),
+            text.into(),
         ]);
     }
     table

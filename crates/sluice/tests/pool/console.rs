@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use postgres::SimpleQueryMessage;
+use postgres::{SimpleQueryMessage, SimpleQueryRow};
 use sluice_testkit::{
     Auth, Case, PoolConfig, Script, TestPool, eventually, matrix,
     raw::{Raw, transcript},
@@ -20,7 +20,8 @@ use crate::{
 };
 
 matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what,
-    clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run, its_tables_have_the_columns_of_pgbouncers);
+    clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run,
+    statements_are_shown_without_their_constants, its_tables_have_the_columns_of_pgbouncers);
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
 matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew,
     a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
@@ -33,16 +34,23 @@ fn with_console(case: Case) -> PoolConfig {
 
 /// The first row of a table for which a column has that value, as `column=value` each.
 fn row(pool: &TestPool, table: &str, column: &str, value: &str) -> Option<String> {
+    rows(pool, table, |row| row.get(column) == Some(value)).into_iter().next()
+}
+
+/// The rows of a table that are such, as `column=value` each.
+fn rows(pool: &TestPool, table: &str, is_such: impl Fn(&SimpleQueryRow) -> bool) -> Vec<String> {
     let mut console = pool.connect("monitor", None, "pgbouncer").unwrap();
     let messages = console.simple_query(&format!("SHOW {table}")).unwrap();
-    messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) if row.get(column) == Some(value) => {
-            let values = row.columns().iter().enumerate();
-            let shown = values.map(|(at, column)| format!("{}={}", column.name(), row.get(at).unwrap_or("-")));
-            Some(shown.collect::<Vec<_>>().join(" "))
-        }
+    let such = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) if is_such(row) => Some(row),
         _ => None,
-    })
+    });
+    let shown = |row: &SimpleQueryRow| {
+        let values = row.columns().iter().enumerate();
+        let values = values.map(|(at, column)| format!("{}={}", column.name(), row.get(at).unwrap_or("-")));
+        values.collect::<Vec<_>>().join(" ")
+    };
+    such.map(shown).collect()
 }
 
 fn its_tables_say_what_there_is(case: Case) {
@@ -111,7 +119,8 @@ fn clients_and_servers_are_listed_one_by_one(case: Case) {
 }
 
 fn statements_are_counted_as_they_are_run(case: Case) {
-    const TEXT: &str = "SELECT i FROM generate_series(1, $1::int) i";
+    const TEXT: &str = "SELECT i FROM generate_series(1, $1::int) i /* hush */";
+    const SHOWN: &str = "SELECT i FROM generate_series(?, $1::int) i";
     let database = database(case);
     let pool = with_console(case).size(1).start();
     let mut clients = [pool.raw_app(&database), pool.raw_app(&database)];
@@ -123,7 +132,7 @@ fn statements_are_counted_as_they_are_run(case: Case) {
             script.bind_to("p", "s", &[Some(b"2")]).bind("s", &[Some("3")]).execute().execute_some("p", 0).sync();
         client.talk(&script);
     }
-    let row = row(&pool, "STATEMENTS", "query", TEXT).unwrap();
+    let row = row(&pool, "STATEMENTS", "query", SHOWN).unwrap();
     assert!(row.starts_with(&format!("database={} user=app calls=4 rows=14 ", database.name)), "{row}");
     let time = |row: &str, name: &str| -> u64 {
         row.split_once(&format!("{name}=")).unwrap().1.split(' ').next().unwrap().parse().unwrap()
@@ -136,8 +145,27 @@ fn statements_are_counted_as_they_are_run(case: Case) {
     thread::sleep(Duration::from_millis(300));
     holding.query("COMMIT");
     waiting.until_ready(1);
-    let row = self::row(&pool, "STATEMENTS", "query", TEXT).unwrap();
+    let row = self::row(&pool, "STATEMENTS", "query", SHOWN).unwrap();
     assert!(row.contains(" calls=5 rows=15 ") && time(&row, "wait_time") >= 250_000, "{row}");
+}
+
+/// Whoever may look at the console need not see what clients put into their texts.
+fn statements_are_shown_without_their_constants(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).size(1).start();
+    let mut client = pool.raw_app(&database);
+    for (number, text) in
+        ["'hush'", "$$hush$$ /* hush */", "'the ''hush' -- hush\n", "E'hush\\'hush'"].into_iter().enumerate()
+    {
+        let text = format!("SELECT {text}, $1::int + {number}");
+        client.talk(&Script::new().parse("s", &text).bind("s", &[Some("4")]).execute().close("s").sync());
+    }
+    // It ends in an error, and would set a password.
+    let text = "ALTER ROLE nobody_is_this PASSWORD 'hush'";
+    client.talk(&Script::new().parse("s", text).bind("s", &[]).execute().sync());
+    let all = rows(&pool, "STATEMENTS", |_| true).join("\n");
+    assert!(all.contains("query=SELECT ?, $1::int + ?") && all.contains("query=SELECT ?…"), "{all}");
+    assert!(!all.contains("hush"), "{all}");
 }
 
 /// The names of a table's columns.
