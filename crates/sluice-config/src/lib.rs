@@ -126,7 +126,7 @@ pub struct LookupConfig {
     pub password: Option<Secret>,
     /// The database in which to ask; it must match one of the `[[database]]` entries, whose server it is.
     pub database: String,
-    /// Takes the user's name as `$1`; returns no row or one with the secret in its first column.
+    /// Takes the user's name as `$1`; returns no row, or one with the secret, before which the name may stand.
     pub query: String,
     /// Time for which an answer is believed.
     pub cache: Duration,

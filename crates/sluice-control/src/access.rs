@@ -160,7 +160,7 @@ pub struct LookUp {
     pub user: String,
     /// The role's password; `None`: peer or trust on the server's side.
     pub password: Option<Secret>,
-    /// Takes the user's name as `$1`; returns no row, or one with the secret in its first column.
+    /// Takes the user's name as `$1`; returns no row, or one with the secret, before which the name may stand.
     pub query: String,
     /// Whether the roles that the user is a member of are asked for as well.
     pub asks_roles: bool,

@@ -217,19 +217,22 @@ async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<
     Ok(Ok((roles, role)))
 }
 
-/// Asks for the secret. PgBouncer's queries give the name first, and that is nobody's password.
+/// Asks for the secret. Before it the query may give the user's name, as PgBouncer's do: of another one it is nobody's
+/// secret, nor is a name.
 async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Option<Secret>>, Failed> {
     let statement = client.prepare(&look_up.query).await?;
     let columns = statement.columns().len();
-    if columns != 1 {
-        let remedy = "have \"query\" under [auth.lookup] select the secret, and nothing else";
+    if !(1..=2).contains(&columns) {
+        let remedy = "have \"query\" under [auth.lookup] select the secret, or the user's name and the secret";
         return Ok(Err(format!("the query gives {columns} columns: {remedy}")));
     }
-    let text = match client.query_opt(&statement, &[&user]).await? {
-        Some(row) => row.try_get::<_, Option<String>>(0)?,
-        None => None,
-    };
-    Ok(Ok(text.map(|text| Secret::parse(&text))))
+    let Some(row) = client.query_opt(&statement, &[&user]).await? else { return Ok(Ok(None)) };
+    if columns == 2 && row.try_get::<_, Option<&str>>(0)? != Some(user) {
+        let remedy = "of two columns, the first one has to be the user's name, which is $1";
+        return Ok(Err(format!("the query gives another user's secret: {remedy}")));
+    }
+    let text: Option<&str> = row.try_get(columns - 1)?;
+    Ok(Ok(text.map(Secret::parse)))
 }
 
 pub(crate) async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {

@@ -111,7 +111,12 @@ impl Conversion {
                 }
                 None
             }
-            Ok(converted) => converted,
+            Ok(converted) => {
+                if let Some(what) = kind.otherwise(text) {
+                    self.note(entry, &of_part(what.to_owned()));
+                }
+                converted
+            }
             Err(what) => {
                 self.wrong(entry, of_part(what), "write it as PgBouncer's documentation says");
                 None
@@ -146,11 +151,8 @@ impl Conversion {
             "listen_port" => self.listen_port = self.port(entry, text),
             "auth_type" => self.auth_type(entry),
             "unix_socket_dir" if text.is_empty() => self.lacks_socket = true,
-            "auth_query" => {
-                // PgBouncer's gives the name first.
-                let query = format!("SELECT secret FROM ({text}) AS found (name, secret)");
-                self.lookup.insert("query", value(query));
-            }
+            // It gives the name before the secret, which is understood.
+            "auth_query" => _ = self.lookup.insert("query", value(text)),
             key => match counterpart(key) {
                 Some(Counterpart::Key(table, name, kind)) => {
                     if let Some(converted) = self.value(entry, key, &kind, text) {

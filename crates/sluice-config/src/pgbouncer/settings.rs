@@ -9,6 +9,9 @@ use crate::units;
 /// The table whose keys go into that of each database.
 pub(super) const EACH_DATABASE: &str = "each database";
 
+/// The longest time that `tcp_user_timeout` takes.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// The fate of a setting.
 pub(super) enum Counterpart {
     /// A key of Sluice's in that table, and how its value is turned.
@@ -27,6 +30,8 @@ pub(super) enum Kind {
     Limit,
     /// Seconds, perhaps with a fraction; 0 says that there is no such limit, and is left out.
     Seconds,
+    /// Milliseconds, a second at least and a day at most; 0 says that there is no such limit, and is left out.
+    UserTimeout,
     /// A path, or a name.
     Text,
     /// Names with commas between them.
@@ -50,6 +55,10 @@ impl Kind {
                 let time = Duration::from_millis((seconds * 1000.0).round() as u64);
                 Ok((!time.is_zero()).then(|| units::show_duration(time).into()))
             }
+            Self::UserTimeout => {
+                let ms: u64 = text.parse().map_err(|_| format!("{text:?} is no number of milliseconds"))?;
+                Ok((ms > 0).then(|| units::show_duration(Duration::from_millis(ms.clamp(1000, DAY_MS))).into()))
+            }
             Self::Text => Ok((!text.is_empty()).then(|| text.into())),
             Self::Names => {
                 let names: Vec<_> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
@@ -64,6 +73,18 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// The difference that a value makes, where there is no such value of Sluice's.
+    pub(super) fn otherwise(&self, text: &str) -> Option<&'static str> {
+        let ms: u64 = text.parse().ok().filter(|_| matches!(self, Self::UserTimeout))?;
+        match ms {
+            1..1000 => Some("Sluice waits for a second at least"),
+            _ if ms > DAY_MS => Some("Sluice waits for a day at most"),
+            _ => None,
+        }
+    }
+}
+
 /// The meaning of 0 seconds where it is not that of a missing key of Sluice's.
 pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
     Some(match key {
@@ -71,6 +92,7 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
         "server_idle_timeout" => "to keep idle servers for ever",
         "server_lifetime" => "to use a server once",
         "client_login_timeout" | "server_connect_timeout" => "no limit",
+        "tcp_user_timeout" => "the system's own limits",
         _ => return None,
     })
 }
@@ -78,10 +100,11 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Unneeded};
-    use Kind::{Limit, Mode, Names, Number, Seconds, Text};
+    use Kind::{Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
         "stats_period" => Key("", "stats_period", Seconds),
+        "tcp_user_timeout" => Key("", "tcp_user_timeout", UserTimeout),
         "max_client_conn" => Key("limits", "clients", Number),
         "client_login_timeout" => Key("limits", "login_timeout", Seconds),
         "idle_transaction_timeout" => Key("limits", "idle_transaction_timeout", Seconds),
@@ -125,7 +148,6 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         | "tcp_keepcnt"
         | "tcp_keepidle"
         | "tcp_keepintvl"
-        | "tcp_user_timeout"
         | "scram_iterations"
         | "autodb_idle_timeout" => Unneeded("Sluice chooses by itself"),
         "unix_socket_mode" | "unix_socket_group" => Missing(

@@ -36,7 +36,7 @@ fn what_has_a_counterpart_is_carried_over() {
          auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename=$1\n\
          pool_mode = transaction\ndefault_pool_size = 30\nmin_pool_size = 2\nmax_client_conn = 5000\n\
          query_wait_timeout = 2.5\nserver_lifetime = 7200\nserver_idle_timeout = 60\n\
-         idle_transaction_timeout = 0\nserver_reset_query = DISCARD ALL\n",
+         idle_transaction_timeout = 0\ntcp_user_timeout = 12500\nserver_reset_query = DISCARD ALL\n",
     );
     assert_eq!(config.listen, ["127.0.0.1:6543".parse().unwrap(), "[::1]:6543".parse().unwrap()]);
     assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/run/here")));
@@ -49,7 +49,8 @@ fn what_has_a_counterpart_is_carried_over() {
     assert_eq!((rest.name.as_ref(), rest.pool.size, rest.pool.sharing.mode), (None, 30, PoolMode::Transaction));
     assert_eq!((rest.pool.min, rest.pool.wait_timeout), (2, Duration::from_millis(2500)));
     let Some(SecretSource::Lookup(lookup)) = &config.auth.secrets else { panic!("{:?}", config.auth) };
-    assert!(lookup.query.starts_with("SELECT secret FROM (SELECT usename, passwd"), "{}", lookup.query);
+    assert_eq!(lookup.query, "SELECT usename, passwd FROM pg_shadow WHERE usename=$1");
+    assert_eq!(config.tcp_user_timeout, Duration::from_millis(12_500));
     assert_eq!((lookup.user.as_str(), lookup.database.as_str()), ("asker", "app"));
     assert_eq!(notes.len(), 2, "{notes:?}");
 }
@@ -82,6 +83,26 @@ fn what_has_none_is_said_where_it_is_set() {
             (13, "RUST_LOG"),
         ],
     );
+}
+
+#[test]
+fn times_that_sluice_does_not_take_become_the_next_that_it_does() {
+    for (ms, expected, said) in [
+        ("0", None, Some("the system's own limits")),
+        ("1", Some(1), Some("a second at least")),
+        ("1000", Some(1), None),
+        ("90000", Some(90), None),
+        ("86400001", Some(86_400), Some("a day at most")),
+    ] {
+        let (config, notes) =
+            converted(&format!("[databases]\na =\n[pgbouncer]\nauth_type = trust\ntcp_user_timeout = {ms}\n"));
+        assert_eq!(config.tcp_user_timeout, Duration::from_secs(expected.unwrap_or(60)), "{ms}");
+        let notes: Vec<_> = notes.iter().filter(|note| note.contains("tcp_user_timeout")).collect();
+        match said {
+            Some(said) => assert!(notes.len() == 1 && notes[0].contains(said), "{ms}: {notes:?}"),
+            None => assert!(notes.is_empty(), "{ms}: {notes:?}"),
+        }
+    }
 }
 
 #[test]

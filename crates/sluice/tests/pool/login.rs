@@ -27,7 +27,7 @@ matrix!(transaction:
     bad_settings_are_fatal,
 );
 matrix!(brief:
-    a_name_is_no_secret,
+    a_query_may_give_the_name_before_the_secret,
     a_role_that_was_made_again_has_its_own_servers,
     long_names_are_cut,
     who_does_not_exist_is_asked_as_who_does,
@@ -142,16 +142,26 @@ fn scram_by_look_up(case: Case) {
 }
 
 /// PgBouncer's queries give the name first.
-fn a_name_is_no_secret(case: Case) {
+fn a_query_may_give_the_name_before_the_secret(case: Case) {
     let database = database(case);
     let user = role(&database, "u", "scram-sha-256", "");
-    let query = "query = \"SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1\"";
-    let pool = config(case).auth(Auth::LookUp(query.to_owned())).start();
-    for password in [user.as_str(), "secret"] {
-        let error = current_user(&pool, &user, password, &database).unwrap_err();
-        assert!(error.contains("could not look up the user's secret"), "{error}");
+    let pool = |query: &str| config(case).auth(Auth::LookUp(format!("query = {query:?}"))).start();
+    let good = pool("SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1");
+    check_passwords(&good, &user, &database);
+    for (query, said) in [
+        // A name is no secret, whoever says it.
+        ("SELECT rolpassword, rolname FROM pg_authid WHERE rolname = $1", "the query gives another user's secret"),
+        ("SELECT 'other', rolpassword FROM pg_authid WHERE rolname = $1", "the query gives another user's secret"),
+        ("SELECT NULL::text, rolpassword FROM pg_authid WHERE rolname = $1", "the query gives another user's secret"),
+        ("SELECT rolname, rolpassword, 1 FROM pg_authid WHERE rolname = $1", "the query gives 3 columns"),
+    ] {
+        let pool = pool(query);
+        for password in [user.as_str(), "other", "secret"] {
+            let error = current_user(&pool, &user, password, &database).unwrap_err();
+            assert!(error.contains("could not look up the user's secret"), "{query}: {error}");
+        }
+        assert!(pool.log().contains(said) && !pool.log().contains("SCRAM-SHA-256$"), "{query}: {}", pool.log());
     }
-    assert!(pool.log().contains("the query gives 2 columns"), "{}", pool.log());
 }
 
 fn a_role_that_was_made_again_has_its_own_servers(case: Case) {
