@@ -163,8 +163,9 @@ clients that are there stay.
 ### The server's own rules
 
 With `auth.hba = \"server\"` the pool lets a client in if the server itself would, from the client's address. It reads the
-rules and maps of the server that `[auth.lookup]` asks, and picks up changes within a second of the server's loading its
-configuration. The look-up's user needs the right to see them:
+rules and maps of the server that `[auth.lookup]` asks, and checks once a second whether the server has loaded new
+ones; if reading them takes longer than 200 ms, it waits five times as long before the next check. The look-up's user
+needs the right to see them:
 
 ```sql
 GRANT SELECT ON pg_hba_file_rules, pg_ident_file_mappings TO lookup;
@@ -176,8 +177,9 @@ GRANT EXECUTE ON FUNCTION pg_hba_file_rules(), pg_ident_file_mappings() TO looku
   PostgreSQL refuses, its previous version stays in force, as in the server. The log says so.
 - PostgreSQL shows what its files say, not what it has loaded. If they have changed since the server's last known
   reload, a client whom both versions treat alike is let in or turned away accordingly, and everybody else is turned
-  away (28000) until the server reloads. The files' contents when the pool starts are taken to be loaded, and so are
-  those within a second of a reload; of two reloads within a second, the first goes unnoticed.
+  away (28000) until the server reloads. The files' contents at the first check are taken to be loaded: when the pool
+  starts, and when a different postmaster answers, be it after a restart or after a failover behind the same address. So
+  are those at the first check after a reload; of two reloads between two checks, the first goes unnoticed.
 - Rules match the database's name on the server. A role that does not exist there, or may not log in, is turned away
   whatever the rule, as by the server; the answer is trusted for the look-up's `cache`.
 - A rule that the pool could not enforce (see above) turns away everyone it applies to, and the log names it. The same

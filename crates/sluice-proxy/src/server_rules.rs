@@ -5,6 +5,10 @@
 //! that PostgreSQL refuses for what it said before. Where files have been changed since, the server may have loaded them
 //! all the same, as it does where `postgresql.conf` has a mistake: whoever the two would treat differently is not let
 //! in.
+//!
+//! What a server has loaded is known of one postmaster. Where another one answers, after a failover behind one address
+//! or a restart, all begins anew, as at the start of the pool: what its files say at the first look is taken for loaded.
+//! A start loads them as they are then, and does not take place with a file that PostgreSQL refuses.
 
 use std::{
     collections::BTreeSet,
@@ -42,6 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 const LOADED_AT: &str = "SELECT (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) * 1000000)::bigint, \
     pg_catalog.current_setting('server_version_num')::int, pg_catalog.getdatabaseencoding()::text";
+    (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint, \
 
 /// Encodings in which names are told as they stand in the files.
 const ENCODINGS: [&str; 2] = ["UTF8", "SQL_ASCII"];
@@ -55,8 +60,8 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, told: mpsc::S
     loop {
         let begun = Instant::now();
         let access = hub.snapshot().access.clone();
-        if let (Policy::ServerRules(_), Users::LookedUp(look_up)) = (&access.policy, &access.users) {
-            let news = follower.look(look_up).await;
+        if let (Policy::ServerRules(rules), Users::LookedUp(look_up)) = (&access.policy, &access.users) {
+            let news = follower.look(look_up, rules.is_some()).await;
             if let Some(rules) = news
                 && told.send((look_up.address.clone(), rules)).await.is_err()
             {
@@ -82,6 +87,8 @@ struct Follower {
 struct Known {
     address: Address,
     /// The time at which it last loaded its configuration, as far as it says, in microseconds. Each of its processes has
+    /// The time at which its postmaster started, as far as it says, in microseconds. No other server's is the same.
+    started_at: i64,
     /// its own, and one that is new that of the postmaster, which is the first to load it.
     loaded_at: i64,
     /// Its files as they were then.
@@ -98,6 +105,7 @@ struct Files {
 /// A server's answers.
 struct Reading {
     loaded_at: i64,
+    started_at: i64,
     version: u32,
     /// The rows of a file, or what PostgreSQL says is wrong with it: then it keeps what it has loaded of that file.
     rules: Result<Vec<RuleRow>, String>,
@@ -115,8 +123,8 @@ enum Failure {
 }
 
 impl Follower {
-    /// The rules as they are now; nothing if the server can't be asked.
-    async fn look(&mut self, look_up: &LookUp) -> Option<Option<Arc<AccessRules>>> {
+    /// The rules as they are now; nothing if the server can't be asked. `has_rules` says whether some count already.
+    async fn look(&mut self, look_up: &LookUp, has_rules: bool) -> Option<Option<Arc<AccessRules>>> {
         let read = timeout(TIMEOUT, self.read(look_up)).await;
         let read = read.unwrap_or_else(|_| Err(Failure::Away(format!("no answer within {} s", TIMEOUT.as_secs()))));
         let mut wrong = BTreeSet::new();
@@ -124,7 +132,8 @@ impl Follower {
             Ok(reading) => Some(self.take(look_up, reading, &mut wrong)),
             Err(Failure::Away(error)) => {
                 self.client = None;
-                wrong.insert(format!("the server can't be asked: {error}; those of before count"));
+                let meanwhile = if has_rules { "those of before count" } else { "until it can, nobody is let in" };
+                wrong.insert(format!("the server can't be asked: {error}; {meanwhile}"));
                 None
             }
             Err(Failure::Refused(error)) => {
@@ -154,7 +163,8 @@ impl Follower {
 
     /// The rules by which the server goes, as far as can be told.
     fn take(&mut self, look_up: &LookUp, reading: Reading, wrong: &mut BTreeSet<String>) -> Option<Arc<AccessRules>> {
-        let before = self.known.take().filter(|known| known.address == look_up.address);
+        let is_of_it = |known: &Known| (&known.address, known.started_at) == (&look_up.address, reading.started_at);
+        let before = self.known.take().filter(is_of_it);
         let has_loaded = before.as_ref().is_none_or(|known| known.loaded_at < reading.loaded_at);
         let loaded_at = before.as_ref().map_or(reading.loaded_at, |known| known.loaded_at.max(reading.loaded_at));
         let (rules, maps) = before.map(|known| (known.loaded.rules, known.loaded.maps)).unzip();
@@ -192,7 +202,8 @@ impl Follower {
             is_on_this_host,
         };
         let unloaded = (on_disk != now).then_some(on_disk);
-        self.known = Some(Known { address: look_up.address.clone(), loaded_at, loaded: now.clone() });
+        let (address, started_at) = (look_up.address.clone(), reading.started_at);
+        self.known = Some(Known { address, started_at, loaded_at, loaded: now.clone() });
         if unloaded.is_some() {
             let said = "the files have been changed, and the server does not say that it has loaded them; whoever they \
                         would treat otherwise is not let in";
@@ -232,7 +243,8 @@ fn made_of(told: &ServerRules, wrong: &mut BTreeSet<String>) -> Option<Rules> {
 
 async fn read(client: &Client) -> Result<Reading, Failure> {
     let first = client.query_one(LOADED_AT, &[]).await.map_err(failure)?;
-    let (loaded_at, version, encoding): (i64, i32, String) = (get(&first, 0)?, get(&first, 1)?, get(&first, 2)?);
+    let (loaded_at, started_at): (i64, i64) = (get(&first, 0)?, get(&first, 1)?);
+    let (version, encoding): (i32, String) = (get(&first, 2)?, get(&first, 3)?);
     if !ENCODINGS.contains(&&*encoding) {
         let remedy = "name one by database under [auth.lookup] that is in UTF8";
         return Err(Failure::Refused(format!("in a database in {encoding} it changes names in its files; {remedy}")));
@@ -248,6 +260,7 @@ async fn read(client: &Client) -> Result<Reading, Failure> {
         loaded_at,
         version: version.unsigned_abs(),
         rules: rows(&rules, 9, rule)?,
+        started_at,
         maps: rows(&maps, 5, map)?,
         odd_names: names.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Result<_, _>>()?,
     })
@@ -336,5 +349,86 @@ fn failure(error: Error) -> Failure {
     match error.code() {
         Some(code) if code.code().starts_with("42") => Failure::Refused(format!("{}; {remedy}", describe(&error))),
         _ => Failure::Away(describe(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rule(user: &str) -> RuleRow {
+        RuleRow {
+            file: None,
+            line: 1,
+            connection: "local".to_owned(),
+            databases: vec!["all".to_owned()],
+            users: vec![user.to_owned()],
+            address: None,
+            netmask: None,
+            method: "trust".to_owned(),
+            options: Vec::new(),
+        }
+    }
+
+    /// A postmaster that started then has loaded its files then, and they let that user in.
+    fn reading(started_at: i64, loaded_at: i64, user: Option<&str>) -> Reading {
+        Reading {
+            started_at,
+            loaded_at,
+            version: 150_000,
+            rules: user.map(|user| vec![rule(user)]).ok_or_else(|| "a mistake".to_owned()),
+            maps: Ok(Vec::new()),
+            odd_names: Vec::new(),
+        }
+    }
+
+    fn look_up() -> LookUp {
+        LookUp {
+            address: Address::Tcp("db".to_owned(), 5432),
+            tls: None,
+            dbname: "postgres".to_owned(),
+            user: "asks".to_owned(),
+            password: None,
+            query: "select $1".to_owned(),
+            asks_roles: true,
+            cache: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_was_loaded_is_known_of_one_postmaster() {
+        let resolver = Arc::new(Resolver::default());
+        let mut follower = Follower { resolver, client: None, known: None, said: BTreeSet::new() };
+        let mut look = |reading| {
+            let rules = follower.take(&look_up(), reading, &mut BTreeSet::new());
+            rules.map(|told| (all(&told.rules), told.unloaded.as_ref().map(all)))
+        };
+        let of = |user| look_alone(reading(1, 1, Some(user)));
+        let (one, two, three) = (of("one"), of("two"), of("three"));
+        assert_eq!(look(reading(10, 20, Some("one"))), Some((one.clone(), None)));
+        let changed = Some((one.clone(), Some(two.clone())));
+        assert_eq!(look(reading(10, 20, Some("two"))), changed, "it has not loaded them");
+        assert_eq!(look(reading(10, 21, Some("two"))), Some((two.clone(), None)));
+        // Another server answers, which has loaded its files before the first one has. So has one that was started anew.
+        assert_eq!(look(reading(5, 6, Some("three"))), Some((three.clone(), None)));
+        assert_eq!(look(reading(5, 6, Some("one"))), Some((three, Some(one.clone()))));
+        assert_eq!(look(reading(30, 30, Some("one"))), Some((one, None)));
+        // No postmaster has started with a mistake in them: they were changed since, and what they were nobody knows.
+        assert_eq!(look(reading(40, 40, None)), None);
+        assert_eq!(look(reading(40, 41, Some("two"))), Some((two, None)));
+    }
+
+    fn all(rules: &Rules) -> String {
+        format!("{:?}", rules.rules())
+    }
+
+    /// The rules of a reading, with nothing known before.
+    fn look_alone(reading: Reading) -> String {
+        let resolver = Arc::new(Resolver::default());
+        let mut follower = Follower { resolver, client: None, known: None, said: BTreeSet::new() };
+        let rules = follower.take(&look_up(), reading, &mut BTreeSet::new()).expect("there are some");
+        all(&rules.rules)
     }
 }

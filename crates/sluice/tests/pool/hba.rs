@@ -13,7 +13,10 @@ use std::{
 };
 
 use nix::unistd::{Uid, User};
-use sluice_testkit::{Auth, Case, Certificates, PoolConfig, TestServer, Version, eventually, matrix, random::Random};
+use sluice_instance::StopMode;
+use sluice_testkit::{
+    Auth, Case, Certificates, PoolConfig, TestServer, Version, becomes, eventually, matrix, random::Random,
+};
 
 use crate::SLUICE;
 
@@ -22,6 +25,7 @@ matrix!(servers_with_tls: rules_are_read_again);
 matrix!(servers_with_tls: the_servers_own_rules_are_followed);
 matrix!(servers_with_tls: members_of_roles_are_let_in_as_by_postgresql);
 matrix!(servers_with_tls: members_are_looked_up_again);
+matrix!(brief: after_a_failover_the_rules_of_the_other_server_count);
 matrix!(brief: peers_are_let_in_as_by_postgresql);
 
 /// The users: each way of keeping a secret, and none.
@@ -480,4 +484,54 @@ fn peers_are_let_in_as_by_postgresql(case: Case) {
     if Uid::current().is_root() {
         assert!(pool.log().contains("could not look up local user ID 54321: user does not exist"));
     }
+}
+
+/// Two servers behind one address, one after the other, as behind an address that moves.
+fn after_a_failover_the_rules_of_the_other_server_count(case: Case) {
+    let servers = [(); 2].map(|()| TestServer::start(case.version, &[]));
+    for server in &servers {
+        server.execute(
+            "CREATE ROLE first LOGIN; CREATE ROLE second LOGIN;
+             GRANT SELECT ON pg_hba_file_rules TO lookup; GRANT EXECUTE ON FUNCTION pg_hba_file_rules() TO lookup",
+        );
+        server.execute("CREATE DATABASE app");
+        if server.value("SELECT to_regclass('pg_ident_file_mappings') IS NOT NULL") == "t" {
+            server.execute(
+                "GRANT SELECT ON pg_ident_file_mappings TO lookup;
+                 GRANT EXECUTE ON FUNCTION pg_ident_file_mappings() TO lookup",
+            );
+        }
+    }
+    let [one, other] = &servers;
+    // The other one has loaded its own before.
+    set_rules(other, "host all second 127.0.0.1/32 trust\n", "");
+    set_rules(one, "host all first 127.0.0.1/32 trust\n", "");
+    let folder = tempfile::tempdir().unwrap();
+    let moves_to = |server: &TestServer| {
+        let new = folder.path().join("new");
+        let socket = server.socket_dir().join(format!(".s.PGSQL.{}", server.port()));
+        std::os::unix::fs::symlink(socket, &new).unwrap();
+        fs::rename(&new, folder.path().join(".s.PGSQL.5432")).unwrap();
+    };
+    // Nobody is there at the start.
+    let pool = PoolConfig::without_databases(SLUICE, case)
+        .database_at("*", &folder.path().display().to_string(), 5432, "")
+        .auth(Auth::ServerRules)
+        .start();
+    eventually("the log says that", || pool.log().contains("the server can't be asked"));
+    let log = pool.log();
+    moves_to(one);
+    let who = || ["first", "second"].map(|user| log_in(pool.address().port(), user, "app", "").starts_with(user));
+    becomes("the first server's rules count", [true, false], who);
+    moves_to(other);
+    one.down(StopMode::Immediate);
+    becomes("the other server's rules count", [false, true], who);
+    assert!(!pool.log().contains("the files have been changed"), "{}", pool.log());
+    // What a start loads has been loaded.
+    fs::write(other.data().join("pg_hba.conf"), "local all all trust\nhost all first 127.0.0.1/32 trust\n").unwrap();
+    eventually("the log says that", || pool.log().contains("the files have been changed"));
+    other.down(StopMode::Fast);
+    other.up();
+    becomes("it has loaded them", [true, false], who);
+    assert!(log.contains("until it can, nobody is let in") && !log.contains("of before"), "{log}");
 }
