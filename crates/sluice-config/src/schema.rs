@@ -503,7 +503,9 @@ pub(crate) static HOST: Key<Host> = Key {
     name: "host",
     kind: Host,
     absent: Absent::Default("\"/var/run/postgresql\""),
-    meaning: "The server. A Unix socket costs PostgreSQL less than TCP: take it where the server is on this host.",
+    meaning: "The server. A Unix socket costs PostgreSQL less than TCP: take it where the server is on this host. \
+              The addresses of a name, 16 of them at most, are tried one after the other as by libpq, and first the one \
+              at which it went on where others failed; names are resolved again every 10 s.",
 };
 
 pub(crate) static PORT: Key<Integer> = Key {

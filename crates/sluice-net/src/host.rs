@@ -54,8 +54,14 @@ pub trait Host {
     /// The connections that it makes.
     type Socket;
 
-    /// Begins to connect.
-    fn connect(&mut self, address: &Address) -> io::Result<Self::Socket>;
+    /// The places at which the server of an address may be, those first that are to be tried first; one at least.
+    fn places(&mut self, address: &Address) -> Vec<Address>;
+
+    /// Begins to connect to a place.
+    fn connect(&mut self, place: &Address) -> io::Result<Self::Socket>;
+
+    /// A connect to that place of an address has failed, or was given up.
+    fn connect_failed(&mut self, address: &Address, place: &Address);
 
     /// Sends something to a worker, this one included.
     fn post(&mut self, worker: u16, parcel: Parcel<Self::Socket>);

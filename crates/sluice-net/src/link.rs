@@ -7,12 +7,12 @@ use std::net::Shutdown;
 
 use sluice_core::{ids::ClientRef, io::Owner, server::Server, time::Time};
 
-use crate::{Flight, Socket, outbox::Outbox, tls::Tls};
+use crate::{Flight, Socket, net::Attempt, outbox::Outbox, tls::Tls};
 
 /// The state of a connection's life.
 #[derive(Debug)]
 pub(crate) enum Life {
-    Connecting,
+    Connecting(Box<Attempt>),
     Open,
     /// Nobody hears of it any more; what waits is sent, then it is closed.
     Closing {
@@ -30,7 +30,7 @@ pub(crate) enum Life {
 
 #[derive(Debug)]
 pub(crate) struct Link<S> {
-    /// `None` where a connect failed before there was one.
+    /// `None` where a connect failed before there was one, or before the next one.
     pub(crate) socket: Option<S>,
     pub(crate) serial: u32,
     pub(crate) owner: Option<Owner>,
@@ -46,6 +46,8 @@ pub(crate) struct Link<S> {
     pub(crate) wants_bytes: bool,
     /// Whether the driver watches for the end of the connect.
     pub(crate) awaits_connect: bool,
+    /// The time at which the last connect began.
+    pub(crate) connecting_since: Time,
     /// Whether the backlog was above the limit.
     pub(crate) high: bool,
     pub(crate) dirty: bool,
@@ -67,6 +69,7 @@ impl<S: Socket> Link<S> {
             reading: false,
             wants_bytes: false,
             awaits_connect: false,
+            connecting_since: Time::default(),
             high: false,
             dirty: false,
         }
@@ -92,7 +95,7 @@ impl<S: Socket> Link<S> {
 
     /// Whether the engine may act on it.
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.life, Life::Connecting | Life::Open)
+        matches!(self.life, Life::Connecting(_) | Life::Open)
     }
 
     pub(crate) fn is_quiet(&self) -> bool {

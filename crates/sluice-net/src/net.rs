@@ -1,5 +1,6 @@
 //! The connections of a worker, and the actions of the engine on them.
 
+mod connecting;
 mod ending;
 mod securing;
 
@@ -15,6 +16,8 @@ use sluice_core::{
     time::Time,
 };
 use sluice_tls::{Secured, Side};
+
+pub(crate) use connecting::Attempt;
 
 use crate::{
     BufferId, Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
@@ -270,25 +273,6 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         }
     }
 
-    fn connect_ended(&mut self, id: LinkId) {
-        let Some(link) = self.links.get_mut(id as usize) else { return };
-        link.awaits_connect = false;
-        if !matches!(link.life, Life::Connecting) {
-            self.advance(id);
-            return;
-        }
-        let Some(socket) = &link.socket else { return };
-        match socket.connect_result() {
-            Ok(()) => {
-                link.life = Life::Open;
-                link.wants_bytes = true;
-                self.notices.extend(self.key(id).map(Notice::Connected));
-                self.read(id);
-            }
-            Err(error) => self.lost(id, Some(&error)),
-        }
-    }
-
     fn received(&mut self, id: LinkId, chunk: Chunk) {
         match self.links.get(id as usize) {
             Some(link) if link.tls.is_some() => self.received_encrypted(id, chunk),
@@ -310,7 +294,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
                 return;
             }
             Life::Leaving { early, .. } => early.extend_from_slice(self.buffers.bytes_of(&chunk)),
-            Life::Connecting | Life::Closing { .. } => {}
+            Life::Connecting(_) | Life::Closing { .. } => {}
         }
         self.buffers.discard(chunk);
     }
@@ -318,7 +302,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     /// A connection has ended by itself.
     fn lost(&mut self, id: LinkId, error: Option<&io::Error>) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
-        if let Life::Open | Life::Connecting = &link.life {
+        if let Life::Open | Life::Connecting(_) = &link.life {
             let key = LinkKey { id, serial: link.serial };
             let reason = error.map_or_else(|| "the other side closed the connection".to_owned(), io::Error::to_string);
             self.notices.push_back(Notice::Closed(key, reason));
@@ -341,7 +325,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         for id in dirty.drain(..) {
             let Some(link) = self.links.get_mut(id as usize) else { continue };
             link.dirty = false;
-            if link.flight.is_some() || matches!(link.life, Life::Connecting) {
+            if link.flight.is_some() || matches!(link.life, Life::Connecting(_)) {
                 continue;
             }
             if link.tls.is_some() {
@@ -478,6 +462,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
     }
 
     fn close(&mut self, conn: Conn) {
+        self.connect_is_given_up(conn.0);
         let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
         let deadline = self.now + if link.has_sent_all() { LINGER } else { UNSENT_LINGER };
@@ -497,19 +482,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
     }
 
     fn connect(&mut self, owner: Owner, address: &Address) -> Conn {
-        let (socket, error) = match self.host.connect(address) {
-            Ok(socket) => (Some(socket), None),
-            Err(error) => (None, Some(error)),
-        };
-        let LinkKey { id, serial } = self.insert(socket, Some(owner), Life::Connecting);
-        let link = &mut self.links[id as usize];
-        if let Some(socket) = &link.socket {
-            link.awaits_connect = true;
-            self.driver.await_connect(id, socket);
-        }
-        if let Some(error) = error {
-            // Told like any other end, in its turn.
-            self.notices.push_back(Notice::Closed(LinkKey { id, serial }, error.to_string()));
+        let attempt = Box::new(Attempt::to(address, self.host.places(address)));
+        let LinkKey { id, .. } = self.insert(None, Some(owner), Life::Connecting(attempt));
+        if !self.connect_to_next(id) {
+            self.connect_fails(id);
         }
         Conn(id)
     }

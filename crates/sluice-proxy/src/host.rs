@@ -43,8 +43,16 @@ pub(crate) struct Host {
 impl sluice_net::Host for Host {
     type Socket = Socket;
 
-    fn connect(&mut self, address: &Address) -> io::Result<Socket> {
-        sockets::begin_connect(&self.resolver.target(address)?, self.tcp_user_timeout)
+    fn places(&mut self, address: &Address) -> Vec<Address> {
+        self.resolver.places(address)
+    }
+
+    fn connect(&mut self, place: &Address) -> io::Result<Socket> {
+        sockets::begin_connect(&self.resolver.target(place)?, self.tcp_user_timeout)
+    }
+
+    fn connect_failed(&mut self, address: &Address, place: &Address) {
+        self.resolver.failed(address, place);
     }
 
     fn post(&mut self, worker: u16, parcel: Parcel) {

@@ -2,6 +2,7 @@
 //! thread's own: several at once, so that one that takes long keeps nobody waiting.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -235,22 +236,56 @@ async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Opt
     Ok(Ok(text.map(Secret::parse)))
 }
 
+/// Logs in at the first place of the server's that can be connected to.
 pub(crate) async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {
+    let places = resolver.places(&look_up.address);
+    // So that all of them get their turn, and there is time left for the look-up itself.
+    let limit = if places.len() > 1 { TIMEOUT / (places.len() as u32 + 1) } else { TIMEOUT };
+    let mut wrong = Vec::new();
+    for place in places {
+        let target = resolver.target(&place).map_err(|e| e.to_string())?;
+        let connected = timeout(limit, Stream::connect(&target)).await;
+        match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => return begin(look_up, stream).await,
+            Err(error) => {
+                resolver.failed(&look_up.address, &place);
+                wrong.push(format!("at {place}: {error}"));
+            }
+        }
+    }
+    Err(wrong.join("; "))
+}
+
+/// A connection without a session.
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream, SocketAddr),
+}
+
+impl Stream {
+    async fn connect(target: &Target) -> io::Result<Self> {
+        Ok(match target {
+            Target::Unix(path) => Self::Unix(UnixStream::connect(path).await?),
+            Target::Tcp(address) => Self::Tcp(TcpStream::connect(*address).await?, *address),
+        })
+    }
+}
+
+/// Logs in by a connection.
+async fn begin(look_up: &LookUp, stream: Stream) -> Result<Client, String> {
     let mut config = tokio_postgres::Config::new();
     config.user(&look_up.user).dbname(&look_up.dbname).application_name("sluice: secrets");
     if let Some(password) = &look_up.password {
         config.password(&password.0);
     }
-    let target = resolver.target(&look_up.address).map_err(|e| e.to_string())?;
     let failed = |error: tokio_postgres::Error| format!("at {}: {}", look_up.address, describe(&error));
-    let client = match target {
-        Target::Unix(path) => {
-            let stream = UnixStream::connect(&path).await.map_err(|e| format!("at {}: {e}", path.display()))?;
+    let client = match stream {
+        Stream::Unix(stream) => {
             let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(failed)?;
             tokio::spawn(connection);
             client
         }
-        Target::Tcp(address) => connect_tcp(&mut config, look_up, address).await?,
+        Stream::Tcp(stream, address) => log_in_by_tcp(&mut config, look_up, stream, address).await?,
     };
     // A look-up that is given up here must not go on there: such sessions would become more and more.
     let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
@@ -258,9 +293,15 @@ pub(crate) async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Cli
     Ok(client)
 }
 
-/// Logs in by TCP, encrypted as the configuration says: where that is a matter of taste, in the other way if the first
-/// one is not the server's.
-async fn connect_tcp(config: &mut Config, look_up: &LookUp, address: SocketAddr) -> Result<Client, String> {
+/// Logs in by TCP, encrypted as the configuration says: where that is a matter of taste, in the other way, by another
+/// connection, if the first one is not the server's.
+async fn log_in_by_tcp(
+    config: &mut Config,
+    look_up: &LookUp,
+    stream: TcpStream,
+    address: SocketAddr,
+) -> Result<Client, String> {
+    let mut stream = Some(stream);
     let mode = look_up.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode);
     let mut failed = String::new();
     for encrypted in mode.ways() {
@@ -271,7 +312,10 @@ async fn connect_tcp(config: &mut Config, look_up: &LookUp, address: SocketAddr)
             (true, _) => Demand::Require,
         };
         let at = |error: String| format!("at {}: {error}", look_up.address);
-        let stream = TcpStream::connect(address).await.map_err(|error| at(error.to_string()))?;
+        let stream = match stream.take() {
+            Some(stream) => stream,
+            None => TcpStream::connect(address).await.map_err(|error| at(error.to_string()))?,
+        };
         match log_in(config.ssl_mode(demand), look_up, stream).await {
             Ok(client) => return Ok(client),
             Err(error) => {

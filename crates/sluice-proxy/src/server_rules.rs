@@ -44,9 +44,10 @@ const SHARE: u32 = 5;
 /// Time limit for reading them, the connect included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Everybody may ask that.
 const LOADED_AT: &str = "SELECT (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) * 1000000)::bigint, \
-    pg_catalog.current_setting('server_version_num')::int, pg_catalog.getdatabaseencoding()::text";
     (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint, \
+    pg_catalog.current_setting('server_version_num')::int, pg_catalog.getdatabaseencoding()::text";
 
 /// Encodings in which names are told as they stand in the files.
 const ENCODINGS: [&str; 2] = ["UTF8", "SQL_ASCII"];
@@ -86,9 +87,9 @@ struct Follower {
 /// A server's files as it has loaded them.
 struct Known {
     address: Address,
-    /// The time at which it last loaded its configuration, as far as it says, in microseconds. Each of its processes has
     /// The time at which its postmaster started, as far as it says, in microseconds. No other server's is the same.
     started_at: i64,
+    /// The time at which it last loaded its configuration, as far as it says, in microseconds. Each of its processes has
     /// its own, and one that is new that of the postmaster, which is the first to load it.
     loaded_at: i64,
     /// Its files as they were then.
@@ -104,8 +105,8 @@ struct Files {
 
 /// A server's answers.
 struct Reading {
-    loaded_at: i64,
     started_at: i64,
+    loaded_at: i64,
     version: u32,
     /// The rows of a file, or what PostgreSQL says is wrong with it: then it keeps what it has loaded of that file.
     rules: Result<Vec<RuleRow>, String>,
@@ -181,10 +182,12 @@ impl Follower {
             rules: reading.rules.unwrap_or_else(|_| now.rules.clone()),
             maps: reading.maps.unwrap_or_else(|_| now.maps.clone()),
         };
-        let is_on_this_host = self.resolver.target(&look_up.address).is_ok_and(|target| match target {
-            Target::Unix(_) => true,
-            Target::Tcp(address) => address.ip().is_loopback(),
-        });
+        let is_here = |place: &Address| match self.resolver.target(place) {
+            Ok(Target::Unix(_)) => true,
+            Ok(Target::Tcp(address)) => address.ip().is_loopback(),
+            Err(_) => false,
+        };
+        let is_on_this_host = self.resolver.places(&look_up.address).iter().all(is_here);
         let names = |roles: bool| {
             reading
                 .odd_names
@@ -257,10 +260,10 @@ async fn read(client: &Client) -> Result<Reading, Failure> {
     };
     let names = client.query(questions.odd_names, &[]).await.map_err(failure)?;
     Ok(Reading {
+        started_at,
         loaded_at,
         version: version.unsigned_abs(),
         rules: rows(&rules, 9, rule)?,
-        started_at,
         maps: rows(&maps, 5, map)?,
         odd_names: names.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect::<Result<_, _>>()?,
     })

@@ -54,6 +54,12 @@ impl SimHost {
 impl Host for SimHost {
     type Socket = SimSocket;
 
+    fn places(&mut self, address: &Address) -> Vec<Address> {
+        vec![address.clone()]
+    }
+
+    fn connect_failed(&mut self, _: &Address, _: &Address) {}
+
     fn connect(&mut self, _: &Address) -> io::Result<SimSocket> {
         self.network.begin_connect()
     }

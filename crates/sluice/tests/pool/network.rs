@@ -2,36 +2,61 @@
 //!
 //! It is the loopback device of a namespace that the test has to itself, by which the pool reaches its server. Clients
 //! come by a Unix socket, which goes on, but for one.
+//!
+//! And names that a test makes up, by a file of hosts that it has to itself.
 
 use std::{
-    env,
+    env, fs,
+    net::ToSocketAddrs,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use nix::unistd::Uid;
-use sluice_testkit::{Case, PoolConfig, Raw, Script, TestServer, eventually, matrix, raw::transcript};
+use sluice_instance::StopMode;
+use sluice_testkit::{Auth, Case, PoolConfig, Raw, Script, TestServer, eventually, matrix, raw::transcript};
 
 use crate::{HOLD, SLUICE};
 
-matrix!(brief: a_network_that_is_cut_keeps_nobody_waiting);
+matrix!(brief: a_network_that_is_cut_keeps_nobody_waiting, a_name_with_several_addresses_is_tried_at_each);
 
 /// Set for the process that has the namespace.
 const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
 
+/// The file of hosts for such a process; without one it has a network to itself.
+const HOSTS: &str = "SLUICE_TEST_HOSTS";
+
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn a_network_that_is_cut_keeps_nobody_waiting(case: Case) {
-    if env::var_os(INSIDE).is_some() {
-        return inside(case);
+    match env::var_os(INSIDE) {
+        Some(_) => inside(case),
+        None => in_namespace(Command::new("unshare").arg("--net")),
     }
+}
+
+fn a_name_with_several_addresses_is_tried_at_each(case: Case) {
+    if env::var_os(INSIDE).is_some() {
+        return with_names(case);
+    }
+    let hosts = tempfile::NamedTempFile::new().unwrap();
+    let others = fs::read_to_string("/etc/hosts").unwrap();
+    fs::write(&hosts, format!("{others}\n::1 db.test\n127.0.0.1 db.test\n")).unwrap();
+    fs::set_permissions(&hosts, fs::Permissions::from_mode(0o644)).unwrap();
+    let script = format!("mount --bind \"${HOSTS}\" /etc/hosts && exec \"$@\"");
+    let mut command = Command::new("unshare");
+    in_namespace(command.args(["--mount", "sh", "-c", &script, "sh"]).env(HOSTS, hosts.path()));
+}
+
+/// Runs this test again by that command, in a namespace of its own.
+fn in_namespace(command: &mut Command) {
     if !Uid::current().is_root() {
-        println!("left out: only root may have a network of its own");
+        println!("left out: only root may have a namespace of its own");
         return;
     }
-    let mut command = Command::new("unshare");
-    command.arg("--net").arg(env::current_exe().unwrap());
+    command.arg(env::current_exe().unwrap());
     command.args([thread::current().name().expect("a test's name"), "--exact", "--nocapture"]);
     let output = command.env(INSIDE, "1").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -98,4 +123,34 @@ fn inside(case: Case) {
     assert_eq!(transcript(&idle.until_ready(1)), "T(app.mark) D(mine) C(SHOW) Z(I)");
     assert_eq!(transcript(&late.until_ready(1)), "T(?column?) D(here) C(SELECT 1) Z(I)");
     drop(distant);
+}
+
+/// Nobody listens at the first address of the name, as where `localhost` is `::1` first and PostgreSQL has IPv4 alone.
+fn with_names(case: Case) {
+    let server = TestServer::start_with_tcp(case.version, &[]);
+    server.execute("CREATE ROLE named LOGIN PASSWORD 'secret' IN ROLE trusted");
+    let addresses: Vec<_> = ("db.test", server.port()).to_socket_addrs().unwrap().collect();
+    assert!(addresses.len() == 2 && addresses[0].is_ipv6(), "{addresses:?}");
+    let pool = PoolConfig::without_databases(SLUICE, case)
+        .database_at("*", "db.test", server.port(), "sslmode = \"disable\"")
+        .auth(Auth::LookUp("cache = \"1s\"".to_owned()))
+        .pool("wait_timeout = \"5s\"\nbackoff_min = \"20s\"\nbackoff_max = \"20s\"")
+        .workers(2)
+        .size(4)
+        .start();
+    let connected = || pool.connect("named", Some("secret"), "postgres");
+    let mut clients: Vec<_> = (0..4).map(|_| connected().expect("it is let in, at the other address")).collect();
+    for client in &mut clients {
+        client.batch_execute("BEGIN; SELECT 1").unwrap();
+    }
+    let failed = "no connection to the server";
+    assert!(!pool.log().contains(failed), "at the first attempt: {}", pool.log());
+    // Where there is nobody at either, both are told of.
+    clients[0].batch_execute("COMMIT").unwrap();
+    server.down(StopMode::Fast);
+    assert!(clients[0].batch_execute("SELECT 1").is_err());
+    let both = |line: &str| addresses.iter().all(|address| line.contains(&format!("{address}: ")));
+    let is_told = |words: &str| pool.log().lines().any(|line| line.contains(words) && both(line));
+    eventually("the log has both", || is_told(failed));
+    assert!(connected().is_err() && is_told("a user could not be looked up"), "{}", pool.log());
 }
