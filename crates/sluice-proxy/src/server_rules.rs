@@ -389,6 +389,7 @@ mod tests {
 
     fn look_up() -> LookUp {
         LookUp {
+            cluster: None,
             address: Address::Tcp("db".to_owned(), 5432),
             tls: None,
             dbname: "postgres".to_owned(),
