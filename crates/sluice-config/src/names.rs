@@ -13,6 +13,7 @@ const PGBOUNCER: &[(&str, &str)] = &[
     ("auth_query", "auth.lookup.query"),
     ("auth_type", "auth.method"),
     ("auth_user", "auth.lookup.user"),
+    ("client_idle_timeout", "limits.idle_client_timeout"),
     ("client_login_timeout", "limits.login_timeout"),
     ("default_pool_size", "pool.size"),
     ("listen_addr", "listen"),

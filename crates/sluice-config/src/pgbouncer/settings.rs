@@ -108,6 +108,8 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "max_client_conn" => Key("limits", "clients", Number),
         "client_login_timeout" => Key("limits", "login_timeout", Seconds),
         "idle_transaction_timeout" => Key("limits", "idle_transaction_timeout", Seconds),
+        "client_idle_timeout" => Key("limits", "idle_client_timeout", Seconds),
+        "query_timeout" => Key("limits", "query_timeout", Seconds),
         "auth_file" => Key("auth", "users_file", Text),
         "auth_user" => Key("auth.lookup", "user", Text),
         "auth_dbname" => Key("auth.lookup", "database", Text),
@@ -164,10 +166,9 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "max_user_client_connections" => Key("limits", "clients_per_user", Limit),
         "max_db_connections" => Key(EACH_DATABASE, "servers", Limit),
         "max_db_client_connections" => Key(EACH_DATABASE, "clients", Limit),
-        "query_timeout" | "transaction_timeout" => {
-            Missing("not there: set statement_timeout or transaction_timeout for the role by ALTER ROLE … SET")
+        "transaction_timeout" => {
+            Missing("not there: set transaction_timeout for the role by ALTER ROLE … SET (PostgreSQL 17 and later)")
         }
-        "client_idle_timeout" => Missing("not there: set idle_session_timeout for the role by ALTER ROLE … SET"),
         "cancel_wait_timeout" => Unneeded("a cancel waits for no place in a pool"),
         "auth_hba_file" => Key("auth", "hba_file", Text),
         "auth_ident_file" => Key("auth", "ident_file", Text),

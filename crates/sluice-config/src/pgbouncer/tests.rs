@@ -36,7 +36,8 @@ fn what_has_a_counterpart_is_carried_over() {
          auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename=$1\n\
          pool_mode = transaction\ndefault_pool_size = 30\nmin_pool_size = 2\nmax_client_conn = 5000\n\
          query_wait_timeout = 2.5\nserver_lifetime = 7200\nserver_idle_timeout = 60\n\
-         idle_transaction_timeout = 0\ntcp_user_timeout = 12500\nserver_reset_query = DISCARD ALL\n",
+         idle_transaction_timeout = 0\ntcp_user_timeout = 12500\n\
+         client_idle_timeout = 600\nquery_timeout = 1.5\nserver_reset_query = DISCARD ALL\n",
     );
     assert_eq!(config.listen, ["127.0.0.1:6543".parse().unwrap(), "[::1]:6543".parse().unwrap()]);
     assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/run/here")));
@@ -51,6 +52,8 @@ fn what_has_a_counterpart_is_carried_over() {
     let Some(SecretSource::Lookup(lookup)) = &config.auth.secrets else { panic!("{:?}", config.auth) };
     assert_eq!(lookup.query, "SELECT usename, passwd FROM pg_shadow WHERE usename=$1");
     assert_eq!(config.tcp_user_timeout, Duration::from_millis(12_500));
+    let limits = (config.limits.idle_client_timeout, config.limits.query_timeout);
+    assert_eq!(limits, (Some(Duration::from_secs(600)), Some(Duration::from_millis(1500))));
     assert_eq!((lookup.user.as_str(), lookup.database.as_str()), ("asker", "app"));
     assert_eq!(notes.len(), 2, "{notes:?}");
 }
@@ -69,7 +72,7 @@ fn what_has_none_is_said_where_it_is_set() {
     let (_, notes) = converted(
         "[databases]\na = host=x,y connect_query='select 1'\n[users]\nme = pool_mode=session\n[pgbouncer]\n\
          auth_type = trust\nlisten_addr = 127.0.0.1\nclient_tls_sslmode = require\nserver_tls_sslmode = disable\n\
-         query_timeout = 0\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n",
+         transaction_timeout = 9\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n",
     );
     assert_said(
         &notes,
@@ -78,6 +81,7 @@ fn what_has_none_is_said_where_it_is_set() {
             (2, "connect_query"),
             (4, "single users"),
             (8, "there is nothing to offer"),
+            (10, "set transaction_timeout for the role"),
             (11, "no reserve"),
             (12, "not known"),
             (13, "RUST_LOG"),
