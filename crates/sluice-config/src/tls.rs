@@ -13,7 +13,8 @@ use crate::{
 };
 
 pub(crate) const RULES: &[&str] = &[
-    "`tls.client_certificates` and `tls.client_crl_file` need `client_ca_file`.",
+    "`tls.client_certificates` and `tls.client_crl_file` need `client_ca_file`; where a certificate is demanded, \
+     `tls.required` can't be `false`.",
     "`\"verify-ca\"` and `\"verify-full\"` need `sslrootcert`; `sslcert` and `sslkey` need each other.",
 ];
 
@@ -55,14 +56,25 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
         let fault = Fault::new("a revocation list of authorities that nobody trusts", "add client_ca_file to [tls]");
         section.note(key, *offset, fault);
     }
-    let is_required = section.read(&schema::REQUIRED).value().unwrap_or(false);
+    let required = section.read(&schema::REQUIRED);
     let client_certificates = section.read(&schema::CLIENT_CERTIFICATES);
-    if let Read::Given(ClientCertificates::VerifyCa | ClientCertificates::VerifyFull, offset) = client_certificates
-        && !has_client_ca
-    {
-        let fault = Fault::new("nobody is trusted to give clients certificates", "add client_ca_file to [tls]");
-        section.note(&schema::CLIENT_CERTIFICATES, offset, fault);
+    // Whoever does not encrypt shows none.
+    let mut is_required = false;
+    if let Read::Given(ClientCertificates::VerifyCa | ClientCertificates::VerifyFull, offset) = client_certificates {
+        is_required = true;
+        if !has_client_ca {
+            let fault = Fault::new("nobody is trusted to give clients certificates", "add client_ca_file to [tls]");
+            section.note(&schema::CLIENT_CERTIFICATES, offset, fault);
+        }
+        if let Read::Given(false, offset) = required {
+            let fault = Fault::new(
+                "a client that does not encrypt shows no certificate, and client_certificates demands one",
+                "remove this, or set client_certificates = \"none\"",
+            );
+            section.note(&schema::REQUIRED, offset, fault);
+        }
     }
+    is_required |= required.value().unwrap_or(false);
     let (Some(cert), Some(key)) = (cert, key) else { return None };
     let files = ServerFiles {
         cert: cert.path.clone(),

@@ -33,7 +33,7 @@ pub(crate) static KEY_FILE: Key<FilePath> = Key {
 pub(crate) static REQUIRED: Key<Flag> = Key {
     name: "required",
     kind: Flag,
-    absent: Absent::Default("false"),
+    absent: Absent::Means("`true` where `client_certificates` demands one, `false` otherwise"),
     meaning: "Refuses TCP clients that do not use TLS. Clients by the Unix socket are not affected.",
 };
 
@@ -58,7 +58,7 @@ pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {
     kind: Words(&ClientCertificates::WORDS),
     absent: Absent::Default("\"none\""),
     meaning: "The certificate that a client has to show besides its password: any of those authorities', or one whose \
-              common name is its user. `clientcert` of PostgreSQL's `pg_hba.conf`.",
+              common name is its user. TCP clients have to use TLS then. `clientcert` of PostgreSQL's `pg_hba.conf`.",
 };
 
 pub(crate) static SSLMODE: Key<Words<SslMode>> = Key {
