@@ -45,7 +45,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `SHOW HELP` | the commands |
 | `RELOAD` | as SIGHUP; an error says what is wrong |
 | `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave |
-| `RESUME [db]` | ends a pause |
+| `RESUME [db]` | ends a pause: that of a database which was paused by its name, or all of them; an error where there is none |
 | `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
 | `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left, and `RESUME` ends it. For taking this process out of a balancer |
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     num::NonZeroUsize,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -348,6 +348,8 @@ pub struct Hub {
     log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
     /// The databases that give out no servers.
     paused: Mutex<Paused>,
+    /// The pools that reloads have taken away, while they have servers or clients.
+    retired: Mutex<Vec<Weak<Pool>>>,
     /// Whether clients end as soon as they have no transaction open, and others are refused.
     is_draining: AtomicBool,
     /// The addresses there have been log-ins to.
@@ -375,6 +377,7 @@ impl Hub {
             catalogs: Mutex::default(),
             log_ins: Mutex::default(),
             paused: Mutex::default(),
+            retired: Mutex::default(),
             is_draining: AtomicBool::new(false),
             addresses: AtomicU32::new(0),
             statements: Arc::default(),
@@ -404,6 +407,8 @@ impl Hub {
         }
         self.limit_servers(&snapshot);
         let mut moved_to = Vec::new();
+        let mut retired = lock(&self.retired);
+        retired.retain(|pool| pool.strong_count() > 0);
         pools.retain(|_, pool| match snapshot.database(&pool.database) {
             Some(entry) if entry.keeps_pools_of(&pool.entry, &pool.database) => {
                 pool.state().set_settings(entry.pool.clone());
@@ -413,10 +418,11 @@ impl Hub {
             entry => {
                 moved_to.extend(entry.map(|entry| entry.address.clone()).filter(|a| *a != pool.upstream.address));
                 pool.is_retired.store(true, Ordering::Release);
+                retired.push(Arc::downgrade(pool));
                 false
             }
         });
-        drop(pools);
+        drop((pools, retired));
         // Nobody has seen what happened there while no pool led there.
         let log_ins = lock(&self.log_ins);
         for log_ins in moved_to.iter().filter_map(|address| log_ins.get(address)) {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, PoisonError, Weak, atomic::Ordering},
 };
 
 use crate::{ids::ServerRef, time::Time};
@@ -39,9 +39,17 @@ impl Hub {
         call_in(now, self.pools_of(database))
     }
 
-    /// Has them do so again.
-    pub fn resume(&self, now: Time, database: Option<&str>) {
-        self.set_paused(now, database, false);
+    /// Has them do so again; `false` where that one was not paused by its name, or none at all was.
+    pub fn resume(&self, now: Time, database: Option<&str>) -> bool {
+        self.set_paused(now, database, false)
+    }
+
+    /// Whether the paused pools among those have servers yet; so may pools that a reload has taken away.
+    pub fn have_servers_though_paused(&self, database: Option<&str>) -> bool {
+        let mut pools = self.pools_of(database);
+        let is_meant = |pool: &Arc<Pool>| database.is_none_or(|name| pool.database == name);
+        pools.extend(lock(&self.retired).iter().filter_map(Weak::upgrade).filter(is_meant));
+        pools.iter().any(|pool| self.is_paused(&pool.database) && pool.state().counts().open > 0)
     }
 
     /// Has clients end as soon as they have no transaction open, and refuses others; or no longer. The workers are to be
@@ -75,18 +83,23 @@ impl Hub {
         lock(&self.paused).databases.iter().cloned().collect()
     }
 
-    fn set_paused(&self, now: Time, database: Option<&str>, paused: bool) {
+    /// Returns whether it, or anything where all are meant, was paused before.
+    fn set_paused(&self, now: Time, database: Option<&str>, paused: bool) -> bool {
         // None is made in between.
         let pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         let mut all = lock(&self.paused);
-        match database {
-            None => *all = Paused { all: paused, databases: BTreeSet::new() },
-            Some(name) if paused => _ = all.databases.insert(name.to_owned()),
-            Some(name) => _ = all.databases.remove(name),
-        }
+        let was_paused = match database {
+            None => {
+                let before = std::mem::replace(&mut *all, Paused { all: paused, databases: BTreeSet::new() });
+                before.all || !before.databases.is_empty()
+            }
+            Some(name) if paused => !all.databases.insert(name.to_owned()),
+            Some(name) => all.databases.remove(name),
+        };
         for pool in pools.values().filter(|pool| database.is_none_or(|name| pool.database == name)) {
             pool.state().set_paused(now, all.are_paused(&pool.database));
         }
+        was_paused
     }
 
     fn pools_of(&self, database: Option<&str>) -> Vec<Arc<Pool>> {

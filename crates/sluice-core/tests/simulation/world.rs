@@ -213,7 +213,7 @@ impl World {
             Event::Stop => self.stop(),
             Event::Configure => self.configure(),
             Event::Operate => self.operate(),
-            Event::Resume => self.hub.resume(self.io.now, None),
+            Event::Resume => _ = self.hub.resume(self.io.now, None),
             Event::Reload => self.postgres.reload(&mut self.io),
             Event::SchemaChange => self.postgres.schema += 1,
             Event::Nothing => {}

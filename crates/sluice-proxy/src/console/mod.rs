@@ -135,10 +135,13 @@ impl Console {
             }
             Command::Resume(database) => {
                 self.known(database.as_deref())?;
-                if database.is_none() {
+                let ends_drain = database.is_none() && self.hub.is_draining();
+                if ends_drain {
                     self.hub.set_draining(false);
                 }
-                self.hub.resume(self.now(), database.as_deref());
+                if !self.hub.resume(self.now(), database.as_deref()) && !ends_drain {
+                    return Err(self.not_paused(database.as_deref()));
+                }
                 message::put_command_complete(out, "RESUME");
             }
             Command::Reconnect(database) => {
@@ -234,15 +237,22 @@ impl Console {
         }
     }
 
+    /// There is nothing to resume: in PgBouncer's words.
+    fn not_paused(&self, database: Option<&str>) -> ErrorResponse {
+        let said = match database {
+            None => "pooler is not paused/suspended".to_owned(),
+            Some(name) => format!("database {name} is not paused"),
+        };
+        let error = ErrorResponse::error(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, said);
+        match database {
+            Some(name) if self.hub.is_paused(name) => error.hint("All databases are: RESUME without a name ends that."),
+            _ => error,
+        }
+    }
+
     /// Until the pools of a database, or all pools, have no servers any more, or are not to be left any longer.
     async fn until_left(&self, database: Option<&str>) {
-        let is_meant = |name: &str| database.is_none_or(|database| database == name);
-        let has_servers = || {
-            let figures = self.figures();
-            let mut meant = figures.pools.iter().filter(|pool| is_meant(&pool.database));
-            meant.any(|pool| pool.counts.open > 0 && self.hub.is_paused(&pool.database))
-        };
-        while has_servers() {
+        while self.hub.have_servers_though_paused(database) {
             tokio::time::sleep(LOOKS_EVERY).await;
         }
     }

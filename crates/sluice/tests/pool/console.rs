@@ -23,7 +23,7 @@ matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_
     clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run,
     statements_are_shown_without_their_constants, its_tables_have_the_columns_of_pgbouncers);
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
-matrix!(brief: a_pause_holds_clients_until_it_is_over, servers_are_opened_anew,
+matrix!(brief: a_pause_holds_clients_until_it_is_over, a_pause_waits_for_what_a_reload_takes_away, servers_are_opened_anew,
     a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
 matrix!(brief: a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
 
@@ -324,6 +324,48 @@ fn a_pause_holds_clients_until_it_is_over(case: Case) {
     boss.simple_query("PAUSE elsewhere").unwrap();
     assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     boss.simple_query("RESUME elsewhere").unwrap();
+    // What is not paused so can't be resumed, in PgBouncer's words.
+    let mut refused = |command: &str| {
+        let error = boss.simple_query(command).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        (error.message().to_owned(), error.hint().is_some())
+    };
+    assert_eq!(refused("RESUME elsewhere"), ("database elsewhere is not paused".to_owned(), false));
+    assert_eq!(refused("RESUME"), ("pooler is not paused/suspended".to_owned(), false));
+    let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+    boss.simple_query("PAUSE").unwrap();
+    let error = boss.simple_query("RESUME elsewhere").unwrap_err();
+    assert!(error.as_db_error().unwrap().hint().unwrap().contains("RESUME without a name"));
+    assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" paused=1 "));
+    boss.simple_query("RESUME").unwrap();
+    assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+}
+
+/// The servers of a pool that a reload has taken away are left by a pause, too.
+fn a_pause_waits_for_what_a_reload_takes_away(case: Case) {
+    let database = database(case);
+    let config = |name: &str| {
+        let config = PoolConfig::without_databases(SLUICE, case).limit("[admin]\nusers = [\"boss\"]");
+        config.database("left", database.server, "").database(name, database.server, "")
+    };
+    let pool = config(&database.name).start();
+    let mut busy = pool.raw_app(&database);
+    busy.query(HOLD);
+    let boss = || pool.connect("boss", None, "pgbouncer").unwrap();
+    let pause = |command: String| boss().simple_query(&command).map(|_| ()).unwrap();
+    thread::scope(|scope| {
+        let before = scope.spawn(|| pause(format!("PAUSE \"{}\"", database.name)));
+        thread::sleep(Duration::from_millis(200));
+        pool.reload(&config("another"));
+        let behind = scope.spawn(|| pause("PAUSE".to_owned()));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!before.is_finished() && !behind.is_finished());
+        assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+        behind.join().unwrap();
+        // That of all pools has taken the place of the one of that name.
+        before.join().unwrap();
+    });
+    assert_eq!(database.connections(), 0);
 }
 
 fn servers_are_opened_anew(case: Case) {
@@ -349,14 +391,14 @@ fn a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect(
     let mut client = pool.raw_app(&database);
     client.query("CREATE SEQUENCE s");
     let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
-    for command in ["PAUSE", "RECONNECT"] {
+    for (command, is_pause) in [("PAUSE", true), ("RECONNECT", false)] {
         // It is kept for what the sequence has given, which the client asks for.
         client.query("SELECT nextval('s'), lastval()");
         let before = client.backend();
         assert_eq!(client.backend(), before);
         boss.simple_query(command).unwrap();
         eventually("the server is closed", || database.connections() == 0);
-        boss.simple_query("RESUME").unwrap();
+        assert_eq!(boss.simple_query("RESUME").is_ok(), is_pause);
         assert_ne!(client.backend(), before, "{command}");
     }
 }
