@@ -5,6 +5,7 @@
 
 mod ini;
 mod settings;
+mod sizes;
 mod tls;
 
 use std::path::Path;
@@ -103,6 +104,10 @@ impl Conversion {
     /// The value of a setting in TOML, unless it says nothing, or is a problem. `key` may be a part of the entry's value.
     fn value(&mut self, entry: &Entry, key: &str, kind: &Kind, text: &str) -> Option<Value> {
         let of_part = |what: String| if key == entry.key { what } else { format!("{key}: {what}") };
+        if matches!(kind, Kind::Mode) && text.eq_ignore_ascii_case("statement") {
+            let what = "statement becomes transaction: transactions of several statements are let through";
+            self.note(entry, &of_part(what.to_owned()));
+        }
         match kind.convert(text) {
             Ok(None) => {
                 if let Some(meaning) = meaning_of_zero(key) {
@@ -147,6 +152,14 @@ impl Conversion {
             return;
         }
         match entry.key.as_str() {
+            key @ ("default_pool_size" | "min_pool_size") => {
+                let number = self.size(entry, key, text);
+                put(&mut self.pool, if key == "min_pool_size" { "min" } else { "size" }, number);
+            }
+            "unix_socket_dir" if text.starts_with('@') => {
+                self.note(entry, "sockets without a file have no counterpart: name a folder, or none is opened");
+                self.lacks_socket = true;
+            }
             "listen_addr" => self.listen_addr = Some(text.to_owned()),
             "listen_port" => self.listen_port = self.port(entry, text),
             "auth_type" => self.auth_type(entry),
@@ -197,7 +210,7 @@ impl Conversion {
     }
 
     fn auth_type(&mut self, entry: &Entry) {
-        let method = match entry.value.as_str() {
+        let method = match entry.value.to_ascii_lowercase().as_str() {
             "trust" => "trust",
             "any" => {
                 self.note(entry, "as trust: give each database the user that it logs in as");
@@ -230,6 +243,10 @@ impl Conversion {
         let Some(parts) = ini::parts(&entry.value) else {
             return self.wrong(entry, "not a connection string", "write host=… port=… dbname=…");
         };
+        let of_name = |database: &Table| database.get("name").and_then(Item::as_str) == Some(&entry.key);
+        if self.databases.extract_if(.., |database| of_name(database)).count() > 0 {
+            self.note(entry, "stands here once more: of several lines with one name, the last one counts");
+        }
         let (mut database, mut pool) = (Table::new(), Table::new());
         database.insert("name", value(entry.key.as_str()));
         for (key, text) in &parts {
@@ -239,15 +256,23 @@ impl Conversion {
                     database.insert("host", value(first));
                     self.note(entry, "several hosts have no counterpart: the first one is taken");
                 }
+                "host" if text.starts_with('@') => {
+                    self.wrong(
+                        entry,
+                        "sockets without a file have no counterpart",
+                        "name the folder of another socket",
+                    );
+                }
                 "host" | "dbname" | "user" | "password" => _ = database.insert(key, value(text.as_str())),
                 "port" => {
                     if let Some(port) = self.port(entry, text) {
                         database.insert("port", value(i64::from(port)));
                     }
                 }
-                "pool_size" | "min_pool_size" | "pool_mode" | "server_lifetime" => {
-                    let name = if key == "pool_size" { "default_pool_size" } else { key };
-                    let Some(Counterpart::Key(_, name, kind)) = counterpart(name) else { continue };
+                "pool_size" => put(&mut pool, "size", self.size(entry, key, text)),
+                "min_pool_size" => put(&mut pool, "min", self.size(entry, key, text)),
+                "pool_mode" | "server_lifetime" => {
+                    let Some(Counterpart::Key(_, name, kind)) = counterpart(key) else { continue };
                     if let Some(converted) = self.value(entry, key, &kind, text) {
                         pool.insert(name, converted.into());
                     }
@@ -394,6 +419,7 @@ impl Conversion {
                 }
             }
         }
+        self.fit_sizes();
         let tls = self.tls();
         if !self.lacks_socket {
             self.top.insert("unix_socket_dir", value(sockets));
@@ -438,6 +464,12 @@ impl Conversion {
             if comment.is_empty() { comment } else { format!("# Not as in {}:\n{comment}\n", path.display()) };
         document.decor_mut().set_prefix(comment);
         Ok(Converted { toml: document.to_string(), notes: self.notes })
+    }
+}
+
+fn put(table: &mut Table, key: &str, number: Option<i64>) {
+    if let Some(number) = number {
+        table.insert(key, value(number));
     }
 }
 

@@ -64,8 +64,8 @@ impl Kind {
                 let names: Vec<_> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
                 Ok((!names.is_empty()).then(|| names.into_iter().collect()))
             }
-            Self::Mode => match text {
-                "session" | "transaction" => Ok(Some(text.into())),
+            Self::Mode => match text.to_ascii_lowercase().as_str() {
+                mode @ ("session" | "transaction") => Ok(Some(mode.into())),
                 "statement" => Ok(Some("transaction".into())),
                 _ => Err(format!("{text:?} is no pool_mode")),
             },

@@ -110,6 +110,53 @@ fn times_that_sluice_does_not_take_become_the_next_that_it_does() {
 }
 
 #[test]
+fn sizes_that_can_not_stand_together_are_made_to() {
+    let (config, notes) = converted(
+        "[databases]\n\
+         a = host=x pool_size=0 min_pool_size=-1\nb = host=x pool_size=5 min_pool_size=10\n\
+         c = host=x pool_size=1000\nd = host=x pool_size=-1\n\
+         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\ndefault_pool_size = -1\nmin_pool_size = 3\n",
+    );
+    let sizes: Vec<_> = config.databases.iter().map(|database| (database.pool.size, database.pool.min)).collect();
+    assert_eq!(sizes, [(1, 1), (5, 5), (1000, 1), (1, 1)]);
+    assert_eq!(config.limits.servers, 1000);
+    let has = |part: &str| notes.iter().any(|note| note.contains(part));
+    for part in
+        ["line 2, a: pool_size: 0 becomes 1", "default_pool_size: -1 becomes 1", "3 becomes 1", "10 of \"b\" becomes 5"]
+    {
+        assert!(has(part), "{part}: {notes:#?}");
+    }
+    assert!(has("limits.servers") && notes.len() == 5, "{notes:#?}");
+    let many: String = (0..60).map(|number| format!("d{number} = host=x\n")).collect();
+    let (config, _) = converted(&format!("[databases]\n{many}[pgbouncer]\nauth_type = trust\nmin_pool_size = 10\n"));
+    assert_eq!(config.limits.servers, 600);
+}
+
+#[test]
+fn of_lines_with_one_name_the_last_counts() {
+    let (config, notes) = converted(
+        "[databases]\na = host=x pool_size=2\nb = host=x\na = host=y\n\
+         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\n",
+    );
+    let [_, a] = &config.databases[..] else { panic!("{:?}", config.databases) };
+    assert_eq!((&a.server, a.pool.size), (&ServerAddress::Tcp { host: "y".to_owned(), port: 5432 }, 20));
+    assert_said(&notes, &[(4, "the last one counts")]);
+}
+
+#[test]
+fn words_are_read_in_any_case_and_what_they_lose_is_said() {
+    let (config, notes) = converted(
+        "[databases]\na = host=x pool_mode=Statement\nb = host=x pool_mode=SESSION\n\
+         [pgbouncer]\nauth_type = Trust\nlisten_addr = 127.0.0.1\npool_mode = STATEMENT\nunix_socket_dir = @abs\n",
+    );
+    let modes: Vec<_> = config.databases.iter().map(|database| database.pool.sharing.mode).collect();
+    assert_eq!(modes, [PoolMode::Transaction, PoolMode::Session]);
+    assert_eq!(config.unix_socket_dir, None);
+    let becomes = "statement becomes transaction";
+    assert_said(&notes, &[(2, becomes), (7, becomes), (8, "without a file")]);
+}
+
+#[test]
 fn tls_is_said_once_for_clients_and_with_each_database_by_tcp() {
     let toml = |settings: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();
