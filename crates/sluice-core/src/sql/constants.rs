@@ -62,8 +62,8 @@ pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
     // Whether the token before is a number, or a part of one: `0x1F` and `1e5` are two tokens, `1.5` three.
     let mut is_number = false;
     while let Some((start, token)) = lexer.next_from() {
-        let before = std::mem::replace(&mut place, Place::Elsewhere);
-        place = Place::of(before, &token, text[start]);
+        let before = place;
+        place = Place::of(before, &token, text.get(start).copied().unwrap_or_default());
         if start > end && end > 0 {
             out.push(' ');
         }
@@ -75,7 +75,6 @@ pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
             _ => false,
         };
         match token {
-            Token::Word(_) | Token::Quoted(_) if place == Place::Value && before == Place::Value => out.push('?'),
             Token::Unclear => {
                 out.push_str(REST);
                 return out;
@@ -89,6 +88,8 @@ pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
             }
             _ if is_number && goes_on => {}
             Token::Other if is_number => out.push('?'),
+            // What is behind the `=` or the TO, that is.
+            Token::Word(_) | Token::Quoted(_) if [before, place] == [Place::Value; 2] => out.push('?'),
             _ => out.push_str(&String::from_utf8_lossy(&text[start..end])),
         }
     }
@@ -120,6 +121,7 @@ mod tests {
             ("select 'hush", "select …"),
             ("/* first */ begin", "begin"),
             ("set x.y = hush", "set x.y = ?"),
+            ("set x.y = 0x1F", "set x.y = ?"),
             ("SET LOCAL \"x\".y TO hush, \"hush\"; select a", "SET LOCAL \"x\".y TO ?, ?; select a"),
             ("begin; set session x.y=hush.hush", "begin; set session x.y=?.?"),
             ("alter role a in database b set x.y to hush", "alter role a in database b set x.y to ?"),
