@@ -5,7 +5,7 @@ use std::{
     os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use rustls::pki_types::{CertificateDer, pem::PemObject};
@@ -14,11 +14,16 @@ use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
 use crate::server::remove_after_us;
 
+/// `new NAME FILE OPTIONS ENDING` makes a key, and a request for a certificate or one that it has signed itself; `sign
+/// FILE OPTIONS` has the authority sign that request.
+const COMMANDS: &str = "
+new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=$1 -keyout $2.key $3 -out $2.$4; }
+sign() { openssl x509 -req -in $1.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 $2 -out $1.crt; }
+";
+
 /// An authority, with a server's certificate for `localhost` and a client's for `app`; and another authority that has
 /// signed neither.
 const CERTIFICATES: &str = "
-new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=$1 -keyout $2.key $3 -out $2.$4; }
-sign() { openssl x509 -req -in $1.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 $2 -out $1.crt; }
 new authority authority '-x509 -days 2' crt
 new other other '-x509 -days 2' crt
 echo subjectAltName=DNS:localhost > names
@@ -56,15 +61,26 @@ impl Certificates {
     /// Others, in a folder of the caller's.
     pub fn make_in(place: PathBuf) -> Self {
         run(CERTIFICATES, &place, &place);
+        let certificates = Self(place);
+        certificates.give_postgresql("server.key", "server-of-postgresql.key");
+        certificates
+    }
+
+    /// Makes further ones in the folder, by commands of the shell: openssl's, and `new` and `sign`.
+    pub fn make(&self, commands: &str) {
+        static TURN: Mutex<()> = Mutex::new(());
+        // They count in the same files.
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        run(commands, &self.0, &self.0);
+    }
+
+    /// Copies a file to one that belongs to the user that servers run as.
+    pub fn give_postgresql(&self, from: &str, to: &str) {
+        fs::copy(self.path(from), self.path(to)).unwrap();
         let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
         if run_as.switches() {
-            let key = place.join("server-of-postgresql.key");
-            fs::copy(place.join("server.key"), &key).unwrap();
-            chown(&key, Some(run_as.uid()), Some(run_as.gid())).unwrap();
-        } else {
-            fs::copy(place.join("server.key"), place.join("server-of-postgresql.key")).unwrap();
+            chown(self.path(to), Some(run_as.uid()), Some(run_as.gid())).unwrap();
         }
-        Self(place)
     }
 
     /// Makes another certificate for a server, `server.crt` and `server.key`, in a folder of the caller's. Gives it as
@@ -107,7 +123,11 @@ impl Certificates {
 /// Runs commands in a folder, with another one as their argument.
 fn run(commands: &str, place: &Path, argument: &Path) {
     let mut shell = Command::new("sh");
-    shell.args(["-e", "-c", commands, "sh"]).arg(argument).current_dir(place).stdin(Stdio::null());
+    shell
+        .args(["-e", "-c", &format!("{COMMANDS}{commands}"), "sh"])
+        .arg(argument)
+        .current_dir(place)
+        .stdin(Stdio::null());
     let ran = shell.output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }

@@ -1,48 +1,96 @@
 //! The parts of certificates that `rustls` does not read.
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use sha2::{Digest, Sha256, Sha384, Sha512};
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_cert::{
     Certificate,
     der::{
-        Decode, Encode,
-        asn1::{Ia5StringRef, ObjectIdentifier, PrintableStringRef, Utf8StringRef},
+        Decode, Reader, SliceReader, Tag, TagNumber, Tagged,
+        asn1::{AnyRef, ObjectIdentifier},
         oid::db::{
             rfc4519::COMMON_NAME,
             rfc5912::{
-                ECDSA_WITH_SHA_256, ECDSA_WITH_SHA_384, ECDSA_WITH_SHA_512, ID_CE_SUBJECT_ALT_NAME,
-                SHA_1_WITH_RSA_ENCRYPTION, SHA_256_WITH_RSA_ENCRYPTION, SHA_384_WITH_RSA_ENCRYPTION,
+                ECDSA_WITH_SHA_224, ECDSA_WITH_SHA_256, ECDSA_WITH_SHA_384, ECDSA_WITH_SHA_512, ID_CE_SUBJECT_ALT_NAME,
+                ID_RSASSA_PSS, ID_SHA_1, ID_SHA_224, ID_SHA_256, ID_SHA_384, ID_SHA_512, SHA_1_WITH_RSA_ENCRYPTION,
+                SHA_224_WITH_RSA_ENCRYPTION, SHA_256_WITH_RSA_ENCRYPTION, SHA_384_WITH_RSA_ENCRYPTION,
                 SHA_512_WITH_RSA_ENCRYPTION,
             },
         },
     },
+    spki::AlgorithmIdentifierOwned,
 };
 
 const MD5_WITH_RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.4");
+const ECDSA_WITH_SHA_1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.1");
+
+/// The field `[0]` of a sequence.
+const FIELD_0: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber::N0 };
+
+/// The parts of what is constructed.
+pub(crate) fn parts<'a>(of: &AnyRef<'a>) -> Option<Vec<AnyRef<'a>>> {
+    let mut reader = SliceReader::new(of.value()).ok()?;
+    let mut parts = Vec::new();
+    while !reader.is_finished() {
+        parts.push(reader.decode().ok()?);
+    }
+    Some(parts)
+}
 
 /// The hash of a certificate that SCRAM's channel binding `tls-server-end-point` takes (RFC 5929, section 4.1): by the
 /// hash of its signature, SHA-256 where that is MD5 or SHA-1. `None` where it has none of its own, as Ed25519.
 pub(crate) fn end_point_hash(der: &CertificateDer<'_>) -> Option<Box<[u8]>> {
     let certificate = Certificate::from_der(der).ok()?;
-    match certificate.signature_algorithm.oid {
-        MD5_WITH_RSA_ENCRYPTION | SHA_1_WITH_RSA_ENCRYPTION | SHA_256_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_256 => {
-            Some(Sha256::digest(der)[..].into())
-        }
-        SHA_384_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_384 => Some(Sha384::digest(der)[..].into()),
-        SHA_512_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_512 => Some(Sha512::digest(der)[..].into()),
+    match signature_hash(&certificate.signature_algorithm)? {
+        ID_SHA_1 | ID_SHA_256 => Some(Sha256::digest(der)[..].into()),
+        ID_SHA_224 => Some(Sha224::digest(der)[..].into()),
+        ID_SHA_384 => Some(Sha384::digest(der)[..].into()),
+        ID_SHA_512 => Some(Sha512::digest(der)[..].into()),
         _ => None,
     }
 }
 
-/// The common name of a certificate's subject, the last one of several.
+/// The hash that is a part of a signature; SHA-1 for MD5, too, which are treated alike.
+fn signature_hash(algorithm: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
+    match algorithm.oid {
+        MD5_WITH_RSA_ENCRYPTION | SHA_1_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_1 => Some(ID_SHA_1),
+        SHA_224_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_224 => Some(ID_SHA_224),
+        SHA_256_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_256 => Some(ID_SHA_256),
+        SHA_384_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_384 => Some(ID_SHA_384),
+        SHA_512_WITH_RSA_ENCRYPTION | ECDSA_WITH_SHA_512 => Some(ID_SHA_512),
+        ID_RSASSA_PSS => {
+            // Its parameters say (RFC 4055, section 3.1), and SHA-1 is what they need not say.
+            let parameters = parts(&algorithm.parameters.as_ref()?.into())?;
+            let Some(hash) = parameters.iter().find(|field| field.tag() == FIELD_0) else { return Some(ID_SHA_1) };
+            parts(parts(hash)?.first()?)?.first()?.decode_as().ok()
+        }
+        _ => None,
+    }
+}
+
+/// The common name of a certificate's subject: the first one of several, in the order in which they are encoded, as
+/// OpenSSL gives it to libpq and to PostgreSQL.
 pub(crate) fn common_name(der: &CertificateDer<'_>) -> Option<String> {
-    let certificate = Certificate::from_der(der).ok()?;
-    let names = certificate.tbs_certificate.subject.0.iter().flat_map(|set| set.0.iter());
-    let name = names.rev().find(|name| name.oid == COMMON_NAME)?;
-    let der = name.value.to_der().ok()?;
-    let text = Utf8StringRef::from_der(&der).map(|text| text.as_str().to_owned());
-    let text = text.or_else(|_| PrintableStringRef::from_der(&der).map(|text| text.as_str().to_owned()));
-    text.or_else(|_| Ia5StringRef::from_der(&der).map(|text| text.as_str().to_owned())).ok()
+    let certificate = parts(&AnyRef::from_der(der).ok()?)?;
+    let mut fields = parts(certificate.first()?)?;
+    fields.retain(|field| field.tag() != FIELD_0);
+    // Behind the serial number, the signature's algorithm, the issuer and the validity.
+    for set in parts(fields.get(4)?)? {
+        for attribute in parts(&set)? {
+            let [kind, value] = parts(&attribute)?[..] else { return None };
+            if kind.decode_as::<ObjectIdentifier>().ok()? == COMMON_NAME {
+                return text(&value);
+            }
+        }
+    }
+    None
+}
+
+/// A name as text. One with a zero byte is none, as for libpq and PostgreSQL.
+fn text(value: &AnyRef<'_>) -> Option<String> {
+    let is_of_bytes =
+        matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String | Tag::TeletexString);
+    let text = str::from_utf8(value.value()).ok()?;
+    (is_of_bytes && !text.contains('\0')).then(|| text.to_owned())
 }
 
 /// Whether a certificate without alternative names is for that host by its common name, as libpq takes it (PostgreSQL

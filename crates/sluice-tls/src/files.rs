@@ -12,6 +12,9 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+use x509_cert::der::{Decode, Tag, Tagged, asn1::AnyRef};
+
+use crate::certificate::parts;
 
 /// A file that is not what it should be.
 #[derive(Debug, Error)]
@@ -102,13 +105,25 @@ pub(crate) fn certificates(
     pem_items(path, fingerprint, "certificate", "give certificates in PEM: -----BEGIN CERTIFICATE-----")
 }
 
-/// The revocation lists in a PEM file; there is at least one.
+/// The revocation lists in a PEM file; there is at least one, and none of version 1, which `rustls` does not take.
 pub(crate) fn revocation_lists(
     path: &Path,
     fingerprint: &mut Fingerprint,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
     let remedy = "give certificate revocation lists in PEM: -----BEGIN X509 CRL-----";
-    pem_items(path, fingerprint, "revocation list", remedy)
+    let lists = pem_items(path, fingerprint, "revocation list", remedy)?;
+    if lists.iter().any(is_of_version_1) {
+        let fault = "a list of version 1, which is not read".to_owned();
+        let remedy = "make one of version 2: with crlnumber in openssl.cnf";
+        return Err(FileError { path: path.to_owned(), fault, remedy });
+    }
+    Ok(lists)
+}
+
+/// Whether a revocation list is of version 1: such a one does not say of which version it is.
+fn is_of_version_1(list: &CertificateRevocationListDer<'_>) -> bool {
+    let begins_with = || parts(parts(&AnyRef::from_der(list).ok()?)?.first()?)?.first().map(|field| field.tag());
+    begins_with() == Some(Tag::Sequence)
 }
 
 /// All of one kind in a PEM file; there is at least one.

@@ -1,20 +1,24 @@
 //! The server's side of TLS: the certificate that clients see, and what is asked of them.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    crypto::{WebPkiSupportedAlgorithms, ring},
+    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, UnixTime},
     server::{
-        NoServerSessionStorage, WebPkiClientVerifier,
+        NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
 
 use crate::{
-    ALPN, MakeError, certificate,
+    ALPN, FileError, MakeError, certificate,
     files::{self, Fingerprint, Trusted},
     version1::{self, Protocol},
 };
@@ -53,15 +57,7 @@ impl ServerTls {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let trusted = Trusted::from_file(path, &mut fingerprint)?;
-                let roots = Arc::new(trusted.roots.clone());
-                let mut inner =
-                    WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).allow_unauthenticated();
-                if let Some(path) = &files.client_crl {
-                    // As OpenSSL for PostgreSQL: each certificate's authority has a list, which has not expired.
-                    inner = inner.with_crls(files::revocation_lists(path, &mut fingerprint)?);
-                    inner = inner.enforce_revocation_expiration();
-                }
-                let inner = inner.build().map_err(|error| rustls::Error::General(error.to_string()))?;
+                let inner = verifier(&trusted, files.client_crl.as_deref(), &provider, &mut fingerprint)?;
                 let algorithms = provider.signature_verification_algorithms;
                 let looks_at_lists = files.client_crl.is_some();
                 let verifier = ClientVerifier { inner, trusted, algorithms, looks_at_lists };
@@ -77,6 +73,29 @@ impl ServerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Self { config: Arc::new(config), end_point, fingerprint: fingerprint.finish() })
     }
+}
+
+/// The library's look at clients' certificates.
+fn verifier(
+    trusted: &Trusted,
+    lists: Option<&Path>,
+    provider: &Arc<CryptoProvider>,
+    fingerprint: &mut Fingerprint,
+) -> Result<Arc<dyn ClientCertVerifier>, MakeError> {
+    let roots = Arc::new(trusted.roots.clone());
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).allow_unauthenticated();
+    let failed = |error: VerifierBuilderError| MakeError::Library(rustls::Error::General(error.to_string()));
+    let Some(path) = lists else { return builder.build().map_err(failed) };
+    // As OpenSSL for PostgreSQL: each certificate's authority has a list, which has not expired.
+    let builder = builder.with_crls(files::revocation_lists(path, fingerprint)?).enforce_revocation_expiration();
+    builder.build().map_err(|error| match error {
+        VerifierBuilderError::InvalidCrl(error) => MakeError::File(FileError {
+            path: path.to_owned(),
+            fault: format!("a revocation list can't be read: {error:?}"),
+            remedy: "give lists as RFC 5280 has them: complete ones of version 2, with a number and the time of the next",
+        }),
+        error => failed(error),
+    })
 }
 
 impl PartialEq for ServerTls {

@@ -11,7 +11,7 @@ use sluice_tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, Session, Side, 
 /// Of all certificates.
 const SERIAL: u64 = 7;
 
-/// An authority, with a server's certificate for `localhost` and a client's for `alice`.
+/// An authority, with servers' certificates for `localhost` and a client's for `alice`, all with a second common name.
 struct Files {
     dir: tempfile::TempDir,
 }
@@ -26,13 +26,18 @@ impl Files {
         let authority = params.self_signed(&key).expect("a certificate");
         files.write("ca.crt", &authority.pem());
         let issuer = Issuer::new(params, key);
-        for (name, alternatives, common_name) in
-            [("server", &["localhost"][..], "ignored"), ("unnamed", &[][..], "localhost"), ("client", &[][..], "alice")]
-        {
+        for (name, alternatives, common_name, second) in [
+            ("server", &["localhost"][..], "ignored", "localhost"),
+            ("unnamed", &[][..], "localhost", "elsewhere"),
+            ("second", &[][..], "db.example", "localhost"),
+            ("client", &[][..], "alice", "bob"),
+        ] {
             let alternatives: Vec<String> = alternatives.iter().map(ToString::to_string).collect();
             let mut params = CertificateParams::new(alternatives).expect("names");
             params.serial_number = Some(SerialNumber::from(SERIAL));
             params.distinguished_name.push(DnType::CommonName, common_name);
+            // Another one of the same kind.
+            params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), second);
             let key = KeyPair::generate().expect("a key");
             let certificate = params.signed_by(&key, &issuer).expect("a certificate");
             files.write(&format!("{name}.crt"), &certificate.pem());
@@ -174,6 +179,8 @@ fn a_server_is_looked_at_as_the_mode_says() {
             assert!(error.contains("not valid for name"), "{error}");
         }
     }
+    let error = refused(SslMode::VerifyFull, "ca.crt", "second", "localhost");
+    assert!(error.contains("not valid for name"), "by its second common name: {error}");
     let error = refused(SslMode::VerifyCa, "client.crt", "server", "localhost");
     assert!(error.contains("UnknownIssuer"), "{error}");
     let error = refused(SslMode::Require, "client.crt", "server", "localhost");

@@ -50,7 +50,9 @@ pub(crate) static CLIENT_CRL_FILE: Key<FilePath> = Key {
     kind: FilePath,
     absent: Absent::Means("revocation is not checked"),
     meaning: "The revocation lists (CRLs) of those authorities, in PEM: each authority's, and none that has expired, or \
-              its certificates are refused. A new list takes effect at the next reload. PostgreSQL's `ssl_crl_file`.",
+              its certificates are refused. A new list takes effect at the next reload. PostgreSQL's `ssl_crl_file`, but \
+              lists have to be of version 2 (`crlnumber` in `openssl.cnf`), and where there are lists, certificates of \
+              version 1 are refused.",
 };
 
 pub(crate) static CLIENT_CERTIFICATES: Key<Words<ClientCertificates>> = Key {

@@ -21,6 +21,7 @@ use sluice_testkit::{
 use crate::SLUICE;
 
 matrix!(servers_with_tls: whoever_is_let_in_by_postgresql_is_let_in);
+matrix!(servers_with_tls: a_certificate_is_its_first_common_names);
 matrix!(servers_with_tls: rules_are_read_again);
 matrix!(servers_with_tls: the_servers_own_rules_are_followed);
 matrix!(servers_with_tls: members_of_roles_are_let_in_as_by_postgresql);
@@ -167,6 +168,49 @@ fn whoever_is_let_in_by_postgresql_is_let_in(case: Case) {
             let [alone, pooled] = [server.port(), pool.address().port()].map(|port| log_in(port, user, database, way));
             assert_eq!(pooled, alone, "{user} in {database} by {way}:\n{rules}");
         }
+    }
+}
+
+fn a_certificate_is_its_first_common_names(case: Case) {
+    let server = server().lock().unwrap();
+    let certificates = Certificates::shared();
+    // The last one has both in one part of its subject, where the shorter one comes first.
+    let names = ["app/CN=scram_user", "scram_user/CN=app", "scram_user+CN=app"];
+    let file = |number: usize| format!("names-{number}-{:?}", case.driver);
+    for (number, name) in names.iter().enumerate() {
+        certificates.make(&format!("new {name} {0} '' csr; sign {0}; chmod 600 {0}.key", file(number)));
+    }
+    let authority = format!("client_ca_file = {:?}", certificates.path("authority.crt"));
+    let config = |rules: &str, lines: &str| {
+        let auth = Auth::Rules(rules.to_owned(), MAPS.to_owned(), users(&server));
+        PoolConfig::new(SLUICE, case, &server).tls(certificates, &format!("{authority}\n{lines}")).auth(auth)
+    };
+    let pool = config("host all all all trust\n", "").start();
+    let mut let_in = Vec::new();
+    for rules in ["cert", "trust clientcert=verify-full", "cert map=alias"] {
+        let rules = format!("hostssl all all 127.0.0.1/32 {rules}\n");
+        set_rules(&server, &rules, MAPS);
+        pool.reload(&config(&rules, ""));
+        for (number, name) in names.iter().enumerate() {
+            let path = |ending| certificates.path(&format!("{}.{ending}", file(number))).display().to_string();
+            let way = format!("sslmode=require sslcert={} sslkey={}", path("crt"), path("key"));
+            for user in ["app", "scram_user"] {
+                let [alone, pooled] =
+                    [server.port(), pool.address().port()].map(|port| log_in(port, user, "app", &way));
+                assert_eq!(pooled, alone, "{user} by {name}:\n{rules}");
+                let_in.push(alone == format!("{user}|app\n"));
+            }
+        }
+    }
+    let by_name = [true, false, false, true, true, false];
+    assert_eq!(let_in[..12], [by_name, by_name].concat());
+    // Nor does `client_certificates` take another one.
+    pool.reload(&config("hostssl all all all trust\n", "client_certificates = \"verify-full\""));
+    for (number, user) in [(0, "scram_user"), (1, "app"), (2, "scram_user")] {
+        let path = |ending| certificates.path(&format!("{}.{ending}", file(number))).display().to_string();
+        let way = format!("sslmode=require sslcert={} sslkey={}", path("crt"), path("key"));
+        let said = log_in(pool.address().port(), user, "app", &way);
+        assert!(said.contains("certificate"), "{said}");
     }
 }
 

@@ -9,6 +9,7 @@ mod addresses;
 mod balancers;
 mod begin;
 mod bounds;
+mod certificates;
 mod console;
 mod drivers;
 mod faults;
