@@ -3,7 +3,8 @@
 use std::{ops::Range, time::Duration};
 
 use sluice_control::access::Rights;
-use sluice_tls::Side;
+use sluice_tls::{Side, TlsError};
+use thiserror::Error;
 
 pub use sluice_control::address::{Address, PeerAddress};
 
@@ -87,6 +88,20 @@ pub struct Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandOver(pub ClientRef);
 
+/// The reason why a connection is gone.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum Loss {
+    /// The other side has closed it.
+    #[error("the other side closed the connection")]
+    Closed,
+    /// The system's reason.
+    #[error("{0}")]
+    Broken(String),
+    /// TLS can't go on.
+    #[error("TLS: {0}")]
+    Tls(TlsError),
+}
+
 /// An event that an operator should know of. The driver's side words it.
 #[derive(Debug, Clone, Copy)]
 pub enum LogEvent<'a> {
@@ -110,8 +125,8 @@ pub enum LogEvent<'a> {
     HandshakeFailed {
         /// Its address.
         peer: PeerAddress,
-        /// The reason.
-        reason: &'a str,
+        /// The end of its connection.
+        loss: &'a Loss,
     },
     /// A server can't be reached or refuses the login.
     ConnectFailed {

@@ -10,7 +10,7 @@ use slab::Slab;
 use sluice_core::{
     engine::BACKLOG_HIGH_BYTES,
     ids::ClientRef,
-    io::{Address, Command, Conn, HandOver, Io, LogEvent, Owner, PeerAddress},
+    io::{Address, Command, Conn, HandOver, Io, LogEvent, Loss, Owner, PeerAddress},
     mail::Mail,
     server::Server,
     time::Time,
@@ -55,7 +55,7 @@ pub enum Notice {
     /// A connection is encrypted.
     Secured(LinkKey, Box<Secured>),
     /// A connection has ended.
-    Closed(LinkKey, String),
+    Closed(LinkKey, Loss),
     /// A high backlog has been sent.
     Drained(LinkKey),
     /// There is mail.
@@ -256,7 +256,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
                     link.ended = true;
                     // What has come before may be in the hands of those who take the step of a handshake.
                     if !link.tls.as_ref().is_some_and(|tls| tls.is_away()) {
-                        self.lost(id, error.as_ref());
+                        self.lost(id, loss(error.as_ref()));
                     }
                 }
             }
@@ -300,12 +300,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     }
 
     /// A connection has ended by itself.
-    fn lost(&mut self, id: LinkId, error: Option<&io::Error>) {
+    fn lost(&mut self, id: LinkId, loss: Loss) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
         if let Life::Open | Life::Connecting(_) = &link.life {
             let key = LinkKey { id, serial: link.serial };
-            let reason = error.map_or_else(|| "the other side closed the connection".to_owned(), io::Error::to_string);
-            self.notices.push_back(Notice::Closed(key, reason));
+            self.notices.push_back(Notice::Closed(key, loss));
         }
         self.advance(id);
     }
@@ -368,7 +367,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             // A peer that closed may have sent its reason first; reading finds out.
             if !link.reading || link.ended {
                 link.ended = true;
-                self.lost(id, Some(&error));
+                self.lost(id, loss(Some(&error)));
             } else {
                 link.shutdown(Shutdown::Write);
             }
@@ -405,6 +404,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.dirty.push(id);
         }
     }
+}
+
+/// The reason why a connection is gone, by the system's error, if there was one.
+fn loss(error: Option<&io::Error>) -> Loss {
+    error.map_or(Loss::Closed, |error| Loss::Broken(error.to_string()))
 }
 
 /// The connection that the engine acts on; it may do so until it has closed it or handed it over.

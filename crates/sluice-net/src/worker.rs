@@ -106,9 +106,9 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                     engine.secured(now, owner, *secured, net);
                 }
             }
-            Notice::Closed(key, reason) => {
+            Notice::Closed(key, loss) => {
                 if let Some(owner) = net.owner(key) {
-                    engine.closed(now, owner, &reason, net);
+                    engine.closed(now, owner, &loss, net);
                 }
             }
             Notice::Drained(key) => {

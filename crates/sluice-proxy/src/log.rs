@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sluice_core::io::LogEvent;
+use sluice_core::io::{LogEvent, Loss};
 
 pub(crate) fn event(event: LogEvent<'_>) {
     match event {
@@ -13,9 +13,10 @@ pub(crate) fn event(event: LogEvent<'_>) {
         LogEvent::HeaderRefused { peer, error } => {
             tracing::warn!(%peer, "connection closed: {error}; proxy_protocol_from lists that address as a balancer's");
         }
-        LogEvent::HandshakeFailed { peer, reason } => {
-            tracing::info!(%peer, "client not encrypted: {reason}");
-        }
+        LogEvent::HandshakeFailed { peer, loss } => match refused_certificate(loss) {
+            Some(fault) => tracing::warn!(%peer, "client certificate refused: {}", one_line(&fault)),
+            None => tracing::info!(%peer, "client not encrypted: {loss}"),
+        },
         LogEvent::ConnectFailed { address, error } => {
             tracing::warn!(%address, code = %error.code, "no connection to the server: {}", one_line(&error.message));
         }
@@ -50,6 +51,14 @@ pub(crate) fn event(event: LogEvent<'_>) {
         LogEvent::ServerLost { address, reason } => {
             tracing::warn!(%address, "server connection lost: {reason}");
         }
+    }
+}
+
+/// The fault of the certificate that a client has shown, if it has lost its connection by that.
+fn refused_certificate(loss: &Loss) -> Option<Cow<'static, str>> {
+    match loss {
+        Loss::Tls(error) => error.refused_certificate(),
+        Loss::Closed | Loss::Broken(_) => None,
     }
 }
 

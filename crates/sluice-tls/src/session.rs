@@ -1,9 +1,9 @@
 //! One connection's TLS: bytes in, bytes out.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use rustls::{
-    CommonState, ProtocolVersion,
+    CertificateError, CommonState, ProtocolVersion,
     client::{ClientConnectionData, UnbufferedClientConnection},
     pki_types::ServerName,
     server::{ServerConnectionData, UnbufferedServerConnection},
@@ -46,6 +46,38 @@ pub enum TlsError {
     /// A fault of this program's own.
     #[error("the step of a handshake has panicked, which is a fault of Sluice's")]
     Panicked,
+}
+
+impl TlsError {
+    /// The fault of the other side's certificate, in words, where that is what is refused.
+    pub fn refused_certificate(&self) -> Option<Cow<'static, str>> {
+        use CertificateError as C;
+        let Self::Library(error) = self else { return None };
+        let certificate = match error {
+            rustls::Error::InvalidCertificate(certificate) => certificate,
+            rustls::Error::InvalidCertRevocationList(list) => {
+                return Some(format!("its authority's revocation list can't be used: {list:?}").into());
+            }
+            _ => return None,
+        };
+        Some(Cow::Borrowed(match certificate {
+            C::Revoked => "revoked",
+            C::Expired | C::ExpiredContext { .. } => "expired",
+            C::NotValidYet | C::NotValidYetContext { .. } => "not valid yet",
+            C::UnknownIssuer => "of an authority that is not trusted",
+            C::UnknownRevocationStatus => {
+                "whether it is revoked is not known: there is no list of its authority, or it is of version 1"
+            }
+            C::ExpiredRevocationList | C::ExpiredRevocationListContext { .. } => {
+                "whether it is revoked is not known: its authority's list has expired"
+            }
+            C::InvalidPurpose | C::InvalidPurposeContext { .. } => "not made for a client",
+            C::BadEncoding => "it can't be read",
+            C::BadSignature => "a signature is wrong",
+            C::Other(other) => return Some(format!("not of a kind that is taken: {}", other.0).into()),
+            other => return Some(other.to_string().into()),
+        }))
+    }
 }
 
 /// The outcome of a handshake.

@@ -247,6 +247,13 @@ fn a_certificate_that_is_revoked_is_refused() {
         let client = files.client(SslMode::VerifyFull, "ca.crt");
         let done = Pair::new(server, client, "localhost", 1000).shake_hands();
         assert_eq!(done.is_ok(), is_let_in, "{list}: {done:?}");
+        let words = done.err().and_then(|(_, error)| error.refused_certificate());
+        let expected = match list {
+            "all.crl" => Some("revoked"),
+            "old.crl" => Some("whether it is revoked is not known: its authority's list has expired"),
+            _ => None,
+        };
+        assert_eq!(words.as_deref(), expected);
     }
     let wrong = ServerFiles {
         cert: files.path("server.crt"),

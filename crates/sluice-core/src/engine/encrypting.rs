@@ -14,7 +14,7 @@ use crate::{
     encryption::{ClientEncryption, ClientSecured, Request, ServerEncryption},
     hub::Upstream,
     ids::{CancelId, ClientId, Owner, ServerId},
-    io::{Io, LogEvent},
+    io::{Io, LogEvent, Loss},
     server::{Attempt, Role, ServerLogin},
     time::Time,
 };
@@ -96,11 +96,11 @@ impl Engine {
     }
 
     /// A client's connection has ended: if in the midst of its handshake, that is worth a word.
-    pub(super) fn note_handshake_failed(&self, id: ClientId, reason: &str, io: &mut impl Io) {
+    pub(super) fn note_handshake_failed(&self, id: ClientId, loss: &Loss, io: &mut impl Io) {
         if let Some(client) = self.clients.get(id)
             && let (Phase::Startup, ClientEncryption::Begun(..)) = (&client.phase, &client.encryption)
         {
-            io.log(LogEvent::HandshakeFailed { peer: client.peer, reason });
+            io.log(LogEvent::HandshakeFailed { peer: client.peer, loss });
         }
     }
 

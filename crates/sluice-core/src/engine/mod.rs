@@ -104,7 +104,7 @@ use crate::{
     client::{Client, Phase},
     hub::Hub,
     ids::{CancelId, ClientId, ClientRef, ServerId, ServerRef, Slots},
-    io::{Conn, Io, LogEvent, Owner, PeerAddress},
+    io::{Conn, Io, LogEvent, Loss, Owner, PeerAddress},
     mail::Mail,
     pauses::Reason,
     server::{Role, Server},
@@ -243,14 +243,14 @@ impl Engine {
     }
 
     /// A connection is gone: its end was reached, or it broke.
-    pub fn closed(&mut self, now: Time, owner: Owner, reason: &str, io: &mut impl Io) {
+    pub fn closed(&mut self, now: Time, owner: Owner, loss: &Loss, io: &mut impl Io) {
         match owner {
             Owner::Client(id) => {
-                self.note_handshake_failed(id, reason, io);
+                self.note_handshake_failed(id, loss, io);
                 let says_goodbye = self.clients.get(id).is_some_and(Client::says_goodbye);
                 self.part_from(now, id, if says_goodbye { Parting::Goodbye } else { Parting::Gone }, io);
             }
-            Owner::Server(id) => self.server_closed(now, id, reason, io),
+            Owner::Server(id) => self.server_closed(now, id, &loss.to_string(), io),
             Owner::Cancel(id) => self.cancel_closed(now, id, io),
         }
         self.work(now, io);

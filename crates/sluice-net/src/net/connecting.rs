@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use sluice_core::io::Address;
+use sluice_core::io::{Address, Loss};
 
 use super::{LinkKey, Net, Notice};
 use crate::{Driver, Host, LinkId, Socket, link::Life};
@@ -94,7 +94,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     pub(super) fn connect_fails(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
         if let Life::Connecting(attempt) = &link.life {
-            self.notices.push_back(Notice::Closed(LinkKey { id, serial: link.serial }, attempt.wrong.join("; ")));
+            self.notices.push_back(Notice::Closed(LinkKey { id, serial: link.serial }, Loss::Broken(attempt.wrong.join("; "))));
         }
     }
 

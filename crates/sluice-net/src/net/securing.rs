@@ -1,8 +1,6 @@
 //! Connections that are encrypted: from the wish for it, by a handshake whose steps are taken elsewhere, to plain bytes.
 
-use std::io;
-
-use sluice_core::io::Conn;
+use sluice_core::io::{Conn, Loss};
 use sluice_tls::{Session, Side, TlsError};
 
 use super::{Net, Notice, live};
@@ -77,8 +75,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.mark(id);
         }
         match taken {
-            Err(error) => self.broken(id, &error),
-            Ok(()) if is_over => self.lost(id, None),
+            Err(error) => self.broken(id, error),
+            Ok(()) if is_over => self.lost(id, Loss::Closed),
             Ok(()) => {}
         }
     }
@@ -91,7 +89,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         if let Some(handshake) = tls.handshake(key) {
             self.host.shake_hands(Box::new(handshake));
         } else if tls.incoming.len() > Session::INCOMING_BYTES_MAX {
-            self.broken(id, &TlsError::TooLong);
+            self.broken(id, TlsError::TooLong);
         }
     }
 
@@ -108,7 +106,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         let outcome = outcome.and_then(|secured| tls.take_rest(&mut plain).map(|()| secured));
         self.mark(id);
         match outcome {
-            Err(error) => return self.broken(id, &error),
+            Err(error) => return self.broken(id, error),
             Ok(None) => self.shake_hands(id),
             Ok(Some(secured)) => {
                 self.notices.push_back(Notice::Secured(LinkKey { id, serial }, Box::new(secured)));
@@ -122,13 +120,13 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     fn end_if_over(&mut self, id: LinkId) {
         let Some(link) = self.links.get(id as usize) else { return };
         if link.ended && !link.tls.as_ref().is_some_and(|tls| tls.is_away()) {
-            self.lost(id, None);
+            self.lost(id, Loss::Closed);
         }
     }
 
     /// A connection can't go on by TLS. The other side is told why as the connection is closed.
-    pub(super) fn broken(&mut self, id: LinkId, error: &TlsError) {
-        self.lost(id, Some(&io::Error::other(format!("TLS: {error}"))));
+    pub(super) fn broken(&mut self, id: LinkId, error: TlsError) {
+        self.lost(id, Loss::Tls(error));
     }
 
     /// Encrypts what waits to be sent on a connection, and sends it with what TLS itself has to say.
@@ -139,7 +137,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         let sealed = tls.seal(&mut link.outbox, is_last, &mut self.buffers, &mut self.spares);
         link.flight = tls.take_flight();
         if let Err(error) = sealed {
-            self.broken(id, &error);
+            self.broken(id, error);
         }
         self.send_flight(id);
     }

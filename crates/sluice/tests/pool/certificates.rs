@@ -14,7 +14,10 @@ matrix!(servers_with_tls:
     a_server_is_its_first_common_name,
     channels_are_bound_to_certificates_as_by_postgresql,
 );
-matrix!(brief: lists_that_can_not_be_used_are_named);
+matrix!(brief:
+    lists_that_can_not_be_used_are_named,
+    who_shows_a_certificate_that_is_refused_is_told_of_in_the_log,
+);
 
 fn certificates() -> &'static Certificates {
     Certificates::shared()
@@ -164,4 +167,49 @@ fn lists_that_can_not_be_used_are_named(case: Case) {
             assert!(words.contains(expected), "{expected}\n{words}");
         }
     }
+}
+
+fn who_shows_a_certificate_that_is_refused_is_told_of_in_the_log(case: Case) {
+    let file = format!("refused-{:?}", case.driver);
+    certificates().make(&format!(
+        "
+new app {file} '' csr; sign {file} '-extfile names'; chmod 600 {file}.key
+"
+    ));
+    make_lists(&file, &file);
+    certificates().make(&format!(
+        "
+cp {file}.key {file}-old.key; cp {file}.key {file}-unknown.key
+openssl x509 -req -in {file}.csr -CA other.crt -CAkey other.key -set_serial 7 -days 2 -extfile names -out {file}-unknown.crt
+(cat {file}-1.cnf; printf 'policy=whose\nnew_certs_dir=.\nrand_serial=yes\n[whose]\ncommonName=supplied\n') > {file}.cnf
+openssl ca -config {file}.cnf -batch -notext -in {file}.csr -keyfile authority.key -cert authority.crt -extfile names \\
+    -startdate 200101000000Z -enddate 200102000000Z -out {file}-old.crt
+"
+    ));
+    let lines = |list: &str| {
+        format!(
+            "client_ca_file = {:?}\nclient_crl_file = {:?}",
+            path("authority.crt"),
+            path(&format!("{file}-{list}.crl"))
+        )
+    };
+    let pool = config(case).tls(certificates(), &lines("none")).start();
+    let attempt = |name: &str| {
+        let [certificate, key] = ["crt", "key"].map(|ending| path(&format!("{name}.{ending}")));
+        log_in(pool.address().port(), "app", &format!("sslmode=require sslcert={certificate} sslkey={key}"))
+    };
+    assert_eq!(attempt(&file), Ok(()));
+    let told = |name: &str, words: &str| {
+        assert!(attempt(name).is_err(), "{name}");
+        let words = format!("client certificate refused: {words}");
+        let is_it = |line: &str| line.contains("WARN") && line.contains(&words) && line.contains("peer=127.0.0.1");
+        eventually(&words, || pool.log().lines().any(is_it));
+    };
+    told(&format!("{file}-unknown"), "of an authority that is not trusted");
+    told("other", "not of a kind that is taken: CaUsedAsEndEntity");
+    told(&format!("{file}-old"), "expired");
+    told("client", "whether it is revoked is not known");
+    pool.reload(&config(case).tls(certificates(), &lines("revoked")));
+    told(&file, "revoked");
+    assert!(!pool.log().contains("client not encrypted"), "{}", pool.log());
 }
