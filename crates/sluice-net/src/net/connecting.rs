@@ -94,7 +94,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     pub(super) fn connect_fails(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id as usize) else { return };
         if let Life::Connecting(attempt) = &link.life {
-            self.notices.push_back(Notice::Closed(LinkKey { id, serial: link.serial }, Loss::Broken(attempt.wrong.join("; "))));
+            self.notices
+                .push_back(Notice::Closed(LinkKey { id, serial: link.serial }, Loss::Broken(attempt.wrong.join("; "))));
         }
     }
 
