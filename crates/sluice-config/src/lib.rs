@@ -46,7 +46,7 @@ pub use sluice_control::{
     cluster::Cluster,
 };
 use sluice_tls::ClientTls;
-pub use writer::{CertificateFiles, ServerFile};
+pub use writer::{CertificateFiles, FileServer, ServerFile};
 
 /// The configuration that `sluice serve` runs with.
 #[derive(Debug, Clone)]

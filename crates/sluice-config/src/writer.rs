@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
+use sluice_control::cluster::Rest;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table};
 
 use crate::{
@@ -10,8 +11,8 @@ use crate::{
     schema::{self, Key},
 };
 
-/// The contents of the file: a pool before one server on this host, which takes all of its databases and looks its
-/// clients' secrets up there.
+/// The contents of the file: a pool before one server on this host, or before a cluster, which takes all of its databases
+/// and looks its clients' secrets up there.
 #[derive(Debug, Clone)]
 pub struct ServerFile {
     /// The addresses that clients connect to.
@@ -30,16 +31,33 @@ pub struct ServerFile {
     pub stats_users: Vec<String>,
     /// The certificate that clients are shown, and its key; without it nothing is encrypted.
     pub certificate: Option<CertificateFiles>,
-    /// The folder of the server's Unix socket.
-    pub socket_dir: PathBuf,
-    /// The port in that socket's name.
-    pub port: u16,
+    /// Where the server is.
+    pub server: FileServer,
     /// The file with the secret by which the server believes where clients are, if it does.
     pub client_address_secret_file: Option<PathBuf>,
     /// Servers for each (database, role).
     pub pool_size: u32,
     /// Time limit for a client's wait for a server; none is the pool's default.
     pub wait_timeout: Option<Duration>,
+}
+
+/// The place of the server in a [`ServerFile`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileServer {
+    /// On this host.
+    Socket {
+        /// The folder of its Unix socket.
+        dir: PathBuf,
+        /// The port in that socket's name.
+        port: u16,
+    },
+    /// Whichever node of a cluster is the primary.
+    Cluster {
+        /// Its name.
+        name: String,
+        /// The addresses of its members' REST interfaces, without encryption.
+        members: Vec<SocketAddr>,
+    },
 }
 
 /// A certificate and its key, in PEM.
@@ -100,8 +118,19 @@ impl ServerFile {
 
         let mut database = Table::new();
         put(&mut database, &schema::DATABASE_NAME, &"*".to_owned())?;
-        put(&mut database, &schema::HOST, &HostValue::Dir(self.socket_dir.clone()))?;
-        put(&mut database, &schema::PORT, &self.port.into())?;
+        match &self.server {
+            FileServer::Socket { dir, port } => {
+                put(&mut database, &schema::HOST, &HostValue::Dir(dir.clone()))?;
+                put(&mut database, &schema::PORT, &(*port).into())?;
+            }
+            FileServer::Cluster { name, members } => {
+                document.insert(
+                    schema::CLUSTER.name(),
+                    Item::ArrayOfTables([cluster(name, members)?].into_iter().collect()),
+                );
+                put(&mut database, &schema::DATABASE_CLUSTER, name)?;
+            }
+        }
         put_some(&mut database, &schema::CLIENT_ADDRESS_SECRET_FILE, self.client_address_secret_file.as_ref())?;
         let mut pool = Table::new();
         put(&mut pool, &schema::SIZE, &self.pool_size)?;
@@ -111,6 +140,16 @@ impl ServerFile {
         document.insert(schema::DATABASE.name(), Item::ArrayOfTables(databases));
         Ok(document.to_string())
     }
+}
+
+/// The entry of a cluster.
+fn cluster(name: &String, members: &[SocketAddr]) -> io::Result<Table> {
+    let mut cluster = Table::new();
+    put(&mut cluster, &schema::CLUSTER_NAME, name)?;
+    let rest = |member: &SocketAddr| Rest { is_encrypted: false, host: member.ip().to_string(), port: member.port() };
+    let urls: Option<Array> = members.iter().map(|member| schema::PATRONI.kind.write(&rest(member))).collect();
+    cluster.insert(schema::PATRONI.name, Item::from(urls.unwrap_or_default()));
+    Ok(cluster)
 }
 
 /// Writes a key with its value.
@@ -149,8 +188,7 @@ mod tests {
             },
             stats_users: vec!["sluice".to_owned()],
             certificate: None,
-            socket_dir: PathBuf::from("/a \"b\"\\c\nd"),
-            port: 5432,
+            server: FileServer::Socket { dir: PathBuf::from("/a \"b\"\\c\nd"), port: 5432 },
             client_address_secret_file: None,
             pool_size: 20,
             wait_timeout: Some(Duration::from_secs(60)),
@@ -172,8 +210,19 @@ mod tests {
         let admin = read.admin.unwrap();
         assert_eq!((admin.users, admin.stats_users), (Vec::new(), file.stats_users));
         let [database] = &read.databases[..] else { panic!("{:?}", read.databases) };
-        assert_eq!(database.server, ServerAddress::Unix { dir: file.socket_dir, port: 5432 });
+        assert_eq!(database.server, ServerAddress::Unix { dir: PathBuf::from("/a \"b\"\\c\nd"), port: 5432 });
         assert_eq!((database.pool.size, database.pool.wait_timeout), (20, Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_cluster_reads_back() {
+        let members: Vec<SocketAddr> = ["127.0.0.1:8008", "[::1]:8009"].map(|member| member.parse().unwrap()).into();
+        let server = FileServer::Cluster { name: "main".to_owned(), members };
+        let text = ServerFile { server, ..file() }.to_toml(&[]).unwrap();
+        let read = parse(&text, Path::new("written.toml")).unwrap();
+        assert_eq!(read.databases[0].server, ServerAddress::Primary("main".into()));
+        let urls: Vec<String> = read.clusters[0].members.iter().map(ToString::to_string).collect();
+        assert_eq!(urls, ["http://127.0.0.1:8008", "http://[::1]:8009"]);
     }
 
     #[test]
@@ -189,7 +238,10 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_utf8_is_refused() {
-        let odd = ServerFile { socket_dir: PathBuf::from(OsStr::from_bytes(b"/a\xff")), ..file() };
+        let odd = ServerFile {
+            server: FileServer::Socket { dir: PathBuf::from(OsStr::from_bytes(b"/a\xff")), port: 5432 },
+            ..file()
+        };
         assert!(odd.to_toml(&[]).unwrap_err().to_string().contains("host"));
     }
 }

@@ -118,6 +118,18 @@ pub enum Event {
         /// The wait before it is started again.
         delay: Duration,
     },
+    /// The data directory of an instance was moved, because it has another number of nodes now.
+    Resized {
+        /// Its old place.
+        from: PathBuf,
+        /// Its new one.
+        to: PathBuf,
+    },
+    /// A node's old data were removed, which were a copy of what is there.
+    RemovedCopy {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// A cluster is not where it should be yet.
     ClusterWaiting {
         /// The time so far.
@@ -191,6 +203,8 @@ impl fmt::Display for Event {
             Self::ProgramEnded { name, how, delay } => {
                 write!(f, "{name} ended by itself ({how}); starting it again in {:.1} s", delay.as_secs_f64())
             }
+            Self::Resized { from, to } => write!(f, "moved the data from {} to {}", from.display(), to.display()),
+            Self::RemovedCopy { path } => write!(f, "removed the old copy of the data in {}", path.display()),
             Self::ClusterWaiting { waited, members } => {
                 write!(f, "the cluster is not ready after {} s: {members}", waited.as_secs())
             }

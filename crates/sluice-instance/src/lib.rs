@@ -40,7 +40,7 @@ pub use crate::{
         Class, ClassReport, Connections, Controller, Cpus, Disk, GroupDir, Hierarchies, Iops, Limit, LimitError,
         Memory, Obstacle, Outcome, ReadBack,
     },
-    data_dir::{DataDir, DataDirError, DataDirSpec},
+    data_dir::{DataDir, DataDirError, DataDirSpec, Layout},
     diagnosis::Diagnosis,
     disk::free_bytes,
     event::{Event, Observer, Silent},

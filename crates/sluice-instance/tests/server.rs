@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{Place, config, eventually, login, processes, start, superuser};
-use sluice_config::{DriverChoice, ServerFile};
+use sluice_config::{DriverChoice, FileServer, ServerFile};
 use sluice_instance::{
     DataDir, DataDirSpec, Diagnosis, Event, Host, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
     bootstrap, write_pool_file,
@@ -122,8 +122,7 @@ fn the_pools_file() {
         client_address_secret_file: None,
         listen: vec!["127.0.0.1:6432".parse().unwrap()],
         driver: DriverChoice::Auto,
-        socket_dir: server.endpoint().socket_dir.clone(),
-        port: server.endpoint().port,
+        server: FileServer::Socket { dir: server.endpoint().socket_dir.clone(), port: server.endpoint().port },
         lookup: made.lookup.to_config(),
         stats_users: Vec::new(),
         certificate: None,

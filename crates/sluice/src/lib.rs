@@ -8,6 +8,7 @@ mod bench;
 mod class;
 mod console;
 mod convert;
+mod instance;
 mod listen;
 mod number;
 mod ready;

@@ -11,6 +11,8 @@ use std::{
 use sluice_instance::{Binaries, Class, ClassReport, Cpus, bootstrap};
 use sluice_lab::process::shell_word;
 
+use crate::instance::NodeLine;
+
 /// The facts in the text.
 pub(crate) struct Ready<'a> {
     pub(crate) binaries: &'a Binaries,
@@ -29,6 +31,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) class: Class,
     /// The limits of the class, enforced or not.
     pub(crate) class_report: &'a ClassReport,
+    /// The nodes, where there are several.
+    pub(crate) nodes: Vec<NodeLine>,
     /// The processors that this process may use, if the system says it.
     pub(crate) processors: Option<NonZeroUsize>,
 }
@@ -61,6 +65,7 @@ impl fmt::Display for Ready<'_> {
             false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,
         }
         self.write_class(f)?;
+        self.write_nodes(f)?;
         if !listen.ip().is_loopback() {
             writeln!(f, "\n{listen} is open to other machines, and encrypts what clients send that ask for it.")?;
         }
@@ -69,6 +74,18 @@ impl fmt::Display for Ready<'_> {
 }
 
 impl Ready<'_> {
+    fn write_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, NodeLine { name, role, postgres, patroni }) in self.nodes.iter().enumerate() {
+            let title = if index == 0 { "Nodes" } else { "" };
+            writeln!(f, "{title:<10}{name}: {role}, PostgreSQL on {postgres}, Patroni on http://{patroni}")?;
+        }
+        match self.nodes.len() {
+            0 | 1 => Ok(()),
+            2 => writeln!(f, "Commits   wait for the other node while it is there (synchronous)"),
+            _ => writeln!(f, "Commits   wait for one of the two other nodes, always (quorum, strict)"),
+        }
+    }
+
     fn write_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.class.is_unlimited() {
             return Ok(());

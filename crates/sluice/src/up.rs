@@ -4,17 +4,19 @@ use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread, tim
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use sluice_config::{CertificateFiles, DriverChoice, ServerFile};
+use sluice_config::{CertificateFiles, DriverChoice, FileServer, ServerFile};
 use sluice_instance::{
-    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, Postgres, PostgresConfig, RunAs, State,
-    StopMode, Tuning,
+    Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, RunAs, Tuning,
     bootstrap::{self, Bootstrapped},
-    certificate_in, write_pool_file,
+    certificate_in,
+    cluster::ClusterSpec,
+    write_pool_file,
 };
 
 use crate::{
     class::ClassArgs,
     console::Console,
+    instance::Instance,
     listen,
     number::number,
     ready::Ready,
@@ -47,6 +49,16 @@ pub(crate) struct UpArgs {
     /// Server connections for each pair of database and user
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = number::<u32, _>(1..=1000))]
     pool_size: u32,
+    /// PostgreSQL servers on this machine: one, or two or three that Patroni and etcd keep in step
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<usize, _>(1..=3))]
+    nodes: usize,
+    /// Where Patroni's Python packages are kept; made once, for several nodes [default: /var/cache/sluice for root, else
+    /// $XDG_CACHE_HOME/sluice or ~/.cache/sluice]
+    #[arg(long, value_name = "DIR")]
+    patroni_dir: Option<PathBuf>,
+    /// The first port that is tried when several nodes are made; they keep the twelve that are free from there on
+    #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = number::<u16, _>(1024..=60000))]
+    ports_from: u16,
     #[command(flatten)]
     class: ClassArgs,
 }
@@ -59,25 +71,36 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let run_as = RunAs::resolve(args.run_as.as_deref())?;
     let data = args.data.map_or_else(|| default_data(run_as.switches()), Ok)?;
     let class = Class::from(args.class);
+    if args.nodes > 1 && !class.is_unlimited() {
+        bail!("the limits of a class are for one node\nleave them out, or leave out --nodes");
+    }
     let tuning = Tuning::for_class(&class, Host::current(), args.pool_size)?;
     listen::check(args.listen)?;
     console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
 
-    let data_dir = Arc::new(DataDir::open(DataDirSpec::new(data, binaries, run_as), &*console)?);
-    let has_gate = data_dir.binaries().has_library(bootstrap::GATE);
-    let tuning = Tuning { gate: has_gate, ..tuning };
-    let mut config = PostgresConfig::new(Arc::clone(&data_dir));
-    config.tuning = Some(tuning);
-    config.class = class;
-    // Else a slow disk by choice would turn every stop into a crash.
-    config.stop_timeout += class.time_to_write(tuning.shared_buffers_bytes).min(STOP_EXTRA_MAX);
+    let tuning = Tuning { gate: binaries.has_library(bootstrap::GATE), ..tuning };
+    let spec = DataDirSpec::new(data, binaries, run_as);
     let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
-    let server = Postgres::start(config, observer)?;
+    let instance = if args.nodes == 1 {
+        Instance::one(spec, observer, |config| {
+            config.tuning = Some(tuning);
+            config.class = class;
+            // Else a slow disk by choice would turn every stop into a crash.
+            config.stop_timeout += class.time_to_write(tuning.shared_buffers_bytes).min(STOP_EXTRA_MAX);
+        })?
+    } else {
+        let several = |environment| ClusterSpec {
+            ports_from: args.ports_from,
+            ..ClusterSpec::new(args.nodes, spec.clone(), environment, tuning)
+        };
+        Instance::several(several, &spec.run_as, args.patroni_dir, observer)?
+    };
     console.begin("preparing roles and the pool");
-    let roles = bootstrap::bootstrap(&data_dir, server.endpoint())?;
+    let (data_dir, primary) = (Arc::clone(instance.data_dir()), instance.primary()?);
+    let roles = bootstrap::bootstrap(&data_dir, &primary)?;
     let certificate = certificate_in(data_dir.root(), args.listen.ip())
         .map_err(|error| anyhow!("no certificate can be made in {}: {error}", data_dir.root().display()))?;
-    let pool = start_pool(&server, &roles, &certificate, args.listen, args.pool_size, tuning)?;
+    let pool = start_pool(&data_dir, instance.for_pool(), &roles, &certificate, args.listen, args.pool_size, tuning)?;
 
     console.ready();
     signals.running();
@@ -90,11 +113,12 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         password: &roles.password_file,
         data: data_dir.root(),
         certificate: &certificate.cert,
-        log: &data_dir.log_file(),
+        log: &instance.log(),
         login_refused: roles.login_refused.as_deref(),
         gate: roles.gate,
         class,
-        class_report: &server.class(),
+        class_report: &instance.class(),
+        nodes: instance.nodes(),
         processors: thread::available_parallelism().ok(),
     };
     // The service goes on even if nobody reads this.
@@ -109,7 +133,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
             reason => break reason,
         }
     };
-    stop(&signals, pool, &server)?;
+    stop(&signals, pool, &instance)?;
     match reason {
         Wake::Down(why) => bail!("{why}"),
         _ => Ok(()),
@@ -118,20 +142,20 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
 
 /// Writes the pool's configuration and starts the pool on it, as `sluice serve` would.
 fn start_pool(
-    server: &Postgres,
+    data_dir: &DataDir,
+    server: FileServer,
     roles: &Bootstrapped,
     certificate: &CertificateFiles,
     listen: SocketAddr,
     pool_size: u32,
     tuning: Tuning,
 ) -> Result<Pool> {
-    let path = server.data_dir().root().join("sluice.toml");
+    let path = data_dir.root().join("sluice.toml");
     let file = ServerFile {
         listen: vec![listen],
         driver: DriverChoice::Auto,
-        socket_dir: server.endpoint().socket_dir.clone(),
-        port: server.endpoint().port,
-        client_address_secret_file: roles.gate.then(|| server.data_dir().root().join(POOL_SECRET)),
+        server,
+        client_address_secret_file: roles.gate.then(|| data_dir.root().join(POOL_SECRET)),
         lookup: roles.lookup.to_config(),
         certificate: Some(certificate.clone()),
         stats_users: vec![bootstrap::FIRST_USER.to_owned()],
@@ -146,37 +170,19 @@ fn start_pool(
 }
 
 /// Stops the pool, whose clients' transactions may finish, then PostgreSQL. Each further signal makes it quicker.
-fn stop(signals: &Signals, pool: Pool, server: &Postgres) -> Result<()> {
+fn stop(signals: &Signals, pool: Pool, instance: &Instance) -> Result<()> {
     tracing::info!("stopping: transactions may finish; press Ctrl-C again to end them at once");
-    let report = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             while signals.wait_again() {
-                hasten(server);
+                instance.hasten(scope);
             }
         });
         pool.shutdown();
-        let report = server.stop(StopMode::Fast);
+        let stopped = instance.stop();
         signals.end();
-        report
-    });
-    match server.state() {
-        State::Stopped(_) if report.mode == Some(StopMode::Kill) => {
-            bail!("PostgreSQL had to be killed; the next start recovers its data from the log")
-        }
-        State::Stopped(_) => {
-            tracing::info!("stopped");
-            Ok(())
-        }
-        // It was down before; the reason is told by the caller.
-        State::Failed { .. } => Ok(()),
-        state => bail!("PostgreSQL did not end in time ({state:?})"),
-    }
-}
-
-/// While the pool waits for transactions: ends these with a fast shutdown of PostgreSQL. After that: an immediate one.
-fn hasten(server: &Postgres) {
-    let mode = if server.state() == State::Stopping { StopMode::Immediate } else { StopMode::Fast };
-    server.request_stop(mode);
+        stopped
+    })
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {

@@ -82,17 +82,45 @@ pub enum ClusterError {
     },
     /// A node's data are of another cluster.
     #[error(
-        "{} has data of another PostgreSQL (system identifier {found}; this cluster's is {expected})\n\
-         move that folder away: the node then gets a copy of the leader's data",
-        pgdata.display()
+        "{} has data of another PostgreSQL (system identifier {found}) than {} ({expected})\n\
+         move the folder away that does not belong here: its node then gets a copy of the leader's data",
+        pgdata.display(), other.display()
     )]
     OtherSystem {
         /// The data directory.
         pgdata: PathBuf,
         /// Its identifier.
         found: String,
+        /// The data directory that it was compared with.
+        other: PathBuf,
         /// The identifier that it should have.
         expected: String,
+    },
+    /// A node's old data may hold what the instance's lack.
+    #[error(
+        "{} is no mere copy of {}: it goes further in its log, or is on a later timeline\n\
+         look at it, and move the folder away: the node then gets a copy of the leader's data",
+        pgdata.display(), other.display()
+    )]
+    NoCopy {
+        /// The node's data directory.
+        pgdata: PathBuf,
+        /// The instance's.
+        other: PathBuf,
+    },
+    /// No node is shown to have everything.
+    #[error(
+        "the nodes of {} were not stopped in order, and no one of them is shown to have everything:\n  {said}\n\
+         start all of them once more (sluice up --nodes {}) and stop them with Ctrl-C",
+        root.display(), (*nodes).max(2)
+    )]
+    NotWhole {
+        /// The instance's directory.
+        root: PathBuf,
+        /// Each node with its state.
+        said: String,
+        /// The number of nodes with data.
+        nodes: usize,
     },
     /// `pg_controldata` does not say what it should.
     #[error("pg_controldata can't read {}: {why}", pgdata.display())]

@@ -26,9 +26,11 @@
 //! | `rest.rs` | asking Patroni and etcd |
 //! | `earlier.rs` | what a killed Sluice left |
 //! | `prepare.rs` | folders and files before a start |
+//! | `control.rs`, `resize.rs` | whose data they are, and how far they go; from one node to several and back |
 //! | `ready.rs` | waiting for all of them |
 //! | `stop.rs` | stopping |
 
+mod control;
 mod earlier;
 mod environment;
 mod error;
@@ -37,6 +39,7 @@ mod patroni;
 mod prepare;
 mod process;
 mod ready;
+mod resize;
 pub mod rest;
 mod roles;
 mod state;
@@ -57,8 +60,9 @@ pub use self::{
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
     patroni::Node,
+    resize::{is_cluster, to_one},
     rest::{Member, Members},
-    roles::Secrets,
+    roles::{Secrets, drop_slots},
 };
 use self::{
     process::{Process, Program},
@@ -121,6 +125,7 @@ pub struct Cluster {
     data_dir: Arc<DataDir>,
     environment: Environment,
     etcd: PathBuf,
+    scope: String,
     token: String,
     nodes: Vec<Node>,
     members: Vec<EtcdMember>,
@@ -129,6 +134,8 @@ pub struct Cluster {
     patronis: Vec<Slot>,
     etcds: Vec<Slot>,
     stop_timeout: Duration,
+    /// Held by whoever stops it.
+    stopping: Mutex<()>,
     /// How hard a stop that is under way has to be, as `StopMode as u8`.
     haste: AtomicU8,
 }
@@ -180,6 +187,11 @@ impl Cluster {
     /// Its directory: the first node's, locked.
     pub fn data_dir(&self) -> &Arc<DataDir> {
         &self.data_dir
+    }
+
+    /// Its name, in etcd and to Patroni.
+    pub fn scope(&self) -> &str {
+        &self.scope
     }
 
     /// The nodes, from `node1` on.

@@ -11,10 +11,10 @@ use std::{
 
 use super::{
     ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdMember, Node, Secrets, State, earlier, etcd, new_state, patroni,
-    roles, state,
+    resize, roles, state,
 };
 use crate::{
-    data_dir::{DataDir, DataDirSpec, FIRST_NODE},
+    data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout},
     event::{Event, Observer},
     files::{self, Owner},
     pid_file::{self, Runner},
@@ -27,7 +27,10 @@ use crate::{
 /// Makes everything that a start needs, and nothing that runs.
 pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result<(Cluster, State), ClusterError> {
     let etcd = etcd::find().ok_or(ClusterError::NoEtcd)?;
-    let first = DataDirSpec { is_node: true, ..spec.data_dir.clone() };
+    resize::to_several(&spec.data_dir, &*observer)?;
+    let is_formed = State::read(&spec.data_dir.root)?.is_some_and(|state| state.is_formed);
+    // A node of a cluster that has lost its data gets the leader's.
+    let first = DataDirSpec { layout: Layout::First { may_create: !is_formed }, ..spec.data_dir.clone() };
     let data_dir = Arc::new(DataDir::open(first, &*observer)?);
     let (root, run_as) = (data_dir.root(), data_dir.run_as());
     let state = match State::read(root)? {
@@ -49,6 +52,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     if count > 0 {
         observer.event(Event::EndedEarlier { count });
     }
+    resize::check_nodes(data_dir.binaries(), root)?;
     check_ports(root, &nodes, &members)?;
     check_etcd(&state, &members)?;
     for member in &members {
@@ -63,6 +67,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     let cluster = Cluster {
         environment: spec.environment.clone(),
         etcd,
+        scope: state.scope.clone(),
         token: state.token.clone(),
         nodes,
         members,
@@ -71,6 +76,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         patronis,
         etcds,
         stop_timeout: spec.stop_timeout,
+        stopping: Mutex::new(()),
         haste: AtomicU8::new(0),
         data_dir,
     };
@@ -96,7 +102,8 @@ fn node(data_dir: &DataDir, state: &State, index: usize) -> Result<Node, Cluster
     };
     let ports = state.nodes[index];
     Ok(Node {
-        pgdata: home.join("pgdata"),
+        // PostgreSQL's processes are known by this path, without links.
+        pgdata: home.join("pgdata").canonicalize().unwrap_or_else(|_| home.join("pgdata")),
         home,
         socket_dir,
         log: root.join("log").join(format!("{name}.log")),

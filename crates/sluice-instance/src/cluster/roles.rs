@@ -68,6 +68,19 @@ pub(super) fn make(data_dir: &DataDir, leader: &Endpoint, secrets: &Secrets) -> 
     client.batch_execute(&statements).map_err(|error| bootstrap::sql("make the roles for replication", &error))
 }
 
+/// On an instance that is one node again: removes the slots of nodes that are no more, which would keep the log for
+/// ever.
+///
+/// # Errors
+///
+/// PostgreSQL's refusal.
+pub fn drop_slots(data_dir: &DataDir, endpoint: &Endpoint) -> Result<(), BootstrapError> {
+    let mut client = bootstrap::superuser(data_dir, endpoint, "postgres")?;
+    let drop = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots \
+                WHERE slot_name IN ('node1', 'node2', 'node3') AND slot_type = 'physical' AND NOT active";
+    client.batch_execute(drop).map_err(|error| bootstrap::sql("remove the replication slots of former nodes", &error))
+}
+
 const RULES_BEGIN: &str = "# Sluice's nodes among themselves. Written by sluice; leave these lines first.";
 const RULES_END: &str = "# The rules of this server.";
 

@@ -2,7 +2,7 @@
 //! is made a leader on the way, and the leader's data are the last.
 
 use std::{
-    sync::atomic::Ordering,
+    sync::{PoisonError, TryLockError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Time limit for an immediate shutdown, before it becomes a kill.
 const IMMEDIATE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time limit for etcd to leave in order.
-const ETCD_TIME_MAX: Duration = Duration::from_secs(5);
+const ETCD_TIME_MAX: Duration = Duration::from_secs(2);
 /// Time limit for the kernel to end what was killed.
 const KILL_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -32,6 +32,8 @@ impl Cluster {
     pub fn stop(&self, mode: StopMode) -> StopReport {
         let begin = Instant::now();
         self.request_stop(mode);
+        // Who comes second waits, and then finds nothing left.
+        let _stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let is_running = self.patronis.iter().any(|slot| lock(slot).is_some());
         let leader = if is_running { self.leader() } else { None };
         let standbys = (0..self.nodes.len()).filter(|node| Some(*node) != leader);
@@ -41,17 +43,18 @@ impl Cluster {
             stopping.into_iter().filter_map(|thread| thread.join().ok()).max().flatten()
         });
         let hardest = leader.and_then(|leader| self.stop_node(leader)).max(hardest);
-        for member in &self.etcds {
-            if let Some(etcd) = &*lock(member) {
-                etcd.request_stop(Signal::SIGTERM);
-            }
-        }
-        let deadline = Instant::now() + ETCD_TIME_MAX;
-        for member in &self.etcds {
-            // Dropping what has not ended kills it.
-            let _ = lock(member).take().map(|etcd| etcd.wait_over(deadline.saturating_duration_since(Instant::now())));
+        // One after the other: a leader that leaves hands over to another one, for which it waits.
+        for etcd in self.etcds.iter().filter_map(take) {
+            etcd.request_stop(Signal::SIGTERM);
+            // Dropping what has not ended kills it, which loses nothing: what etcd has answered is on disk.
+            etcd.wait_over(ETCD_TIME_MAX);
         }
         StopReport { mode: hardest, took: begin.elapsed() }
+    }
+
+    /// Whether it is being stopped.
+    pub fn is_stopping(&self) -> bool {
+        matches!(self.stopping.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Asks a stop that is under way to be harder, without waiting for it.

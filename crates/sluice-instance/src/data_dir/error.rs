@@ -102,6 +102,12 @@ pub enum DataDirError {
         /// The user that runs PostgreSQL.
         user: String,
     },
+    /// The directory is that of several nodes.
+    #[error("{} has the data of several nodes; start it with --nodes 3 (or 2)", path.display())]
+    IsCluster {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Data both where one node has them and where the first of several does.
     #[error(
         "there are data directories in {} and in {}, and only one can be this instance's\n\

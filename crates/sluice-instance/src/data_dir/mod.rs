@@ -52,15 +52,26 @@ pub struct DataDirSpec {
     pub sync: bool,
     /// Free space, in bytes, below which nothing is created.
     pub free_bytes_min: u64,
-    /// Whether it is the first node of several: its data directory is then in a folder `node1`, to which that of an
-    /// instance of one node is moved.
-    pub is_node: bool,
+    /// The place of the data directory.
+    pub layout: Layout,
+}
+
+/// The place of the data directory within the instance's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// `pgdata`.
+    One,
+    /// `node1/pgdata`, of the first node of several; one in `pgdata` is moved there.
+    First {
+        /// Whether it is created if it is missing; a node of a cluster that exists gets its data from the leader.
+        may_create: bool,
+    },
 }
 
 impl DataDirSpec {
     /// With safe values for everything else.
     pub fn new(root: impl Into<PathBuf>, binaries: Binaries, run_as: RunAs) -> Self {
-        Self { root: root.into(), binaries, run_as, sync: true, free_bytes_min: FREE_BYTES_MIN, is_node: false }
+        Self { root: root.into(), binaries, run_as, sync: true, free_bytes_min: FREE_BYTES_MIN, layout: Layout::One }
     }
 }
 
@@ -83,16 +94,19 @@ impl DataDir {
         let root = make_root(&spec)?;
         let lock = take_lock(&root)?;
         check_reach(&spec, &root)?;
-        let home = if spec.is_node { make_node(&spec, &root)? } else { root.clone() };
+        let home = if spec.layout == Layout::One { root.clone() } else { make_node(&spec, &root)? };
         let socket_dir = socket_dir::prepare(&home, &spec.run_as)
             .map_err(|source| DataDirError::io("prepare the folder of the Unix socket for", &home, source))?;
         make_dir(&root.join("log"), 0o700)?;
 
         let pgdata = home.join("pgdata");
-        if spec.is_node {
+        if spec.layout != Layout::One {
             move_data(&root.join("pgdata"), &pgdata)?;
+        } else if !pgdata.exists() && root.join(FIRST_NODE).join("pgdata").exists() {
+            return Err(DataDirError::IsCluster { path: root });
         }
         let created = match look_at(&pgdata)? {
+            Found::Nothing if spec.layout == (Layout::First { may_create: false }) => false,
             Found::Nothing => {
                 create::create(&spec, &root, &home, &pgdata, observer)?;
                 true
@@ -103,7 +117,10 @@ impl DataDir {
                 false
             }
         };
-        let pgdata = pgdata.canonicalize().map_err(|source| DataDirError::io("open", &pgdata, source))?;
+        let pgdata = match pgdata.canonicalize() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => pgdata,
+            opened => opened.map_err(|source| DataDirError::io("open", &pgdata, source))?,
+        };
         let DataDirSpec { binaries, run_as, .. } = spec;
         Ok(Self { root, pgdata, socket_dir, binaries, run_as, created, _lock: lock })
     }
@@ -156,7 +173,7 @@ fn make_node(spec: &DataDirSpec, root: &Path) -> Result<PathBuf, DataDirError> {
 }
 
 /// Moves the data directory to where another number of nodes has it, whole or not at all; nothing is in its way there.
-fn move_data(from: &Path, to: &Path) -> Result<(), DataDirError> {
+pub(crate) fn move_data(from: &Path, to: &Path) -> Result<(), DataDirError> {
     if !from.exists() {
         return Ok(());
     }
@@ -218,7 +235,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<bool, DataDirError> {
 }
 
 /// Locks `root/lock`, and writes our process id into it for whoever comes second.
-fn take_lock(root: &Path) -> Result<File, DataDirError> {
+pub(crate) fn take_lock(root: &Path) -> Result<File, DataDirError> {
     let path = root.join("lock");
     let error = |source| DataDirError::io("lock", &path, source);
     let mut file = OpenOptions::new()
@@ -279,6 +296,14 @@ fn check_major(binaries: &Binaries, pgdata: &Path, found: &str) -> Result<(), Da
     }
     let binaries = Box::new(binaries.clone());
     Err(DataDirError::WrongMajor { path: pgdata.to_owned(), found: found.to_owned(), binaries })
+}
+
+/// The same for a data directory that is there.
+pub(crate) fn check_major_of(binaries: &Binaries, pgdata: &Path) -> Result<(), DataDirError> {
+    match look_at(pgdata)? {
+        Found::Cluster { major } => check_major(binaries, pgdata, &major),
+        Found::Nothing => Ok(()),
+    }
 }
 
 fn check_owner(run_as: &RunAs, pgdata: &Path) -> Result<(), DataDirError> {

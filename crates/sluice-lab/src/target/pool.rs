@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use sluice_config::{CertificateFiles, DriverChoice, ServerFile};
+use sluice_config::{CertificateFiles, DriverChoice, FileServer, ServerFile};
 use sluice_instance::{RunAs, bootstrap::FIRST_USER, certificate_in, write_pool_file};
 
 use crate::{
@@ -182,8 +182,7 @@ impl Place<'_> {
         let file = ServerFile {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))],
             driver,
-            socket_dir: endpoint.socket_dir.clone(),
-            port: endpoint.port,
+            server: FileServer::Socket { dir: endpoint.socket_dir.clone(), port: endpoint.port },
             client_address_secret_file: None,
             lookup: self.server.roles()?.lookup.to_config(),
             stats_users: Vec::new(),

@@ -1,0 +1,207 @@
+//! From one node to several and back, without a dump: data directories change their places, whole or not at all.
+//!
+//! Nothing is removed that can't be shown to be a copy of what stays: of the same PostgreSQL, on no later timeline and
+//! not further in its log. Each step can be interrupted, and is finished by the next start.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    ClusterError, State,
+    control::{self, Control},
+    earlier,
+    state::NODES_MAX,
+};
+use crate::{
+    binaries::Binaries,
+    data_dir::{self, DataDirError, DataDirSpec},
+    event::{Event, Observer},
+    pid_file::{self, Runner},
+};
+
+/// The time for a PostgreSQL of a killed Sluice to leave.
+const LEAVING_TIME_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Whether the directory is, or was, one of several nodes.
+pub fn is_cluster(root: &Path) -> bool {
+    root.join(super::state::NAME).exists()
+}
+
+/// Makes one node of several: the data of the last leader, which must have been shut down in order, go to where one
+/// node has them. What etcd knew of the cluster is removed; the other nodes' data stay, as copies.
+///
+/// # Errors
+///
+/// No node that is shown to have everything: the cluster was not stopped in order.
+pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), ClusterError> {
+    let Ok(root) = spec.root.canonicalize() else { return Ok(()) };
+    let _lock = data_dir::take_lock(&root)?;
+    let Some(mut state) = State::read(&root)? else { return Ok(()) };
+    clear_earlier(&root, observer);
+    let pgdata = root.join("pgdata");
+    if !pgdata.exists() {
+        let nodes = control::of_nodes(&spec.binaries, &root)?;
+        for (place, _) in &nodes {
+            wait_gone(place)?;
+        }
+        let nodes = control::of_nodes(&spec.binaries, &root)?;
+        let Some((chosen, _)) = last_leader(&nodes) else { return not_whole(&root, &nodes) };
+        data_dir::check_major_of(&spec.binaries, chosen)?;
+        unmanage(chosen)?;
+        data_dir::move_data(chosen, &pgdata)?;
+        observer.event(Event::Resized { from: chosen.clone(), to: pgdata });
+    }
+    dissolve(&root, &mut state)
+}
+
+/// Makes room for several nodes where there is one: copies that it has outlived are removed, so that each further node
+/// gets a fresh one. The data themselves are moved when the directory is opened.
+pub(super) fn to_several(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), ClusterError> {
+    let Ok(root) = spec.root.canonicalize() else { return Ok(()) };
+    let pgdata = root.join("pgdata");
+    if !pgdata.join("PG_VERSION").exists() {
+        return Ok(());
+    }
+    let _lock = data_dir::take_lock(&root)?;
+    clear_earlier(&root, observer);
+    wait_gone(&pgdata)?;
+    data_dir::check_major_of(&spec.binaries, &pgdata)?;
+    let own = Control::read(&spec.binaries, &pgdata)?;
+    let copies = control::of_nodes(&spec.binaries, &root)?;
+    for (copy, control) in &copies {
+        wait_gone(copy)?;
+        if !control.is_behind(&own) {
+            return Err(not_a_copy(copy, control, &pgdata, &own));
+        }
+    }
+    for (copy, _) in &copies {
+        remove(copy)?;
+        observer.event(Event::RemovedCopy { path: copy.clone() });
+    }
+    match State::read(&root)? {
+        Some(mut state) => dissolve(&root, &mut state),
+        None => Ok(()),
+    }
+}
+
+/// Before a start: all nodes' data are of one PostgreSQL, and fit the programs.
+pub(super) fn check_nodes(binaries: &Binaries, root: &Path) -> Result<(), ClusterError> {
+    let nodes = control::of_nodes(binaries, root)?;
+    let Some((first, own)) = nodes.first() else { return Ok(()) };
+    for (pgdata, control) in &nodes {
+        data_dir::check_major_of(binaries, pgdata)?;
+        if control.system != own.system {
+            return Err(not_a_copy(pgdata, control, first, own));
+        }
+    }
+    Ok(())
+}
+
+fn not_a_copy(pgdata: &Path, control: &Control, other: &Path, own: &Control) -> ClusterError {
+    if control.system == own.system {
+        return ClusterError::NoCopy { pgdata: pgdata.to_owned(), other: other.to_owned() };
+    }
+    ClusterError::OtherSystem {
+        pgdata: pgdata.to_owned(),
+        found: control.system.clone(),
+        other: other.to_owned(),
+        expected: own.system.clone(),
+    }
+}
+
+/// The node that was the leader when all were stopped: shut down in order, and all others are behind it.
+fn last_leader(nodes: &[(PathBuf, Control)]) -> Option<&(PathBuf, Control)> {
+    let is_last = |one: &Control| one.is_whole() && nodes.iter().all(|(_, other)| other.is_behind(one));
+    nodes.iter().find(|(_, control)| is_last(control))
+}
+
+fn not_whole(root: &Path, nodes: &[(PathBuf, Control)]) -> Result<(), ClusterError> {
+    let said: Vec<String> = nodes
+        .iter()
+        .map(|(pgdata, control)| format!("{}: {}, timeline {}", pgdata.display(), control.state, control.timeline))
+        .collect();
+    Err(ClusterError::NotWhole { root: root.to_owned(), said: said.join("\n  "), nodes: nodes.len() })
+}
+
+/// Takes back what Patroni has made of a node's settings; it keeps the operator's in a file beside.
+fn unmanage(pgdata: &Path) -> Result<(), ClusterError> {
+    let (base, conf) = (pgdata.join("postgresql.base.conf"), pgdata.join("postgresql.conf"));
+    if base.exists() {
+        fs::rename(&base, &conf).map_err(ClusterError::io("move", &base))?;
+    }
+    let dynamic = pgdata.join("patroni.dynamic.json");
+    match fs::remove_file(&dynamic) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &dynamic)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what etcd knew, by which another node could be made the leader: it is behind from now on.
+fn dissolve(root: &Path, state: &mut State) -> Result<(), ClusterError> {
+    for member in 1..=NODES_MAX {
+        remove(&root.join(format!("etcd{member}")))?;
+    }
+    state.is_formed = false;
+    state.write(root)
+}
+
+fn remove(path: &Path) -> Result<(), ClusterError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn clear_earlier(root: &Path, observer: &dyn Observer) {
+    let numbers = 1..=NODES_MAX;
+    let own = numbers.flat_map(|n| [root.join(format!("etcd{n}")), root.join(format!("node{n}/patroni.yml"))]);
+    let count = earlier::clear(&own.collect::<Vec<_>>());
+    if count > 0 {
+        observer.event(Event::EndedEarlier { count });
+    }
+}
+
+/// Waits for a PostgreSQL of an earlier run to leave.
+fn wait_gone(pgdata: &Path) -> Result<(), ClusterError> {
+    let begin = Instant::now();
+    loop {
+        match pid_file::runner(&pgdata.canonicalize().unwrap_or_else(|_| pgdata.to_owned())) {
+            Ok(Runner::Live(pid)) if begin.elapsed() >= LEAVING_TIME_MAX => {
+                return Err(DataDirError::Running { pid, path: pgdata.to_owned() }.into());
+            }
+            Ok(Runner::Live(_)) => thread::sleep(POLL),
+            _ => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, state: &str, timeline: u64, checkpoint: u64) -> (PathBuf, Control) {
+        let (system, state) = ("7".to_owned(), state.to_owned());
+        (name.into(), Control { system, state, timeline, checkpoint, recovered: 0 })
+    }
+
+    #[test]
+    fn the_last_leader_has_everything() {
+        let standby = |name, reached| node(name, "shut down in recovery", 2, reached);
+        let leader = || node("b", "shut down", 2, 50);
+        let chosen = |nodes: &[(PathBuf, Control)]| last_leader(nodes).map(|(path, _)| path.display().to_string());
+        assert_eq!(chosen(&[standby("a", 40), leader(), standby("c", 49)]).as_deref(), Some("b"));
+        // One that was lost on the way, and one that was the leader before.
+        assert_eq!(chosen(&[node("a", "in production", 1, 30), leader()]).as_deref(), Some("b"));
+        assert_eq!(chosen(&[node("a", "shut down", 1, 30), leader()]).as_deref(), Some("b"));
+        for other in [standby("a", 51), node("a", "in production", 3, 10), node("a", "shut down", 3, 60)] {
+            let is_it = chosen(&[other.clone(), leader()]).is_some_and(|name| name == "b");
+            assert!(!is_it, "{other:?}");
+        }
+        assert_eq!(chosen(&[node("a", "in production", 1, 30), standby("b", 20)]), None);
+    }
+}

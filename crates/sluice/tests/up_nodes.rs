@@ -1,0 +1,152 @@
+//! `sluice up --nodes` as a user meets it: the real command with the real Patroni, etcd and PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod common;
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering},
+};
+
+use common::{Up, eventually, failure, place, sluice};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use sluice_testkit::cluster::environment;
+
+fn up(data: &Path, nodes: usize) -> Command {
+    let environment = environment();
+    let mut command = sluice(data);
+    command.args(["--nodes", &nodes.to_string(), "--ports-from", &ports().to_string(), "--patroni-dir"]);
+    // Of the environment's interpreter, below the folder that has all environments.
+    command.arg(environment.python().ancestors().nth(3).unwrap());
+    command
+}
+
+/// Other ports for each cluster that is made.
+fn ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let process = u16::try_from(std::process::id() % 20).unwrap();
+    19_100 + process * 200 + NEXT.fetch_add(20, Ordering::Relaxed)
+}
+
+/// What psql prints, typed as the command says it.
+fn ask(typed: &str, query: &str) -> String {
+    let mut shell = Command::new("sh");
+    let output =
+        shell.args(["-c", &format!("{typed} -w -X -At -c \"{query}\"")]).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The processes that have the instance's folder in their command line or as their place of work.
+fn processes(data: &Path) -> Vec<String> {
+    let data = data.display().to_string();
+    let text = |path: std::path::PathBuf| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let entries = fs::read_dir("/proc").unwrap().flatten().filter(|entry| entry.path().join("cmdline").exists());
+    let found = entries.filter_map(|entry| {
+        let command = text(entry.path().join("cmdline")).unwrap_or_default();
+        let cwd = fs::read_link(entry.path().join("cwd")).unwrap_or_default().display().to_string();
+        (command.contains(&data) || cwd.contains(&data)).then_some(command)
+    });
+    found.collect()
+}
+
+fn stop(mut up: Up, data: &Path) {
+    up.signal(Signal::SIGINT);
+    up.line("stopped");
+    assert!(up.wait().success());
+    assert_eq!(processes(data), [""; 0]);
+}
+
+#[test]
+fn one_node_becomes_three_and_one_again() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut one = Up::start(&mut up(&data, 1));
+    let typed = one.line("PGPASSFILE=");
+    one.ready();
+    assert_eq!(ask(&typed, "CREATE TABLE t AS SELECT 1 AS id"), "SELECT 1\n");
+    stop(one, &data);
+
+    let mut three = Up::start(&mut up(&data, 3));
+    three.line("node1 leader running, node2 quorum_standby streaming, node3 quorum_standby streaming");
+    let typed = three.line("PGPASSFILE=");
+    three.line("Nodes     node1: leader, PostgreSQL on 127.0.0.1:");
+    three.line("Commits   wait for one of the two other nodes, always (quorum, strict)");
+    three.ready();
+    assert_eq!(ask(&typed, "INSERT INTO t VALUES (2); SHOW synchronous_commit"), "INSERT 0 1\non\n");
+    // The pool finds the primary, whichever it is then.
+    let pid_file = fs::read_to_string(data.join("node1/pgdata/postmaster.pid")).unwrap();
+    let postmaster: i32 = pid_file.lines().next().unwrap().parse().unwrap();
+    kill(Pid::from_raw(postmaster), Signal::SIGKILL).unwrap();
+    assert_eq!(ask(&typed, "INSERT INTO t VALUES (3)"), "INSERT 0 1\n");
+    // What a killed one leaves ends by itself, in order: the next may be of one node.
+    three.signal(Signal::SIGKILL);
+    three.wait();
+    eventually("the end of all nodes", || processes(&data).is_empty());
+
+    // Not by mistake.
+    let ports = fs::read_to_string(data.join("cluster.json")).unwrap();
+    let mut again = Up::start(&mut up(&data, 3));
+    again.ready();
+    assert_eq!(fs::read_to_string(data.join("cluster.json")).unwrap(), ports);
+    stop(again, &data);
+
+    let mut one = Up::start(&mut up(&data, 1));
+    one.line("moved the data");
+    let typed = one.line("PGPASSFILE=");
+    one.ready();
+    assert_eq!(ask(&typed, "SELECT string_agg(id::text, ',') FROM t"), "1,2,3\n");
+    let names = "SELECT count(*) || current_setting('synchronous_standby_names') FROM pg_replication_slots";
+    assert_eq!(ask(&typed, names), "0\n");
+    stop(one, &data);
+}
+
+#[test]
+fn two_nodes_and_what_is_wrong_with_them() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut two = Up::start(&mut up(&data, 2));
+    two.line("node1 leader running, node2 sync_standby streaming");
+    two.line("Commits   wait for the other node while it is there (synchronous)");
+    two.ready();
+    stop(two, &data);
+
+    let state = fs::read_to_string(data.join("cluster.json")).unwrap();
+    let port: u16 =
+        state.split("\"rest\": ").nth(1).unwrap().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+    let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    let said = failure(&mut up(&data, 2));
+    assert!(said.contains(&format!("127.0.0.1:{port} is in use, where Patroni of node1 has to listen")), "{said}");
+    drop(taken);
+
+    // Another cluster's data in the place of a node's.
+    let (other, own) = (place.path().join("other"), data.join("node2/pgdata"));
+    let mut one = Up::start(&mut up(&other, 1));
+    one.ready();
+    stop(one, &other);
+    fs::rename(&own, place.path().join("aside")).unwrap();
+    fs::rename(other.join("pgdata"), &own).unwrap();
+    let said = failure(&mut up(&data, 2));
+    assert!(said.contains("has data of another PostgreSQL") && said.contains("move the folder away"), "{said}");
+    fs::rename(&own, other.join("pgdata")).unwrap();
+    fs::rename(place.path().join("aside"), &own).unwrap();
+
+    // etcd's data are what the cluster knows of itself.
+    fs::rename(data.join("etcd1"), place.path().join("etcd1")).unwrap();
+    let said = failure(&mut up(&data, 2));
+    assert!(said.contains("the data of etcd1 are gone") && said.contains("--nodes 1"), "{said}");
+    assert_eq!(processes(&data), [""; 0]);
+}
+
+#[test]
+fn a_class_is_for_one_node() {
+    let place = place();
+    let said = failure(up(&place.path().join("data"), 3).args(["--connections", "50"]));
+    assert!(said.contains("for one node") && said.contains("leave out --nodes"), "{said}");
+}
