@@ -504,8 +504,8 @@ pub(crate) static HOST: Key<Host> = Key {
     kind: Host,
     absent: Absent::Default("\"/var/run/postgresql\""),
     meaning: "The server. A Unix socket costs PostgreSQL less than TCP: take it where the server is on this host. \
-              The addresses of a name, 16 of them at most, are tried one after the other as by libpq, and first the one \
-              at which it went on where others failed; names are resolved again every 10 s.",
+              If a host name has several addresses (at most 16 are used), they are tried in turn, as libpq does; after a \
+              failure the next one stays first until it fails itself. Names are resolved again every 10 s.",
 };
 
 pub(crate) static PORT: Key<Integer> = Key {
