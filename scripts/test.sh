@@ -20,8 +20,36 @@ cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 step 'tests'
 # Most tests wait, for servers and for time to pass: more of them at once than there are processors.
 export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((3 * $(nproc)))}"
+target="${CARGO_TARGET_DIR:-target}"
+mkdir -p "$target/tests"
+if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
+    cat "$target/tests/built" >&2
+    exit 1
+fi
+# Two programs at once, for the same reason: beside all others, one after the other, those that take long and are
+# indifferent to what else runs.
+beside='nodes up_nodes cluster twin simulation'
+names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"
+first='' second=''
+for name in $names; do
+    case " $beside " in
+        *" $name "*) ;;
+        *) second="$second --test $name" ;;
+    esac
+done
+for name in $beside; do first="$first --test $name"; done
 # --no-fail-fast: one failure does not hide the others.
-cargo test --workspace --locked --no-fail-fast 2>&1 | {
+run() { cargo test --workspace --locked --no-fail-fast "$@" 2>&1; }
+{
+    # shellcheck disable=SC2086 # They are words.
+    run $first >"$target/tests/beside" &
+    # shellcheck disable=SC2086
+    run --lib --bins $second || true
+    run --doc || true
+    # It says itself what has failed.
+    wait "$!" || true
+    cat "$target/tests/beside"
+} | {
     # One line for all runners, from their own closing lines.
     awk '{ print } /^test result:/ { passed += $4; failed += $6; ignored += $8 }
          /^error: .*target.* failed/ || /^error: test failed/ || /^error: could not compile/ { broken = 1 }
