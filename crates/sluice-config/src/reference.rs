@@ -111,9 +111,11 @@ cluster = \"main\"
 - Only a node that says itself that it holds the leader's lock and is out of recovery is the primary, and none that is on
   an older timeline than has been seen.
 - When another node is the primary, clients without an open transaction go on there, with their settings and prepared
-  statements. All connections to the node before are closed at once: a client with a transaction open is disconnected
-  with SQLSTATE 08006, or 08007 where a statement or a COMMIT was under way. So is one that keeps its server (`SHOW
-  PINS`), or is in session mode.
+  statements. All connections to the node before are closed at once.
+- A client with a transaction block open gets an error with SQLSTATE 40001, at once or for its next statement, and stays
+  connected: the transaction has failed, and can be run again behind its ROLLBACK. Where something was under way that may
+  have been committed (a COMMIT, a statement outside of a block, a text of several statements), it is disconnected with
+  08007; one that keeps its server (`SHOW PINS`) or is in session mode, with 08006 or 08007.
 - While no primary can be connected to, clients wait, log-ins as well: for `failover_timeout`, and neither
   `connect_timeout`, `wait_timeout` nor `login_timeout` counts. Then they get SQLSTATE 57P03 or 08001.
 - Patroni's `restapi.authentication` is not needed, since Sluice only reads. It connects to PostgreSQL by the addresses

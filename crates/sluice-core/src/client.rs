@@ -180,6 +180,8 @@ pub struct Session {
     sequences_lost: u32,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
+    /// Whether that has failed with its server, and the client has not been told.
+    pub is_loss_untold: bool,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
 }
@@ -356,6 +358,7 @@ impl Session {
             asks_until: None,
             sequences_lost: 0,
             begun: None,
+            is_loss_untold: false,
             failures: 0,
         }
     }

@@ -48,6 +48,17 @@ impl Replies {
         self.queue.iter().any(|expected| !matches!(expected, Expected::Own(_)) && !expected.is_of_own_batch())
     }
 
+    /// Whether a query of Sluice's own is among what is owed.
+    pub fn have_own(&self) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Own(_)))
+    }
+
+    /// The number of the client's requests that have been sent to their ends.
+    pub fn client_requests(&self) -> usize {
+        let is_end = |expected: &&Expected| matches!(expected, Expected::Query { .. } | Expected::Sync(_));
+        self.queue.iter().filter(is_end).count()
+    }
+
     /// Whether a BEGIN of the pool's is among what is owed.
     pub fn begin_block(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Begin(_)))

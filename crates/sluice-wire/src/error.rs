@@ -10,6 +10,8 @@ pub mod sqlstate {
     pub const CANNOT_CONNECT: &str = "08001";
     /// The server connection broke.
     pub const CONNECTION_FAILURE: &str = "08006";
+    /// The transaction has to be run again.
+    pub const SERIALIZATION_FAILURE: &str = "40001";
     /// The server connection broke, and with it a statement or a COMMIT was under way.
     pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
     /// The peer broke the protocol.

@@ -28,6 +28,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             amended,
             is_amid: false,
         });
+        if self.follows_blocks() && sql::may_end_block(seen.body) {
+            self.server().exchange.may_end_block();
+        }
         if sql::may_copy_in(seen.body) {
             self.server().exchange.may_begin_copy();
         }

@@ -142,6 +142,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(seen.body));
         let resets = resets.map(Into::into);
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
+        if self.follows_blocks() {
+            let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
+            if seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_end_block(text)) {
+                self.server().exchange.may_end_block();
+            }
+        }
         let exchange = &mut self.server().exchange;
         match may_copy {
             true => exchange.may_begin_copy(),
@@ -150,9 +156,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
+    /// Whether it matters which statements may end a block: where its server may be lost and the client stays.
+    pub(super) fn follows_blocks(&self) -> bool {
+        self.session.pool.upstream.cluster.is_some()
+    }
+
     /// A Query without a server.
     pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
-        if self.drop_failed(seen) || self.end_without_server(seen) {
+        if self.drop_failed(seen) || self.tell_loss(seen) || self.end_without_server(seen) {
             return Step::Next;
         }
         // What a failed transaction refuses is PostgreSQL's to say.

@@ -119,6 +119,11 @@ pub(super) fn is_end(error: &[u8]) -> bool {
     matches!(ErrorFields(error).get(b'V'), Some(b"FATAL" | b"PANIC"))
 }
 
+/// Whether an error says that the server, or this process of its, was told to end.
+fn is_shutdown(error: &[u8]) -> bool {
+    matches!(ErrorFields(error).get(b'C'), Some(b"57P01" | b"57P02"))
+}
+
 /// Whether a time-out, or somebody's cancel, has ended a query.
 fn is_timed_out(error: &[u8]) -> bool {
     ErrorFields(error).get(b'C') == Some(sqlstate::QUERY_CANCELED.as_bytes())
@@ -127,10 +132,14 @@ fn is_timed_out(error: &[u8]) -> bool {
 impl<I: Io> ServerRelay<'_, I> {
     /// An ErrorResponse has come.
     pub(super) fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
+        let is_end = is_end(body);
+        if is_end && is_shutdown(body) && self.client.is_some() && self.server.rolls_back() {
+            // When the connection has ended, the client hears what that means for it.
+            return Ok(Verdict::Swallow);
+        }
         let exchange = &mut self.server.exchange;
         exchange.stop_copying();
         exchange.fail_own_batch();
-        let is_end = is_end(body);
         let begin_refused = exchange.begin().is_refused();
         let standing = Standing {
             status: exchange.reported_status(),

@@ -225,6 +225,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return Step::Incomplete(seen.total);
         }
         match seen.kind {
+            // It is told below, where it may be one that ends the block.
+            FrontendKind::Query | FrontendKind::Sync | FrontendKind::Flush => {}
+            _ if self.tell_loss(seen) => return Step::Next,
+            _ => {}
+        }
+        match seen.kind {
             FrontendKind::Parse
             | FrontendKind::Bind
             | FrontendKind::Describe

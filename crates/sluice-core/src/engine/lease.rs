@@ -470,6 +470,11 @@ impl Engine {
             }
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
+                if self.lose_block(now, (client, id), io) {
+                    pool.login().forget_welcomes();
+                    return;
+                }
+                let Some(server) = self.servers.get(id) else { return };
                 // Nothing of a client's has run there that is still logging in.
                 let is_logging_in = server.follows_statements() && !self.is_open(client);
                 let is_replaceable = is_logging_in || server.is_replaceable();

@@ -27,6 +27,7 @@
 //! | `console` | clients of the admin console |
 //! | `listing` | the clients and servers of a worker, as the console lists them |
 //! | `copying` | COPYs that the server begins to read |
+//! | `losing` | blocks that are lost with a cluster's primary |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
 //! | `resetting` | what follows where a client resets settings |
@@ -73,6 +74,7 @@ mod lease;
 mod lending;
 mod listing;
 mod login;
+mod losing;
 mod moving;
 mod notifications;
 mod opening;

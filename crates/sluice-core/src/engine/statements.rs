@@ -291,6 +291,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let sets = effects.intersects(Effects::STATE).then_some(text);
         let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
         self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
+        if self.follows_blocks() && sql::may_end_block(text) {
+            self.server().exchange.may_end_block();
+        }
         if may_copy(&meant) || statement.is_some_and(|statement| statement.may_copy) {
             self.server().exchange.may_bind_copy();
         }
@@ -352,7 +355,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.scratch.clear();
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
+        let ends = self.follows_blocks() && sql::may_end_block(statement.query());
         let server = self.server();
+        if ends {
+            server.exchange.may_end_block();
+        }
         if statement.may_copy {
             server.exchange.may_bind_copy();
         }

@@ -5,6 +5,7 @@
 //! and that alone moves the state of the batch; whoever hears an answer takes it out of the queue. An expected answer
 //! holds all that its coming or failing means, so that answers to several clients could stand in one queue.
 
+mod blocks;
 mod copies;
 
 use sluice_wire::{FrontendKind, message::TransactionStatus};
@@ -48,6 +49,8 @@ pub struct Exchange {
     batch_resets: BatchResets,
     /// The turns that what was sent gives to the transaction.
     turns: Turns,
+    /// Whether something was sent that may end the block which is open.
+    may_end_block: bool,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
@@ -131,6 +134,7 @@ impl Exchange {
             replay: Replay::default(),
             batch_resets: BatchResets::default(),
             turns: Turns::default(),
+            may_end_block: false,
             has_discarded: false,
             implicit: Implicit::default(),
             copies: Copies::default(),
@@ -140,21 +144,6 @@ impl Exchange {
     /// The status that the last ReadyForQuery told.
     pub fn reported_status(&self) -> TransactionStatus {
         self.status
-    }
-
-    /// The status in which the next message finds the transaction, unless an error comes first.
-    pub fn expected_status(&self) -> TransactionStatus {
-        self.turns.last().unwrap_or(if self.is_implicit() { TransactionStatus::Idle } else { self.status })
-    }
-
-    /// Whether the transaction that is open is that of a batch, and no block.
-    pub fn is_implicit(&self) -> bool {
-        self.implicit.is_open()
-    }
-
-    /// Settings that were reset in such a transaction are put in place again when it has ended.
-    pub fn put_off(&mut self, resets: &Reset) {
-        self.implicit.put_off(resets);
     }
 
     /// The time of the last ReadyForQuery.
@@ -505,6 +494,7 @@ impl Exchange {
             self.turns.close_all();
             self.batch_resets.close_all();
             self.forget_bound_copies();
+            self.may_end_block = false;
         }
     }
 

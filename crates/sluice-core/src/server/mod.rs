@@ -290,6 +290,14 @@ impl Server {
         is_shared && self.is_fresh() && is_for_settings
     }
 
+    /// Whether its client has a block open there that is rolled back for certain where a cluster's primary is lost, and
+    /// nothing else of its session goes with that: the client can be told so, and stay.
+    pub fn rolls_back(&self) -> bool {
+        let is_shared = self.follows_statements() && self.kept.is_none() && self.preparation == Preparation::None;
+        let is_whole = !self.stream.is_inside() && self.pending.is_empty();
+        self.pool.upstream.cluster.is_some() && is_shared && is_whole && self.exchange.rolls_back()
+    }
+
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
     pub fn is_fresh(&self) -> bool {
         self.exchange.reported_status() == TransactionStatus::Idle

@@ -171,6 +171,20 @@ pub(crate) fn may_copy_in(text: &[u8]) -> bool {
     memchr::memchr2_iter(b's', b'S', text).any(is_one)
 }
 
+/// Whether a text may end the transaction block that it is run in, or what that comes to can't be told from it: what has
+/// several commands may, and a statement that SQL executes may be a COMMIT of the extended protocol's.
+pub(crate) fn may_end_block(text: &[u8]) -> bool {
+    let mut words = Words::new(text);
+    match words.take_any(&["commit", "end", "rollback", "abort", "prepare", "execute"]) {
+        Some("rollback") => {
+            let _noun = words.take_any(&["work", "transaction"]);
+            !words.take("to") || outline::may_have_several(text)
+        }
+        Some(_) => true,
+        None => outline::may_have_several(text),
+    }
+}
+
 /// The status of the transaction behind a statement that begins or ends a block, if it succeeds.
 pub(crate) fn leads_to(text: &[u8]) -> Option<TransactionStatus> {
     let mut words = Words::new(text);

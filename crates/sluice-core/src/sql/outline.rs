@@ -43,6 +43,16 @@ pub(crate) fn highest_written(text: &[u8]) -> u16 {
     numbers.max().unwrap_or_default()
 }
 
+/// Whether there may be several commands in a text.
+pub(crate) fn may_have_several(text: &[u8]) -> bool {
+    let mut has_ended = false;
+    Lexer::new(text).any(|token| {
+        let is_end = matches!(token, Token::Semicolon);
+        has_ended |= is_end;
+        matches!(token, Token::Unclear) || (has_ended && !is_end)
+    })
+}
+
 /// Whether there are several commands in a text, for certain: PostgreSQL prepares none of them. The body of a function
 /// that is written as one (`BEGIN ATOMIC`) is taken for several.
 pub(crate) fn has_several(text: &[u8]) -> bool {

@@ -8,9 +8,11 @@ use sluice_control::{
     settings::{PoolMode, PoolSettings, Sharing},
 };
 
+use sluice_wire::ErrorResponse;
+
 use crate::{
     one, seated,
-    table::{Table, answers, query, scripted},
+    table::{Side, Table, answers, bind, execute, flush, parse, query, scripted, sync},
 };
 
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(45);
@@ -86,7 +88,9 @@ fn all_servers_of_a_node_that_is_not_the_primary_any_more_are_closed_at_once() {
     assert_eq!(table.hears(amid), "C(BEGIN) Z(T)");
     table.has_primary(clustered(PoolSettings { size: 3, ..settings() }), Some("b"));
     assert!(table.is_closed(server), "what it said from now on might be true there only");
-    assert_eq!(table.hears(amid), "E(08006)");
+    assert_eq!(table.hears(amid), "");
+    table.says(amid, &query("COMMIT"));
+    assert_eq!(table.hears(amid), "E(40001) Z(I)");
     assert!(!table.is_closed(idle));
     table.says(idle, &query("SELECT 1"));
     let servers = table.connects();
@@ -117,4 +121,159 @@ fn a_database_that_an_operator_moves_out_of_a_cluster_ends_its_transactions_ther
     table.says(client, &query("COMMIT"));
     table.says(server, &answers("C(COMMIT) Z(I)"));
     assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+}
+
+/// A table before a cluster's primary, with a client that has a block open there, and its server.
+fn in_block() -> (Table, Side, Side) {
+    let mut table = Table::new(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let client = table.client();
+    table.says(client, &query("BEGIN READ WRITE"));
+    let server = table.servers()[0];
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
+    table.hears(server);
+    (table, client, server)
+}
+
+/// The client's transaction has failed, ends by its ROLLBACK, and the next one is another server's.
+fn goes_on(table: &mut Table, client: Side) {
+    table.says(client, &query("ROLLBACK"));
+    assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
+    table.says(client, &query("SELECT 2"));
+    table.passes(Duration::from_millis(200));
+    let servers = table.connects();
+    let server = servers.first().copied().unwrap_or_else(|| table.servers()[0]);
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_block_that_is_lost_between_its_statements_fails_with_the_next_one() {
+    for (asked, heard) in [
+        (query("SELECT 1"), "E(40001) Z(E)"),
+        ([run_unnamed(), sync()].concat(), "E(40001) Z(E)"),
+        ([sync(), query("SELECT 1")].concat(), "Z(E) E(40001) Z(E)"),
+        (query("SAVEPOINT a"), "E(40001) Z(E)"),
+        (query("ROLLBACK TO a"), "E(40001) Z(E)"),
+    ] {
+        let (mut table, client, server) = in_block();
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "");
+        table.says(client, &asked);
+        assert_eq!(table.hears(client), heard);
+        goes_on(&mut table, client);
+    }
+}
+
+#[test]
+fn a_commit_of_a_block_that_is_lost_fails_and_a_rollback_does_not() {
+    let (mut table, client, server) = in_block();
+    table.hangs_up(server);
+    table.says(client, &query("COMMIT"));
+    assert_eq!(table.hears(client), "E(40001) Z(I)");
+    let (mut table, client, server) = in_block();
+    table.hangs_up(server);
+    goes_on(&mut table, client);
+}
+
+#[test]
+fn a_statement_that_is_under_way_in_a_block_fails_with_it() {
+    for (asked, heard) in [
+        (query("INSERT INTO t VALUES (1)"), "E(40001) Z(E)"),
+        ([run_unnamed(), sync()].concat(), "E(40001) Z(E)"),
+        ([run_unnamed(), sync(), run_unnamed(), sync()].concat(), "E(40001) Z(E) E(25P02) Z(E)"),
+        ([query("SELECT 1"), query("SELECT 2")].concat(), "E(40001) Z(E) E(25P02) Z(E)"),
+    ] {
+        for says_why in [false, true] {
+            let (mut table, client, server) = in_block();
+            table.says(client, &asked);
+            if says_why {
+                table.says(server, &shutdown());
+            }
+            table.hangs_up(server);
+            assert_eq!(table.hears(client), heard);
+            goes_on(&mut table, client);
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_is_not_ended_fails_at_once() {
+    let (mut table, client, server) = in_block();
+    table.says(client, &[run_unnamed(), flush()].concat());
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(40001)");
+    table.says(client, &[run_unnamed(), sync()].concat());
+    assert_eq!(table.hears(client), "Z(E)");
+    goes_on(&mut table, client);
+}
+
+#[test]
+fn the_first_statement_behind_a_begin_of_the_pools_fails_as_well() {
+    for asked in [query("INSERT INTO t VALUES (1)"), [run_unnamed(), sync()].concat()] {
+        let mut table = Table::new(settings());
+        table.has_primary(clustered(settings()), Some("a"));
+        let client = table.client();
+        table.says(client, &query("BEGIN"));
+        assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
+        table.says(client, &asked);
+        let server = table.servers()[0];
+        assert!(table.hears(server).starts_with("P(: BEGIN)"));
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(40001) Z(E)");
+        goes_on(&mut table, client);
+    }
+}
+
+#[test]
+fn what_may_have_been_committed_is_not_said_to_be_rolled_back() {
+    for asked in [
+        query("COMMIT"),
+        query("INSERT INTO t VALUES (1); COMMIT"),
+        query("COMMIT AND CHAIN"),
+        query("PREPARE TRANSACTION 'a'"),
+        query("EXECUTE a"),
+        [parse("", "COMMIT"), bind("", 0), execute(), sync()].concat(),
+        [parse("", "COMMIT"), bind("", 0), sync()].concat(),
+        [run_unnamed(), parse("", "END"), bind("", 0), execute(), sync(), run_unnamed(), sync()].concat(),
+    ] {
+        let (mut table, client, server) = in_block();
+        table.says(client, &asked);
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(08007)");
+        assert!(table.is_closed(client));
+    }
+}
+
+#[test]
+fn a_statement_outside_of_a_block_may_have_been_committed() {
+    let mut table = Table::new(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let client = table.client();
+    table.says(client, &query("INSERT INTO t VALUES (1)"));
+    let server = table.servers()[0];
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08007)");
+}
+
+#[test]
+fn a_lost_block_ends_with_its_server_where_there_is_no_cluster() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.hears(client);
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08006)");
+}
+
+/// The messages of an INSERT by the extended protocol.
+fn run_unnamed() -> Vec<u8> {
+    [parse("", "INSERT INTO t VALUES (1)"), bind("", 0), execute()].concat()
+}
+
+/// PostgreSQL's last words in a shutdown.
+fn shutdown() -> Vec<u8> {
+    ErrorResponse::fatal("57P01", "terminating connection due to administrator command").to_bytes()
 }

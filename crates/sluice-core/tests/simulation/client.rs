@@ -245,7 +245,7 @@ impl Client {
             self.phase = Phase::Done;
         } else if matches!(self.phase, Phase::Ready)
             && !self.input.is_empty()
-            && (io.plan.crashes > 0 || io.plan.stops_after_micros.is_some())
+            && (io.plan.loses_servers() || io.plan.stops_after_micros.is_some())
         {
             // Half a message has come: no error can follow that.
             self.lost = Some(Lost("08006".to_owned()));
@@ -332,7 +332,7 @@ impl Client {
             }
             (_, "53300") => waited >= plan.pool.wait_timeout,
             (_, "57P01" | "57P03") if text.contains("shutting down") => plan.stops_after_micros.is_some(),
-            (_, "08006" | "08007" | "57P01") => trouble || plan.crashes > 0,
+            (_, "08006" | "08007" | "57P01") => trouble || plan.loses_servers(),
             (_, "08001" | "57P03") => trouble || plan.crashes > 0 && waited >= plan.pool.connect_timeout,
             _ => false,
         };
@@ -476,6 +476,10 @@ impl Client {
             Some(b"57014") if self.cancels > 0 => {
                 self.cancels -= 1;
                 self.again(Ends { fail: Some("57014"), described, ..Ends::default() });
+            }
+            // Its block was lost with its server.
+            Some(b"40001") if io.plan.in_cluster && io.plan.loses_servers() => {
+                self.again(Ends { fail: Some("40001"), described, ..Ends::default() });
             }
             Some(b"53S01") if io.plan.refused_percent > 0 => {
                 self.again(Ends { fail: Some("53S01"), described, ..Ends::default() });

@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) pool: PoolSettings,
     /// Whether servers are told where their clients are.
     tells: bool,
+    /// Whether the database is that of a cluster: where its address changes, another node is the primary.
+    pub(crate) in_cluster: bool,
     /// Whether servers say by themselves what their sessions hold.
     pub(crate) reports: bool,
     pub(crate) servers: u32,
@@ -201,7 +203,16 @@ impl Plan {
                 plan.operations = rng.below(5);
             }
         }
+        if rng.percent(40) {
+            plan.in_cluster = true;
+            plan.pool.failover_timeout = Some(plan.pool.connect_timeout);
+        }
         plan
+    }
+
+    /// Whether servers may be lost at any moment.
+    pub(crate) fn loses_servers(&self) -> bool {
+        self.crashes > 0 || (self.in_cluster && self.configurations > 0)
     }
 
     fn calm(rng: &mut Rng) -> Self {
@@ -232,6 +243,7 @@ impl Plan {
             look_up: rng.percent(50),
             pool,
             tells: rng.percent(30),
+            in_cluster: false,
             reports: rng.percent(30),
             servers: 100,
             shares: [None; 3],
@@ -316,6 +328,7 @@ impl Plan {
         let database = Database {
             client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
             servers: self.shares[2],
+            cluster: self.in_cluster.then(|| "main".into()),
             ..Database::any_at(Address::Unix(ADDRESSES[0].into()), self.pool.clone())
         };
         Configuration {

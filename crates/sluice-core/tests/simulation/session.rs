@@ -510,6 +510,7 @@ fn failed(code: &'static str) -> Error {
     match code {
         "53S01" => (code, "canceling statement due to gate timeout".into()),
         "57014" => (code, "canceling statement due to user request".into()),
+        "40001" => (code, "the transaction was lost with its server, and is rolled back".into()),
         _ => (code, "cached plan must not change result type".into()),
     }
 }

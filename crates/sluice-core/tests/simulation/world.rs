@@ -448,6 +448,7 @@ impl World {
         let victims = self.clients.iter().filter(lost).count();
         let plan = &self.io.plan;
         let trouble = plan.connect_trouble || plan.login_trouble || plan.stops_after_micros.is_some();
+        let trouble = trouble || (plan.in_cluster && plan.configurations > 0);
         assert!(victims <= crashes || trouble, "{victims} clients lost their servers in {crashes} crashes");
     }
 

@@ -42,7 +42,7 @@ struct Written {
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) acknowledged: usize,
-    refused: usize,
+    pub(crate) refused: usize,
     unknown: usize,
     longest: Duration,
     errors: BTreeSet<String>,
@@ -128,7 +128,9 @@ fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool) -> Written 
             match block.execute("INSERT INTO ledger VALUES ($1)", &[&number]) {
                 Ok(_) => block.commit(),
                 Err(error) => {
+                    assert_eq!(error.code().map(|code| code.code()), Some("40001"), "in a block: {error:?}");
                     written.refused.insert(number);
+                    block.rollback().unwrap_or_else(|error| panic!("a ROLLBACK fails: {error:?}"));
                     Err(error)
                 }
             }

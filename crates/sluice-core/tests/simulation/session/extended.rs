@@ -12,7 +12,7 @@ use super::{
 
 impl Session {
     pub(super) fn extended(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
-        if let Some(code @ ("57014" | "53S01")) = ends.fail {
+        if let Some(code @ ("57014" | "53S01" | "40001")) = ends.fail {
             if tag == frontend::PARSE && body[0] == 0 {
                 self.names.remove(&b""[..]);
             }

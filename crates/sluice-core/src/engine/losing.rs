@@ -1,0 +1,117 @@
+//! Blocks that are lost with a cluster's primary. PostgreSQL rolls them back, and their clients are told so by an error
+//! that drivers take for one to try again behind (40001), and stay: to them it is a transaction that has failed.
+
+use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus, sqlstate};
+
+use crate::{
+    client::{Begun, Client, Link},
+    ids::{ClientId, ServerId},
+    io::Io,
+    pauses::Reason,
+    sql::{self, Command},
+    time::Time,
+    watch,
+};
+
+use super::{
+    Engine, Todo,
+    frontend::{ClientRelay, Seen},
+};
+
+impl Engine {
+    /// A server is gone. Where its client has a block open that is rolled back for certain, the client is told, at once
+    /// or by its next message, and goes on without a server. Returns whether that is so.
+    pub(super) fn lose_block(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
+        let is_amid_message = |client: &Client| client.stream.is_passing();
+        let is_here = self.is_open(client) && self.clients.get(client).is_some_and(|client| !is_amid_message(client));
+        if !is_here || !self.servers.get(id).is_some_and(|server| server.rolls_back()) {
+            return false;
+        }
+        let asks = self.servers[id].exchange.replies().have_clients() || self.servers[id].exchange.has_open_batch();
+        let serial = self.servers[id].serial;
+        if asks {
+            self.answer_as_failed(now, id, io);
+        }
+        // The client may have left it by those answers, and then it would be the next one's.
+        if self.servers.get(id).is_some_and(|server| server.serial == serial) {
+            self.close_server(id, io);
+        }
+        let Some(state) = self.clients.get_mut(client) else { return true };
+        let Some(session) = state.session_mut() else { return true };
+        session.link = Link::None;
+        session.former = Vec::new();
+        session.portal = None;
+        session.begun.get_or_insert(Begun { begin: plain_begin(), by_query: true, failed: true });
+        session.is_loss_untold = !asks;
+        state.resume(Reason::Server, io);
+        state.rest.note(now, watch::Request::Ended);
+        self.todo.push_back(Todo::Move(client));
+        self.todo.push_back(Todo::Input(client));
+        true
+    }
+
+    /// Answers what a server owes as if it had said that itself: the first request that is open fails because of the
+    /// loss, and those behind it because of that.
+    fn answer_as_failed(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let begins = self.servers[id].exchange.replies().begin_block();
+        let status = if begins { TransactionStatus::Idle } else { TransactionStatus::Failed };
+        let mut error = lost();
+        // Each round answers a request.
+        let rounds = self.servers[id].exchange.replies().client_requests().max(1);
+        for _ in 0..rounds {
+            self.server_bytes(now, id, &error.to_bytes(), false, io);
+            let owes = self.servers.get(id).is_some_and(|server| server.exchange.replies().end_requests());
+            if !owes {
+                return;
+            }
+            self.server_bytes(now, id, &status.ready_for_query(), false, io);
+            error = super::standing_in::in_failed_transaction("exec_simple_query");
+        }
+    }
+}
+
+impl<'a, I: Io> ClientRelay<'a, I> {
+    /// A client's first message since its block was lost, unless that ends it: it fails because of that. Returns whether
+    /// that is so.
+    pub(super) fn tell_loss(&mut self, seen: Seen<'a>) -> bool {
+        if !self.session.is_loss_untold {
+            return false;
+        }
+        let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole() && seen.kind == FrontendKind::Query);
+        let tag = text.and_then(sql::end);
+        self.session.is_loss_untold = false;
+        if tag == Some("ROLLBACK") {
+            return false;
+        }
+        self.drop_message(seen);
+        self.flush();
+        self.io.send(self.client, &lost().to_bytes());
+        if seen.kind == FrontendKind::Query || seen.kind == FrontendKind::FunctionCall {
+            if tag.is_some() {
+                // A COMMIT that fails ends the transaction.
+                self.session.begun = None;
+            }
+            self.session.drop_unnamed();
+            self.send_ready(self.session.status());
+        } else {
+            self.session.skipping = true;
+        }
+        true
+    }
+}
+
+/// The error that a client hears whose block was lost.
+fn lost() -> ErrorResponse {
+    ErrorResponse::error(
+        sqlstate::SERIALIZATION_FAILURE,
+        "the transaction was lost with its server, and is rolled back",
+    )
+    .hint("Another node of the cluster is becoming the primary: run the transaction again.")
+}
+
+fn plain_begin() -> sql::Begin {
+    match sql::command(b"BEGIN") {
+        Some(Command::Begin(begin)) => begin,
+        _ => unreachable!("BEGIN begins"),
+    }
+}
