@@ -17,8 +17,10 @@ const SIZE: i64 = 20;
 impl Conversion {
     /// A pool's size or minimum by a setting, which may be a part of the entry's value; `None` if it says nothing.
     pub(super) fn size(&mut self, entry: &Entry, key: &str, text: &str) -> Option<i64> {
+        let of_part = |what: String| if key == entry.key { what } else { format!("{key}: {what}") };
         let Ok(number) = text.parse::<i64>() else {
-            self.wrong(entry, format!("{key}: {text:?} is no number"), "write it as PgBouncer's documentation says");
+            let what = of_part(format!("{text:?} is no number"));
+            self.wrong(entry, what, "write it as PgBouncer's documentation says");
             return None;
         };
         if number < 0 && key != "default_pool_size" {
@@ -34,7 +36,7 @@ impl Conversion {
             SIZE_MAX => "that is the most there may be",
             _ => "PgBouncer opens one server all the same",
         };
-        self.note(entry, &format!("{key}: {number} becomes {taken}: {why}"));
+        self.note(entry, &of_part(format!("{number} becomes {taken}: {why}")));
         Some(taken)
     }
 

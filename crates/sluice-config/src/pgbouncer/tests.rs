@@ -121,9 +121,12 @@ fn sizes_that_can_not_stand_together_are_made_to() {
     assert_eq!(sizes, [(1, 1), (5, 5), (1000, 1), (1, 1)]);
     assert_eq!(config.limits.servers, 1000);
     let has = |part: &str| notes.iter().any(|note| note.contains(part));
-    for part in
-        ["line 2, a: pool_size: 0 becomes 1", "default_pool_size: -1 becomes 1", "3 becomes 1", "10 of \"b\" becomes 5"]
-    {
+    for part in [
+        "line 2, a: pool_size: 0 becomes 1",
+        ", default_pool_size: -1 becomes 1",
+        "3 becomes 1",
+        "10 of \"b\" becomes 5",
+    ] {
         assert!(has(part), "{part}: {notes:#?}");
     }
     assert!(has("limits.servers") && notes.len() == 5, "{notes:#?}");
