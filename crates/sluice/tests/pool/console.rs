@@ -25,7 +25,7 @@ matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_
 matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
 matrix!(brief: a_pause_holds_clients_until_it_is_over, a_pause_waits_for_what_a_reload_takes_away, servers_are_opened_anew,
     a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
-matrix!(brief: a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
+matrix!(brief: a_drain_is_ended_by_resume_once, a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
 fn with_console(case: Case) -> PoolConfig {
@@ -339,6 +339,18 @@ fn a_pause_holds_clients_until_it_is_over(case: Case) {
     assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" paused=1 "));
     boss.simple_query("RESUME").unwrap();
     assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+}
+
+fn a_drain_is_ended_by_resume_once(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).start();
+    let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+    boss.simple_query("DRAIN").unwrap();
+    let error = pool.connect("app", None, &database.name).err().unwrap();
+    assert_eq!(error.code().unwrap().code(), "57P03");
+    boss.simple_query("RESUME").unwrap();
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    assert_eq!(boss.simple_query("RESUME").err().unwrap().code().unwrap().code(), "55000");
 }
 
 /// The servers of a pool that a reload has taken away are left by a pause, too.
