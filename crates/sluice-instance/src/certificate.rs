@@ -20,10 +20,10 @@ const CERT: &str = "server.crt";
 const KEY: &str = "server.key";
 
 /// The time for which a certificate of its own counts: nobody is there who would think of another one.
-const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+pub(crate) const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Clocks of clients may be behind.
-const BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The certificate in that folder; makes one if there is none, for this host by its names and for that address.
 ///

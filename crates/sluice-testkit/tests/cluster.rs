@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use sluice_testkit::{TestCluster, eventually, proc::is_alive};
+use sluice_instance::cluster::rest;
+use sluice_testkit::{PATIENCE, TestCluster, eventually, proc::is_alive};
 
 #[test]
 fn three_nodes_switch_over_lose_one_and_leave_nothing() {
@@ -13,6 +14,11 @@ fn three_nodes_switch_over_lose_one_and_leave_nothing() {
     app.batch_execute("CREATE TABLE ledger (id int); INSERT INTO ledger VALUES (1)").unwrap();
     let names: String = app.query_one("SELECT current_setting('synchronous_standby_names')", &[]).unwrap().get(0);
     assert!(names.starts_with("ANY 1 "), "{names}");
+
+    // etcd answers those who show its certificate, and nobody else.
+    let etcd = &cluster.cluster().etcd_members()[0];
+    assert!(rest::get(etcd.health, "/health", PATIENCE).is_ok_and(|answer| answer.status == 200));
+    assert!(rest::get(etcd.client, "/health", PATIENCE).map_or(true, |answer| answer.status != 200));
 
     cluster.switchover(next);
     assert_eq!(cluster.leader(), next);

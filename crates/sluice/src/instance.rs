@@ -15,7 +15,7 @@ const SYSTEM_CACHE: &str = "/var/cache/sluice";
 /// A server that runs, or a cluster.
 pub(crate) enum Instance {
     One(Postgres),
-    Several(Cluster),
+    Several(Box<Cluster>),
 }
 
 /// One of several nodes, as it is shown.
@@ -55,7 +55,7 @@ impl Instance {
     ) -> Result<Self> {
         let base = patroni.map_or_else(|| default_cache(run_as.switches()), Ok)?;
         let environment = Environment::prepare(&base, run_as, &*observer)?;
-        Ok(Self::Several(Cluster::start(spec(environment), observer)?))
+        Ok(Self::Several(Box::new(Cluster::start(spec(environment), observer)?)))
     }
 
     pub(crate) fn data_dir(&self) -> &Arc<DataDir> {

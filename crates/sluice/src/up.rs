@@ -56,7 +56,7 @@ pub(crate) struct UpArgs {
     /// $XDG_CACHE_HOME/sluice or ~/.cache/sluice]
     #[arg(long, value_name = "DIR")]
     patroni_dir: Option<PathBuf>,
-    /// The first port that is tried when several nodes are made; they keep the twelve that are free from there on
+    /// The first port that is tried when several nodes are made; they keep the fifteen that are free from there on
     #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = number::<u16, _>(1024..=60000))]
     ports_from: u16,
     #[command(flatten)]

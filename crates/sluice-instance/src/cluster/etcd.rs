@@ -10,7 +10,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::rest;
+use super::{rest, state::MemberPorts, tls::EtcdTls};
 use crate::run_as::RunAs;
 
 /// Debian's place, then `PATH`.
@@ -28,8 +28,10 @@ pub struct EtcdMember {
     pub data: PathBuf,
     /// Its output.
     pub log: PathBuf,
-    /// Where Patroni asks it.
+    /// Where Patroni asks it, by TLS.
     pub client: SocketAddr,
+    /// Where it tells of its health and its metrics, to everybody on this machine.
+    pub health: SocketAddr,
     /// Where the other members find it.
     pub peer: SocketAddr,
 }
@@ -37,7 +39,7 @@ pub struct EtcdMember {
 impl EtcdMember {
     /// Whether it answers, and belongs to a majority.
     pub(super) fn is_healthy(&self) -> bool {
-        rest::get(self.client, "/health", HEALTH_TIME_MAX)
+        rest::get(self.health, "/health", HEALTH_TIME_MAX)
             .is_ok_and(|answer| answer.status == 200 && answer.body.contains("\"true\""))
     }
 }
@@ -50,7 +52,14 @@ pub(super) fn find() -> Option<PathBuf> {
 }
 
 /// The command that starts a member among all of them.
-pub(super) fn command(program: &Path, run_as: &RunAs, member: &EtcdMember, all: &[EtcdMember], token: &str) -> Command {
+pub(super) fn command(
+    program: &Path,
+    run_as: &RunAs,
+    member: &EtcdMember,
+    all: &[EtcdMember],
+    token: &str,
+    tls: &EtcdTls,
+) -> Command {
     // It takes the time to leave in order, which is short.
     let mut command = run_as.command(program, Signal::SIGTERM);
     super::without_variables(&mut command, "ETCD_");
@@ -58,13 +67,18 @@ pub(super) fn command(program: &Path, run_as: &RunAs, member: &EtcdMember, all: 
     if std::env::consts::ARCH == "aarch64" {
         command.env("ETCD_UNSUPPORTED_ARCH", "arm64");
     }
-    let client = format!("http://{}", member.client);
-    let peer = format!("http://{}", member.peer);
-    let cluster: Vec<String> = all.iter().map(|one| format!("{}=http://{}", one.name, one.peer)).collect();
+    let client = format!("https://{}", member.client);
+    let peer = format!("https://{}", member.peer);
+    let cluster: Vec<String> = all.iter().map(|one| format!("{}=https://{}", one.name, one.peer)).collect();
     command.current_dir("/").args(["--name", &member.name]).arg("--data-dir").arg(&member.data);
     command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &cluster.join(","), "--initial-cluster-token", token]);
+    command.arg("--listen-metrics-urls").arg(format!("http://{}", member.health));
+    for (prefix, ca) in [("--", "--trusted-ca-file"), ("--peer-", "--peer-trusted-ca-file")] {
+        command.arg(ca).arg(&tls.ca).arg(format!("{prefix}client-cert-auth"));
+        command.arg(format!("{prefix}cert-file")).arg(&tls.cert).arg(format!("{prefix}key-file")).arg(&tls.key);
+    }
     // Whether it is new is decided by its data directory, where there is one.
     command.args(["--initial-cluster-state", "new"]);
     // Patroni writes a key each few seconds, and etcd keeps every version until it is told not to.
@@ -74,14 +88,15 @@ pub(super) fn command(program: &Path, run_as: &RunAs, member: &EtcdMember, all: 
 }
 
 /// The members of a cluster on one machine: `etcd1` and so on, data below `root`.
-pub(super) fn members(root: &Path, ip: IpAddr, ports: &[(u16, u16)]) -> Vec<EtcdMember> {
-    let member = |(index, (client, peer)): (usize, &(u16, u16))| {
+pub(super) fn members(root: &Path, ip: IpAddr, ports: &[MemberPorts]) -> Vec<EtcdMember> {
+    let member = |(index, ports): (usize, &MemberPorts)| {
         let name = format!("etcd{}", index + 1);
         EtcdMember {
             data: root.join(&name),
             log: root.join("log").join(format!("{name}.log")),
-            client: SocketAddr::new(ip, *client),
-            peer: SocketAddr::new(ip, *peer),
+            client: SocketAddr::new(ip, ports.client),
+            peer: SocketAddr::new(ip, ports.peer),
+            health: SocketAddr::new(ip, ports.health),
             name,
         }
     };

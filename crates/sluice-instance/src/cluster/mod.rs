@@ -8,6 +8,7 @@
 //! DIR/node1/pgdata/            a node's data directory: PostgreSQL's, until it is the first node of several DIR/pgdata
 //! DIR/node1/run/               its Unix socket (elsewhere if the path would be too long)
 //! DIR/node1/patroni.yml        Patroni's configuration, written at each start; pgpass is Patroni's own
+//! DIR/etcd-tls/                the certificate by which etcd, and Patroni there, know each other
 //! DIR/etcd1/                   a member's data, also of three with two nodes: two can't outvote each other
 //! DIR/log/node1.log, etcd1.log what they say
 //! DIR/…-password               the secrets that they show each other
@@ -22,6 +23,7 @@
 //! | `state.rs` | `cluster.json` |
 //! | `etcd.rs`, `patroni.rs` | configuration and commands |
 //! | `process.rs` | keeping a program running |
+//! | `tls.rs` | the certificates of etcd |
 //! | `roles.rs` | secrets, roles and rules for the nodes among themselves |
 //! | `rest.rs` | asking Patroni and etcd |
 //! | `earlier.rs` | what a killed Sluice left |
@@ -44,6 +46,7 @@ pub mod rest;
 mod roles;
 mod state;
 mod stop;
+mod tls;
 
 use std::{
     ffi::OsStr,
@@ -67,6 +70,7 @@ pub use self::{
 use self::{
     process::{Process, Program},
     state::State,
+    tls::EtcdTls,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec},
@@ -125,6 +129,7 @@ pub struct Cluster {
     data_dir: Arc<DataDir>,
     environment: Environment,
     etcd: PathBuf,
+    etcd_tls: EtcdTls,
     scope: String,
     token: String,
     nodes: Vec<Node>,
@@ -242,11 +247,11 @@ impl Cluster {
     /// Starts a member of etcd, unless it is kept already.
     pub fn start_etcd(&self, member: usize) -> Result<(), ClusterError> {
         let (etcd, run_as, token) = (self.etcd.clone(), self.data_dir.run_as().clone(), self.token.clone());
-        let (own, all) = (self.members[member].clone(), self.members.clone());
+        let (own, all, tls) = (self.members[member].clone(), self.members.clone(), self.etcd_tls.clone());
         let program = Program {
             name: own.name.clone(),
             log: own.log.clone(),
-            command: Box::new(move || etcd::command(&etcd, &run_as, &own, &all, &token)),
+            command: Box::new(move || etcd::command(&etcd, &run_as, &own, &all, &token, &tls)),
         };
         self.keep(&self.etcds[member], program)
     }

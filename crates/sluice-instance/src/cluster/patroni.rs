@@ -9,7 +9,7 @@ use std::{net::SocketAddr, path::PathBuf, process::Command};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{ClusterSpec, EtcdMember, Secrets, environment::Environment, rest, roles};
+use super::{ClusterSpec, EtcdMember, Secrets, environment::Environment, rest, roles, tls::EtcdTls};
 use crate::{binaries::Binaries, bootstrap::SUPERUSER, run_as::RunAs, tuning::Tuning};
 
 /// The leader's lease in seconds; Patroni takes no shorter one.
@@ -87,6 +87,7 @@ pub(super) fn config(
     scope: &str,
     node: &Node,
     members: &[EtcdMember],
+    tls: &EtcdTls,
     binaries: &Binaries,
     spec: &ClusterSpec,
     secrets: &Secrets,
@@ -104,7 +105,7 @@ pub(super) fn config(
             // Asking is everybody's; for what changes something a password is needed.
             "authentication": { "username": rest::USER, "password": secrets.rest.expose() },
         },
-        "etcd3": { "hosts": etcd },
+        "etcd3": { "hosts": etcd, "protocol": "https", "cacert": tls.ca, "cert": tls.cert, "key": tls.key },
         "bootstrap": { "dcs": shared_settings(spec.nodes, &spec.tuning) },
         "postgresql": {
             "listen": postgres,

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdMember, Node, Secrets, State, earlier, etcd, new_state, patroni,
-    resize, roles, state,
+    resize, roles, state, tls::EtcdTls,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout},
@@ -45,6 +45,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     let members = etcd::members(root, ADDRESS, &state.etcd[..members_count]);
     let nodes = (0..spec.nodes).map(|index| node(&data_dir, &state, index)).collect::<Result<Vec<_>, _>>()?;
     let secrets = Secrets::prepare(root)?;
+    let etcd_tls = EtcdTls::prepare(root, run_as)?;
 
     let own: Vec<PathBuf> =
         nodes.iter().map(Node::config_file).chain(members.iter().map(|member| member.data.clone())).collect();
@@ -61,12 +62,13 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     }
     for node in &nodes {
         make_log(&node.log)?;
-        write_files(spec, &data_dir, node, &members, &state, &secrets)?;
+        write_files(spec, &data_dir, node, &members, &etcd_tls, &state, &secrets)?;
     }
     let (patronis, etcds) = (slots(nodes.len()), slots(members.len()));
     let cluster = Cluster {
         environment: spec.environment.clone(),
         etcd,
+        etcd_tls,
         scope: state.scope.clone(),
         token: state.token.clone(),
         nodes,
@@ -114,7 +116,7 @@ fn node(data_dir: &DataDir, state: &State, index: usize) -> Result<Node, Cluster
 }
 
 /// A folder of PostgreSQL's user, closed to others.
-fn make_dir(path: &Path, run_as: &RunAs) -> Result<(), ClusterError> {
+pub(super) fn make_dir(path: &Path, run_as: &RunAs) -> Result<(), ClusterError> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) if run_as.switches() => chown(path, Some(run_as.uid()), Some(run_as.gid())),
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -133,7 +135,8 @@ fn check_ports(root: &Path, nodes: &[Node], members: &[EtcdMember]) -> Result<()
     let is_live = |node: &Node| matches!(pid_file::runner(&node.pgdata), Ok(Runner::Live(_)));
     let postgres = nodes.iter().filter(|node| !is_live(node)).map(|node| (node.postgres, "PostgreSQL of ", &node.name));
     let rest = nodes.iter().map(|node| (node.rest, "Patroni of ", &node.name));
-    let etcd = members.iter().flat_map(|one| [one.client, one.peer].map(|address| (address, "", &one.name)));
+    let etcd =
+        members.iter().flat_map(|one| [one.client, one.peer, one.health].map(|address| (address, "", &one.name)));
     for (address, what, name) in postgres.chain(rest).chain(etcd) {
         if let Err(error) = TcpListener::bind(address)
             && error.kind() == io::ErrorKind::AddrInUse
@@ -169,6 +172,7 @@ fn write_files(
     data_dir: &DataDir,
     node: &Node,
     members: &[EtcdMember],
+    tls: &EtcdTls,
     state: &State,
     secrets: &Secrets,
 ) -> Result<(), ClusterError> {
@@ -176,7 +180,7 @@ fn write_files(
     let write = |path: PathBuf, text: &str| {
         files::write_private(&path, text.as_bytes(), Owner::Postgres(run_as)).map_err(ClusterError::io("write", &path))
     };
-    let config = patroni::config(&state.scope, node, members, data_dir.binaries(), spec, secrets);
+    let config = patroni::config(&state.scope, node, members, tls, data_dir.binaries(), spec, secrets);
     write(node.config_file(), &config)?;
     if spec.tuning.gate {
         // One secret for all of them, which the pool has.

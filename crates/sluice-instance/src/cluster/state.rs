@@ -33,8 +33,8 @@ pub(super) struct State {
     pub(super) is_formed: bool,
     /// For each node.
     pub(super) nodes: Vec<NodePorts>,
-    /// For each member of etcd: where it is asked, and where the others find it.
-    pub(super) etcd: Vec<(u16, u16)>,
+    /// For each member of etcd.
+    pub(super) etcd: Vec<MemberPorts>,
 }
 
 /// A node's ports.
@@ -43,6 +43,18 @@ pub(super) struct State {
 pub(super) struct NodePorts {
     pub(super) postgres: u16,
     pub(super) rest: u16,
+}
+
+/// A member's ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MemberPorts {
+    /// Where Patroni asks it.
+    pub(super) client: u16,
+    /// Where the others find it.
+    pub(super) peer: u16,
+    /// Where it tells of its health.
+    pub(super) health: u16,
 }
 
 impl State {
@@ -66,7 +78,7 @@ impl State {
 
     /// A new cluster, with free ports from `first` on.
     pub(super) fn new(scope: &str, token: String, ip: IpAddr, first: u16) -> Result<Self, ClusterError> {
-        let needed = 4 * NODES_MAX;
+        let needed = 5 * NODES_MAX;
         let last = first.saturating_add(TRIED_MAX);
         // All are held until the last is found, so that none is taken twice.
         let held: Vec<(u16, TcpListener)> = (first..last)
@@ -74,17 +86,20 @@ impl State {
             .take(needed)
             .collect();
         let ports: Vec<u16> = held.iter().map(|(port, _)| *port).collect();
-        let [postgres, rest, client, peer] = [0, 1, 2, 3].map(|kind| ports.iter().skip(kind * NODES_MAX).copied());
+        let [postgres, rest, client, peer, health] =
+            [0, 1, 2, 3, 4].map(|kind| ports.iter().skip(kind * NODES_MAX).copied());
         if ports.len() < needed {
             return Err(ClusterError::NoPorts { first, needed });
         }
         let nodes = postgres.zip(rest).map(|(postgres, rest)| NodePorts { postgres, rest });
+        let members = client.zip(peer).zip(health);
+        let members = members.map(|((client, peer), health)| MemberPorts { client, peer, health });
         Ok(Self {
             scope: scope.to_owned(),
             token,
             is_formed: false,
             nodes: nodes.take(NODES_MAX).collect(),
-            etcd: client.zip(peer).take(NODES_MAX).collect(),
+            etcd: members.take(NODES_MAX).collect(),
         })
     }
 
@@ -109,8 +124,9 @@ mod tests {
         let first = taken.local_addr().unwrap().port().min(60_000);
         let state = State::new("main", "token".to_owned(), ip, first).unwrap();
         let nodes = state.nodes.iter().flat_map(|node| [node.postgres, node.rest]);
-        let all: BTreeSet<u16> = nodes.chain(state.etcd.iter().flat_map(|(a, b)| [*a, *b])).collect();
-        assert_eq!(all.len(), 12);
+        let all: BTreeSet<u16> =
+            nodes.chain(state.etcd.iter().flat_map(|one| [one.client, one.peer, one.health])).collect();
+        assert_eq!(all.len(), 15);
         assert!(all.iter().all(|port| TcpListener::bind((ip, *port)).is_ok()), "{all:?}");
 
         let dir = tempfile::tempdir().unwrap();
