@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+use std::time::{Duration, Instant};
+
 use sluice_instance::cluster::rest;
 use sluice_testkit::{PATIENCE, TestCluster, eventually, proc::is_alive};
 
@@ -54,4 +56,33 @@ fn one_node_and_two() {
         drop(cluster);
         assert!(!processes.iter().any(|pid| is_alive(*pid)));
     }
+}
+
+/// A standby that has stopped where it is holds commits up for a moment only, and counts again once it goes on.
+#[test]
+fn two_nodes_go_on_alone_without_a_silent_standby() {
+    let cluster = TestCluster::start(2);
+    let (leader, standby) = (cluster.leader(), cluster.standby());
+    let mut app = cluster.app(leader).unwrap();
+    app.batch_execute("CREATE TABLE ledger (id int)").unwrap();
+    cluster.freeze(standby);
+    let begin = Instant::now();
+    app.batch_execute("INSERT INTO ledger VALUES (1)").unwrap();
+    eprintln!("a commit without the standby took {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    cluster.thaw(standby);
+    cluster.wait_ready();
+}
+
+/// PostgreSQL goes on without its Patroni, and the next one takes it over.
+#[test]
+fn a_patroni_that_is_killed_leaves_postgresql() {
+    let cluster = TestCluster::start(1);
+    let (patroni, postmaster) = (cluster.patroni_pid(0), cluster.postmaster_pid(0));
+    let mut app = cluster.app(0).unwrap();
+    cluster.kill_patroni(0);
+    eventually("another Patroni", || cluster.cluster().patroni_pid(0).is_some_and(|pid| pid != patroni));
+    cluster.wait_ready();
+    assert_eq!(cluster.postmaster_pid(0), postmaster);
+    app.batch_execute("SELECT 1").unwrap();
 }

@@ -59,7 +59,11 @@ pub enum ClusterError {
         needed: usize,
     },
     /// Too few members of etcd for a majority.
-    #[error("etcd has no majority after {} s: {healthy} of {members} members answer{}", waited.as_secs(), ends(logs))]
+    #[error(
+        "etcd has no majority after {} s: {healthy} of {members} members answer{}\n\
+         where their data are lost, sluice up --nodes 1 keeps the last leader's, and then several nodes can be made anew",
+        waited.as_secs(), ends(logs)
+    )]
     NoMajority {
         /// Members that answer.
         healthy: usize,

@@ -83,7 +83,7 @@ pub(super) fn command(
     command.args(["--initial-cluster-state", "new"]);
     // Patroni writes a key each few seconds, and etcd keeps every version until it is told not to.
     command.args(["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"]);
-    command.args(["--log-outputs", "stderr", "--logger", "zap"]);
+    command.args(["--log-outputs", "stderr", "--logger", "zap", "--log-level", "warn"]);
     command
 }
 

@@ -59,7 +59,11 @@ pub(super) fn synchronous(nodes: usize) -> Value {
     }
 }
 
-/// The settings that all nodes share, which a new cluster begins with.
+/// With two nodes, the time for which a standby may be silent before the leader takes it for gone, and commits go on
+/// without it. Patroni notices within a loop.
+const STANDBY_SILENT_MAX: &str = "2s";
+
+/// The settings that all nodes share, which a new cluster begins with. What is null is PostgreSQL's default.
 pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
     let mut shared = json!({
         "ttl": TTL_SECONDS,
@@ -69,7 +73,11 @@ pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
             "use_pg_rewind": true,
             "use_slots": true,
             // Patroni gives these on the command line, the same on each node: nowhere else are they looked for.
-            "parameters": { "max_connections": tuning.connections },
+            "parameters": {
+                "max_connections": tuning.connections,
+                // With three, another standby is there; one that is slow for a moment should not have to begin anew.
+                "wal_sender_timeout": (nodes == 2).then_some(STANDBY_SILENT_MAX),
+            },
         },
     });
     merge(&mut shared, synchronous(nodes));
