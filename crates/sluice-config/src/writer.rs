@@ -19,8 +19,6 @@ pub struct ServerFile {
     pub listen: Vec<SocketAddr>,
     /// The system interface that moves the bytes.
     pub driver: DriverChoice,
-    /// The interval at which its figures are written to its log; none is never.
-    pub stats_period: Option<Duration>,
     /// Clients in all.
     pub clients_max: u32,
     /// Servers in all.
@@ -83,7 +81,6 @@ impl ServerFile {
         document.insert(schema::LISTEN.name, Item::from(listen.unwrap_or_default()));
         let driver = Some(self.driver).filter(|driver| *driver != DriverChoice::Auto);
         put_some(&mut document, &schema::DRIVER, driver.as_ref())?;
-        put_some(&mut document, &schema::STATS_PERIOD, self.stats_period.as_ref())?;
 
         let mut limits = Table::new();
         put(&mut limits, &schema::CLIENTS, &self.clients_max)?;
@@ -176,7 +173,6 @@ mod tests {
         ServerFile {
             listen: vec!["127.0.0.1:6432".parse().unwrap(), "[::1]:6432".parse().unwrap()],
             driver: DriverChoice::Epoll,
-            stats_period: Some(Duration::from_millis(1500)),
             clients_max: 10_000,
             servers_max: 90,
             lookup: LookupConfig {
@@ -201,7 +197,7 @@ mod tests {
         let text = file.to_toml(&["Written by a test.", "Twice."]).unwrap();
         assert!(text.starts_with("# Written by a test.\n# Twice.\nlisten = "), "{text}");
         let read = parse(&text, Path::new("written.toml")).unwrap();
-        assert_eq!((&read.listen, read.stats_period), (&file.listen, file.stats_period));
+        assert_eq!(read.listen, file.listen);
         assert_eq!(read.driver, DriverChoice::Epoll);
         assert_eq!((read.limits.clients, read.limits.servers), (10_000, 90));
         let Some(SecretSource::Lookup(lookup)) = read.auth.secrets else { panic!("{:?}", read.auth) };

@@ -128,7 +128,6 @@ fn the_pools_file() {
         certificate: None,
         pool_size: 20,
         wait_timeout: None,
-        stats_period: None,
         servers_max: 90,
         clients_max: 10_000,
     };

@@ -161,7 +161,6 @@ fn start_pool(
         stats_users: vec![bootstrap::FIRST_USER.to_owned()],
         pool_size,
         wait_timeout: None,
-        stats_period: None,
         servers_max: tuning.pool_servers_max(),
         clients_max: tuning.pool_clients_max,
     };

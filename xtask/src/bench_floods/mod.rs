@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         for target in &options.targets {
             let found = target.pool().context("it is a pool")?;
             let kind = PoolKind { build: Some(options.sluice.clone()), ..found.clone() };
-            let mut pool = Pool::start(&kind, &server, CLIENTS, None, scratch.path(), &interrupt)?;
+            let mut pool = Pool::start(&kind, &server, CLIENTS, scratch.path(), &interrupt)?;
             let endpoint = server.endpoint(&database, Some(&pool))?;
             let pgbench = |seconds| {
                 Pgbench {

@@ -53,8 +53,7 @@ impl Ground<'_> {
         let access = self.server_access(&target.kind)?;
         let mut pool = match (target.pool(), self.server) {
             (Some(pool), Some(server)) => {
-                let period = self.sample_period();
-                Some(Pool::start(pool, server, self.turn.clients, period, self.scratch, self.interrupt)?)
+                Some(Pool::start(pool, server, self.turn.clients, self.scratch, self.interrupt)?)
             }
             _ => None,
         };
@@ -148,7 +147,7 @@ impl Ground<'_> {
             access: access.clone(),
             postmaster: self.server.and_then(Server::postmaster),
             pool: pool.map(Pool::id),
-            pool_figures: pool.and_then(Pool::figures).cloned(),
+            pool_console: pool.and_then(Pool::console).cloned(),
             data_dir: self.server.map(|server| server.data().to_owned()),
             log: self.server.filter(|_| self.plan.log_is_readable(self.turn)).map(Server::log),
         };

@@ -66,11 +66,11 @@ columns! {
     GATE_RUNNING = "gate.running", "inside the gate", "transactions", "sluice_gate";
     GATE_WAITING = "gate.waiting", "waiting at the gate", "sessions", "sluice_gate";
     GATE_LIMIT = "gate.limit", "the gate's limit", "transactions", "sluice_gate";
-    POOL_WAITING = "pool.waiting", "clients that wait for a server", "clients", "the pool's log or console";
-    POOL_ACTIVE = "pool.active", "servers in use", "connections", "the pool's log or console";
-    POOL_IDLE = "pool.idle", "idle servers", "connections", "the pool's log or console";
-    POOL_SERVED = "pool.served_per_s", "servers given to clients", "1/s", "the pool's log or console";
-    POOL_WAIT = "pool.wait_ms", "mean wait for a server", "ms", "the pool's log or console";
+    POOL_WAITING = "pool.waiting", "clients that wait for a server", "clients", "the pool's admin console";
+    POOL_ACTIVE = "pool.active", "servers in use", "connections", "the pool's admin console";
+    POOL_IDLE = "pool.idle", "idle servers", "connections", "the pool's admin console";
+    POOL_SERVED = "pool.served_per_s", "servers given to clients", "1/s", "the pool's admin console";
+    POOL_WAIT = "pool.wait_ms", "mean wait for a server", "ms", "the pool's admin console";
     POOL_RSS = "pool.rss_mb", "the pool's memory", "MB", "/proc/PID/status";
 }
 

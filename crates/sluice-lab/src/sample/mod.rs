@@ -25,10 +25,7 @@ use std::{
 use ::postgres::Client;
 
 use self::{host::Host, log::Log, pool::Pool, postgres::Server};
-pub use self::{
-    log::LINE_PREFIX,
-    pool::{PGBOUNCER_CONSOLE, PoolFigures},
-};
+pub use self::{log::LINE_PREFIX, pool::CONSOLE};
 use crate::{
     clock,
     connect::Access,
@@ -53,8 +50,8 @@ pub struct Subject {
     pub postmaster: Option<u32>,
     /// The pool before it, likewise.
     pub pool: Option<u32>,
-    /// The place where the pool tells its figures, if it does.
-    pub pool_figures: Option<PoolFigures>,
+    /// The pool's admin console, if it has one.
+    pub pool_console: Option<Access>,
     /// The data directory, for the disk below.
     pub data_dir: Option<PathBuf>,
     /// The server's log, whose lines begin as [`LINE_PREFIX`] says.
@@ -96,7 +93,7 @@ impl Sampler {
         let host = Host::new(subject, server.backend_pid());
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        let pool = subject.pool_figures.as_ref().map(Pool::new);
+        let pool = subject.pool_console.as_ref().map(Pool::new);
         let thread = thread::Builder::new()
             .name("sampler".to_owned())
             .spawn(move || record(server, host, pool, &of_thread, period))
@@ -171,7 +168,7 @@ fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &S
     let own_cpu_s = proc::thread_cpu_s();
     let backend_cpu_s = host.backend_cpu_s();
     let mut next = begin;
-    let mut failure = None;
+    let (mut failure, mut pool_failure) = (None, None);
     while !shared.stop.load(Ordering::Relaxed) {
         let mut values = Vec::new();
         match server.sample() {
@@ -182,7 +179,12 @@ fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &S
         }
         let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
         values.extend(host.sample(pgbench));
-        values.extend(pool.iter_mut().flat_map(Pool::sample));
+        match pool.as_mut().map_or_else(|| Ok(Vec::new()), Pool::sample) {
+            Ok(told) => values.extend(told),
+            Err(error) => {
+                pool_failure.get_or_insert_with(|| format!("the pool's own figures at some moments: {error}"));
+            }
+        }
         recording.moments.push((clock::unix_s(), values));
         next += period;
         while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
@@ -191,7 +193,7 @@ fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &S
         // A tick that took too long is not made up for.
         next = next.max(Instant::now());
     }
-    recording.missing.extend(failure);
+    recording.missing.extend(failure.into_iter().chain(pool_failure));
     recording.elapsed_s = begin.elapsed().as_secs_f64();
     let backend_s = host.backend_cpu_s().zip(backend_cpu_s).map_or(0.0, |(after, before)| after - before);
     recording.own_cpu_s = proc::thread_cpu_s() - own_cpu_s + backend_s;

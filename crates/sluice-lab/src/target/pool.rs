@@ -22,9 +22,10 @@ use sluice_config::{CertificateFiles, DriverChoice, FileServer, ServerFile};
 use sluice_instance::{RunAs, bootstrap::FIRST_USER, certificate_in, write_pool_file};
 
 use crate::{
+    connect::Access,
     error::Error,
     process::{self, Interrupt, Process},
-    sample::{PGBOUNCER_CONSOLE, PoolFigures},
+    sample::CONSOLE,
     server::{Server, free_port},
 };
 
@@ -96,8 +97,8 @@ impl PoolKind {
 pub struct Pool {
     process: Process,
     log: PathBuf,
-    /// The place where it tells its figures.
-    figures: Option<PoolFigures>,
+    /// Its admin console, if it has one.
+    console: Option<Access>,
     /// The TCP port that it listens on.
     pub port: u16,
     /// Whether clients reach it by TLS.
@@ -110,38 +111,30 @@ impl Pool {
         self.process.id()
     }
 
-    /// The place where it tells its figures, if it does.
-    pub fn figures(&self) -> Option<&PoolFigures> {
-        self.figures.as_ref()
+    /// Its admin console, if it has one.
+    pub fn console(&self) -> Option<&Access> {
+        self.console.as_ref()
     }
 
-    /// Starts a pool for so many clients, with its files in `dir`, and waits until it listens. Its figures are wanted
-    /// every `stats_period`.
+    /// Starts a pool for so many clients, with its files in `dir`, and waits until it listens.
     pub fn start(
         kind: &PoolKind,
         server: &Server,
         clients: u32,
-        stats_period: Option<Duration>,
         dir: &Path,
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
         let place = Place { server, port: free_port()?, clients, dir };
         let log = dir.join("pool.log");
-        let (mut command, figures) = match kind.program {
-            Program::Sluice(driver) => {
-                let command = place.sluice(kind, driver, stats_period)?;
-                (command, Some(PoolFigures::InLog(log.clone())))
-            }
-            Program::PgBouncer => {
-                let console = server.first_user(PGBOUNCER_CONSOLE, place.port)?;
-                (place.pgbouncer(kind)?, Some(PoolFigures::AtConsole(Box::new(console))))
-            }
-            Program::HaProxy => (place.haproxy()?, None),
+        let mut command = match kind.program {
+            Program::Sluice(driver) => place.sluice(kind, driver)?,
+            Program::PgBouncer => place.pgbouncer(kind)?,
+            Program::HaProxy => place.haproxy()?,
         };
-        command.env("RUST_LOG", "warn,sluice::stats=info");
+        command.env("RUST_LOG", "warn");
+        let console = kind.shares().then(|| server.first_user(CONSOLE, place.port)).transpose()?;
         let process = Process::spawn_server("the pool", command, &log, Signal::TERM, STOP_GRACE)?;
-        let figures = figures.filter(|_| stats_period.is_some());
-        let mut pool = Self { process, log, figures, port: place.port, tls: kind.tls };
+        let mut pool = Self { process, log, console, port: place.port, tls: kind.tls };
         pool.wait_until_ready(interrupt)?;
         Ok(pool)
     }
@@ -177,7 +170,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// Configured as `sluice up` does it.
-    fn sluice(&self, kind: &PoolKind, driver: DriverChoice, stats_period: Option<Duration>) -> Result<Command, Error> {
+    fn sluice(&self, kind: &PoolKind, driver: DriverChoice) -> Result<Command, Error> {
         let endpoint = self.server.instance_endpoint()?;
         let file = ServerFile {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))],
@@ -185,11 +178,10 @@ impl Place<'_> {
             server: FileServer::Socket { dir: endpoint.socket_dir.clone(), port: endpoint.port },
             client_address_secret_file: None,
             lookup: self.server.roles()?.lookup.to_config(),
-            stats_users: Vec::new(),
+            stats_users: vec![FIRST_USER.to_owned()],
             certificate: if kind.tls { Some(self.certificate()?) } else { None },
             pool_size: POOL_SIZE,
             wait_timeout: Some(POOL_WAIT_MAX),
-            stats_period,
             servers_max: POOL_SIZE + 5,
             clients_max: self.clients_max(),
         };

@@ -56,7 +56,7 @@ fn in_seconds(name: &str) {
         assert_eq!(figures.pool_cpu_us_per_tx.is_some(), target.pool().is_some(), "{name}: {figures:?}");
         assert!(!measured.seconds.is_empty() && !measured.samples.t_s.is_empty(), "{name}: {measured:?}");
         let tells = measured.samples.columns.contains_key(metrics::POOL_ACTIVE);
-        assert!(if target.name == "pool" { tells } else { target.shares() || !tells }, "{name}: {measured:?}");
+        assert_eq!(tells, target.shares(), "{name}: {measured:?}");
         assert!(measured.commands[0].starts_with("pgbench "), "{:?}", measured.commands);
         // One BEGIN and END, or none of both.
         assert_eq!(figures.begin_ms.is_some(), figures.end_ms.is_some(), "{name}");
@@ -104,6 +104,7 @@ fn pools_by_tls_and_other_builds() {
     for (turn, measured) in result.measured() {
         let by_tls = measured.commands[0].contains("sslmode=require");
         assert_eq!(by_tls, turn.case.target.ends_with("-tls"), "{:?}", measured.commands);
+        assert!(measured.samples.columns.contains_key(metrics::POOL_ACTIVE), "{turn:?}");
     }
     let Outcome::Skipped(why) = &result.turns[3].outcome else { panic!("{:?}", result.turns[3]) };
     assert!(why.contains("there is no program /no/such/sluice"), "{why}");
