@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -23,6 +23,8 @@ const APART: i64 = 1_000_000;
 /// Writers at their work.
 pub(crate) struct Ledger {
     is_over: Arc<AtomicBool>,
+    /// The longest time that an entry has taken since it was asked for last, in microseconds.
+    longest: Arc<AtomicU64>,
     writers: Vec<JoinHandle<Written>>,
 }
 
@@ -34,7 +36,6 @@ struct Written {
     refused: BTreeSet<i64>,
     /// It was told that nobody knows.
     unknown: BTreeSet<i64>,
-    longest: Duration,
     errors: BTreeSet<String>,
 }
 
@@ -44,15 +45,13 @@ pub(crate) struct Told {
     pub(crate) acknowledged: usize,
     pub(crate) refused: usize,
     unknown: usize,
-    longest: Duration,
     errors: BTreeSet<String>,
 }
 
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { acknowledged, refused, unknown, longest, errors } = self;
-        write!(f, "{acknowledged} acknowledged, {refused} refused, {unknown} unknown; ")?;
-        write!(f, "the longest wait {:.1} s; errors: {errors:?}", longest.as_secs_f64())
+        let Self { acknowledged, refused, unknown, errors } = self;
+        write!(f, "{acknowledged} acknowledged, {refused} refused, {unknown} unknown; errors: {errors:?}")
     }
 }
 
@@ -63,11 +62,17 @@ impl Ledger {
         config.password(cluster.password());
         config.connect(NoTls).unwrap().batch_execute("CREATE TABLE ledger (id bigint PRIMARY KEY)").unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
+        let longest = Arc::<AtomicU64>::default();
         let writer = |number: i64| {
-            let (config, is_over) = (config.clone(), is_over.clone());
-            thread::spawn(move || write(&config, number * APART, &is_over))
+            let (config, is_over, longest) = (config.clone(), is_over.clone(), longest.clone());
+            thread::spawn(move || write(&config, number * APART, &is_over, &longest))
         };
-        Self { writers: (0..WRITERS).map(writer).collect(), is_over }
+        Self { writers: (0..WRITERS).map(writer).collect(), is_over, longest }
+    }
+
+    /// The longest time that an entry has taken, from its first attempt to the answer, since this was asked last.
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_micros(self.longest.swap(0, Ordering::Relaxed))
     }
 
     /// Has them end, and compares with what is there: on all nodes, once they have caught up.
@@ -80,7 +85,6 @@ impl Ledger {
             all.refused.append(&mut one.refused);
             all.unknown.append(&mut one.unknown);
             all.errors.append(&mut one.errors);
-            all.longest = all.longest.max(one.longest);
         }
         let leader = cluster.leader();
         let there = entries(&mut cluster.superuser(leader));
@@ -97,13 +101,12 @@ impl Ledger {
             acknowledged: all.acknowledged.len(),
             refused: all.refused.len(),
             unknown: all.unknown.len(),
-            longest: all.longest,
             errors: all.errors,
         }
     }
 }
 
-fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool) -> Written {
+fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool, longest: &AtomicU64) -> Written {
     let mut written = Written::default();
     let mut client: Option<Client> = None;
     let mut next = from..;
@@ -147,7 +150,7 @@ fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool) -> Written 
                 }
             }
         }
-        written.longest = written.longest.max(begun.elapsed());
+        longest.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
         client = Some(connected).filter(|client| !client.is_closed());
         thread::sleep(Duration::from_millis(5));
     }

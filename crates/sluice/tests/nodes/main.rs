@@ -50,19 +50,24 @@ fn clients_go_on_with_the_next_primary() {
     still_there("no fault");
     let ledger = Ledger::begin(&cluster, &pool);
 
+    let mut waits = Vec::new();
     let first = cluster.leader();
     cluster.switchover(cluster.standby());
     let second = cluster.leader();
     assert_ne!(first, second);
     still_there("a switchover");
     thread::sleep(GOING_ON);
+    waits.push(("a switchover", ledger.longest()));
 
     cluster.wait_ready();
+    ledger.longest();
     cluster.kill_postmaster(second);
     still_there("the primary's postmaster is killed");
     thread::sleep(GOING_ON);
+    waits.push(("the primary's postmaster is killed", ledger.longest()));
 
     cluster.wait_ready();
+    ledger.longest();
     let third = cluster.leader();
     cluster.kill_node(third);
     thread::scope(|scope| {
@@ -73,6 +78,7 @@ fn clients_go_on_with_the_next_primary() {
         log_in.join().unwrap().unwrap();
     });
     thread::sleep(GOING_ON);
+    waits.push(("the primary's host is lost", ledger.longest()));
     cluster.start_node(third);
     cluster.wait_ready();
 
@@ -80,7 +86,8 @@ fn clients_go_on_with_the_next_primary() {
     assert!(told.acknowledged > 100, "{told}");
     let log = pool.log();
     assert!(log.contains("primary: node"), "{log}");
-    println!("{told}");
+    let waits = waits.iter().map(|(fault, wait)| format!("{fault}: {:.1} s", wait.as_secs_f64()));
+    println!("the longest waits: {}; {told}", waits.collect::<Vec<_>>().join(", "));
 }
 
 /// A primary that is stopped where it is, is replaced, and goes on: it thinks that it is the primary still, and nobody
