@@ -7,12 +7,14 @@
 //! is right. Things that PostgreSQL has and Sluice doesn't are [`Problem`]s, so that no rule is passed over in silence.
 
 mod address;
+mod connection;
 mod files;
 mod ident;
 mod lines;
 mod method;
 mod name;
 mod pattern;
+mod pattern_input;
 mod pattern_set;
 mod place;
 mod problem;
@@ -22,10 +24,11 @@ mod server;
 mod token;
 
 pub use address::{Address, Interface};
+pub use connection::{Connection, ConnectionType, Transport};
 pub use files::Files;
 pub use method::{ClientCert, Method};
 pub use place::Place;
 pub use problem::{Fault, Problem};
-pub use rule::{ConnectionType, Rule};
-pub use rules::{Connection, Decision, Mapping, Roles, Rules, Transport};
+pub use rule::Rule;
+pub use rules::{Decision, Mapping, Roles, Rules};
 pub use server::{MapRow, Questions, RuleRow, ServerRules};

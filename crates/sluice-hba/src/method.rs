@@ -1,10 +1,6 @@
 //! Methods of authentication, and the options behind them.
 
-use crate::{
-    lines::Field,
-    problem::Flaw,
-    rule::{ConnectionType, Draft},
-};
+use crate::{connection::ConnectionType, lines::Field, problem::Flaw};
 
 /// A method of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +125,17 @@ pub(crate) fn parse(name: &str, connection: ConnectionType) -> Result<Method, Fl
         )),
         method => Ok(method),
     }
+}
+
+/// The method of a rule, while its options are read.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) connection: ConnectionType,
+    pub(crate) method: Method,
+    pub(crate) client_cert: ClientCert,
+    pub(crate) map: Option<String>,
+    /// `clientname=DN`.
+    pub(crate) names_dn: bool,
 }
 
 impl Draft {

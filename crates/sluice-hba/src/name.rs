@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{pattern::Pattern, problem::Flaw, rules::Connection, token::Token};
+use crate::{connection::Connection, pattern::Pattern, problem::Flaw, token::Token};
 
 /// A name, keyword, group or expression.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! Sets of bytes in a regular expression: `[a-z]`.
 
-use crate::pattern::{Escape, Input, PatternError, escape, push_literal};
+use crate::pattern_input::{Escape, Input, PatternError, escape, push_literal};
 
 /// Classes that both dialects have, with ASCII's members.
 const CLASSES: [&[u8]; 14] = [

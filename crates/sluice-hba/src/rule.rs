@@ -4,57 +4,14 @@ use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     address::{self, Address, Interface},
+    connection::{Connection, ConnectionType, Transport},
     lines::{Field, Line},
-    method::{self, ClientCert, Method},
+    method::{self, ClientCert, Draft, Method},
     name::{Answer, Name, Roles, have_database, have_user},
     place::Place,
     problem::{Fault, Flaw, Problem},
-    rules::{Connection, Transport},
     token::Token,
 };
-
-/// The kind of connection that a rule is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionType {
-    /// `local`: a Unix socket.
-    Local,
-    /// `host`: TCP, with TLS or without.
-    Host,
-    /// `hostssl`: TCP with TLS.
-    HostSsl,
-    /// `hostnossl`: TCP without TLS.
-    HostNoSsl,
-    /// `hostgssenc`: TCP with GSSAPI's encryption, which Sluice does not have. Such a rule never counts.
-    HostGssEnc,
-    /// `hostnogssenc`: TCP without GSSAPI's encryption, the same as `host`.
-    HostNoGssEnc,
-}
-
-impl ConnectionType {
-    const ALL: [Self; 6] =
-        [Self::Local, Self::Host, Self::HostSsl, Self::HostNoSsl, Self::HostGssEnc, Self::HostNoGssEnc];
-
-    /// The name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Host => "host",
-            Self::HostSsl => "hostssl",
-            Self::HostNoSsl => "hostnossl",
-            Self::HostGssEnc => "hostgssenc",
-            Self::HostNoGssEnc => "hostnogssenc",
-        }
-    }
-
-    fn parse(name: &str) -> Result<Self, Flaw> {
-        Self::ALL.into_iter().find(|connection| connection.name() == name).ok_or_else(|| {
-            Flaw::mistake(
-                format!("invalid connection type \"{name}\""),
-                "begin the line with local, host, hostssl, hostnossl, hostgssenc or hostnogssenc",
-            )
-        })
-    }
-}
 
 /// A line of `pg_hba.conf`.
 #[derive(Debug, Clone)]
@@ -64,17 +21,6 @@ pub struct Rule {
     users: Vec<Name>,
     address: Option<Address>,
     end: Draft,
-}
-
-/// The method of a rule, while its options are read.
-#[derive(Debug, Clone)]
-pub(crate) struct Draft {
-    pub(crate) connection: ConnectionType,
-    pub(crate) method: Method,
-    pub(crate) client_cert: ClientCert,
-    pub(crate) map: Option<String>,
-    /// `clientname=DN`.
-    pub(crate) names_dn: bool,
 }
 
 impl Rule {

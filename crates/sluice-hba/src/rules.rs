@@ -1,9 +1,10 @@
 //! The rules and maps of a server, and the answers that they give.
 
-use std::{net::IpAddr, path::Path};
+use std::path::Path;
 
 use crate::{
     address::Interface,
+    connection::Connection,
     files::Files,
     ident::MapLine,
     lines,
@@ -20,34 +21,6 @@ pub use crate::name::Roles;
 pub struct Rules {
     rules: Vec<Rule>,
     maps: Vec<MapLine>,
-}
-
-/// A client that asks to be let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection<'a> {
-    /// The way that it comes.
-    pub transport: Transport,
-    /// The user of its startup message.
-    pub user: &'a str,
-    /// The database of its startup message.
-    pub database: &'a str,
-    /// It asks for physical replication (`replication=true`). For logical replication (`replication=database`) this
-    /// is false: the database counts then.
-    pub is_replication: bool,
-}
-
-/// The way that a client comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    /// By a Unix socket.
-    Local,
-    /// By TCP.
-    Tcp {
-        /// The client's address. IPv4 mapped to IPv6 counts as IPv4.
-        address: IpAddr,
-        /// It has TLS.
-        is_encrypted: bool,
-    },
 }
 
 /// The rule that counts.
