@@ -15,9 +15,9 @@ use ::postgres::{Client, Config, NoTls, error::SqlState};
 
 use crate::{
     data_dir::DataDir,
+    endpoint::Endpoint,
     files::{self, Owner},
     secret::Password,
-    server::Endpoint,
 };
 
 /// PostgreSQL's superuser. It has no password: it logs in by peer authentication only.

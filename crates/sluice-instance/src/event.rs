@@ -4,7 +4,7 @@
 
 use std::{fmt, path::PathBuf, process::ExitStatus, time::Duration};
 
-use crate::{class::ClassReport, server::StopMode};
+use crate::{class::ClassReport, stop_mode::StopMode};
 
 /// Something worth telling. Steps that take long come with a beginning and an end.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,6 +21,7 @@ pub mod cluster;
 mod data_dir;
 mod diagnosis;
 mod disk;
+mod endpoint;
 mod event;
 mod files;
 mod name;
@@ -31,6 +32,7 @@ mod run_as;
 mod secret;
 mod server;
 mod socket_dir;
+mod stop_mode;
 mod tuning;
 
 pub use crate::{
@@ -43,10 +45,12 @@ pub use crate::{
     data_dir::{DataDir, DataDirError, DataDirSpec, Layout},
     diagnosis::Diagnosis,
     disk::free_bytes,
+    endpoint::Endpoint,
     event::{Event, Observer, Silent},
     pool_file::write_pool_file,
     run_as::{RunAs, RunAsError},
     secret::Password,
-    server::{Endpoint, Postgres, PostgresConfig, RestartPolicy, StartError, State, StopMode, StopReport},
+    server::{Postgres, PostgresConfig, RestartPolicy, StartError, State, StopReport},
+    stop_mode::StopMode,
     tuning::{Host, POOL_SECRET, PoolTooLarge, Tuning},
 };

@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::{
     bootstrap::{GATE, LOOKUP_USER},
-    class::{Class, Hierarchies},
+    class::{Class, Hierarchies, RESERVE},
 };
 
 /// The file beside PostgreSQL's data directory, and so in none of its backups, with the secret by which the pool says where
@@ -18,8 +18,6 @@ pub const POOL_SECRET: &str = "sluice.secret";
 
 const MIB: u64 = 1 << 20;
 
-/// Connections beside the pool's: superusers, backups, monitoring, the pool's look-ups, replication.
-pub(crate) const RESERVE: u32 = 10;
 /// The pool's default.
 const CLIENTS_MAX: u32 = 10_000;
 /// Files that the pool has open beside its connections.

@@ -21,7 +21,7 @@ use super::{
     setting::{Demand, Setting},
     v1, v2,
 };
-use crate::{data_dir::DataDir, name};
+use crate::name;
 
 /// The file in the instance's directory that lists its groups.
 const LEDGER: &str = "cgroups";
@@ -51,11 +51,11 @@ pub(crate) struct ClassGroup {
 }
 
 impl ClassGroup {
-    /// Makes the groups for a class; first removes what an earlier run left. No server may run on the directory.
-    pub(crate) fn create(class: &Class, data_dir: &DataDir) -> Self {
-        let ledger = Ledger::read(data_dir.root().join(LEDGER), name::of(data_dir.root()));
-        let site =
-            Site { hierarchies: Hierarchies::current(), disk: Disk::below(data_dir.pgdata()), pid: std::process::id() };
+    /// Makes the groups for a class, of the instance in `root` with its data in `pgdata`; first removes what an earlier
+    /// run left. No server may run on the directory.
+    pub(crate) fn create(class: &Class, root: &Path, pgdata: &Path) -> Self {
+        let ledger = Ledger::read(root.join(LEDGER), name::of(root));
+        let site = Site { hierarchies: Hierarchies::current(), disk: Disk::below(pgdata), pid: std::process::id() };
         Self::make(class, &site, ledger, Box::new(Kernel))
     }
 

@@ -30,7 +30,6 @@ mod v2;
 
 use std::{fmt, time::Duration};
 
-pub(crate) use self::group::ClassGroup;
 pub use self::{
     device::Disk,
     hierarchy::{Controller, GroupDir, Hierarchies},
@@ -38,6 +37,7 @@ pub use self::{
     report::{ClassReport, Limit, Outcome, ReadBack},
     units::{Connections, Cpus, Iops, LimitError, Memory},
 };
+pub(crate) use self::{group::ClassGroup, units::RESERVE};
 
 /// PostgreSQL's `block_size`.
 const PAGE_BYTES: u64 = 8192;

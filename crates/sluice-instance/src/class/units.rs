@@ -7,12 +7,13 @@ use std::{fmt, num::NonZeroU32, str::FromStr};
 
 use sluice_units::{Dimension, Quantity};
 
-use crate::tuning::RESERVE;
-
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// No machine has more: 8 EB.
 const MAX_BYTES: f64 = (1_u64 << 63) as f64;
+
+/// Connections beside the pool's: superusers, backups, monitoring, the pool's look-ups, replication.
+pub(crate) const RESERVE: u32 = 10;
 
 /// Main memory of an instance: its processes, its shared buffers and its part of the page cache together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -74,10 +74,10 @@ use self::{
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec},
+    endpoint::Endpoint,
     event::{Event, Observer},
     orphans,
     pid_file::{self, Runner},
-    server::Endpoint,
     tuning::Tuning,
 };
 
@@ -316,7 +316,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.stop(crate::server::StopMode::Fast);
+        self.stop(crate::stop_mode::StopMode::Fast);
     }
 }
 

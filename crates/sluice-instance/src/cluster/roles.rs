@@ -7,10 +7,10 @@ use std::{fs, io, path::Path};
 use crate::{
     bootstrap::{self, BootstrapError},
     data_dir::DataDir,
+    endpoint::Endpoint,
     files::{self, Owner},
     run_as::RunAs,
     secret::Password,
-    server::Endpoint,
 };
 
 /// The role by which standbys stream.

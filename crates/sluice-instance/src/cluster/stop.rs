@@ -13,10 +13,7 @@ use nix::{
 };
 
 use super::{Cluster, Slot, lock, process::Process};
-use crate::{
-    orphans,
-    server::{StopMode, StopReport},
-};
+use crate::{orphans, server::StopReport, stop_mode::StopMode};
 
 const POLL: Duration = Duration::from_millis(50);
 /// Time limit for an immediate shutdown, before it becomes a kill.

@@ -4,7 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     net::SocketAddr,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     sync::Arc,
     time::Duration,
@@ -13,7 +13,7 @@ use std::{
 use nix::sys::signal::Signal;
 
 use super::{RestartPolicy, launch::Launch};
-use crate::{class::Class, data_dir::DataDir, tuning::Tuning};
+use crate::{class::Class, data_dir::DataDir, endpoint::Endpoint, tuning::Tuning};
 
 /// The port in the Unix socket's name when there is no TCP port: the folder is the instance's own.
 const SOCKET_PORT: u16 = 5432;
@@ -37,17 +37,6 @@ pub struct PostgresConfig {
     pub stop_timeout: Duration,
     /// The policy for starting it again after a crash.
     pub restart: RestartPolicy,
-}
-
-/// The addresses that a server listens on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// The folder of the Unix socket.
-    pub socket_dir: PathBuf,
-    /// The port: in the socket's name, and by TCP.
-    pub port: u16,
-    /// The TCP address, if it listens by TCP.
-    pub tcp: Option<SocketAddr>,
 }
 
 impl PostgresConfig {

@@ -22,7 +22,7 @@ use nix::{
 };
 
 use super::{
-    PostgresConfig, Shared, StartError, State, StopMode, StopReport, conf, launch, log_file,
+    PostgresConfig, Shared, StartError, State, StopReport, conf, launch, log_file,
     restart::{Decision, History},
 };
 use crate::{
@@ -31,6 +31,7 @@ use crate::{
     event::{Event, Observer},
     orphans,
     pid_file::{self, PidFile, Runner, Status},
+    stop_mode::StopMode,
 };
 
 /// Time limit for an immediate shutdown, before it becomes a kill.
@@ -205,8 +206,9 @@ impl Keeper {
     /// Starts a postmaster within its class, and tells what is enforced of that if it is news.
     fn launch(&self, output: [Stdio; 2]) -> io::Result<Child> {
         let mut groups = self.groups.borrow_mut();
+        let data_dir = &self.config.data_dir;
         let groups = groups.get_or_insert_with(|| {
-            let groups = ClassGroup::create(&self.config.class, &self.config.data_dir);
+            let groups = ClassGroup::create(&self.config.class, data_dir.root(), data_dir.pgdata());
             for path in groups.leftovers() {
                 self.observer.event(Event::RemovedLeftover { path: path.clone() });
             }

@@ -13,7 +13,6 @@ pub(crate) mod log_file;
 mod restart;
 
 use std::{
-    fmt,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Sender},
@@ -24,33 +23,8 @@ use std::{
 
 use self::keeper::{Keeper, Message};
 pub(crate) use self::restart::{Decision, History};
-pub use self::{
-    config::{Endpoint, PostgresConfig},
-    error::StartError,
-    restart::RestartPolicy,
-};
-use crate::{class::ClassReport, data_dir::DataDir, event::Observer};
-
-/// The ways to ask a server to stop; later ones hurt more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StopMode {
-    /// Transactions are rolled back, a checkpoint is written (SIGINT).
-    Fast,
-    /// At once; the next start recovers from the log (SIGQUIT).
-    Immediate,
-    /// All processes are killed (SIGKILL); the next start recovers from the log.
-    Kill,
-}
-
-impl fmt::Display for StopMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Fast => "fast",
-            Self::Immediate => "immediate",
-            Self::Kill => "kill",
-        })
-    }
-}
+pub use self::{config::PostgresConfig, error::StartError, restart::RestartPolicy};
+use crate::{class::ClassReport, data_dir::DataDir, endpoint::Endpoint, event::Observer, stop_mode::StopMode};
 
 /// The report of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
