@@ -18,7 +18,7 @@ use crate::{
     result::CaseKey,
     sample,
     scenario::{Load, Maker, Protocol, Scenario, Size, Variant},
-    server::{Settings, Tables},
+    server::{self, Settings, Tables},
     target::Target,
 };
 
@@ -38,9 +38,7 @@ const WAL_BYTES_A_SECOND: u64 = 100 << 20;
 const LOG_BYTES_A_SECOND: f64 = 2e6;
 /// Of a class's memory, the share that `shared_buffers` may take: sessions and the kernel's cache need some, too.
 const SHARED_BUFFERS_SHARE: f64 = 0.6;
-/// The unit of a number without one.
-const BLOCKS: Unit = Unit { dimension: Dimension::Bytes, size: 8192.0 };
-/// Likewise, of `max_wal_size`.
+/// The unit of a `max_wal_size` without one.
 const MEGABYTES: Unit = Unit { dimension: Dimension::Bytes, size: 1_048_576.0 };
 /// PostgreSQL's own page tables: 8 bytes for each page of 4 kB of shared memory that a process has touched.
 const PAGE_TABLE_SHARE: u64 = 512;
@@ -309,7 +307,7 @@ impl Plan {
 
     fn shared_buffers_bytes(&self, turn: &PlannedTurn) -> u64 {
         let settings = self.settings(turn);
-        settings.get("shared_buffers").and_then(|text| bytes(text)).unwrap_or(128 << 20)
+        settings.get("shared_buffers").and_then(|text| server::bytes(text)).unwrap_or(128 << 20)
     }
 
     /// Why a turn can't be taken on this machine, if it can't; with the remedy.
@@ -435,12 +433,6 @@ fn local_ports() -> Option<u64> {
     Some((last + 1).saturating_sub(first))
 }
 
-/// As PostgreSQL reads the size of `shared_buffers`: a number of blocks, or with a unit.
-pub(crate) fn bytes(text: &str) -> Option<u64> {
-    let size = Quantity::parse(text, BLOCKS).filter(|size| size.dimension == Dimension::Bytes)?;
-    Some(size.amount as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -523,14 +515,5 @@ mod tests {
         // With the threads' logs, or else what else there are too few of.
         assert!(lack.contains("61037 open files") || lack.contains("60000"), "{lack}");
         assert!(plan.disk_bytes() > 10 * SCALE_BYTES);
-    }
-
-    #[test]
-    fn sizes_as_postgres_reads_them() {
-        let sizes = [("16384", 128 << 20), ("256MB", 256 << 20), ("1 GB", 1 << 30), ("64kB", 64 << 10)];
-        for (text, expected) in sizes {
-            assert_eq!(bytes(text), Some(expected), "{text}");
-        }
-        assert_eq!(bytes("1 parsec"), None);
     }
 }

@@ -17,15 +17,14 @@ use sluice_instance::{
     Binaries, Class, ClassReport, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode,
     bootstrap::{self, Bootstrapped, FIRST_USER, GATE, SUPERUSER},
 };
+use sluice_units::{Dimension, Quantity, Unit};
 
 use crate::{
     connect::Access,
     error::Error,
     pgbench::{APPLICATION, Endpoint},
-    plan,
     process::{self, Interrupt},
     scenario::{Data, Maker},
-    target::Pool,
 };
 
 /// Time limit for filling tables: a scale of 5,000 needs an hour on an ordinary disk.
@@ -33,6 +32,9 @@ const FILL_MAX: Duration = Duration::from_secs(6 * 3600);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time limit for connections to be gone after pgbench's end.
 const CLOSE_MAX: Duration = Duration::from_secs(120);
+
+/// The unit of a `shared_buffers` without one.
+const BLOCKS: Unit = Unit { dimension: Dimension::Bytes, size: 8192.0 };
 
 /// Settings by name.
 pub type Settings = BTreeMap<String, String>;
@@ -112,7 +114,7 @@ impl Server {
         let mut config = PostgresConfig::new(Arc::clone(&self.data_dir));
         config.tcp = Some(self.address);
         config.class = class;
-        let shared_buffers = settings.get("shared_buffers").and_then(|text| plan::bytes(text)).unwrap_or(0);
+        let shared_buffers = settings.get("shared_buffers").and_then(|text| bytes(text)).unwrap_or(0);
         config.stop_timeout += class.time_to_write(shared_buffers);
         config.settings = settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         let postgres = Postgres::start(config, Arc::new(Silent)).map_err(Error::server)?;
@@ -170,10 +172,14 @@ impl Server {
         self.address.port()
     }
 
-    /// The endpoint at which pgbench finds a database, by TCP: straight, or through a pool.
-    pub fn endpoint(&self, database: &str, pool: Option<&Pool>) -> Result<Endpoint, Error> {
-        let port = pool.map_or_else(|| self.port(), |pool| pool.port);
-        let sslmode = if pool.is_some_and(|pool| pool.tls) { "require" } else { "disable" };
+    /// The endpoint at which pgbench finds a database, by TCP.
+    pub fn endpoint(&self, database: &str) -> Result<Endpoint, Error> {
+        self.endpoint_by(database, self.port(), false)
+    }
+
+    /// The same by a pool's port, with TLS or without.
+    pub fn endpoint_by(&self, database: &str, port: u16, tls: bool) -> Result<Endpoint, Error> {
+        let sslmode = if tls { "require" } else { "disable" };
         let conninfo = format!("host=127.0.0.1 port={port} user={FIRST_USER} dbname={database} sslmode={sslmode}");
         Ok(Endpoint { conninfo, password: Some(self.password()?) })
     }
@@ -228,7 +234,7 @@ impl Server {
     }
 
     fn fill(&self, database: &str, tables: &Tables) -> Result<(), Error> {
-        let endpoint = self.endpoint(database, None)?;
+        let endpoint = self.endpoint(database)?;
         fill(self.bin(), &endpoint, tables, &self.data_dir.root().join("schema.sql"), &self.interrupt)?;
         let mut client = self.connect(database)?;
         set_unlogged(&mut client, tables.unlogged)?;
@@ -321,8 +327,28 @@ pub fn wait_closed(access: &Access, begin: Instant, interrupt: &Interrupt) -> Re
     Ok(None)
 }
 
+/// As PostgreSQL reads the size of `shared_buffers`: a number of blocks, or with a unit.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    let size = Quantity::parse(text, BLOCKS).filter(|size| size.dimension == Dimension::Bytes)?;
+    Some(size.amount as u64)
+}
+
 /// A port of loopback that was free a moment ago.
 pub fn free_port() -> Result<u16, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("find a free port on 127.0.0.1"))?;
     Ok(listener.local_addr().map_err(Error::io("read a port"))?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_postgres_reads_them() {
+        let sizes = [("16384", 128 << 20), ("256MB", 256 << 20), ("1 GB", 1 << 30), ("64kB", 64 << 10)];
+        for (text, expected) in sizes {
+            assert_eq!(bytes(text), Some(expected), "{text}");
+        }
+        assert_eq!(bytes("1 parsec"), None);
+    }
 }

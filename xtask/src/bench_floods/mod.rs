@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             let found = target.pool().context("it is a pool")?;
             let kind = PoolKind { build: Some(options.sluice.clone()), ..found.clone() };
             let mut pool = Pool::start(&kind, &server, CLIENTS, scratch.path(), &interrupt)?;
-            let endpoint = server.endpoint(&database, Some(&pool))?;
+            let endpoint = server.endpoint_by(&database, pool.port, pool.tls)?;
             let pgbench = |seconds| {
                 Pgbench {
                     program: &server.bin().join("pgbench"),

@@ -6,6 +6,7 @@
 mod figures;
 mod machine;
 mod series;
+mod stall;
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ pub use self::{
     figures::{Figures, StatementFigures},
     machine::{DiskProbe, DiskRow, GroupLimits, Machine, Server},
     series::{Checkpoint, Metric, Samples, Second},
+    stall::{Cause, Confirmation, Evidence, Finding, Stall},
 };
-use crate::stall::Stall;
 
 /// Of the structure below. A file with a higher number was written by a newer Sluice.
 pub const FORMAT: u32 = 1;

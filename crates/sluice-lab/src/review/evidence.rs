@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::rule::words;
+use super::words::words;
 use sluice_units::readable_bytes;
 
 /// A group of counters that belongs to some settings.

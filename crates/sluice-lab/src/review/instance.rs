@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use sluice_instance::{Hierarchies, Host};
 
-use super::rule::words;
+use super::words::words;
 use sluice_units::readable_bytes;
 
 use crate::proc;

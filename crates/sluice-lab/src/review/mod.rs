@@ -4,7 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `rules/*.toml` | the rules: data, a row a setting and version |
-//! | `rules.rs`, `reader.rs`, `rule.rs` | all rules, how they are read, what one is |
+//! | `rules.rs`, `reader.rs`, `rule.rs`, `words.rs` | all rules, how they are read, what one is, the words in it |
 //! | `formula.rs` | formulas in rules |
 //! | `snapshot.rs`, `evidence.rs` | what is known of a server: its settings, its counters |
 //! | `server.rs`, `csv_file.rs` | where that comes from: a server, a file |
@@ -28,6 +28,7 @@ mod rule;
 mod rules;
 mod server;
 mod snapshot;
+mod words;
 
 pub use self::{
     assess::{AssessError, review},
@@ -41,8 +42,9 @@ pub use self::{
     remarks::{Agreement, Answer, answers},
     render::{Format, render},
     report::{Remark, Report, Row, Status},
-    rule::{Advice, Direction, Kind, Level, MAJORS, Risk, Rule, SettingContext, Source, Target, UnknownWord, Versions},
-    rules::{Removed, Rules},
+    rule::{Advice, Direction, Kind, Level, MAJORS, Removed, Risk, Rule, SettingContext, Source, Target, Versions},
+    rules::Rules,
     server::{ServerError, groups_here, read as read_server},
     snapshot::{SetBy, Setting, Snapshot},
+    words::UnknownWord,
 };

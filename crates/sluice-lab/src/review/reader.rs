@@ -9,8 +9,7 @@ use toml_edit::{Document, Item, Table, Value};
 
 use super::{
     formula::{Formula, FormulaError},
-    rule::{Advice, Kind, Rule, Source, Target},
-    rules::Removed,
+    rule::{Advice, Kind, Removed, Rule, Source, Target},
 };
 
 /// Values that are never recommended: each loses data, or lets a server run on with damaged ones.

@@ -10,7 +10,7 @@ use toml_edit::Document;
 
 use super::{
     reader::{RuleError, RuleFault},
-    rule::words,
+    words::words,
 };
 
 const FILE: (&str, &str) = ("remarks_2015.toml", include_str!("remarks_2015.toml"));

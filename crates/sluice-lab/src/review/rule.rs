@@ -6,7 +6,11 @@ use std::{fmt, str::FromStr};
 
 use serde::Serialize;
 
-use super::{evidence::Topic, formula::Formula};
+use super::{
+    evidence::Topic,
+    formula::Formula,
+    words::{UnknownWord, words},
+};
 use sluice_units::{Dimension, Unit};
 
 /// The oldest and the newest major version that the rules are written for.
@@ -181,6 +185,15 @@ pub enum Source {
     Gate,
 }
 
+/// A setting that PostgreSQL has no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// The version that has it no more, such as `9.5`.
+    pub gone_in: String,
+    /// Why, and what came instead.
+    pub reason: String,
+}
+
 impl Rule {
     /// Whether it is for a major version. Versions before and after those that the rules are written for take the
     /// rules of the nearest.
@@ -230,42 +243,6 @@ impl Source {
         }
     }
 }
-
-/// A word that is none of those that are known.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is none of: {}", known.join(", "))]
-pub struct UnknownWord {
-    found: String,
-    known: &'static [&'static str],
-}
-
-impl UnknownWord {
-    pub(crate) fn new(found: &str, known: &'static [&'static str]) -> Self {
-        Self { found: found.to_owned(), known }
-    }
-}
-
-/// Gives an enum its words: a list of them, and `FromStr`.
-macro_rules! words {
-    ($type:ident: $($word:literal => $value:ident),+ $(,)?) => {
-        impl $type {
-            /// All words, in the order of the list.
-            pub const WORDS: &[&str] = &[$($word),+];
-        }
-
-        impl ::std::str::FromStr for $type {
-            type Err = $crate::review::rule::UnknownWord;
-
-            fn from_str(text: &str) -> Result<Self, Self::Err> {
-                match text {
-                    $($word => Ok(Self::$value),)+
-                    _ => Err($crate::review::rule::UnknownWord::new(text, Self::WORDS)),
-                }
-            }
-        }
-    };
-}
-pub(crate) use words;
 
 words!(Kind: "bytes" => Bytes, "ms" => Milliseconds, "s" => Seconds, "min" => Minutes, "count" => Count,
     "real" => Real, "word" => Word);

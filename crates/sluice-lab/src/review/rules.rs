@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{
     reader::{self, RuleError},
-    rule::Rule,
+    rule::{Removed, Rule},
 };
 
 /// The files, in the order of a report.
@@ -41,15 +41,6 @@ pub struct Rules {
     /// Positions of a setting's rules in `rules`; one for each span of versions.
     by_name: BTreeMap<String, Vec<usize>>,
     removed: BTreeMap<String, Removed>,
-}
-
-/// A setting that PostgreSQL has no more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Removed {
-    /// The version that has it no more, such as `9.5`.
-    pub gone_in: String,
-    /// Why, and what came instead.
-    pub reason: String,
 }
 
 impl Rules {

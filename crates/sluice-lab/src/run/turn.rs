@@ -102,7 +102,10 @@ impl Ground<'_> {
     fn endpoint(&self, kind: &Kind, pool: Option<&Pool>) -> Result<Endpoint, Error> {
         match (kind, self.server) {
             (Kind::Dsn(dsn), _) => Ok(Endpoint::from(&**dsn)),
-            (_, Some(server)) => server.endpoint(self.database, pool),
+            (_, Some(server)) => match pool {
+                Some(pool) => server.endpoint_by(self.database, pool.port, pool.tls),
+                None => server.endpoint(self.database),
+            },
             (_, None) => Err(Error::Server("the laboratory's server is not running".to_owned())),
         }
     }

@@ -13,7 +13,7 @@ use textwrap::{Options, WordSplitter, fill};
 use super::{
     remarks::Agreement,
     report::{Remark, Report},
-    rule::words,
+    words::words,
 };
 
 /// The format of a report.
