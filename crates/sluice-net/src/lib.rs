@@ -9,6 +9,7 @@
 //! Nothing here makes a system call or reads a clock, so that the simulation runs this code and not an imitation of
 //! it. No protocol is known here but TLS, which stands between a connection's socket and its outbox.
 
+mod attempt;
 mod buffers;
 mod driver;
 mod host;

@@ -7,7 +7,7 @@ use std::net::Shutdown;
 
 use sluice_core::{ids::ClientRef, io::Owner, server::Server, time::Time};
 
-use crate::{Flight, Socket, net::Attempt, outbox::Outbox, tls::Tls};
+use crate::{Flight, Socket, attempt::Attempt, outbox::Outbox, tls::Tls};
 
 /// The state of a connection's life.
 #[derive(Debug)]

@@ -17,10 +17,9 @@ use sluice_core::{
 };
 use sluice_tls::{Secured, Side};
 
-pub(crate) use connecting::Attempt;
-
 use crate::{
     BufferId, Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
+    attempt::Attempt,
     link::{Life, Link},
     outbox::Spares,
     tls::Tls,

@@ -2,42 +2,13 @@
 
 use std::{io, time::Duration};
 
-use sluice_core::io::{Address, Loss};
+use sluice_core::io::Loss;
 
 use super::{LinkKey, Net, Notice};
 use crate::{Driver, Host, LinkId, Socket, link::Life};
 
 /// The time from which a connect that the engine gives up has failed: sooner, it has changed its mind.
 const IN_VAIN: Duration = Duration::from_millis(100);
-
-/// The way to a server.
-#[derive(Debug)]
-pub(crate) struct Attempt {
-    /// The server's address.
-    address: Address,
-    /// The place of the connect that is under way.
-    place: Option<Address>,
-    /// Those that come next.
-    rest: std::vec::IntoIter<Address>,
-    /// What was wrong with those before, where there are several.
-    wrong: Vec<String>,
-    is_one_of_several: bool,
-}
-
-impl Attempt {
-    pub(super) fn to(address: &Address, places: Vec<Address>) -> Self {
-        let is_one_of_several = places.len() > 1;
-        let (address, rest) = (address.clone(), places.into_iter());
-        Self { address, place: None, rest, wrong: Vec::new(), is_one_of_several }
-    }
-
-    /// The connect that is under way has failed.
-    fn fails(&mut self, error: &io::Error, host: &mut impl Host) {
-        let Some(place) = self.place.take() else { return };
-        host.connect_failed(&self.address, &place);
-        self.wrong.push(if self.is_one_of_several { format!("{place}: {error}") } else { error.to_string() });
-    }
-}
 
 impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     /// Begins to connect to the next place; `false` if there is none any more.
