@@ -23,6 +23,7 @@ mod log;
 mod lookup;
 mod mailbox;
 mod net;
+mod open_files;
 mod pace;
 mod pulse;
 mod reload;
@@ -34,6 +35,8 @@ mod successor;
 mod worker;
 
 pub use inherited::{InheritError, Inherited, Predecessor};
+pub use listening::ListenError;
+pub use open_files::OpenFiles;
 pub use pulse::{Pulse, Silent};
-pub use service::{OpenFiles, Service, StartError, forbid_core_dumps};
+pub use service::{Service, StartError, forbid_core_dumps};
 pub use successor::{Bequest, NotReady, Successor};

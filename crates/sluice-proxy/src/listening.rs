@@ -1,7 +1,7 @@
 //! The sockets that the service listens on: those that it was started with where there are any, its own otherwise.
 
 use std::{
-    fs,
+    fs, io,
     net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -9,8 +9,31 @@ use std::{
 
 use sluice_config::Config;
 use socket2::SockRef;
+use thiserror::Error;
 
-use crate::{http, net::sockets, service::StartError};
+use crate::{http, net::sockets};
+
+/// An address can't be listened on.
+#[derive(Debug, Error)]
+#[error("can't listen on {address}: {error}{}", listen_remedy(.error))]
+pub struct ListenError {
+    /// The address or the socket's path.
+    address: String,
+    /// The system's error.
+    error: io::Error,
+}
+
+fn listen_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "\n  another process listens there: stop it, or choose another address",
+        io::ErrorKind::PermissionDenied => {
+            "\n  ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher one"
+        }
+        io::ErrorKind::NotFound => "\n  there is no such folder: create it, or change \"unix_socket_dir\"",
+        io::ErrorKind::AddrNotAvailable => "\n  this machine has no such address",
+        _ => "",
+    }
+}
 
 /// The use of a listening socket, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +124,7 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// Takes what was passed, and opens what the configuration names beyond that.
-    pub(crate) fn open(config: &Config, mut passed: Vec<Listener>) -> Result<Self, StartError> {
+    pub(crate) fn open(config: &Config, mut passed: Vec<Listener>) -> Result<Self, ListenError> {
         let mut listeners: Vec<Listener> = passed.extract_if(.., |listener| !listener.kind.is_own()).collect();
         if !listeners.iter().any(|listener| listener.kind == Kind::Pool) {
             let mut port = None;
@@ -125,7 +148,7 @@ impl Listening {
         // Whoever has opened them.
         for Listener { place, socket, .. } in &listeners {
             if let Place::Tcp(address) = place {
-                let failed = |error| StartError::Listen { address: address.to_string(), error };
+                let failed = |error| ListenError { address: address.to_string(), error };
                 sockets::set_up_tcp(&SockRef::from(socket), config.tcp_user_timeout).map_err(failed)?;
             }
         }
@@ -139,12 +162,12 @@ impl Listening {
     }
 
     /// The sockets that clients come by, once more, for a worker.
-    pub(crate) fn for_clients(&self) -> std::io::Result<Vec<OwnedFd>> {
+    pub(crate) fn for_clients(&self) -> io::Result<Vec<OwnedFd>> {
         self.listeners.iter().filter(|it| !it.kind.is_http()).map(|it| it.socket.try_clone()).collect()
     }
 
     /// The sockets for metrics and health, once more.
-    pub(crate) fn for_http(&self) -> std::io::Result<Vec<TcpListener>> {
+    pub(crate) fn for_http(&self) -> io::Result<Vec<TcpListener>> {
         let http = self.listeners.iter().filter(|it| it.kind.is_http());
         http.map(|it| Ok(TcpListener::from(it.socket.try_clone()?))).collect()
     }
@@ -169,7 +192,7 @@ impl Listening {
     }
 
     /// All of them once more, for a successor, with the names that tell it what they are.
-    pub(crate) fn bequest(&self) -> std::io::Result<Vec<(&'static str, OwnedFd)>> {
+    pub(crate) fn bequest(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
         self.listeners.iter().map(|it| Ok((it.kind.name(), it.socket.try_clone()?))).collect()
     }
 
@@ -191,11 +214,11 @@ impl Listening {
 }
 
 /// The socket that a predecessor has for a place, or a new one.
-fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place) -> Result<Listener, StartError> {
+fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place) -> Result<Listener, ListenError> {
     if let Some(at) = passed.iter().position(|it| it.kind == kind && it.place.is_as(&place)) {
         return Ok(passed.swap_remove(at));
     }
-    let failed = |address: String, error| StartError::Listen { address, error };
+    let failed = |address: String, error| ListenError { address, error };
     match place {
         Place::Tcp(address) => {
             let failed = |error| failed(address.to_string(), error);

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     control::Order,
     files,
+    open_files::{OpenFiles, check_open_files},
     resolver::Resolver,
-    service::{OpenFiles, check_open_files},
 };
 
 /// The reason why a configuration is not applied. Nothing of it is.

@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluice_config::{Config, DriverChoice};
+use sluice_config::DriverChoice;
 use sluice_control::Control;
 use sluice_core::{
-    hub::{Hub, Nonces, STRANGERS_MAX},
+    hub::{Hub, Nonces},
     io::Address,
     mail::Mail,
     time::Time,
@@ -35,10 +35,11 @@ use crate::{
     http::{self, Told},
     identify,
     inherited::{InheritError, Inherited},
-    listening::Listening,
+    listening::{ListenError, Listening},
     lookup::{self, Asker},
     mailbox::{self, Mailboxes, Parcel},
     net::{System, epoll::Epoll, sockets, uring::Uring},
+    open_files::{OpenFiles, check_open_files},
     pulse::{Pulse, Turns},
     reload::Reloader,
     resolver::Resolver,
@@ -46,9 +47,6 @@ use crate::{
     successor::Bequest,
     worker::{Setup, Worker},
 };
-
-/// Files that the process has open besides connections, at most.
-const FILES_OTHER: u64 = 64;
 
 /// Turns of a worker in which it stops to accept: in the first it hears of it, in the second the kernel does, and the
 /// third brings what was accepted before that.
@@ -61,13 +59,8 @@ const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address can't be listened on.
-    #[error("can't listen on {address}: {error}{}", listen_remedy(.error))]
-    Listen {
-        /// The address or the socket's path.
-        address: String,
-        /// The system's error.
-        error: io::Error,
-    },
+    #[error("{0}")]
+    Listen(#[from] ListenError),
     /// The sockets that this process was started with can't be used.
     #[error("{0}")]
     Inherit(#[from] InheritError),
@@ -95,32 +88,6 @@ pub enum StartError {
         /// The system's error.
         error: io::Error,
     },
-}
-
-/// The process may not have as many files open as the limits demand.
-#[derive(Debug, Error)]
-#[error(
-    "the limits allow {wanted} connections, and this process may have only {allowed} files open\n  raise the limit (ulimit -n {needed}, or LimitNOFILE={needed}), or lower \"clients\" under [limits]"
-)]
-pub struct OpenFiles {
-    /// Clients and servers.
-    wanted: u64,
-    /// The hard limit.
-    allowed: u64,
-    /// The limit that is needed.
-    needed: u64,
-}
-
-fn listen_remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "\n  another process listens there: stop it, or choose another address",
-        io::ErrorKind::PermissionDenied => {
-            "\n  ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher one"
-        }
-        io::ErrorKind::NotFound => "\n  there is no such folder: create it, or change \"unix_socket_dir\"",
-        io::ErrorKind::AddrNotAvailable => "\n  this machine has no such address",
-        _ => "",
-    }
 }
 
 /// A running pool.
@@ -375,22 +342,6 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
 fn default_workers() -> u16 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores / 2).clamp(1, 64) as u16
-}
-
-/// Raises the soft limit on open files to the hard one, and checks that it is enough.
-pub(crate) fn check_open_files(config: &Config) -> Result<(), OpenFiles> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = [config.limits.clients, STRANGERS_MAX, config.limits.servers].map(u64::from).iter().sum::<u64>();
-    let needed = wanted + FILES_OTHER;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < needed) {
-        let raised = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum });
-    }
-    match getrlimit(Resource::Nofile).current {
-        Some(allowed) if allowed < needed => Err(OpenFiles { wanted, allowed, needed }),
-        _ => Ok(()),
-    }
 }
 
 /// Has the process leave no core dump, which would hold secrets, and no other process of its user read its memory.
