@@ -20,7 +20,7 @@ use sluice_instance::{
     cluster::{Cluster, ClusterSpec, Environment, Members, rest},
 };
 
-use crate::{case::Version, proc, server::place};
+use crate::{case::Version, place::place, proc};
 
 /// Time for what a failover takes at the longest: the leader's lease, and the next leader's start.
 pub const FAILOVER_PATIENCE: Duration = Duration::from_secs(60);

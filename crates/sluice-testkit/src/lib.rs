@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod cluster;
+mod place;
 pub mod pool;
 pub mod proc;
 pub mod program;

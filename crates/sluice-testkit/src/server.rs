@@ -8,7 +8,6 @@ use std::{
     fs,
     io::Write,
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -21,7 +20,12 @@ use std::{
 use postgres::{Client, NoTls, SimpleQueryMessage};
 use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode};
 
-use crate::{case::Version, raw::Raw, tls::Certificates};
+use crate::{
+    case::Version,
+    place::{place, remove_after_us},
+    raw::Raw,
+    tls::Certificates,
+};
 
 /// A cluster.
 pub struct TestServer {
@@ -330,13 +334,6 @@ fn free_address() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// A folder that PostgreSQL's own user can pass through.
-pub(crate) fn place() -> tempfile::TempDir {
-    let place = tempfile::Builder::new().prefix("sluice-test-").tempdir().unwrap();
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    place
-}
-
 fn append(path: &PathBuf, text: &str) {
     fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
@@ -345,15 +342,4 @@ fn append(path: &PathBuf, text: &str) {
 fn own_name() -> String {
     let output = Command::new("id").arg("-un").output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-/// Has a folder removed once this process has ended and PostgreSQL with it, however it ends.
-pub(crate) fn remove_after_us(place: &Path) {
-    let script = "cat >/dev/null; for i in $(seq 300); do [ -e \"$1/data/pgdata/postmaster.pid\" ] || break; \
-                  sleep 0.1; done; rm -rf \"$1\"";
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script, "sh"]).arg(place).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = shell.spawn().unwrap();
-    // Its standard input ends with this process.
-    std::mem::forget(child);
 }

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use sluice_instance::RunAs;
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
-use crate::server::remove_after_us;
+use crate::place::{place, remove_after_us};
 
 /// `new NAME FILE OPTIONS ENDING` makes a key, and a request for a certificate or one that it has signed itself; `sign
 /// FILE OPTIONS` has the authority sign that request.
@@ -52,7 +52,7 @@ impl Certificates {
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Certificates> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let place = crate::server::place().keep();
+            let place = place().keep();
             remove_after_us(&place);
             Self::make_in(place)
         })
