@@ -1,81 +1,134 @@
-//! Modules import downwards: no way leads from one back to itself.
+//! Modules import downwards: no way leads from one back to itself, among those that stand in the same folder.
+//!
+//! A module counts with its submodules. That these use what their parent has is no circle, nor that it uses them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
 };
 
 use super::{Finding, code_of};
 
-/// Folders whose modules are looked at, and how these name each other there.
-const FOLDERS: [(&str, &str); 4] = [
-    ("crates/sluice-core/src", "crate::"),
-    ("crates/sluice-core/src/engine", "super::"),
-    ("crates/sluice-core/src/server", "super::"),
-    ("crates/sluice-core/src/sql", "super::"),
-];
+/// A module's path within its crate; the root's is empty.
+type Module = Vec<String>;
 
-/// A module directly below the crate's root, and those that it names.
+/// The modules of a folder, and those among them that each names.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads all modules of a folder, their own submodules with them. Names of theirs stand behind `root`.
-fn imports(folder: &Path, root: &str) -> Imports {
-    let mut found = Imports::new();
-    for entry in fs::read_dir(folder).expect("it has sources") {
-        let path = entry.expect("it can be read").path();
-        let module = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-        if !matches!(module.as_str(), "lib" | "mod") {
-            add(&path, &module, root, found.entry(module.clone()).or_default());
+/// The imports of a crate's modules, by the module that they have in common.
+fn imports(root: &Path, sources: &str) -> BTreeMap<Module, Imports> {
+    let files = super::files(root, sources, &[".rs"]);
+    let files = files.iter().map(|(place, text)| (module_of(place, sources), text)).collect::<Vec<_>>();
+    let mut found = BTreeMap::<Module, Imports>::new();
+    for (module, _) in &files {
+        for depth in 0..module.len() {
+            found.entry(module[..depth].to_vec()).or_default().entry(module[depth].clone()).or_default();
+        }
+    }
+    for (module, text) in &files {
+        for named in named(text, module) {
+            let depth = named.iter().zip(module).take_while(|(named, own)| named == own).count();
+            let (Some(above), Some(below)) = (module.get(depth), named.get(depth)) else { continue };
+            let Some(folder) = found.get_mut(&module[..depth]) else { continue };
+            // Any other thing of the parent's is no module.
+            if folder.contains_key(below) {
+                folder.entry(above.clone()).or_default().insert(below.clone());
+            }
         }
     }
     found
 }
 
-fn add(path: &Path, module: &str, root: &str, imports: &mut BTreeSet<String>) {
-    if path.is_dir() {
-        for entry in fs::read_dir(path).expect("it can be read") {
-            let path = entry.expect("it can be read").path();
-            add(&path, module, root, imports);
-        }
-        return;
+/// The module that a file holds.
+fn module_of(place: &str, sources: &str) -> Module {
+    let path = Path::new(place).strip_prefix(sources).unwrap_or(Path::new(place)).with_extension("");
+    let mut names: Module = path.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    let is_root = names.len() == 1 && matches!(names[0].as_str(), "lib" | "main");
+    if is_root || names.last().is_some_and(|name| name == "mod") {
+        names.pop();
     }
-    let text = fs::read_to_string(path).expect("sources are text");
-    let code: String = text.lines().map(code_of).collect();
-    imports.extend(named(&code, root).into_iter().filter(|name| name != module));
-}
-
-/// The first names behind each `crate::`, or another root, of which there are several within braces.
-fn named(code: &str, root: &str) -> Vec<String> {
-    let mut names = Vec::new();
-    for path in code.split(root).skip(1) {
-        let Some(list) = path.strip_prefix('{') else {
-            names.push(first_name(path));
-            continue;
-        };
-        let (mut depth, mut from) = (0, 0);
-        for (at, byte) in list.bytes().enumerate() {
-            match byte {
-                b'{' => depth += 1,
-                b',' | b'}' if depth == 0 => {
-                    names.push(first_name(&list[from..at]));
-                    from = at + 1;
-                    if byte == b'}' {
-                        break;
-                    }
-                }
-                b'}' => depth -= 1,
-                _ => (),
-            }
-        }
-    }
-    // A macro or a type of the root is no module.
-    names.retain(|name| name.starts_with(|c: char| c.is_ascii_lowercase()));
     names
 }
 
-fn first_name(path: &str) -> String {
-    path.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+/// All that a file names by a path from the root, from itself or from its parent.
+fn named(text: &str, module: &[String]) -> Vec<Module> {
+    let mut paths = Vec::new();
+    for (within, code) in inline_modules(text, module) {
+        for (at, _) in code.match_indices("::") {
+            let before = &code[..at];
+            let Some(start) = ["crate", "super", "self"].iter().find(|start| before.ends_with(**start)) else {
+                continue;
+            };
+            let from = at - start.len();
+            if before[..from].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':')) {
+                continue;
+            }
+            let base = if *start == "crate" { &[] } else { within.as_slice() };
+            let mut found = Vec::new();
+            tree(&code[from..], base, &mut found);
+            paths.append(&mut found);
+        }
+    }
+    paths
+}
+
+/// The parts of a file, by the module that they stand in: `mod tests { … }` has a parent of its own.
+fn inline_modules(text: &str, module: &[String]) -> BTreeMap<Module, String> {
+    let mut parts = BTreeMap::<Module, String>::new();
+    let (mut within, mut ends) = (module.to_vec(), Vec::new());
+    for line in text.lines().map(code_of) {
+        let code = line.trim();
+        let begins = &line[..line.len() - line.trim_start().len()];
+        let name = code.strip_suffix(" {").and_then(|code| code.split_once("mod ")).map(|(_, name)| name);
+        if let Some(name) = name.filter(|name| first_name(name) == *name) {
+            within.push(name.to_owned());
+            ends.push(format!("{begins}}}"));
+        } else if ends.last().is_some_and(|end| line.trim_end() == end) {
+            within.pop();
+            ends.pop();
+        } else {
+            let part = parts.entry(within.clone()).or_default();
+            part.push_str(line);
+            part.push('\n');
+        }
+    }
+    parts
+}
+
+/// The paths at the beginning of `code`, of which there are several within braces; gives the rest behind them.
+fn tree<'a>(code: &'a str, base: &[String], found: &mut Vec<Module>) -> &'a str {
+    let mut path = base.to_vec();
+    let mut rest = code.trim_start();
+    loop {
+        if let Some(mut list) = rest.strip_prefix('{') {
+            loop {
+                list = list.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+                match list.strip_prefix('}') {
+                    Some(rest) => return rest,
+                    None if list.is_empty() => return list,
+                    None => list = tree(list, &path, found).trim_start_matches(|c| !matches!(c, ',' | '}')),
+                }
+            }
+        }
+        let name = first_name(rest);
+        rest = &rest[name.len()..];
+        match name {
+            "" | "crate" | "self" => (),
+            "super" => drop(path.pop()),
+            name => path.push(name.to_owned()),
+        }
+        match rest.strip_prefix("::") {
+            Some(further) if !name.is_empty() => rest = further,
+            _ => {
+                found.push(path);
+                return rest;
+            }
+        }
+    }
+}
+
+fn first_name(path: &str) -> &str {
+    &path[..path.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(path.len())]
 }
 
 /// A way from a module back to itself, if there is one.
@@ -101,41 +154,74 @@ fn circle(imports: &Imports) -> Option<Vec<&str>> {
     })
 }
 
-/// Checks each of the folders.
+/// Checks the sources of every crate.
 pub(super) fn check(root: &Path) -> Vec<Finding> {
-    let found = FOLDERS.iter().filter_map(|(folder, names)| {
-        let imports = imports(&root.join(folder), names);
-        let way = circle(&imports)?.join(" -> ");
-        let what = format!("modules import each other in a circle: {way}; one of them must stand below");
-        Some(Finding { place: (*folder).to_owned(), what })
-    });
-    found.collect()
+    let manifests = ["crates", "xtask"].map(|folder| super::files(root, folder, &["Cargo.toml"])).concat();
+    let mut found = Vec::new();
+    for (manifest, _) in manifests {
+        let sources = manifest.replace("Cargo.toml", "src");
+        for (folder, imports) in imports(root, &sources) {
+            if let Some(way) = circle(&imports) {
+                let way = way.join(" -> ");
+                let what = format!("modules import each other in a circle: {way}; one of them must stand below");
+                let place = [&sources].into_iter().chain(&folder).map(String::as_str).collect::<Vec<_>>().join("/");
+                found.push(Finding { place, what });
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn module(path: &str) -> Module {
+        path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn paths_are_found() {
+        for (code, expected) in [
+            ("use crate::b::Thing; fn f() { b::g() }", vec!["b::Thing"]),
+            (
+                "use crate::{\n    c::{self, D as E},\n    d::{e, f::G}, h,\n};",
+                vec!["c", "c::D", "d::e", "d::f::G", "h"],
+            ),
+            ("fn f() { crate::x::y() + self::g::h() }", vec!["x::y", "a::b::g::h"]),
+            ("pub(super) use super::{c::*, d}; use super::super::e; use my_crate::k;", vec!["a::c", "a::d", "e"]),
+            (
+                "pub mod tests {\n    use super::{c, *};\n    use super::super::e;\n}\nuse super::d;",
+                vec!["a::d", "a::b::c", "a::b", "a::e"],
+            ),
+            ("// use crate::c;", vec![]),
+        ] {
+            assert_eq!(named(code, &module("a::b")), expected.into_iter().map(module).collect::<Vec<_>>(), "{code}");
+        }
+    }
+
     #[test]
     fn a_circle_is_found() {
-        let of = |code: &str| named(code, "crate::").into_iter().collect();
-        let mut imports = Imports::from([
-            ("a".to_owned(), of("use crate::b::Thing; fn f() {}")),
-            ("b".to_owned(), of("use crate::{c::{self, D}, d::{e, f::G}, h};")),
-            ("d".to_owned(), of("fn f() { crate::x::y() }")),
-        ]);
-        assert_eq!(imports["b"], ["c", "d", "h"].map(str::to_owned).into());
+        let below = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let imports = [("a", below(&["b"])), ("b", below(&["c", "d"])), ("c", below(&[])), ("d", below(&["x"]))];
+        let mut imports: Imports = imports.map(|(name, below)| (name.to_owned(), below)).into();
         assert_eq!(circle(&imports), None);
-        imports.insert("x".to_owned(), of("use crate::{a::Other, Engine};"));
+        imports.insert("x".to_owned(), below(&["a"]));
         assert_eq!(circle(&imports).expect("there is one now"), ["a", "b", "d", "x", "a"]);
     }
 
     #[test]
     fn imports_are_found() {
-        let [core, engine, ..] = FOLDERS;
-        for ((folder, names), [above, below]) in [(core, ["engine", "ids"]), (engine, ["lease", "own_queries"])] {
-            let imports = imports(&crate::tidy::root().join(folder), names);
-            assert!(imports[above].contains(below), "{folder}: {imports:?}");
+        for (sources, folder, above, below) in [
+            ("crates/sluice-core/src", "", "engine", "ids"),
+            ("crates/sluice-core/src", "engine", "lease", "own_queries"),
+            ("crates/sluice-lab/src", "review", "assess", "rule"),
+            ("crates/sluice-proxy/src", "", "service", "listening"),
+            ("crates/sluice-proxy/src", "clusters", "view", "rest"),
+        ] {
+            let imports = imports(&crate::tidy::root(), sources);
+            let imports = &imports[&module(folder)];
+            assert!(imports[above].contains(below), "{sources} {folder}: {imports:?}");
         }
     }
 }
