@@ -252,6 +252,7 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     found.compare(key("pins"), &shared_before.pins, &shared_now.pins);
     found.compare(key("pinned_max"), &before.pinned_max, &now.pinned_max);
     found.compare(key("prepared_per_server"), &before.prepared_per_server, &now.prepared_per_server);
+    found.compare(key("log_min_duration_statement"), &before.log_min_duration, &now.log_min_duration);
 }
 
 /// The places of a server that is at another address for an operator: that a cluster has another primary is said of the

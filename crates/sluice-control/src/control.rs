@@ -181,6 +181,7 @@ mod tests {
             two.password = Some(Secret("new".to_owned()));
             two.user = Some("app".to_owned());
             two.pool.wait_timeout = Duration::from_millis(1500);
+            two.pool.log_min_duration = Some(Duration::from_millis(250));
             two.pool.sharing = Sharing { mode: PoolMode::Session, auto_prepare: false, ..two.pool.sharing };
             next.databases.push(Database { name: None, ..next.databases[0].clone() });
         });
@@ -197,6 +198,7 @@ mod tests {
             "database \"two\": mode: session, was transaction",
             "database \"two\": wait_timeout: 1500ms, was 30s",
             "database \"two\": auto_prepare: false, was true",
+            "database \"two\": log_min_duration_statement: 250ms, was none",
             "database \"*\" added",
         ];
         assert_eq!(all, expected);
