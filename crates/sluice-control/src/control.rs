@@ -38,7 +38,7 @@ pub struct Control {
     configuration: Configuration,
     /// The primaries of clusters, as they were seen last.
     primaries: HashMap<Arc<str>, Primary>,
-    /// The access rules that a server has told last, and its address, as long as somebody goes by them.
+    /// The access rules that a server has told last, and its address, as long as it is the one that is asked.
     server_rules: Option<(Address, Option<Arc<AccessRules>>)>,
 }
 
@@ -59,17 +59,19 @@ impl Control {
     pub fn observe(&mut self, observation: Observation) -> Option<Published> {
         match observation {
             Observation::Configured(configuration) => {
-                if !matches!(configuration.access.policy, Policy::ServerRules(_)) {
-                    // It may load others meanwhile, which nobody would notice.
-                    self.server_rules = None;
-                }
                 let has_cluster = |name: &Arc<str>| configuration.clusters.iter().any(|it| it.name == *name);
                 self.primaries.retain(|name, _| has_cluster(name));
                 self.configuration = *configuration;
             }
-            Observation::ServerRules(address, rules) => self.server_rules = Some((address, rules)),
-            Observation::Primary(cluster, primary) => {
+            Observation::ServerRules(address, rules) => {
                 // It may have been asked before the configuration changed, or before another one was promoted.
+                if asked(&self.snapshot.access.policy, &self.snapshot.access.users) != Some(&address) {
+                    return None;
+                }
+                self.server_rules = Some((address, rules));
+            }
+            Observation::Primary(cluster, primary) => {
+                // Likewise.
                 let is_followed = self.configuration.clusters.iter().any(|it| it.name == cluster);
                 let is_older = self.primaries.get(&cluster).is_some_and(|before| primary.follows(before).is_err());
                 if !is_followed || is_older {
@@ -79,7 +81,11 @@ impl Control {
             }
         }
         let next = self.snapshot.next(self.configuration.clone(), &self.primaries, |policy, users| {
-            fill_in(self.server_rules.as_ref(), policy, users);
+            // A server that is not asked any more may load others, which nobody would notice.
+            self.server_rules.take_if(|(address, _)| asked(policy, users) != Some(address));
+            if let (Policy::ServerRules(rules), Some((_, told))) = (policy, &self.server_rules) {
+                rules.clone_from(told);
+            }
         });
         let changes = changes::between(&self.snapshot, &next);
         if changes.is_empty() {
@@ -90,13 +96,11 @@ impl Control {
     }
 }
 
-/// Puts the rules of a server in their place, where clients are asked by them and they are known.
-fn fill_in(told: Option<&(Address, Option<Arc<AccessRules>>)>, policy: &mut Policy, users: &Users) {
-    let (Policy::ServerRules(rules), Users::LookedUp(look_up)) = (policy, users) else {
-        return;
-    };
-    if let Some((_, told)) = told.filter(|(address, _)| *address == look_up.address) {
-        rules.clone_from(told);
+/// The server whose rules count, if one's do.
+fn asked<'a>(policy: &Policy, users: &'a Users) -> Option<&'a Address> {
+    match (policy, users) {
+        (Policy::ServerRules(_), Users::LookedUp(look_up)) => Some(&look_up.address),
+        _ => None,
     }
 }
 
@@ -246,6 +250,8 @@ mod tests {
         assert_eq!(known(&control), None, "they are those of another server");
         control.observe(Observation::ServerRules(address.clone(), told("trust")));
         assert_eq!(known(&control), None, "the answer has come too late");
+        control.observe(Observation::Configured(asking("one").1.into()));
+        assert_eq!(known(&control), None, "nor does it count later");
         // Nobody follows them while others count.
         let asks = asking("one").1;
         control.observe(Observation::Configured(asks.clone().into()));
