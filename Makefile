@@ -20,7 +20,7 @@ help:
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-floods clients that are served, while others flood the pool  (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
-	@echo 'make soak         the simulation with many seeds, the twin test with a million statements, faults of all kinds under'
+	@echo 'make soak         the simulations with many seeds, the twin test with a million statements, faults of all kinds under'
 	@echo '                  work of all kinds, then the stress test of the gate on four servers, one of them with assertions'
 	@echo '                  (SEEDS=20000 SESSIONS=940 ACTS=56 FAULT_SECONDS=1800 STRESS_SECONDS=600)'
 	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
@@ -70,7 +70,7 @@ bench-gate:
 	target/release/sluice bench run gate --require scenarios/gate/require.toml $(ARGS)
 
 soak:
-	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core --test simulation
+	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core -p sluice-control --test simulation
 	scripts/test-deps.sh
 	RUST_TEST_THREADS=$$((4 * $$(nproc))) SLUICE_TWIN_SESSIONS=$(SESSIONS) SLUICE_TWIN_ACTS=$(ACTS) cargo test --release --locked -p sluice --test twin -- --nocapture | \
 	    awk '{ print } /statements compared/ { for (i = 1; i < NF; i++) if ($$i == "statements") sum += $$(i - 1) } \

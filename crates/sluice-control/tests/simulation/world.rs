@@ -1,0 +1,229 @@
+//! A run: the operator, the servers and the clusters say something, one after the other, and the control plane hears it.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use sluice_control::{
+    Configuration, Control, Observation,
+    access::{AccessRules, Policy, Users},
+    address::Address,
+    cluster::Primary,
+};
+use sluice_sim::Rng;
+
+use crate::{
+    checks::{self, Step},
+    operator::{Operator, rules},
+};
+
+/// Observations of a run.
+const STEPS: u64 = 120;
+
+/// Clusters whose primaries are told, one of which is never configured.
+const CLUSTERS: [&str; 3] = ["main", "other", "unheard-of"];
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// The things that have come about in runs.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    published: u64,
+    unchanged: u64,
+    /// Primaries that were taken for what they said.
+    promoted: u64,
+    /// Those that were not.
+    refused: u64,
+    /// Rules of a server that were news.
+    rules: u64,
+    /// Those of one that was not asked.
+    rules_of_others: u64,
+    /// Snapshots in which a database waited for a primary.
+    without_primary: u64,
+}
+
+impl Figures {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.published += other.published;
+        self.unchanged += other.unchanged;
+        self.promoted += other.promoted;
+        self.refused += other.refused;
+        self.rules += other.rules;
+        self.rules_of_others += other.rules_of_others;
+        self.without_primary += other.without_primary;
+    }
+
+    fn numbers(&self) -> [u64; 7] {
+        let Self { published, unchanged, promoted, refused, rules, rules_of_others, without_primary } = *self;
+        [published, unchanged, promoted, refused, rules, rules_of_others, without_primary]
+    }
+
+    /// A simulation in which something never happens shows nothing of it.
+    pub(crate) fn check_extremes(&self) {
+        assert!(self.numbers().iter().all(|number| *number >= 100), "something hardly ever happens: {self:?}");
+    }
+}
+
+/// What has been said, as far as it counts.
+pub(crate) struct Model {
+    pub(crate) configuration: Configuration,
+    /// The database whose server is asked for secrets.
+    pub(crate) asks: Option<Option<String>>,
+    /// What nodes have said of each cluster since it was configured last.
+    pub(crate) claims: HashMap<Arc<str>, Vec<Primary>>,
+    /// The rules that the server has told which is asked for secrets, since it is.
+    pub(crate) rules: Option<Arc<AccessRules>>,
+}
+
+impl Model {
+    /// The primary of a cluster: the one that was promoted last, of the nodes that have the data of the first.
+    pub(crate) fn primary(&self, cluster: &str) -> Option<&Primary> {
+        let (first, rest) = self.claims.get(cluster)?.split_first()?;
+        let ours = rest.iter().filter(|it| it.system == first.system);
+        Some(ours.fold(first, |best, it| if it.timeline > best.timeline { it } else { best }))
+    }
+
+    /// The place of something that is in a cluster or not.
+    pub(crate) fn place(&self, cluster: Option<&Arc<str>>, address: &Address) -> Address {
+        match cluster {
+            Some(name) => self.primary(name).map_or_else(|| Address::Primary(name.clone()), |it| it.address.clone()),
+            None => address.clone(),
+        }
+    }
+
+    /// The server whose rules count, if one's do.
+    pub(crate) fn asked(&self) -> Option<Address> {
+        match (&self.configuration.access.policy, &self.configuration.access.users) {
+            (Policy::ServerRules(_), Users::LookedUp(it)) => Some(self.place(it.cluster.as_ref(), &it.address)),
+            _ => None,
+        }
+    }
+
+    /// Takes in what was said.
+    fn hear(&mut self, said: &Said, asks: Option<&Option<String>>) {
+        let asked = self.asked();
+        match said {
+            Said::Configuration(configuration) => {
+                let clusters = &configuration.clusters;
+                self.claims.retain(|name, _| clusters.iter().any(|it| it.name == *name));
+                self.configuration = Configuration::clone(configuration);
+                self.asks = asks.cloned();
+            }
+            Said::Rules(address, rules) if asked.as_ref() == Some(address) => self.rules.clone_from(rules),
+            Said::Primary(cluster, primary) if self.configuration.clusters.iter().any(|it| it.name == *cluster) => {
+                self.claims.entry(cluster.clone()).or_default().push(primary.clone());
+            }
+            Said::Rules(..) | Said::Primary(..) => {}
+        }
+        if self.asked() != asked {
+            self.rules = None;
+        }
+    }
+}
+
+/// Something that is observed.
+enum Said {
+    Configuration(Box<Configuration>),
+    Rules(Address, Option<Arc<AccessRules>>),
+    Primary(Arc<str>, Primary),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration(_) => f.write_str("a configuration"),
+            Self::Rules(address, None) => write!(f, "{address} does not tell its rules"),
+            Self::Rules(address, Some(rules)) => write!(f, "the rules of {address}: {}", rules.text),
+            Self::Primary(cluster, Primary { node, address, timeline, system }) => {
+                write!(f, "{node} of {cluster}, at {address}, timeline {timeline}, system {system}")
+            }
+        }
+    }
+}
+
+pub(crate) struct World {
+    rng: Rng,
+    operator: Operator,
+    model: Model,
+    control: Control,
+    figures: Figures,
+    is_traced: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, is_traced: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let operator = Operator::new(&mut rng);
+        let (configuration, asks) = (operator.configuration.clone(), operator.asks.clone());
+        let control = Control::new(configuration.clone());
+        let model = Model { configuration, asks, claims: HashMap::new(), rules: None };
+        Self { rng, operator, model, control, figures: Figures::default(), is_traced }
+    }
+
+    pub(crate) fn run(mut self) -> Figures {
+        for step in 0..STEPS {
+            let said = match self.rng.below(10) {
+                0..=2 => Said::Configuration(Box::new(self.operator.write(&mut self.rng))),
+                3..=5 => self.rules(),
+                _ => self.primary(),
+            };
+            if self.is_traced {
+                println!("{step}: {said}");
+            }
+            self.take(said);
+        }
+        self.figures
+    }
+
+    /// Rules of a server: mostly of the one that is asked, as it is now or was a moment ago.
+    fn rules(&mut self) -> Said {
+        let rng = &mut self.rng;
+        let other = Address::Tcp(rng.pick(&["a", "b", "db"]).to_owned(), 5432);
+        let address = self.model.asked().filter(|_| rng.percent(70)).unwrap_or(other);
+        Said::Rules(address, rng.percent(80).then(|| rules(rng)))
+    }
+
+    /// A node that says it is a cluster's primary: one that was promoted, the same as before, one that comes back, and
+    /// one of other data.
+    fn primary(&mut self) -> Said {
+        let rng = &mut self.rng;
+        let cluster: Arc<str> = rng.pick(&CLUSTERS).into();
+        let node = rng.pick(&NODES).to_owned();
+        let before = self.model.primary(&cluster).cloned();
+        let timeline = before.as_ref().map_or(5, |it| it.timeline);
+        let timeline = rng.pick(&[timeline, timeline, timeline + 1, timeline + 3, timeline - 1, 1]);
+        let address = Address::Tcp(if rng.percent(90) { node.clone() } else { "moved".to_owned() }, 5432);
+        let system = if rng.percent(80) { "7".to_owned() } else { "8".to_owned() };
+        let said = Primary { node, address, timeline: timeline.max(1), system };
+        Said::Primary(cluster, before.filter(|_| rng.percent(20)).unwrap_or(said))
+    }
+
+    /// The control plane hears it, and so does the model.
+    fn take(&mut self, said: Said) {
+        let before = self.control.snapshot().clone();
+        let was = checks::expected(&self.model);
+        let is_of_other = matches!(&said, Said::Rules(address, _) if self.model.asked().as_ref() != Some(address));
+        self.model.hear(&said, self.operator.asks.as_ref());
+        let now = checks::expected(&self.model);
+        let (is_primary, is_rules) = (matches!(said, Said::Primary(..)), matches!(said, Said::Rules(..)));
+        let published = self.control.observe(match said {
+            Said::Configuration(configuration) => Observation::Configured(configuration),
+            Said::Rules(address, rules) => Observation::ServerRules(address, rules),
+            Said::Primary(cluster, primary) => Observation::Primary(cluster, primary),
+        });
+        if self.is_traced {
+            let changes = published.iter().flat_map(|it| &it.changes);
+            changes.for_each(|change| println!("    {change}"));
+        }
+        let is_news = published.is_some();
+        let count = |number: &mut u64, is_so: bool| *number += u64::from(is_so);
+        count(&mut self.figures.published, is_news);
+        count(&mut self.figures.unchanged, !is_news);
+        count(&mut self.figures.promoted, is_primary && is_news);
+        count(&mut self.figures.refused, is_primary && !is_news);
+        count(&mut self.figures.rules, is_rules && is_news);
+        count(&mut self.figures.rules_of_others, is_of_other);
+        let snapshot = self.control.snapshot();
+        let waits = snapshot.databases.iter().any(|it| matches!(it.address, Address::Primary(_)));
+        count(&mut self.figures.without_primary, waits);
+        checks::check(&Step { before, published, snapshot, was, now }, &self.model);
+    }
+}
