@@ -37,6 +37,7 @@ mod earlier;
 mod environment;
 mod error;
 mod etcd;
+mod folder;
 mod patroni;
 mod prepare;
 mod process;

@@ -1,24 +1,21 @@
 //! Folders and files before a start: after this, programs only have to be started.
 
 use std::{
-    fs::{self, DirBuilder},
     io,
     net::{SocketAddr, TcpListener},
-    os::unix::fs::{DirBuilderExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, atomic::AtomicU8},
 };
 
 use super::{
-    ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdMember, Node, Secrets, State, earlier, etcd, new_state, patroni,
-    resize, roles, state, tls::EtcdTls,
+    ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdMember, Node, Secrets, State, earlier, etcd, folder::make_dir,
+    new_state, patroni, resize, roles, state, tls::EtcdTls,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout},
     event::{Event, Observer},
     files::{self, Owner},
     pid_file::{self, Runner},
-    run_as::RunAs,
     server::{conf, log_file},
     socket_dir,
     tuning::POOL_SECRET,
@@ -113,16 +110,6 @@ fn node(data_dir: &DataDir, state: &State, index: usize) -> Result<Node, Cluster
         rest: SocketAddr::new(ADDRESS, ports.rest),
         name,
     })
-}
-
-/// A folder of PostgreSQL's user, closed to others.
-pub(super) fn make_dir(path: &Path, run_as: &RunAs) -> Result<(), ClusterError> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) if run_as.switches() => chown(path, Some(run_as.uid()), Some(run_as.gid())),
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => fs::set_permissions(path, fs::Permissions::from_mode(0o700)),
-    }
-    .map_err(ClusterError::io("create", path))
 }
 
 /// A log is ours, and its program has it open.

@@ -15,7 +15,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use super::{ADDRESS, ClusterError, prepare::make_dir};
+use super::{ADDRESS, ClusterError, folder::make_dir};
 use crate::{
     certificate::{BEFORE, LIFETIME},
     files::{self, Owner},
