@@ -1,4 +1,4 @@
-//! The floods: threads that make connections at a steady pace, and give each of them up.
+//! The floods: threads that make connections at a steady pace, and give each of them up, or are refused.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -22,23 +22,29 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Threads: a handshake is awaited, and one at a time would not make the pace.
 const THREADS: u32 = 4;
 
+/// The largest answer that is read whole.
+const ANSWER_BYTES_MAX: u32 = 1 << 12;
+
 /// A kind of flood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Flood {
     /// Nobody else is there.
     None,
     /// Clients that say who they are and not a word more.
+    #[value(name = "log-ins")]
     Logins,
     /// CancelRequests with keys that are nobody's.
     Cancels,
     /// Clients that begin a TLS handshake, and leave when the server has done its part of it.
     Handshakes,
+    /// Clients beyond the pool's limit, who try to log in once a second each, and have to be refused.
+    Overload,
 }
 
 impl Flood {
     /// All of them, each round in another order.
     pub(crate) fn of_round(round: u32) -> impl Iterator<Item = Self> {
-        let all = [Self::None, Self::Logins, Self::Cancels, Self::Handshakes];
+        let all = [Self::None, Self::Logins, Self::Cancels, Self::Handshakes, Self::Overload];
         let first = round as usize % all.len();
         all.into_iter().cycle().skip(first).take(all.len())
     }
@@ -49,6 +55,7 @@ impl Flood {
             Self::Logins => "log-ins",
             Self::Cancels => "cancels",
             Self::Handshakes => "handshakes",
+            Self::Overload => "overload",
         }
     }
 }
@@ -57,8 +64,9 @@ impl Flood {
 pub(crate) struct Running {
     ends: Arc<AtomicBool>,
     begun: Instant,
+    ended: Option<Instant>,
     counts: Arc<Counts>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Vec<Duration>>>,
 }
 
 #[derive(Default)]
@@ -74,6 +82,8 @@ pub(crate) struct Flooded {
     pub(crate) made: u64,
     /// Those of them that were not answered as they would be without a flood.
     pub(crate) failed: u64,
+    /// The times after which they were answered, in order; none in a flood that waits for no answer.
+    pub(crate) answers: Vec<Duration>,
 }
 
 impl Running {
@@ -84,40 +94,71 @@ impl Running {
             _ => Arc::new([]),
         };
         let (ends, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
-        let threads = if flood == Flood::None || rate == 0 { 0 } else { THREADS };
+        let begun = Instant::now();
+        let threads = match flood {
+            Flood::None => 0,
+            // Each of them is there all the time, and waits for its own answer.
+            Flood::Overload => rate,
+            _ => THREADS.min(rate),
+        };
+        let pace = Duration::from_secs(1) * threads / rate.max(1);
         let threads = (0..threads)
-            .map(|_| {
+            .map(|number| {
                 let (ends, counts, hello) = (Arc::clone(&ends), Arc::clone(&counts), Arc::clone(&hello));
-                let pace = Duration::from_secs(1) * THREADS / rate.max(1);
-                thread::spawn(move || make(flood, port, pace, &hello, &ends, &counts))
+                let begin = begun + pace * number / threads;
+                thread::spawn(move || make(flood, port, (begin, pace), &hello, &ends, &counts))
             })
             .collect();
-        Ok(Self { ends, begun: Instant::now(), counts, threads })
+        Ok(Self { ends, begun, ended: None, counts, threads })
     }
 
-    /// Ends it.
-    pub(crate) fn stop(self) -> Flooded {
-        let seconds = self.begun.elapsed().as_secs_f64();
+    /// Has it begin no more connections.
+    pub(crate) fn end(&mut self) {
+        self.ended.get_or_insert_with(Instant::now);
         self.ends.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            // One that has panicked has made its connections until then.
-            let _ = thread.join();
-        }
+    }
+
+    /// Ends it, and waits for its last connections.
+    pub(crate) fn stop(mut self) -> Flooded {
+        self.end();
+        let seconds = self.ended.unwrap_or_else(Instant::now).duration_since(self.begun).as_secs_f64();
+        // One that has panicked has made its connections until then.
+        let mut answers: Vec<_> = self.threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect();
+        answers.sort_unstable();
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Flooded { seconds, made: get(&self.counts.made), failed: get(&self.counts.failed) }
+        Flooded { seconds, made: get(&self.counts.made), failed: get(&self.counts.failed), answers }
     }
 }
 
-/// One thread's part.
-fn make(flood: Flood, port: u16, pace: Duration, hello: &[u8], ends: &AtomicBool, counts: &Counts) {
+impl Flooded {
+    /// The time within which this share of the answers came, in ms.
+    pub(crate) fn answered_ms(&self, share: f64) -> Option<f64> {
+        let last = self.answers.len().checked_sub(1)?;
+        Some(self.answers[(last as f64 * share).round() as usize].as_secs_f64() * 1e3)
+    }
+}
+
+/// One thread's part, from its first moment on, at its pace. Returns the times after which it was answered.
+fn make(
+    flood: Flood,
+    port: u16,
+    (mut next, pace): (Instant, Duration),
+    hello: &[u8],
+    ends: &AtomicBool,
+    counts: &Counts,
+) -> Vec<Duration> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut staying: VecDeque<(Instant, TcpStream)> = VecDeque::new();
-    let mut next = Instant::now();
+    let mut answers = Vec::new();
     while !ends.load(Ordering::Relaxed) {
         while staying.front().is_some_and(|(since, _)| since.elapsed() >= STAY) {
             staying.pop_front();
         }
         thread::sleep(next.saturating_duration_since(Instant::now()));
+        if ends.load(Ordering::Relaxed) {
+            break;
+        }
+        let begun = Instant::now();
         // What could not be made in time is not made up for.
         next = (next + pace).max(Instant::now());
         counts.made.fetch_add(1, Ordering::Relaxed);
@@ -128,6 +169,11 @@ fn make(flood: Flood, port: u16, pace: Duration, hello: &[u8], ends: &AtomicBool
                 Flood::Logins => {
                     stream.write_all(&startup())?;
                     staying.push_back((Instant::now(), stream));
+                    return Ok(());
+                }
+                Flood::Overload => {
+                    stream.write_all(&startup())?;
+                    read_refusal(&mut stream)?;
                 }
                 Flood::Cancels => {
                     stream.write_all(&cancel(made as u32))?;
@@ -145,12 +191,26 @@ fn make(flood: Flood, port: u16, pace: Duration, hello: &[u8], ends: &AtomicBool
                     stream.read_exact(&mut answer)?;
                 }
             }
+            answers.push(begun.elapsed());
             Ok(())
         });
         if done.is_err() {
             counts.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
+    answers
+}
+
+/// Reads an ErrorResponse, whole; whatever else comes is an error. Which words a pool finds is its own affair.
+fn read_refusal(stream: &mut impl Read) -> std::io::Result<()> {
+    let mut head = [0; 5];
+    stream.read_exact(&mut head)?;
+    let [tag, length @ ..] = head;
+    let length = u32::from_be_bytes(length);
+    if tag != b'E' || !(4..ANSWER_BYTES_MAX).contains(&length) {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    stream.read_exact(&mut vec![0; length as usize - 4])
 }
 
 fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
@@ -200,8 +260,25 @@ mod tests {
 
     #[test]
     fn each_round_begins_with_another_flood() {
-        let firsts: Vec<_> = (0..5).filter_map(|round| Flood::of_round(round).next()).collect();
-        assert_eq!(firsts, [Flood::None, Flood::Logins, Flood::Cancels, Flood::Handshakes, Flood::None]);
-        assert_eq!(Flood::of_round(2).count(), 4);
+        let firsts: Vec<_> = (0..6).filter_map(|round| Flood::of_round(round).next()).collect();
+        let all = [Flood::None, Flood::Logins, Flood::Cancels, Flood::Handshakes, Flood::Overload];
+        assert_eq!(firsts, [&all[..], &all[..1]].concat());
+        assert_eq!(Flood::of_round(2).count(), 5);
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_response_and_whole() {
+        assert!(read_refusal(&mut &b"E\0\0\0\x0cC53300\0\0"[..]).is_ok());
+        assert!(read_refusal(&mut &b"E\0\0\0\x0cC533"[..]).is_err());
+        assert!(read_refusal(&mut &b"R\0\0\0\x08\0\0\0\0"[..]).is_err());
+        assert!(read_refusal(&mut &b""[..]).is_err());
+    }
+
+    #[test]
+    fn answers_by_their_share() {
+        let answers = (1..=101).map(Duration::from_millis).collect();
+        let flooded = Flooded { seconds: 1.0, made: 101, failed: 0, answers };
+        assert_eq!((flooded.answered_ms(0.5), flooded.answered_ms(0.99)), (Some(51.0), Some(100.0)));
+        assert_eq!(Flooded { answers: Vec::new(), ..flooded }.answered_ms(0.5), None);
     }
 }

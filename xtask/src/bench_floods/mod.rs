@@ -1,32 +1,37 @@
 //! `bench-floods`: the latency of clients that are served, while others who are nobody yet flood the pool with what costs
 //! them little: connections that stop in the midst of a log-in, cancels that concern nobody, and TLS handshakes that are
-//! given up. Alone and in each flood, by turns, within one run.
+//! given up; and while nine times as many clients as may log in keep trying to. Alone and in each flood, by turns, within
+//! one run.
 
 mod flood;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use sluice_instance::Class;
-use sluice_lab::pgbench::{Outcome, Pgbench};
+use sluice_lab::connect::Access;
+use sluice_lab::pgbench::{Endpoint, Moment, Outcome, Pgbench};
 use sluice_lab::process::Interrupt;
 use sluice_lab::scenario::{Load, Protocol, Scenario, Script};
 use sluice_lab::server::{Server, Tables};
 use sluice_lab::stats::median;
 use sluice_lab::table::table;
-use sluice_lab::target::{Pool, PoolKind, Target};
+use sluice_lab::target::{Pool, PoolKind, SPARE_CLIENTS, Target};
 
-use flood::{Flood, Running as Flooding};
+use flood::{Flood, Flooded, Running as Flooding};
 
 /// The scenario whose tables and settings are used, so that figures can be held against its own.
 const SCENARIO: &str = "peers";
 
 /// The clients that are served.
 const CLIENTS: u32 = 64;
+
+/// The seconds at a turn's begin that count for nothing: those of an overload come when the others are connected.
+const SETTLING_S: u32 = 2;
 
 /// The most that a flood may make of their p99.
 const RATIO_MAX: f64 = 2.0;
@@ -37,8 +42,8 @@ pub(crate) struct Options {
     /// Sluice's program
     #[arg(long, value_name = "PROGRAM", default_value = "target/release/sluice")]
     sluice: PathBuf,
-    /// These pools, separated by commas: those by TLS can be flooded with handshakes
-    #[arg(long, value_delimiter = ',', default_values = ["pool-tls", "pgbouncer-tls"])]
+    /// These pools, separated by commas: those by TLS can be flooded with handshakes [default: pool-tls,pgbouncer-tls]
+    #[arg(long, value_name = "TARGET", value_delimiter = ',')]
     targets: Vec<Target>,
     /// Connections a second that stop in the midst of a log-in; each stays for five seconds
     #[arg(long, value_name = "N", default_value_t = 500)]
@@ -49,8 +54,16 @@ pub(crate) struct Options {
     /// TLS handshakes a second
     #[arg(long, value_name = "N", default_value_t = 300)]
     handshakes: u32,
+    /// Clients beyond the limit, who try to log in once a second each: with 64 that are served, 576 make ten
+    /// times as many as may be there
+    #[arg(long, value_name = "N", default_value_t = 9 * CLIENTS)]
+    overload: u32,
+    /// Floods, separated by commas; without any, the clients are alone
+    #[arg(long, value_name = "FLOOD", value_delimiter = ',',
+          default_values = ["log-ins", "cancels", "handshakes", "overload"])]
+    floods: Vec<Flood>,
     /// Length of a turn
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(4..=3600))]
     seconds: u32,
     /// Turns of each target in each flood
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
@@ -64,6 +77,8 @@ struct Figures {
     /// The flood's connections a second, and the share of them that came to nothing.
     made_per_s: f64,
     failed: f64,
+    /// The times within which half of them, and 99 of 100, were answered.
+    answered_ms: [Option<f64>; 2],
 }
 
 /// The turns, by target and flood.
@@ -71,12 +86,7 @@ type Results = BTreeMap<(String, Flood), Vec<Figures>>;
 
 /// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    for target in &options.targets {
-        ensure!(target.pool().is_some(), "{target} is no pool: choose from pool, pool-tls, pgbouncer, pgbouncer-tls");
-        if let Some(why) = target.lacks(false) {
-            bail!("{target}: {why}");
-        }
-    }
+    let targets = options.targets()?;
     let interrupt = Interrupt::install()?;
     // PgBouncer runs as another user, and reads its files there.
     let scratch = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir()?;
@@ -89,40 +99,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let load = Load { protocol: Protocol::Extended, ..scenario.load };
     let mut results = Results::new();
     for round in 0..options.turns {
-        for target in &options.targets {
+        for target in &targets {
             let found = target.pool().context("it is a pool")?;
             let kind = PoolKind { build: Some(options.sluice.clone()), ..found.clone() };
             let mut pool = Pool::start(&kind, &server, CLIENTS, scratch.path(), &interrupt)?;
-            let endpoint = server.endpoint_by(&database, pool.port, pool.tls)?;
-            let pgbench = |seconds| {
-                Pgbench {
-                    program: &server.bin().join("pgbench"),
-                    scripts: &[Script { name: "select-only".to_owned(), text: None, weight: 1 }],
-                    variables: Vec::new(),
-                    load: &load,
-                    clients: CLIENTS,
-                    seconds,
-                    statements: false,
-                    endpoint: &endpoint,
-                    scratch: scratch.path(),
-                    interrupt: &interrupt,
-                }
-                .run(|_| ())
+            let served = Served {
+                server: &server,
+                load: &load,
+                endpoint: &server.endpoint_by(&database, pool.port, pool.tls)?,
+                spare: server.first_user(&database, pool.port)?,
+                scratch: scratch.path(),
+                interrupt: &interrupt,
             };
-            pgbench(load.warm_up_seconds).context("warm-up")?;
-            for flood in Flood::of_round(round).filter(|flood| kind.tls || *flood != Flood::Handshakes) {
-                let flooding = Flooding::start(flood, pool.port, options.rate(flood))?;
-                let measured = pgbench(options.seconds);
-                let flooded = flooding.stop();
+            served.pgbench(load.warm_up_seconds, |_| ()).context("warm-up")?;
+            for flood in Flood::of_round(round).filter(|flood| options.takes(*flood, &kind)) {
+                let measured =
+                    served.meanwhile(options.seconds, flood, || Flooding::start(flood, pool.port, options.rate(flood)));
                 pool.check()?;
                 interrupt.check()?;
-                let Outcome { summary, latencies, .. } = measured?;
-                let figures = Figures {
-                    tps: summary.tps,
-                    p99_ms: latencies.quantile_ms(0.99),
-                    made_per_s: flooded.made as f64 / flooded.seconds,
-                    failed: flooded.failed as f64 / flooded.made.max(1) as f64,
-                };
+                let figures = measured?;
                 eprintln!(
                     "{} {target:<15} {:<11} {:>8.0} tps, p99 {:.2} ms",
                     round + 1,
@@ -139,7 +134,87 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The clients that are served, and the place where they are.
+struct Served<'a> {
+    server: &'a Server,
+    load: &'a Load,
+    endpoint: &'a Endpoint,
+    /// For clients of our own, beside them.
+    spare: Access,
+    scratch: &'a Path,
+    interrupt: &'a Interrupt,
+}
+
+impl Served<'_> {
+    fn pgbench(&self, seconds: u32, see: impl FnMut(Moment)) -> Result<Outcome, sluice_lab::Error> {
+        let pgbench = Pgbench {
+            program: &self.server.bin().join("pgbench"),
+            scripts: &[Script { name: "select-only".to_owned(), text: None, weight: 1 }],
+            variables: Vec::new(),
+            load: self.load,
+            clients: CLIENTS,
+            seconds,
+            statements: false,
+            endpoint: self.endpoint,
+            scratch: self.scratch,
+            interrupt: self.interrupt,
+        };
+        pgbench.run(see)
+    }
+
+    /// A turn in a flood.
+    fn meanwhile(&self, seconds: u32, flood: Flood, begin: impl Fn() -> Result<Flooding>) -> Result<Figures> {
+        let mut spare = Vec::new();
+        let mut flooding = if flood == Flood::Overload { None } else { Some(begin()?) };
+        let mut begun = Ok(());
+        let measured = self.pgbench(seconds, |moment| match moment {
+            // All are connected. The places that are left are taken by clients that are quiet, so that nobody else finds
+            // one.
+            Moment::Report(_) if flooding.is_none() && begun.is_ok() => {
+                spare.extend((0..SPARE_CLIENTS).map(|_| self.spare.connect()));
+                begun = begin().map(|running| flooding = Some(running));
+            }
+            // Those who are served are about to leave, and others would find their places.
+            Moment::Ending => flooding.iter_mut().for_each(Flooding::end),
+            _ => {}
+        });
+        let flooded = flooding.map(Flooding::stop);
+        begun?;
+        let measured = measured?;
+        let spare: Result<Vec<_>, _> = spare.into_iter().collect();
+        drop(spare.context("a place in the pool was not to be had")?);
+        Ok(Figures::of(&measured, &flooded.context("pgbench has reported nothing")?, seconds))
+    }
+}
+
 impl Options {
+    /// The targets that are asked for, if this machine has them.
+    fn targets(&self) -> Result<Vec<Target>> {
+        let mut targets = self.targets.clone();
+        if targets.is_empty() {
+            targets = ["pool-tls", "pgbouncer-tls"].iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+        }
+        for target in &targets {
+            ensure!(
+                target.pool().is_some(),
+                "{target} is no pool: choose from pool, pool-tls, pgbouncer, pgbouncer-tls"
+            );
+            if let Some(why) = target.lacks(false) {
+                bail!("{target}: {why}");
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Whether clients of such a pool meet with that flood.
+    fn takes(&self, flood: Flood, kind: &PoolKind) -> bool {
+        match flood {
+            Flood::None => true,
+            Flood::Handshakes => kind.tls && self.floods.contains(&flood),
+            _ => self.floods.contains(&flood),
+        }
+    }
+
     /// Connections a second.
     fn rate(&self, flood: Flood) -> u32 {
         match flood {
@@ -147,13 +222,38 @@ impl Options {
             Flood::Logins => self.logins,
             Flood::Cancels => self.cancels,
             Flood::Handshakes => self.handshakes,
+            Flood::Overload => self.overload,
+        }
+    }
+}
+
+impl Figures {
+    fn of(measured: &Outcome, flooded: &Flooded, seconds: u32) -> Self {
+        let reports = measured.progress.iter().filter(|report| report.elapsed_s > f64::from(SETTLING_S) + 0.5);
+        let (sum, count) = reports.fold((0.0, 0.0), |(sum, count), report| (sum + report.tps, count + 1.0));
+        let settled = measured.latencies.within(SETTLING_S.into(), seconds.into());
+        Self {
+            tps: if count > 0.0 { sum / count } else { measured.summary.tps },
+            p99_ms: settled.map(|(p99_ms, _)| p99_ms),
+            made_per_s: flooded.made as f64 / flooded.seconds,
+            failed: flooded.failed as f64 / flooded.made.max(1) as f64,
+            answered_ms: [0.5, 0.99].map(|share| flooded.answered_ms(share)),
         }
     }
 }
 
 /// Medians, and each flood's beside those without one.
 fn summary(results: &Results) -> String {
-    let head = ["target", "flood", "connections/s", "failed", "tps", "p99, ms", "p99 / alone (wanted: ≤ 2)"];
+    let head = [
+        "target",
+        "flood",
+        "connections/s",
+        "failed",
+        "answered in, ms: half, 99 %",
+        "tps",
+        "p99, ms",
+        "p99 / alone (wanted: ≤ 2)",
+    ];
     let row = |((target, flood), turns): (&(String, Flood), &Vec<Figures>)| {
         let of = |figure: fn(&Figures) -> Option<f64>| median(turns.iter().filter_map(figure));
         let alone = results.get(&(target.clone(), Flood::None)).filter(|_| *flood != Flood::None).into_iter().flatten();
@@ -170,6 +270,10 @@ fn summary(results: &Results) -> String {
             flood.name().to_owned(),
             show(of(|turn| Some(turn.made_per_s)), 0),
             show(of(|turn| Some(turn.failed * 100.0)), 0) + " %",
+            match (of(|turn| turn.answered_ms[0]), of(|turn| turn.answered_ms[1])) {
+                (Some(half_ms), Some(most_ms)) => format!("{half_ms:.1}, {most_ms:.1}"),
+                _ => "–".to_owned(),
+            },
             show(of(|turn| Some(turn.tps)), 0),
             show(of(|turn| turn.p99_ms), 2),
             ratio,
@@ -184,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_flood_is_compared_with_the_turns_without_one() {
-        let turn = |p99_ms| Figures { tps: 100.0, p99_ms: Some(p99_ms), made_per_s: 10.0, failed: 0.5 };
+        let answered_ms = [Some(1.5), Some(8.0)];
+        let turn = |p99_ms| Figures { tps: 100.0, p99_ms: Some(p99_ms), made_per_s: 10.0, failed: 0.5, answered_ms };
         let results = Results::from([
             (("pool-tls".to_owned(), Flood::None), vec![turn(1.0), turn(9.0), turn(2.0)]),
             (("pool-tls".to_owned(), Flood::Cancels), vec![turn(3.0)]),
@@ -192,9 +297,9 @@ mod tests {
         ]);
         let table = summary(&results);
         for line in [
-            "| pool-tls | none | 10 | 50 % | 100 | 2.00 | – |",
-            "| pool-tls | cancels | 10 | 50 % | 100 | 3.00 | 1.50 |",
-            "| pool-tls | log-ins | 10 | 50 % | 100 | 5.00 | **2.50** |",
+            "| pool-tls | none | 10 | 50 % | 1.5, 8.0 | 100 | 2.00 | – |",
+            "| pool-tls | cancels | 10 | 50 % | 1.5, 8.0 | 100 | 3.00 | 1.50 |",
+            "| pool-tls | log-ins | 10 | 50 % | 1.5, 8.0 | 100 | 5.00 | **2.50** |",
         ] {
             let is_it = |found: &str| found.split_whitespace().eq(line.split_whitespace());
             assert!(table.lines().any(is_it), "{table}");

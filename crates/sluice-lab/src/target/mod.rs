@@ -7,7 +7,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 use sluice_config::DriverChoice;
 use sluice_instance::bootstrap::{GATE, SUPERUSER};
 
-pub use self::pool::{POOL_SIZE, Pool, PoolKind, Program};
+pub use self::pool::{POOL_SIZE, Pool, PoolKind, Program, SPARE_CLIENTS};
 use crate::{connect::Dsn, error::Error, server::Settings};
 
 /// By which name servers know the laboratory's own sessions, but for the sampler's.

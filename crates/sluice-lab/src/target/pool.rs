@@ -29,6 +29,8 @@ use crate::{
     server::{Server, free_port},
 };
 
+/// Clients that a pool has room for besides those of the load.
+pub const SPARE_CLIENTS: u32 = 10;
 /// Servers of a pool, unless told.
 pub const POOL_SIZE: u32 = 20;
 /// Time limit for a client's wait in a pool: as long as PostgreSQL itself lets it wait, since a ladder shows what
@@ -251,7 +253,7 @@ impl Place<'_> {
 
     /// Those of the load, and some.
     fn clients_max(&self) -> u32 {
-        self.clients + 10
+        self.clients + SPARE_CLIENTS
     }
 
     /// The roles' secrets, in PgBouncer's form.

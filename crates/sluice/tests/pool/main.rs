@@ -19,6 +19,7 @@ mod http;
 mod limits;
 mod login;
 mod network;
+mod overload;
 mod pgbouncer;
 mod pools;
 mod process;
