@@ -18,7 +18,7 @@ help:
 	@echo 'make deb          Debian packages of the pool, and of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
-	@echo 'make bench-floods clients that are served, while others flood the pool  (ARGS="--help" lists the options)'
+	@echo 'make bench-floods clients that are served, while others flood the pool; handshakes a second  (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulations with many seeds, the twin test with a million statements, faults of all kinds under'
 	@echo '                  work of all kinds, then the stress test of the gate on four servers, one of them with assertions'

@@ -1,9 +1,10 @@
 //! `bench-floods`: the latency of clients that are served, while others who are nobody yet flood the pool with what costs
 //! them little: connections that stop in the midst of a log-in, cancels that concern nobody, and TLS handshakes that are
 //! given up; and while nine times as many clients as may log in keep trying to. Alone and in each flood, by turns, within
-//! one run.
+//! one run. Or, with `--full-handshakes`, the handshakes a second that servers do.
 
 mod flood;
+mod handshakes;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -23,6 +24,7 @@ use sluice_lab::table::table;
 use sluice_lab::target::{Pool, PoolKind, SPARE_CLIENTS, Target};
 
 use flood::{Flood, Flooded, Running as Flooding};
+use handshakes::KeyKind;
 
 /// The scenario whose tables and settings are used, so that figures can be held against its own.
 const SCENARIO: &str = "peers";
@@ -45,6 +47,13 @@ pub(crate) struct Options {
     /// These pools, separated by commas: those by TLS can be flooded with handshakes [default: pool-tls,pgbouncer-tls]
     #[arg(long, value_name = "TARGET", value_delimiter = ',')]
     targets: Vec<Target>,
+    /// Instead of floods: how many whole TLS handshakes a second the targets do, and what one costs them
+    /// [targets: pool-tls,pgbouncer-tls,straight]
+    #[arg(long)]
+    full_handshakes: bool,
+    /// The keys of the certificates that they show then, separated by commas
+    #[arg(long, value_name = "KEY", value_delimiter = ',', default_values = ["ecdsa", "rsa"])]
+    keys: Vec<KeyKind>,
     /// Connections a second that stop in the midst of a log-in; each stays for five seconds
     #[arg(long, value_name = "N", default_value_t = 500)]
     logins: u32,
@@ -90,6 +99,20 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let interrupt = Interrupt::install()?;
     // PgBouncer runs as another user, and reads its files there.
     let scratch = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir()?;
+    if options.full_handshakes {
+        let bench = handshakes::Bench {
+            sluice: &options.sluice,
+            targets: &targets,
+            seconds: options.seconds,
+            turns: options.turns,
+            scratch: scratch.path(),
+            interrupt: &interrupt,
+        };
+        for keys in &options.keys {
+            println!("{}\n", bench.run(*keys)?);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut server = Server::create(&scratch.path().join("postgres"), None, &interrupt)?;
     let scenario = Scenario::find(SCENARIO)?;
     let settings = scenario.settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -190,15 +213,17 @@ impl Served<'_> {
 impl Options {
     /// The targets that are asked for, if this machine has them.
     fn targets(&self) -> Result<Vec<Target>> {
+        let default: &[&str] = match self.full_handshakes {
+            true => &["pool-tls", "pgbouncer-tls", "straight"],
+            false => &["pool-tls", "pgbouncer-tls"],
+        };
         let mut targets = self.targets.clone();
         if targets.is_empty() {
-            targets = ["pool-tls", "pgbouncer-tls"].iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+            targets = default.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
         }
         for target in &targets {
-            ensure!(
-                target.pool().is_some(),
-                "{target} is no pool: choose from pool, pool-tls, pgbouncer, pgbouncer-tls"
-            );
+            let fits = self.full_handshakes || target.pool().is_some();
+            ensure!(fits, "{target} is no pool: choose from pool, pool-tls, pgbouncer, pgbouncer-tls");
             if let Some(why) = target.lacks(false) {
                 bail!("{target}: {why}");
             }
