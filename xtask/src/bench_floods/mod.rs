@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sluice_instance::Class;
 use sluice_lab::connect::Access;
 use sluice_lab::pgbench::{Endpoint, Moment, Outcome, Pgbench};
-use sluice_lab::process::Interrupt;
+use sluice_lab::process::{Interrupt, raise_open_files};
 use sluice_lab::scenario::{Load, Protocol, Scenario, Script};
 use sluice_lab::server::{Server, Tables};
 use sluice_lab::stats::median;
@@ -34,6 +34,9 @@ const CLIENTS: u32 = 64;
 
 /// The seconds at a turn's begin that count for nothing: those of an overload come when the others are connected.
 const SETTLING_S: u32 = 2;
+
+/// The pool has room for what comes in so many seconds: longer than any of a flood's connections stays.
+const ROOM_S: u32 = 8;
 
 /// The most that a flood may make of their p99.
 const RATIO_MAX: f64 = 2.0;
@@ -113,6 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    raise_open_files();
     let mut server = Server::create(&scratch.path().join("postgres"), None, &interrupt)?;
     let scenario = Scenario::find(SCENARIO)?;
     let settings = scenario.settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -125,17 +129,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         for target in &targets {
             let found = target.pool().context("it is a pool")?;
             let kind = PoolKind { build: Some(options.sluice.clone()), ..found.clone() };
-            let mut pool = Pool::start(&kind, &server, CLIENTS, scratch.path(), &interrupt)?;
-            let served = Served {
-                server: &server,
-                load: &load,
-                endpoint: &server.endpoint_by(&database, pool.port, pool.tls)?,
-                spare: server.first_user(&database, pool.port)?,
-                scratch: scratch.path(),
-                interrupt: &interrupt,
-            };
-            served.pgbench(load.warm_up_seconds, |_| ()).context("warm-up")?;
             for flood in Flood::of_round(round).filter(|flood| options.takes(*flood, &kind)) {
+                let mut pool = Pool::start(&kind, &server, options.room(flood), scratch.path(), &interrupt)?;
+                let served = Served {
+                    server: &server,
+                    load: &load,
+                    endpoint: &server.endpoint_by(&database, pool.port, pool.tls)?,
+                    spare: server.first_user(&database, pool.port)?,
+                    scratch: scratch.path(),
+                    interrupt: &interrupt,
+                };
+                served.pgbench(load.warm_up_seconds, |_| ()).context("warm-up")?;
                 let measured =
                     served.meanwhile(options.seconds, flood, || Flooding::start(flood, pool.port, options.rate(flood)));
                 pool.check()?;
@@ -237,6 +241,14 @@ impl Options {
             Flood::None => true,
             Flood::Handshakes => kind.tls && self.floods.contains(&flood),
             _ => self.floods.contains(&flood),
+        }
+    }
+
+    /// Clients that the pool has room for, its spare places aside: all that come, unless there are to be too many.
+    fn room(&self, flood: Flood) -> u32 {
+        match flood {
+            Flood::Overload => CLIENTS,
+            _ => CLIENTS + ROOM_S * self.rate(flood),
         }
     }
 
