@@ -1,7 +1,8 @@
 //! The operator, who changes a few things from one configuration to the next. Each of them is valid, as the reader of
 //! the configuration file leaves none that is not.
 //!
-//! Values are written out field by field, so that a new field has to be thought of here.
+//! Values are written out field by field, so that a new field has to be thought of here. Clients' connections are not
+//! encrypted, and no file of certificates is read.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -133,10 +134,12 @@ impl Operator {
     }
 
     fn change_pool(&mut self, rng: &mut Rng) {
-        let new = pool(rng);
+        let mut new = pool(rng);
         let at = rng.index(self.configuration.databases.len());
         let Some(Database { pool, .. }) = self.configuration.databases.get_mut(at) else { return };
         let before = pool.clone();
+        let (sharing, shared) = (new.sharing, before.sharing);
+        new.sharing = some_of!(rng, sharing, shared, Sharing { mode, auto_prepare, lazy_begin, pins });
         *pool = some_of!(
             rng,
             new,
@@ -158,10 +161,16 @@ impl Operator {
                 log_min_duration
             }
         );
+        pool.sharing = new.sharing;
     }
 
     fn change_limits(&mut self, rng: &mut Rng) {
-        let (new, before) = (limits(rng), self.configuration.limits.clone());
+        let (mut new, before) = (limits(rng), self.configuration.limits.clone());
+        for (user, limits) in &mut new.users {
+            let (one, before) = (*limits, before.users.get(user).copied().unwrap_or_default());
+            *limits = some_of!(rng, one, before, UserLimits { clients, servers });
+        }
+        new.users.retain(|_, limits| *limits != UserLimits::default());
         self.configuration.limits = some_of!(
             rng,
             new,
