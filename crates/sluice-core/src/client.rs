@@ -180,8 +180,8 @@ pub struct Session {
     sequences_lost: u32,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
-    /// Whether that has failed with its server, and the client has not been told.
-    pub is_loss_untold: bool,
+    /// Whether that was lost with its server: all of it fails with that error, its COMMIT above all.
+    pub is_lost: bool,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
 }
@@ -358,7 +358,7 @@ impl Session {
             asks_until: None,
             sequences_lost: 0,
             begun: None,
-            is_loss_untold: false,
+            is_lost: false,
             failures: 0,
         }
     }

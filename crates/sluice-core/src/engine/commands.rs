@@ -163,7 +163,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A Query without a server.
     pub(super) fn query_without_server(&mut self, seen: Seen<'a>) -> Step {
-        if self.drop_failed(seen) || self.tell_loss(seen) || self.end_without_server(seen) {
+        if self.drop_failed(seen) || self.end_without_server(seen) {
             return Step::Next;
         }
         // What a failed transaction refuses is PostgreSQL's to say.

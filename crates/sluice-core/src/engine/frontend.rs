@@ -224,11 +224,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // Its beginning is not to take a server from others.
             return Step::Incomplete(seen.total);
         }
-        match seen.kind {
-            // It is told below, where it may be one that ends the block.
-            FrontendKind::Query | FrontendKind::Sync | FrontendKind::Flush => {}
-            _ if self.tell_loss(seen) => return Step::Next,
-            _ => {}
+        if self.answer_lost(seen) {
+            return Step::Next;
         }
         match seen.kind {
             FrontendKind::Parse

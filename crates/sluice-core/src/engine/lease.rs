@@ -158,6 +158,8 @@ impl Engine {
         if server.preparation == Preparation::None
             && let Some(begun) = session.begun.take()
         {
+            // Only its ROLLBACK goes to a server.
+            session.is_lost = false;
             server.exchange.begin().announce();
             send_begin(now, server, &mut self.scratch, begun, io);
         }

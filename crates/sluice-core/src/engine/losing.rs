@@ -1,7 +1,13 @@
 //! Blocks that are lost with a cluster's primary. PostgreSQL rolls them back, and their clients are told so by an error
 //! that drivers take for one to try again behind (40001), and stay: to them it is a transaction that has failed.
 
-use sluice_wire::{ErrorResponse, FrontendKind, message::TransactionStatus, sqlstate};
+use std::sync::Arc;
+
+use sluice_wire::{
+    ErrorResponse, FrontendKind,
+    message::{BindNames, Named, Parse, TransactionStatus},
+    sqlstate,
+};
 
 use crate::{
     client::{Begun, Client, Link},
@@ -9,6 +15,7 @@ use crate::{
     io::Io,
     pauses::Reason,
     sql::{self, Command},
+    statement::Statement,
     time::Time,
     watch,
 };
@@ -42,7 +49,7 @@ impl Engine {
         session.former = Vec::new();
         session.portal = None;
         session.begun.get_or_insert(Begun { begin: plain_begin(), by_query: true, failed: true });
-        session.is_loss_untold = !asks;
+        session.is_lost = true;
         state.resume(Reason::Server, io);
         state.rest.note(now, watch::Request::Ended);
         self.todo.push_back(Todo::Move(client));
@@ -71,34 +78,68 @@ impl Engine {
 }
 
 impl<'a, I: Io> ClientRelay<'a, I> {
-    /// A client's first message since its block was lost, unless that ends it: it fails because of that. Returns whether
-    /// that is so.
-    pub(super) fn tell_loss(&mut self, seen: Seen<'a>) -> bool {
-        if !self.session.is_loss_untold {
+    /// Answers a message in a block that was lost: all of them fail because of that, up to the one that ends it. A client
+    /// may not have looked at the error for what was under way (a Close that tidies up, say), so a COMMIT above all is an
+    /// error, and never what PostgreSQL says to one in a failed block, where the client has seen why. Returns whether it
+    /// is answered.
+    pub(super) fn answer_lost(&mut self, seen: Seen<'a>) -> bool {
+        if !self.session.is_lost || self.session.begun.is_none() {
             return false;
         }
-        let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole() && seen.kind == FrontendKind::Query);
-        let tag = text.and_then(sql::end);
-        self.session.is_loss_untold = false;
-        if tag == Some("ROLLBACK") {
-            return false;
-        }
-        self.drop_message(seen);
-        self.flush();
-        self.io.send(self.client, &lost().to_bytes());
-        if seen.kind == FrontendKind::Query || seen.kind == FrontendKind::FunctionCall {
-            if tag.is_some() {
-                // A COMMIT that fails ends the transaction.
-                self.session.begun = None;
+        let text = |body: &'a [u8]| body.strip_suffix(b"\0").filter(|_| seen.is_whole());
+        let rolls_back = |query: &[u8]| sql::end(query) == Some("ROLLBACK");
+        match seen.kind {
+            FrontendKind::Query => {
+                let tag = text(seen.body).and_then(sql::end);
+                self.session.is_lost = tag.is_none();
+                if tag == Some("ROLLBACK") {
+                    return false;
+                }
+                if tag.is_some() {
+                    self.session.begun = None;
+                }
+                self.session.drop_unnamed();
+                self.fail_lost(seen);
+                self.send_ready(self.session.status());
             }
-            self.session.drop_unnamed();
-            self.send_ready(self.session.status());
-        } else {
-            self.session.skipping = true;
+            FrontendKind::FunctionCall => {
+                self.fail_lost(seen);
+                self.send_ready(self.session.status());
+            }
+            FrontendKind::Parse if Parse::read(seen.body).is_ok_and(|parse| rolls_back(parse.query)) => return false,
+            FrontendKind::Bind if self.bound_in(seen).is_some_and(|bound| rolls_back(bound.query())) => return false,
+            FrontendKind::Close => {
+                match Named::read(seen.body, "Close") {
+                    Ok(Named::Statement(b"")) => self.session.unnamed = None,
+                    Ok(Named::Statement(name)) => _ = self.session.forget(name),
+                    _ => {}
+                }
+                self.drop_message(seen);
+                self.io.send(self.client, &CLOSE_COMPLETE);
+            }
+            FrontendKind::Parse | FrontendKind::Bind | FrontendKind::Describe | FrontendKind::Execute => {
+                self.fail_lost(seen);
+                self.session.skipping = true;
+            }
+            _ => return false,
         }
         true
     }
+
+    fn fail_lost(&mut self, seen: Seen<'a>) {
+        self.drop_message(seen);
+        self.flush();
+        self.io.send(self.client, &lost().to_bytes());
+    }
+
+    /// The statement that a Bind is for.
+    fn bound_in(&self, seen: Seen<'a>) -> Option<Arc<Statement>> {
+        self.statement_named(BindNames::read(seen.body)?.statement).cloned()
+    }
 }
+
+/// CloseComplete.
+const CLOSE_COMPLETE: [u8; 5] = *b"3\0\0\0\x04";
 
 /// The error that a client hears whose block was lost.
 fn lost() -> ErrorResponse {

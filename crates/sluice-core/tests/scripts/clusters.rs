@@ -12,7 +12,7 @@ use sluice_wire::ErrorResponse;
 
 use crate::{
     one, seated,
-    table::{Side, Table, answers, bind, execute, flush, parse, query, scripted, sync},
+    table::{Side, Table, answers, bind, close, execute, flush, parse, query, scripted, sync},
 };
 
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(45);
@@ -176,6 +176,36 @@ fn a_commit_of_a_block_that_is_lost_fails_and_a_rollback_does_not() {
     let (mut table, client, server) = in_block();
     table.hangs_up(server);
     goes_on(&mut table, client);
+}
+
+#[test]
+fn a_commit_fails_though_the_client_has_not_looked_at_the_error_before() {
+    for asked in [[close("a"), sync()].concat(), query("SELECT 1")] {
+        for commit in [query("COMMIT"), query("END")] {
+            let (mut table, client, server) = in_block();
+            table.says(client, &asked);
+            table.hangs_up(server);
+            assert_eq!(table.hears(client), "E(40001) Z(E)");
+            // Tidying up is no reason for an error, and takes no server.
+            table.says(client, &[close("a"), sync()].concat());
+            assert_eq!(table.hears(client), "3 Z(E)");
+            table.says(client, &query("SELECT 1"));
+            assert_eq!(table.hears(client), "E(40001) Z(E)");
+            table.says(client, &commit);
+            assert_eq!(table.hears(client), "E(40001) Z(I)");
+        }
+        let (mut table, client, server) = in_block();
+        table.says(client, &asked);
+        table.hangs_up(server);
+        table.hears(client);
+        table.says(client, &[parse("", "COMMIT"), bind("", 0), execute(), sync()].concat());
+        assert_eq!(table.hears(client), "E(40001) Z(E)");
+        // By the extended protocol, a server rolls back what it never had.
+        table.says(client, &[parse("", "ROLLBACK"), bind("", 0), execute(), sync()].concat());
+        table.passes(Duration::from_millis(200));
+        let server = table.connects().first().copied().unwrap_or_else(|| table.servers()[0]);
+        assert!(table.hears(server).starts_with("P(: BEGIN)"));
+    }
 }
 
 #[test]

@@ -185,12 +185,12 @@ fn runs_are_compared() {
     // One run, against what is required of it.
     let file = place.path().join("require.toml");
     let required = |of: &str, bar: &str| {
-        fs::write(&file, format!("[[ratio]]\nfigure = \"tps\"\nof = \"{of}\"\nto = \"straight\"\n{bar}\n")).unwrap();
+        fs::write(&file, format!("[[limit]]\nfigure = \"tps\"\nof = \"{of}\"\n{bar}\n")).unwrap();
         bench(&["compare", &dirs[0], "--require", file.to_str().unwrap()])
     };
     let met = stdout(&required("straight", "at_least = 1"));
     assert!(met.contains("met") && met.contains("All requirements are met."), "{met}");
-    for (of, bar, outcome) in [("straight", "at_least = 1.1", "missed"), ("pool", "at_most = 1", "not measured")] {
+    for (of, bar, outcome) in [("straight", "at_least = 1000000000.0", "missed"), ("pool", "at_most = 1", "not measured")] {
         let output = required(of, bar);
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(outcome), "{of} {bar}: {said}");
