@@ -190,7 +190,9 @@ fn runs_are_compared() {
     };
     let met = stdout(&required("straight", "at_least = 1"));
     assert!(met.contains("met") && met.contains("All requirements are met."), "{met}");
-    for (of, bar, outcome) in [("straight", "at_least = 1000000000.0", "missed"), ("pool", "at_most = 1", "not measured")] {
+    for (of, bar, outcome) in
+        [("straight", "at_least = 1000000000.0", "missed"), ("pool", "at_most = 1", "not measured")]
+    {
         let output = required(of, bar);
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(outcome), "{of} {bar}: {said}");
