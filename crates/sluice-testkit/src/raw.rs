@@ -456,7 +456,14 @@ impl Raw {
     /// Reads what is there; `false` at the end of the stream.
     fn fill(&mut self) -> bool {
         let mut chunk = [0; 65_536];
-        match self.stream.read(&mut chunk) {
+        let mut read = || loop {
+            match self.stream.read(&mut chunk) {
+                // By a signal, which says nothing of the stream.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        };
+        match read() {
             Ok(bytes) => {
                 self.read.extend_from_slice(&chunk[..bytes]);
                 bytes > 0
