@@ -104,6 +104,8 @@ pub struct Statement {
     text_bytes: usize,
     /// Whether it may be a COPY that the server reads.
     pub may_copy: bool,
+    /// Whether it may end the transaction block that it is run in.
+    pub may_end_block: bool,
     /// The times that it was run, by anybody.
     pub uses: Uses,
     /// `None`: it is one client's own.
@@ -218,6 +220,7 @@ impl Statement {
             definition: definition.into(),
             text_bytes: text.len(),
             may_copy: sql::may_copy_in(text),
+            may_end_block: sql::may_end_block(text),
             uses: Uses::default(),
             terms,
             was_shared: None,

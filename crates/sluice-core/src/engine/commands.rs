@@ -142,9 +142,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(seen.body));
         let resets = resets.map(Into::into);
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
-        if self.follows_blocks() {
-            let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
-            if seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_end_block(text)) {
+        if seen.kind == FrontendKind::Query && self.follows_blocks() {
+            let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole());
+            if text.is_none_or(sql::may_end_block) {
                 self.server().exchange.may_end_block();
             }
         }
@@ -156,7 +156,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
-    /// Whether it matters which statements may end a block: where its server may be lost and the client stays.
+    /// Whether it matters which texts may end a block: where its server may be lost and the client stays.
     pub(super) fn follows_blocks(&self) -> bool {
         self.session.pool.upstream.cluster.is_some()
     }

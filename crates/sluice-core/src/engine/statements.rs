@@ -291,7 +291,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let sets = effects.intersects(Effects::STATE).then_some(text);
         let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
         self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
-        if self.follows_blocks() && sql::may_end_block(text) {
+        if statement.as_ref().is_none_or(|statement| statement.may_end_block) {
             self.server().exchange.may_end_block();
         }
         if may_copy(&meant) || statement.is_some_and(|statement| statement.may_copy) {
@@ -355,9 +355,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.scratch.clear();
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
-        let ends = self.follows_blocks() && sql::may_end_block(statement.query());
         let server = self.server();
-        if ends {
+        if statement.may_end_block {
             server.exchange.may_end_block();
         }
         if statement.may_copy {
