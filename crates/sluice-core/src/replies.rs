@@ -55,8 +55,7 @@ impl Replies {
 
     /// The number of the client's requests that have been sent to their ends.
     pub fn client_requests(&self) -> usize {
-        let is_end = |expected: &&Expected| matches!(expected, Expected::Query { .. } | Expected::Sync(_));
-        self.queue.iter().filter(is_end).count()
+        self.queue.iter().filter(|expected| expected.ends_client_request()).count()
     }
 
     /// Whether a BEGIN of the pool's is among what is owed.
@@ -107,7 +106,7 @@ impl Replies {
 
     /// Whether any of them ends a client's request, with ReadyForQuery.
     pub fn end_requests(&self) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Sync(_)))
+        self.queue.iter().any(Expected::ends_client_request)
     }
 
     /// The number of those to a ReadyForQuery.

@@ -23,6 +23,7 @@ use crate::{
 use super::{
     Engine, Todo,
     frontend::{ClientRelay, Seen},
+    standing_in::in_failed_transaction,
 };
 
 impl Engine {
@@ -72,7 +73,7 @@ impl Engine {
                 return;
             }
             self.server_bytes(now, id, &status.ready_for_query(), false, io);
-            error = super::standing_in::in_failed_transaction("exec_simple_query");
+            error = in_failed_transaction("exec_simple_query");
         }
     }
 }

@@ -1,6 +1,7 @@
-use sluice_wire::startup::{ProtocolVersion, SessionRequest};
-
-use sluice_wire::sqlstate;
+use sluice_wire::{
+    sqlstate,
+    startup::{ProtocolVersion, SessionRequest},
+};
 
 use super::*;
 use crate::{

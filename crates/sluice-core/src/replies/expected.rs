@@ -240,6 +240,11 @@ impl Own {
 }
 
 impl Expected {
+    /// Whether a request of the client's ends with it.
+    pub(super) fn ends_client_request(&self) -> bool {
+        matches!(self, Self::Query { .. } | Self::Sync(_))
+    }
+
     /// Whether it ends with a ReadyForQuery.
     pub fn is_request(&self) -> bool {
         matches!(self, Self::Query { .. } | Self::Sync(_) | Self::OwnSync | Self::Own(_))

@@ -1,6 +1,6 @@
 //! One question by HTTP or HTTPS, and its answer.
 
-use std::{io, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{
@@ -33,7 +33,7 @@ pub(super) async fn get(rest: &Rest, tls: Option<&ClientTls>, path: &str) -> Res
 }
 
 async fn ask(rest: &Rest, tls: Option<&ClientTls>, path: &str) -> Result<(StatusCode, Bytes), String> {
-    let stream = TcpStream::connect((rest.host.as_str(), rest.port)).await.map_err(in_words)?;
+    let stream = TcpStream::connect((rest.host.as_str(), rest.port)).await.map_err(|error| error.to_string())?;
     if !rest.is_encrypted {
         return ask_by(stream, rest, path).await;
     }
@@ -42,7 +42,7 @@ async fn ask(rest: &Rest, tls: Option<&ClientTls>, path: &str) -> Result<(Status
     // That protocol is PostgreSQL's.
     config.alpn_protocols.clear();
     let name = ServerName::try_from(rest.host.clone()).map_err(|error| error.to_string())?;
-    let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(name, stream).await.map_err(in_words)?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| error.to_string())?;
     ask_by(stream, rest, path).await
 }
 
@@ -72,9 +72,4 @@ async fn ask_by(
         answer = exchange => answer,
         () = carried => Err("the connection has ended".to_owned()),
     }
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "it is what map_err calls")]
-fn in_words(error: io::Error) -> String {
-    error.to_string()
 }
