@@ -4,7 +4,11 @@
 
 mod ledger;
 
-use std::{thread, time::Duration};
+use std::{
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
 
@@ -12,6 +16,9 @@ use ledger::Ledger;
 
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// Held by the test that has its cluster: two of them at once want more of the machine than elections have time for.
+static ONE_CLUSTER: Mutex<()> = Mutex::new(());
 
 /// The time for which writers go on behind a fault, so that there is something to lose.
 const GOING_ON: Duration = Duration::from_secs(1);
@@ -36,6 +43,7 @@ fn connect(cluster: &TestCluster, pool: &TestPool) -> postgres::Client {
 /// nothing, and whoever logs in meanwhile waits.
 #[test]
 fn clients_go_on_with_the_next_primary() {
+    let _alone = ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
     let cluster = TestCluster::start(3);
     // Any member tells of the others.
     let pool = pool(&cluster, &[1], Driver::Uring);
@@ -94,6 +102,7 @@ fn clients_go_on_with_the_next_primary() {
 /// is served by it.
 #[test]
 fn a_primary_that_wakes_up_again_is_none() {
+    let _alone = ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
     let cluster = TestCluster::start(3);
     let pool = pool(&cluster, &[0, 1, 2], Driver::Epoll);
     let before = cluster.leader();
