@@ -10,6 +10,7 @@ pub mod case;
 pub mod cluster;
 mod place;
 pub mod pool;
+pub mod port;
 pub mod proc;
 pub mod program;
 pub mod random;

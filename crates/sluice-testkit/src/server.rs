@@ -7,7 +7,7 @@
 use std::{
     fs,
     io::Write,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
@@ -23,6 +23,7 @@ use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, 
 use crate::{
     case::Version,
     place::{place, remove_after_us},
+    port::free_address,
     raw::Raw,
     tls::Certificates,
 };
@@ -328,10 +329,6 @@ fn first_value(messages: &[SimpleQueryMessage]) -> Option<String> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A test that failed meanwhile has left the value whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 fn append(path: &PathBuf, text: &str) {

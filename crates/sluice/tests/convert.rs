@@ -4,14 +4,14 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::Path,
     process::{Child, Command, Stdio},
 };
 
 use postgres::SimpleQueryMessage;
-use sluice_testkit::{TestServer, Version, eventually};
+use sluice_testkit::{TestServer, Version, eventually, port::free_port};
 
 /// A pool of either kind, which ends with this.
 struct Running(Child);
@@ -21,11 +21,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A port that nobody has just now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn listens(port: u16) {

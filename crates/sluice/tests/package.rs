@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output},
@@ -16,7 +16,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, Uid, User},
 };
-use sluice_testkit::{TestServer, Version, case::repository, eventually};
+use sluice_testkit::{TestServer, Version, case::repository, eventually, port::free_port};
 
 /// The package, made once; `None` where dpkg is missing.
 fn package() -> Option<&'static Path> {
@@ -83,7 +83,7 @@ fn the_pool_serves_from_the_unpacked_package() {
          SET password_encryption = 'scram-sha-256'; CREATE ROLE somebody LOGIN PASSWORD 'secret'",
     );
     // Only the places are others here.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let text = fs::read_to_string(&config).unwrap();
     let mut changed = text.clone();
     for (is, becomes) in [

@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     process::{Child, Command, Stdio},
 };
 
 use postgres::NoTls;
 use sluice_testkit::{
     Auth, Case, Certificates, Database, PoolConfig, Raw, Script, TestPool, TestServer, eventually, matrix,
-    raw::transcript,
+    port::free_address, raw::transcript,
 };
 use sluice_tls::SslMode;
 use sluice_wire::startup::{ProtocolVersion, SSL_REQUEST_PACKET};
@@ -42,8 +42,7 @@ impl Haproxy {
     /// Passes connections on to a pool, and says so by `send` (`send-proxy`, `send-proxy-v2`).
     fn start(pool: SocketAddr, send: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("sluice-haproxy-").tempdir().unwrap();
-        // Nobody else takes a port that was free a moment ago, most of the time.
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = free_address();
         let file = dir.path().join("haproxy.cfg");
         let text = format!(
             "global\n  maxconn 100\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1m\n  \

@@ -11,13 +11,11 @@ use std::{
 use postgres::{SimpleQueryMessage, SimpleQueryRow};
 use sluice_testkit::{
     Auth, Case, PoolConfig, Script, TestPool, eventually, matrix,
+    port::free_port,
     raw::{Raw, transcript},
 };
 
-use crate::{
-    HOLD, SLUICE, config, database,
-    pgbouncer::{self, PgBouncer},
-};
+use crate::{HOLD, SLUICE, config, database, pgbouncer::PgBouncer};
 
 matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what,
     clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run,
@@ -223,13 +221,14 @@ fn prometheus_is_told_by_an_exporter_of_pgbouncers(case: Case) {
     let database = database(case);
     let pool = with_console(case).size(4).start();
     pool.raw_app(&database).query("SELECT 1");
-    let port = pgbouncer::free_port();
+    let port = free_port();
     let program = sluice_testkit::case::repository().join("tests/drivers/pgbouncer-exporter/run");
     let mut exporter = Command::new("setpriv");
     exporter.args(["--pdeathsig", "KILL", "--"]).arg(program).args(["127.0.0.1", &port.to_string()]);
     let target = [("PGHOST", "127.0.0.1"), ("PGUSER", "monitor"), ("PGPASSWORD", "none"), ("PGDATABASE", "pgbouncer")];
     exporter.envs(target).env("PGPORT", pool.address().port().to_string()).stdin(Stdio::null());
-    let mut exporter = exporter.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let mut exporter = exporter.stdout(Stdio::null()).stderr(said.reopen().unwrap()).spawn().unwrap();
     let of_pool = format!("{{database=\"{}\",user=\"app\"}}", database.name);
     let wanted = [
         "pgbouncer_up 1.0".to_owned(),
@@ -256,7 +255,8 @@ fn prometheus_is_told_by_an_exporter_of_pgbouncers(case: Case) {
     }
     let _ = exporter.kill();
     let _ = exporter.wait();
-    assert_eq!(lacks(&metrics), None, "{ended:?}:\n{metrics}");
+    let said = std::fs::read_to_string(said.path()).unwrap();
+    assert_eq!(lacks(&metrics), None, "{ended:?}: {said}\n{metrics}");
 }
 
 /// What is served there, if anything is.

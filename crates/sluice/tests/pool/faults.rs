@@ -23,15 +23,12 @@ use std::{
 
 use sluice_testkit::{
     Case, Certificates, Database, PoolConfig, Raw, Script, TestPool, TestServer, Version, becomes, eventually, matrix,
-    proc, random::Random, raw::transcript,
+    port::free_port, proc, random::Random, raw::transcript,
 };
 use sluice_tls::{ClientTls, SslMode};
 use sluice_wire::startup::{self, ProtocolVersion};
 
-use crate::{
-    SLUICE,
-    upgrade::{Stop, free_port},
-};
+use crate::{SLUICE, upgrade::Stop};
 
 matrix!(brief: nothing_is_lost_or_mixed_up_by_faults);
 

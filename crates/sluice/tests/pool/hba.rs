@@ -4,7 +4,6 @@ use std::{
     env,
     fmt::Write as _,
     fs,
-    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
@@ -15,7 +14,8 @@ use std::{
 use nix::unistd::{Uid, User};
 use sluice_instance::StopMode;
 use sluice_testkit::{
-    Auth, Case, Certificates, PoolConfig, TestServer, Version, becomes, eventually, matrix, random::Random,
+    Auth, Case, Certificates, PoolConfig, TestServer, Version, becomes, eventually, matrix, port::free_address,
+    random::Random,
 };
 
 use crate::SLUICE;
@@ -484,7 +484,7 @@ fn peers_are_let_in_as_by_postgresql(case: Case) {
     }
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = free_address();
     let config = |rules: &str, maps: &str| {
         PoolConfig::without_databases(SLUICE, case)
             .database("postgres", &server, "")

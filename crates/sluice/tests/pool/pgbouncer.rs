@@ -2,12 +2,12 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::fs::PermissionsExt as _,
     process::{Child, Command, Stdio},
 };
 
-use sluice_testkit::eventually;
+use sluice_testkit::{eventually, port::free_port};
 use tempfile::TempDir;
 
 /// The place where Debian puts it.
@@ -56,9 +56,4 @@ impl Drop for PgBouncer {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// A port that nobody has just now.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

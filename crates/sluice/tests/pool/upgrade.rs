@@ -2,13 +2,13 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
-use sluice_testkit::{Case, Raw, Script, TestPool, eventually, matrix, proc, raw::transcript};
+use sluice_testkit::{Case, Raw, Script, TestPool, eventually, matrix, port::free_port, proc, raw::transcript};
 
 use crate::{HOLD, config, database};
 
@@ -79,10 +79,6 @@ impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn http_address(pool: &TestPool) -> SocketAddr {
