@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds Debian's package of the pool, target/debian/sluice_<version>_<arch>.deb: scripts/package.sh [--program FILE]
 #
-# With FILE it packs that program, and quickly: so the tests do it. Otherwise it builds one first. It installs nothing.
+# With FILE it packs that program, and quickly, with the pages of the xtask that was built beside it: so the tests do it.
+# Otherwise it builds both first. It installs nothing.
 # The last line that it prints is the package's path.
 set -eu
 cd "$(dirname "$0")/.."
@@ -47,12 +48,13 @@ mkdir -p "$stage"
 if [ -z "$program" ]; then
     say 'building'
     cargo build --release --locked --quiet -p sluice
+    cargo run --locked --quiet -p xtask -- man "$build"
     program=target/release/sluice
     compression=-Zxz
 else
+    "$(dirname "$program")/xtask" man "$build"
     compression='-Zgzip -z1'
 fi
-cargo run --locked --quiet -p xtask -- man "$build"
 
 put() { install -D -m "$1" "$2" "$stage/$3"; }
 put_compressed() {

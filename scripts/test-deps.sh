@@ -81,9 +81,6 @@ for major in 16 18; do
     "target/postgresql-$major/bin/postgres" --version >&2
 done
 
-# Made once, by what Sluice makes it with.
-cargo run --quiet --locked -p sluice-testkit --example patroni_environment >&2
-
 # A warning is an error here, and only here: other compilers than ours may warn of other things.
 COPT=-Werror scripts/extension.sh
 

@@ -26,29 +26,34 @@ if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
     cat "$target/tests/built" >&2
     exit 1
 fi
-# Two programs at once, for the same reason: beside all others, one after the other, those that take long and are
-# indifferent to what else runs.
-beside='nodes up_nodes cluster twin simulation'
+# Made once, by what Sluice makes it with.
+"$target/debug/examples/patroni_environment" >&2
+# Three programs at once, for the same reason, each after others of its lane: in the first two those that take long and
+# are indifferent to what else runs, in the third one all others.
+clusters='nodes up_nodes cluster simulation regress suites package'
+sharing='twin gate'
 names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"
-first='' second=''
+rest=''
 for name in $names; do
-    case " $beside " in
+    case " $clusters $sharing " in
         *" $name "*) ;;
-        *) second="$second --test $name" ;;
+        *) rest="$rest $name" ;;
     esac
 done
-for name in $beside; do first="$first --test $name"; done
+tests() { for name; do printf ' --test %s' "$name"; done; }
 # --no-fail-fast: one failure does not hide the others.
 run() { cargo test --workspace --locked --no-fail-fast "$@" 2>&1; }
 {
-    # shellcheck disable=SC2086 # They are words.
-    run $first >"$target/tests/beside" &
-    # shellcheck disable=SC2086
-    run --lib --bins $second || true
+    # Each says itself what has failed.
+    # shellcheck disable=SC2046,SC2086 # They are words.
+    run $(tests $clusters) >"$target/tests/clusters" &
+    # shellcheck disable=SC2046,SC2086
+    run $(tests $sharing) >"$target/tests/sharing" &
+    # shellcheck disable=SC2046,SC2086
+    run --lib --bins $(tests $rest) || true
     run --doc || true
-    # It says itself what has failed.
-    wait "$!" || true
-    cat "$target/tests/beside"
+    wait
+    cat "$target/tests/clusters" "$target/tests/sharing"
 } | {
     # One line for all runners, from their own closing lines.
     awk '{ print } /^test result:/ { passed += $4; failed += $6; ignored += $8 }

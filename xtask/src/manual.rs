@@ -18,22 +18,3 @@ pub(crate) fn write(dir: &Path) -> Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_command_has_a_page_and_each_shell_its_completions() {
-        let dir = tempfile::tempdir().unwrap();
-        write(dir.path()).unwrap();
-        for file in ["man/sluice.1", "man/sluice-serve.1", "man/sluice-bench-run.1"] {
-            let page = fs::read_to_string(dir.path().join(file)).unwrap();
-            assert!(page.contains(".SH SYNOPSIS"), "{file}");
-        }
-        for file in ["sluice.bash", "_sluice", "sluice.fish"] {
-            let text = fs::read_to_string(dir.path().join("completions").join(file)).unwrap();
-            assert!(text.contains("serve"), "{file}");
-        }
-    }
-}
