@@ -52,7 +52,8 @@ if [ -z "$program" ]; then
     program=target/release/sluice
     compression=-Zxz
 else
-    "$(dirname "$program")/xtask" man "$build"
+    xtask=$(dirname "$program")/xtask
+    if [ -x "$xtask" ]; then "$xtask" man "$build"; else cargo run --locked --quiet -p xtask -- man "$build"; fi
     compression='-Zgzip -z1'
 fi
 

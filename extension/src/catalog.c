@@ -26,7 +26,7 @@
 
 #define CATALOG_SETTING "sluice.catalog"
 
-/* The setting's variable, for guc.c; its value is never last_check at. */
+/* The setting's variable, for guc.c; its value is never looked at. */
 static char *catalog_text = NULL;
 
 /* Whether this transaction changed the catalog. */

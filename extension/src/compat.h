@@ -6,6 +6,9 @@
 #ifndef SLUICE_COMPAT_H
 #define SLUICE_COMPAT_H
 
+#include "access/xlog.h"
+#include "access/xlogreader.h"
+#include "access/xlogutils.h"
 #include "funcapi.h"
 #include "lib/ilist.h"
 #include "libpq/libpq-be.h"
@@ -78,6 +81,38 @@ typedef void (*shmem_request_hook_type) (void);
 
 #if PG_VERSION_NUM < 150000
 #define MarkGUCPrefixReserved(prefix)	EmitWarningsOnPlaceholders(prefix)
+#endif
+
+/* Up to 17, executors are told whether they run once only. */
+#if PG_VERSION_NUM >= 180000
+#define SLUICE_EXECUTE_ONCE_PARAMETER
+#define SLUICE_EXECUTE_ONCE
+#else
+#define SLUICE_EXECUTE_ONCE_PARAMETER	, bool execute_once
+#define SLUICE_EXECUTE_ONCE	, execute_once
+#endif
+
+/* A reader of this server's WAL that does not wait for what is not there yet; none in 14. */
+#if PG_VERSION_NUM >= 150000
+#define SLUICE_HAS_OUTCOMES	true
+static inline XLogReaderState *
+sluice_wal_reader(void)
+{
+	return XLogReaderAllocate(wal_segment_size, NULL,
+							  XL_ROUTINE(.page_read = read_local_xlog_page_no_wait,
+										 .segment_open = wal_segment_open,
+										 .segment_close = wal_segment_close),
+							  palloc0(sizeof(ReadLocalXLogPageNoWaitPrivate)));
+}
+#else
+#define SLUICE_HAS_OUTCOMES	false
+static inline XLogReaderState *
+sluice_wal_reader(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("outcomes of transactions can be asked for from PostgreSQL 15 on")));
+}
 #endif
 
 /*

@@ -341,6 +341,10 @@ extern void catalog_after_change(void);
 extern void catalog_at_end(XactEvent event);
 extern void catalog_define_setting(void);
 
+/* outcome.c */
+extern void outcome_after_command(void);
+extern void outcome_define_settings(void);
+
 /* controller.c */
 extern void sluice_register_controller(void);
 extern void sluice_publish_settings(bool is_controller);

@@ -39,7 +39,7 @@
  * Superusers wait like all others, but have some reserved slots
  * ("sluice.superuser_reserved_slots").
  *
- * session.c and catalog.c use the same hooks.
+ * session.c, catalog.c and outcome.c use the same hooks.
  */
 #include "postgres.h"
 
@@ -61,6 +61,7 @@ static shmem_startup_hook_type previous_shmem_startup = NULL;
 static ProcessUtility_hook_type previous_ProcessUtility = NULL;
 static planner_hook_type previous_planner = NULL;
 static ExecutorStart_hook_type previous_ExecutorStart = NULL;
+static ExecutorRun_hook_type previous_ExecutorRun = NULL;
 
 /*
  * Whether this transaction has been admitted, or need not be.  It may have been
@@ -275,6 +276,13 @@ sluice_ExecutorStart(QueryDesc *query, int eflags)
 	previous_ExecutorStart(query, eflags);
 }
 
+static void
+sluice_ExecutorRun(QueryDesc *query, ScanDirection direction, uint64 count SLUICE_EXECUTE_ONCE_PARAMETER)
+{
+	previous_ExecutorRun(query, direction, count SLUICE_EXECUTE_ONCE);
+	outcome_after_command();
+}
+
 /* Whether a utility command runs a query of the user's. */
 static bool
 is_query(NodeTag command)
@@ -415,6 +423,7 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	session_after_utility(&note);
 	if (changes_catalog)
 		catalog_after_change();
+	outcome_after_command();
 }
 
 static void
@@ -487,6 +496,8 @@ _PG_init(void)
 	planner_hook = sluice_planner;
 	previous_ExecutorStart = ExecutorStart_hook ? ExecutorStart_hook : standard_ExecutorStart;
 	ExecutorStart_hook = sluice_ExecutorStart;
+	previous_ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook : standard_ExecutorRun;
+	ExecutorRun_hook = sluice_ExecutorRun;
 	session_init();
 	RegisterXactCallback(at_end_of_transaction, NULL);
 }

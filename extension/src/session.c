@@ -16,8 +16,8 @@
  * objects, by which functions are seen before they run.  A transaction that did
  * nothing of the kind pays for a few branches.
  *
- * State is last_check up where the session keeps it, outside of any transaction, and
- * so without a look into the catalog.  State that can't be last_check up there is
+ * State is looked up where the session keeps it, outside of any transaction, and
+ * so without a look into the catalog.  State that can't be looked up there is
  * found out before (temporary objects, at commit), or noted for good (that a
  * sequence was used, and others).
  */
@@ -35,7 +35,7 @@
 
 SessionNotes session_notes;
 
-/* The setting's variable, for guc.c; its value is never last_check at. */
+/* The setting's variable, for guc.c; its value is never looked at. */
 static char *session_text = NULL;
 
 /* Whether the value was last asked for while a transaction was under way. */
@@ -128,8 +128,8 @@ session_at_end(XactEvent event)
 				if (event == XACT_EVENT_ABORT)
 					session_note_customs();
 			}
-			if ((session_notes.may_have_changed || was_asked_inside || session_any_name_is_gone()) &&
-				has_client())
+			if ((session_notes.may_have_changed || session_notes.used_sequence || was_asked_inside ||
+				 session_any_name_is_gone()) && has_client())
 				sluice_flag_for_report(SESSION_SETTING);
 			was_asked_inside = false;
 			session_notes.may_have_changed = session_notes.changed_objects = false;

@@ -15,11 +15,12 @@
 /* Notes about this session. */
 typedef struct SessionNotes
 {
-	/* Of this transaction: whether it did anything that can change the report, */
-	bool		may_have_changed;
-	/* called set_config(), or used a sequence, */
-	bool		called_set_config;
+	/* Of this transaction: whether it used a sequence, */
 	bool		used_sequence;
+	/* did anything else that can change the report, */
+	bool		may_have_changed;
+	/* called set_config(), */
+	bool		called_set_config;
 	/* created, changed or dropped any object. */
 	bool		changed_objects;
 

@@ -58,10 +58,10 @@ session_before_executor(const PlannedStmt *statement)
 			found |= lfirst(cell) != NULL && uses_identity(lfirst(cell));
 	}
 	if (found)
-		session_notes.has_sequence = session_notes.used_sequence = session_notes.may_have_changed = true;
+		session_notes.has_sequence = session_notes.used_sequence = true;
 }
 
-/* A custom setting is made where it is last_check for, also to be kept with a function, a role or a database. */
+/* A custom setting is made where it is looked for, also to be kept with a function, a role or a database. */
 static void
 note_custom(const VariableSetStmt *command)
 {
@@ -224,11 +224,11 @@ session_before_utility(const Node *command, UtilityNote *note)
 			break;
 		case T_AlterTableStmt:
 			if (adds_identity((const AlterTableStmt *) command))
-				session_notes.has_sequence = session_notes.used_sequence = session_notes.may_have_changed = true;
+				session_notes.has_sequence = session_notes.used_sequence = true;
 			break;
 		case T_CopyStmt:
 			if (!session_notes.has_sequence && copies_identity((const CopyStmt *) command))
-				session_notes.has_sequence = session_notes.used_sequence = session_notes.may_have_changed = true;
+				session_notes.has_sequence = session_notes.used_sequence = true;
 			break;
 		default:
 			break;

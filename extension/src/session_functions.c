@@ -141,7 +141,7 @@ note_function(Oid function)
 		case F_SETVAL_REGCLASS_INT8:
 		case F_SETVAL_REGCLASS_INT8_BOOL:
 			session_notes.has_sequence = session_notes.used_sequence = true;
-			break;
+			return;
 		case F_SETSEED:
 			session_notes.has_seed = true;
 			break;

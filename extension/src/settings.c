@@ -295,5 +295,6 @@ sluice_define_settings(void)
 							   NULL, NULL, NULL);
 	session_define_setting();
 	catalog_define_setting();
+	outcome_define_settings();
 	MarkGUCPrefixReserved("sluice");
 }

@@ -113,9 +113,15 @@ cluster = \"main\"
 - When another node is the primary, clients without an open transaction go on there, with their settings and prepared
   statements. All connections to the node before are closed at once.
 - A client with a transaction block open gets an error with SQLSTATE 40001, at once or for its next statement, and stays
-  connected: the transaction has failed, and can be run again behind its ROLLBACK. Where something was under way that may
-  have been committed (a COMMIT, a statement outside of a block, a text of several statements), it is disconnected with
-  08007; one that keeps its server (`SHOW PINS`) or is in session mode, with 08006 or 08007.
+  connected: the transaction has failed, and can be run again behind its ROLLBACK.
+- A client that waits for the answer to a COMMIT hears what has become of it, as soon as there is a primary: `COMMIT`, or
+  40001 if it was not done. That takes Sluice's extension on all nodes (`shared_preload_libraries = 'sluice'`, PostgreSQL
+  15 or later), and a block that has written something before, in a request of its own
+  ([how](../decisions/0027-a-commit-is-known-by-its-own-record.md)). If that block has changed the session, the
+  session ends behind the answer (08006).
+- Where something else was under way that may have been committed (a statement outside of a block, a text of several
+  statements), or it can't be found out, the client is disconnected with 08007; one that keeps its server (`SHOW PINS`)
+  or is in session mode, with 08006 or 08007.
 - While no primary can be connected to, clients wait, log-ins as well: for `failover_timeout`, and neither
   `connect_timeout`, `wait_timeout` nor `login_timeout` counts. Then they get SQLSTATE 57P03 or 08001.
 - Patroni's `restapi.authentication` is not needed, since Sluice only reads. It connects to PostgreSQL by the addresses

@@ -2,6 +2,8 @@
 
 mod login;
 
+mod console;
+
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -22,6 +24,7 @@ use crate::{
     ids::{ClientRef, ServerId},
     io::{Conn, Io, PeerAddress},
     logins::Generation,
+    outcome::LostCommit,
     pauses::{Pauses, Reason},
     profile::{Context, Profile},
     queue::Ticket,
@@ -35,6 +38,8 @@ use crate::{
     time::Time,
     watch::{Rest, Watch},
 };
+
+pub use console::Console;
 
 /// A client that waits reads on until this much is kept for it, in bytes.
 pub const PENDING_BYTES_MAX: usize = 64 << 10;
@@ -110,17 +115,6 @@ pub enum Phase {
     Asker,
 }
 
-/// A client of the admin console.
-#[derive(Debug)]
-pub struct Console {
-    /// Its user, who may do what the configuration of the moment says.
-    pub user: Box<str>,
-    /// Whether an answer is being made for it.
-    pub waits: bool,
-    /// Whether all is dropped up to its next Sync, because of an error.
-    pub skips: bool,
-}
-
 /// A session of a client that has proven who it is.
 #[derive(Debug)]
 pub struct Session {
@@ -182,6 +176,8 @@ pub struct Session {
     pub begun: Option<Begun>,
     /// Whether that was lost with its server: all of it fails with that error, its COMMIT above all.
     pub is_lost: bool,
+    /// Its COMMIT whose answer was lost, until a server says what became of it.
+    pub commit: Option<Box<LostCommit>>,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
 }
@@ -359,6 +355,7 @@ impl Session {
             sequences_lost: 0,
             begun: None,
             is_lost: false,
+            commit: None,
             failures: 0,
         }
     }

@@ -22,6 +22,7 @@ pub mod io;
 pub mod listing;
 pub mod logins;
 pub mod mail;
+pub mod outcome;
 pub mod pauses;
 pub mod pool;
 pub mod privileged;

@@ -5,6 +5,8 @@ mod expected;
 
 use std::{collections::VecDeque, sync::Arc};
 
+use sluice_wire::message::{BIND_COMPLETE, CLOSE_COMPLETE, NO_DATA, PARSE_COMPLETE};
+
 use crate::{
     amended::Amended,
     sql::Reset,
@@ -58,6 +60,41 @@ impl Replies {
         self.queue.iter().filter(|expected| expected.ends_client_request()).count()
     }
 
+    /// The messages that are owed ahead of a COMMIT's own answer, if that and the end of its request are all that is left;
+    /// else `None`.
+    pub fn ahead_of_commit(&self) -> Option<Vec<u8>> {
+        let mut queue = self.queue.iter();
+        let (mut ahead, mut has_portal) = (Vec::new(), false);
+        loop {
+            match queue.next()? {
+                Expected::Query { amended: None, .. } => break,
+                Expected::Execute(_) => {
+                    if !matches!(queue.next(), Some(Expected::Sync(_))) {
+                        return None;
+                    }
+                    break;
+                }
+                Expected::Parse(sent) if !sent.is_asked() => {}
+                Expected::Parse(_) => ahead.extend(PARSE_COMPLETE),
+                Expected::Bind(..) => {
+                    has_portal = true;
+                    ahead.extend(BIND_COMPLETE);
+                }
+                // Behind a Bind it is of its portal.
+                Expected::Describe(..) if has_portal => ahead.extend(NO_DATA),
+                Expected::Local(local) => match &**local {
+                    Local::ParseComplete(_) => ahead.extend(PARSE_COMPLETE),
+                    Local::CloseComplete(_) => ahead.extend(CLOSE_COMPLETE),
+                    Local::Message(message, _) => ahead.extend_from_slice(message),
+                },
+                Expected::Close(_) => ahead.extend(CLOSE_COMPLETE),
+                Expected::Evict(_) | Expected::OwnClose => {}
+                _ => return None,
+            }
+        }
+        queue.next().is_none().then_some(ahead)
+    }
+
     /// Whether a BEGIN of the pool's is among what is owed.
     pub fn begin_block(&self) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Begin(_)))
@@ -85,7 +122,7 @@ impl Replies {
     /// Whether the next one is to Sluice itself, and holds the client.
     pub fn is_own_next(&self) -> bool {
         let Some(Expected::Own(own)) = self.queue.front() else { return false };
-        matches!(own, Own::Settings | Own::Probe | Own::Names | Own::Sequences | Own::Prepare)
+        matches!(own, Own::Settings | Own::Probe | Own::Names | Own::Sequences | Own::Prepare | Own::Outcome)
     }
 
     /// Whether something is owed, and is to what puts a client's settings in place.

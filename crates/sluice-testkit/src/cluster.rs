@@ -27,7 +27,8 @@ pub const FAILOVER_PATIENCE: Duration = Duration::from_secs(60);
 
 const PASSWORD: &str = "not-a-secret";
 
-const SETTINGS: [(&str, &str); 3] = [("fsync", "off"), ("shared_buffers", "32MB"), ("log_checkpoints", "off")];
+const SETTINGS: [(&str, &str); 4] =
+    [("fsync", "off"), ("shared_buffers", "32MB"), ("log_checkpoints", "off"), ("shared_preload_libraries", "sluice")];
 
 /// Databases and roles of tests: as for an instance that `sluice up` makes, and a superuser and a role by TCP.
 const ROLES: &str = "\
@@ -244,7 +245,7 @@ impl Drop for TestCluster {
     }
 }
 
-/// The environment for Patroni that `scripts/test-deps.sh` makes; it is made here if that has not run.
+/// The environment for Patroni that `scripts/test.sh` makes; it is made here if that has not run.
 pub fn environment() -> Environment {
     let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
     let base = crate::case::repository().join("target/patroni");

@@ -10,6 +10,7 @@ mod catalog;
 mod crashes;
 mod deadlocks;
 mod limits;
+mod outcomes;
 mod regression;
 mod retain;
 mod secrets;

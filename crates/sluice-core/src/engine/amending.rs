@@ -29,7 +29,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             is_amid: false,
         });
         if self.follows_blocks() && sql::may_end_block(seen.body) {
-            self.server().exchange.may_end_block();
+            self.server().exchange.may_end_block(None);
         }
         if sql::may_copy_in(seen.body) {
             self.server().exchange.may_begin_copy();

@@ -3,17 +3,16 @@
 
 use sluice_wire::{
     BackendKind, Frame,
-    message::{self, TransactionStatus, backend},
+    message::{TransactionStatus, backend},
 };
 
 use crate::{
     client::{Phase, Session},
     ids::{ClientRef, ServerId},
-    io::{Conn, Io, LogEvent},
+    io::{Conn, Io},
     replies::{By, DescribedAs, Expected, LearnFor, Own, ParseSent},
-    server::{Preparation, Reported, Role, Server},
+    server::{Preparation, Role, Server},
     shape::Shape,
-    sql::Effects,
     statement::{Prepared, Statement},
     stream::Fate,
     time::Time,
@@ -320,7 +319,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    fn unless_own(&self) -> Verdict {
+    pub(super) fn unless_own(&self) -> Verdict {
         if self.is_own() { Verdict::Swallow } else { Verdict::Pass }
     }
 
@@ -429,6 +428,9 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         let is_amended = self.server.exchange.replies().amended().is_some();
         self.executed(tag);
+        if tag == b"COMMIT" {
+            self.server.exchange.has_committed();
+        }
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
             return Verdict::Pass;
@@ -472,6 +474,12 @@ impl<I: Io> ServerRelay<'_, I> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
         let answered = self.server.exchange.ready(self.now, status);
+        if status == TransactionStatus::Idle || self.server.exchange.is_ending() {
+            self.server.mark = None;
+        }
+        if status == TransactionStatus::Idle {
+            self.server.parameters.end_block();
+        }
         self.server.sequences.end_batch(false);
         if !self.server.exchange.owes() {
             self.server.sequences.settle();
@@ -498,7 +506,7 @@ impl<I: Io> ServerRelay<'_, I> {
                         // Nothing of the client's goes to a server that is not what it takes it for.
                         _ if self.server.own_error.is_some() => {}
                         // What a server was asked is acted on before the client goes on.
-                        Own::Probe | Own::Names => {}
+                        Own::Probe | Own::Names | Own::Outcome => {}
                         _ => {
                             self.server.preparation = Preparation::Done;
                             self.resumes = true;
@@ -544,44 +552,6 @@ impl<I: Io> ServerRelay<'_, I> {
             Some(Expected::Begin(_) | Expected::Switch) => Ok(Verdict::Swallow),
             _ => Err(OutOfStep("it sent ParseComplete out of turn")),
         }
-    }
-
-    pub(super) fn parameter_status(&mut self, body: &[u8]) -> Verdict {
-        let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
-        let before = self.server.parameters.get(name).map(str::to_owned);
-        match self.server.take_parameter(name, value) {
-            Reported::Clients if !self.is_own() || self.is_preparing() => {}
-            Reported::Clients | Reported::Own => return Verdict::Swallow,
-            Reported::Unreadable => {
-                let address = &self.server.pool.upstream.address;
-                self.io.log(LogEvent::ReportUnreadable { address, report: value });
-                return Verdict::Swallow;
-            }
-        }
-        let is_nobodys = self.server.is_fresh() && !self.server.exchange.owes();
-        if matches!(self.server.role, Role::Idle) || is_nobodys {
-            self.server.pool.reloaded();
-        }
-        if self.client.is_none() {
-            // A setting that was made with a function leaves no other trace.
-            if !matches!(self.server.role, Role::Idle) {
-                self.server.session.add_effects(Effects::STATE);
-            }
-            return Verdict::Pass;
-        }
-        if is_nobodys {
-            // Nothing of the client's has run there.
-            return Verdict::Pass;
-        }
-        let is_accounted_for =
-            !self.server.follows_statements() || self.server.session.effects().intersects(Effects::STATE);
-        if before.as_deref().is_some_and(|before| before != value) {
-            // By a reload, a SET LOCAL or a trigger: which of them shows when the transaction has ended.
-            self.server.parameters.changed(name, before.clone().filter(|_| !is_accounted_for));
-        }
-        // A function or a trigger may have set it.
-        self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);
-        if self.is_preparing() { self.report_at_sync(name, value) } else { self.start_instead(name, before.as_deref()) }
     }
 }
 

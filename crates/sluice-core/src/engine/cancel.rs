@@ -157,6 +157,10 @@ impl Engine {
     fn cancel_running(&mut self, now: Time, id: ClientId, io: &mut impl Io) -> Option<Asked> {
         let client = self.clients.get_mut(id)?;
         let Phase::Open(session) = &mut client.phase else { return None };
+        if session.commit.is_some() {
+            // What it waits for is done or not.
+            return None;
+        }
         match session.link {
             Link::Server(id) => {
                 // Where nothing but Sluice's own runs, it is for what the client has sent meanwhile, and nothing later.

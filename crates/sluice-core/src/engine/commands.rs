@@ -91,6 +91,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let resets = resets_with(resets, &meant);
         let leads_to = match self.server().exchange.reported_status() {
             TransactionStatus::Failed => sql::leads_to(text),
+            // What is waited for when the server is lost.
+            _ if self.follows_blocks() && seen.is_whole() => sql::end(text).and(Some(TransactionStatus::Idle)),
             _ => None,
         };
         let step = self.pass_query(seen, clears, resets);
@@ -145,7 +147,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if seen.kind == FrontendKind::Query && self.follows_blocks() {
             let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole());
             if text.is_none_or(sql::may_end_block) {
-                self.server().exchange.may_end_block();
+                self.server().exchange.may_end_block(text);
             }
         }
         let exchange = &mut self.server().exchange;
@@ -232,6 +234,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.reported_status());
         self.scratch.clear();
         message::put_command_complete(self.scratch, tag);
+        self.scratch.append(&mut self.session.reports);
         self.scratch.extend_from_slice(&status.ready_for_query());
         self.io.send(self.client, self.scratch);
         self.scratch.clear();

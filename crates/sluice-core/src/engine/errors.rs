@@ -133,7 +133,7 @@ impl<I: Io> ServerRelay<'_, I> {
     /// An ErrorResponse has come.
     pub(super) fn error(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let is_end = is_end(body);
-        if is_end && is_shutdown(body) && self.client.is_some() && self.server.rolls_back() {
+        if is_end && is_shutdown(body) && self.client.is_some() && self.server.outlasts_loss() {
             // When the connection has ended, the client hears what that means for it.
             return Ok(Verdict::Swallow);
         }

@@ -58,7 +58,7 @@ impl Engine {
                     send_probe(now, &mut self.servers[server], &mut self.scratch, io);
                     return;
                 }
-                Own::Sequences if is_shared && passes && self.try_again(client, TRIES_MAX) => {
+                Own::Sequences | Own::Outcome if is_shared && passes && self.try_again(client, TRIES_MAX) => {
                     self.replace_server(now, client, io);
                     return;
                 }

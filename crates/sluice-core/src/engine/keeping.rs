@@ -56,6 +56,7 @@ impl Engine {
         }
         let Some(Client { phase, stream, .. }) = self.clients.get_mut(client) else { return };
         match phase {
+            Phase::Open(session) if session.commit.is_some() => self.tell_outcome(now, client, server, io),
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
             Phase::Open(_) if state.lent.are_in_doubt() => ask_for_names(state, &mut self.scratch, io),

@@ -30,6 +30,7 @@ use super::{
     failing::TRIES_MAX,
     frontend::Parting,
     keeping::{begin_session, idle_holder, is_to_be_followed, put_in_order, put_in_place, request_recall, send_probe},
+    losing::loss,
     own_queries::send_own,
     resume_server,
     sequences::change_server,
@@ -137,6 +138,10 @@ impl Engine {
             report_address(server, peer, &mut self.scratch, io);
             self.welcome_to(client.id, id, io);
             self.todo.push_back(Todo::Input(client.id));
+            return;
+        }
+        if let Some(commit) = &session.commit {
+            Self::ask_for_outcome(server, commit, &mut self.scratch, io);
             return;
         }
         if let Some(start) = start {
@@ -472,38 +477,25 @@ impl Engine {
             }
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
-                if self.lose_block(now, (client, id), io) {
+                if self.lose_block(now, (client, id), io) || self.lose_commit(now, (client, id), io) {
                     pool.login().forget_welcomes();
                     return;
                 }
                 let Some(server) = self.servers.get(id) else { return };
                 // Nothing of a client's has run there that is still logging in.
                 let is_logging_in = server.follows_statements() && !self.is_open(client);
-                let is_replaceable = is_logging_in || server.is_replaceable();
+                let is_asked = self.clients.get(client).and_then(Client::session).is_some_and(|it| it.commit.is_some());
+                let is_replaceable = is_logging_in || is_asked || server.is_replaceable();
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
-                let exchange = &server.exchange;
-                let (code, hint) = match () {
-                    () if exchange.replies().have_clients() => (
-                        sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
-                        "What was under way may have been committed or not: connect again, and look before you repeat it.",
-                    ),
-                    () if exchange.reported_status() == TransactionStatus::Idle && exchange.is_closed() => {
-                        (sqlstate::CONNECTION_FAILURE, "What the session held there is gone; connect again.")
-                    }
-                    () => (
-                        sqlstate::CONNECTION_FAILURE,
-                        "The transaction was not finished, and is rolled back; connect again and retry it.",
-                    ),
-                };
+                let error = loss(&server.exchange, reason);
                 if is_replaceable && self.try_again(client, TRIES_MAX) {
                     self.replace_server(now, client, io);
                     pool.login().forget_welcomes();
                     return;
                 }
                 self.close_server(id, io);
-                let error = ErrorResponse::fatal(code, format!("the server connection was lost: {reason}")).hint(hint);
                 if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
                     session.link = Link::None;
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     ErrorResponse, FrontendKind,
-    message::{BindNames, Named, Parse, TransactionStatus},
+    message::{BindNames, CLOSE_COMPLETE, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -14,6 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
+    server::Exchange,
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -37,8 +38,9 @@ impl Engine {
         }
         let asks = self.servers[id].exchange.replies().have_clients() || self.servers[id].exchange.has_open_batch();
         let serial = self.servers[id].serial;
+        let reports = self.servers[id].parameters.before_block();
         if asks {
-            self.answer_as_failed(now, id, io);
+            self.answer_as_failed(now, id, &reports, io);
         }
         // The client may have left it by those answers, and then it would be the next one's.
         if self.servers.get(id).is_some_and(|server| server.serial == serial) {
@@ -51,6 +53,9 @@ impl Engine {
         session.portal = None;
         session.begun.get_or_insert(Begun { begin: plain_begin(), by_query: true, failed: true });
         session.is_lost = true;
+        if !asks {
+            session.reports.extend(reports);
+        }
         state.resume(Reason::Server, io);
         state.rest.note(now, watch::Request::Ended);
         self.todo.push_back(Todo::Move(client));
@@ -60,7 +65,8 @@ impl Engine {
 
     /// Answers what a server owes as if it had said that itself: the first request that is open fails because of the
     /// loss, and those behind it because of that.
-    fn answer_as_failed(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+    fn answer_as_failed(&mut self, now: Time, id: ServerId, reports: &[u8], io: &mut impl Io) {
+        let mut reports = reports;
         let begins = self.servers[id].exchange.replies().begin_block();
         let status = if begins { TransactionStatus::Idle } else { TransactionStatus::Failed };
         let mut error = lost();
@@ -72,7 +78,8 @@ impl Engine {
             if !owes {
                 return;
             }
-            self.server_bytes(now, id, &status.ready_for_query(), false, io);
+            self.server_bytes(now, id, &[reports, &status.ready_for_query()].concat(), false, io);
+            reports = &[];
             error = in_failed_transaction("exec_simple_query");
         }
     }
@@ -107,8 +114,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 self.fail_lost(seen);
                 self.send_ready(self.session.status());
             }
-            FrontendKind::Parse if Parse::read(seen.body).is_ok_and(|parse| rolls_back(parse.query)) => return false,
-            FrontendKind::Bind if self.bound_in(seen).is_some_and(|bound| rolls_back(bound.query())) => return false,
+            FrontendKind::Parse if Parse::read(seen.body).is_ok_and(|parse| rolls_back(parse.query)) => {
+                return self.leave_to_server();
+            }
+            FrontendKind::Bind if self.bound_in(seen).is_some_and(|bound| rolls_back(bound.query())) => {
+                return self.leave_to_server();
+            }
             FrontendKind::Close => {
                 match Named::read(seen.body, "Close") {
                     Ok(Named::Statement(b"")) => self.session.unnamed = None,
@@ -127,6 +138,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         true
     }
 
+    /// A ROLLBACK goes to a server, which knows nothing of what there was to report.
+    fn leave_to_server(&mut self) -> bool {
+        let reports = std::mem::take(&mut self.session.reports);
+        self.io.send(self.client, &reports);
+        false
+    }
+
     fn fail_lost(&mut self, seen: Seen<'a>) {
         self.drop_message(seen);
         self.flush();
@@ -139,11 +157,26 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 }
 
-/// CloseComplete.
-const CLOSE_COMPLETE: [u8; 5] = *b"3\0\0\0\x04";
+/// The error of a client that ends with its server.
+pub(super) fn loss(exchange: &Exchange, reason: &str) -> ErrorResponse {
+    let (code, hint) = if exchange.replies().have_clients() {
+        (
+            sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
+            "What was under way may have been committed or not: connect again, and look before you repeat it.",
+        )
+    } else if exchange.reported_status() == TransactionStatus::Idle && exchange.is_closed() {
+        (sqlstate::CONNECTION_FAILURE, "What the session held there is gone; connect again.")
+    } else {
+        (
+            sqlstate::CONNECTION_FAILURE,
+            "The transaction was not finished, and is rolled back; connect again and retry it.",
+        )
+    };
+    ErrorResponse::fatal(code, format!("the server connection was lost: {reason}")).hint(hint)
+}
 
 /// The error that a client hears whose block was lost.
-fn lost() -> ErrorResponse {
+pub(super) fn lost() -> ErrorResponse {
     ErrorResponse::error(
         sqlstate::SERIALIZATION_FAILURE,
         "the transaction was lost with its server, and is rolled back",

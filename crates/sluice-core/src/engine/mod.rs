@@ -78,9 +78,11 @@ mod losing;
 mod moving;
 mod notifications;
 mod opening;
+mod outcomes;
 mod overdue;
 mod own_answers;
 mod own_queries;
+mod parameters;
 mod parses;
 mod rereading;
 mod resetting;
@@ -441,7 +443,10 @@ impl Engine {
 
     /// Sends a client away with an error.
     fn refuse_client(&mut self, now: Time, id: ClientId, error: &ErrorResponse, io: &mut impl Io) {
-        let Some(client) = self.clients.get(id) else { return };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let lost_commit = client.session_mut().and_then(|session| session.commit.take());
+        let unknown = lost_commit.map(|_| outcomes::unknown().detail(error.message.to_string()));
+        let error = unknown.as_ref().unwrap_or(error);
         io.log(LogEvent::ClientRefused { peer: client.peer, rule: client.rule.as_deref(), error });
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };

@@ -14,6 +14,7 @@ use crate::{
     ids::ServerId,
     io::{Io, LogEvent, Owner},
     mail::Mail,
+    outcome::REPORT_TRANSACTIONS,
     server::{Reported, Role, Server, ServerLogin},
     time::Time,
 };
@@ -72,7 +73,9 @@ impl Engine {
         let upstream = &server.pool.upstream;
         let known = [("user", upstream.user.as_str()), ("database", upstream.dbname.as_str())];
         // Where clients share it, nothing else is set: what RESET goes back to is then the server's own default.
-        let parameters = known.into_iter().chain(server.opened.startup.iter());
+        let is_known_elsewhere = server.follows_statements() && upstream.cluster.is_some();
+        let reports = is_known_elsewhere.then_some(REPORT_TRANSACTIONS);
+        let parameters = known.into_iter().chain(reports).chain(server.opened.startup.iter());
         self.scratch.clear();
         startup::put_session(&mut self.scratch, ProtocolVersion::V3_2, parameters);
         io.send(server.conn, &self.scratch);

@@ -6,6 +6,7 @@ use crate::{
     client::Waiting,
     client_address::{self, AddressFunction},
     io::{Io, LogEvent},
+    outcome::Outcome,
     profile::Profile,
     replies::{Expected, Own},
 };
@@ -56,6 +57,9 @@ impl<I: Io> ServerRelay<'_, I> {
                 if let Some(name) = client_address::read_text(body) {
                     self.server.lent.hear(name);
                 }
+            }
+            Some(Expected::Own(Own::Outcome)) => {
+                self.server.outcome = client_address::read_text(body).and_then(Outcome::read);
             }
             Some(Expected::Switch) => {
                 if let Some(row) = client_address::read_text(body) {

@@ -292,7 +292,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
         self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
         if statement.as_ref().is_none_or(|statement| statement.may_end_block) {
-            self.server().exchange.may_end_block();
+            let text = statement.as_ref().map(|statement| statement.query());
+            self.server().exchange.may_end_block(text);
         }
         if may_copy(&meant) || statement.is_some_and(|statement| statement.may_copy) {
             self.server().exchange.may_bind_copy();
@@ -357,7 +358,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.send_scratch();
         let server = self.server();
         if statement.may_end_block {
-            server.exchange.may_end_block();
+            server.exchange.may_end_block(Some(statement.query()));
         }
         if statement.may_copy {
             server.exchange.may_bind_copy();
@@ -417,6 +418,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.wait_for_name(name).or_else(|| self.reread_for_description(name)) {
             return step;
         }
+        self.server().exchange.describes_statement();
         match self.meaning(name) {
             Meaning::Shared(prepared) => {
                 let described = self.shape_as_parsed(&prepared, name);

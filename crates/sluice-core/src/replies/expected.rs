@@ -219,6 +219,8 @@ pub enum Own {
     Reset,
     /// Asks whether DISCARD ALL may have left something in the session, or a new one would have more.
     Remains,
+    /// Asks what has become of a COMMIT whose answer was lost with another server.
+    Outcome,
     /// Asks for the function to which clients' addresses are reported.
     FindAddressFunction,
     /// Reports a client's address to it.
@@ -234,7 +236,7 @@ impl Own {
         match self {
             Self::FindAddressFunction | Self::ReportAddress => true,
             Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
-            Self::Prepare | Self::Names | Self::Remains | Self::AfterCopy => false,
+            Self::Prepare | Self::Names | Self::Remains | Self::Outcome | Self::AfterCopy => false,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::{
 };
 
 use super::{batch_resets::BatchResets, begin::EarlyBegin, implicit::Implicit, replay::Replay, turns::Turns};
+use blocks::Ending;
 use copies::Copies;
 
 pub use copies::InDoubt;
@@ -49,8 +50,8 @@ pub struct Exchange {
     batch_resets: BatchResets,
     /// The turns that what was sent gives to the transaction.
     turns: Turns,
-    /// Whether something was sent that may end the block which is open.
-    may_end_block: bool,
+    /// What was sent that may end the block which is open.
+    ending: Ending,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
@@ -134,7 +135,7 @@ impl Exchange {
             replay: Replay::default(),
             batch_resets: BatchResets::default(),
             turns: Turns::default(),
-            may_end_block: false,
+            ending: Ending::None,
             has_discarded: false,
             implicit: Implicit::default(),
             copies: Copies::default(),
@@ -494,7 +495,7 @@ impl Exchange {
             self.turns.close_all();
             self.batch_resets.close_all();
             self.forget_bound_copies();
-            self.may_end_block = false;
+            self.ending = Ending::None;
         }
     }
 

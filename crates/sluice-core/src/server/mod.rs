@@ -30,6 +30,7 @@ use crate::{
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, Conn, ServerRef},
     logins::Opened,
+    outcome::{LostCommit, Mark, Outcome, TRANSACTION_PARAMETER},
     profile::Profile,
     replies::Own,
     slow::Request,
@@ -122,6 +123,10 @@ pub struct Server {
     pub preparation: Preparation,
     /// The query of Sluice's own that has failed.
     pub own_error: Option<Box<OwnError>>,
+    /// The mark of the block that its client has open there, once that has written something.
+    pub mark: Option<Mark>,
+    /// What it has said of a COMMIT whose answer was lost with another server.
+    pub outcome: Option<Outcome>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
     /// The CancelRequests for it.
@@ -245,6 +250,8 @@ impl Server {
             kept: None,
             preparation: Preparation::None,
             own_error: None,
+            mark: None,
+            outcome: None,
             said_why: false,
             cancels: Cancels::new(now),
             alarm: Alarm::default(),
@@ -293,9 +300,26 @@ impl Server {
     /// Whether its client has a block open there that is rolled back for certain where a cluster's primary is lost, and
     /// nothing else of its session goes with that: the client can be told so, and stay.
     pub fn rolls_back(&self) -> bool {
+        self.is_expendable() && self.exchange.rolls_back()
+    }
+
+    /// The COMMIT that its client has sent and has no answer to, if its transaction can be known on another server, and
+    /// nothing else of its session goes with this one.
+    pub fn lost_commit(&self) -> Option<LostCommit> {
+        let mark = self.mark.clone().filter(|_| self.is_expendable())?;
+        Some(LostCommit { mark, ahead: self.exchange.unanswered_commit()?, reports: self.parameters.before_block() })
+    }
+
+    /// Whether its client stays when it is lost: that client hears then what has become of its block.
+    pub fn outlasts_loss(&self) -> bool {
+        self.rolls_back() || self.lost_commit().is_some()
+    }
+
+    /// Whether a cluster's primary that is lost takes nothing with it that its client has there, but for a transaction.
+    fn is_expendable(&self) -> bool {
         let is_shared = self.follows_statements() && self.kept.is_none() && self.preparation == Preparation::None;
         let is_whole = !self.stream.is_inside() && self.pending.is_empty();
-        self.pool.upstream.cluster.is_some() && is_shared && is_whole && self.exchange.rolls_back()
+        self.pool.upstream.cluster.is_some() && is_shared && is_whole
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
@@ -367,6 +391,7 @@ impl Server {
                     self.pool.catalog.count(count);
                 }
             }
+            TRANSACTION_PARAMETER => self.mark = Mark::read(value),
             _ if is_own_parameter(name) => {}
             _ => {
                 self.parameters.set(name, value);

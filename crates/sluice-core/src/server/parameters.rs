@@ -22,6 +22,8 @@ pub struct Parameters {
     deferred: Vec<(String, Option<String>)>,
     /// Those that have changed in this transaction though no statement shows why, with what they were before.
     unexplained: BTreeMap<String, String>,
+    /// Those that have changed in the block which is open, with what they were before: there, losing it loses that.
+    in_block: BTreeMap<String, String>,
 }
 
 impl Parameters {
@@ -98,6 +100,25 @@ impl Parameters {
             Some(before) => _ = self.unexplained.entry(name.to_owned()).or_insert(before),
             None => _ = self.unexplained.remove(name),
         }
+    }
+
+    /// It has changed in a block that may be lost with its server, and was that before.
+    pub fn note_in_block(&mut self, name: &str, before: &str) {
+        self.in_block.entry(name.to_owned()).or_insert_with(|| before.to_owned());
+    }
+
+    /// No block is open.
+    pub fn end_block(&mut self) {
+        self.in_block.clear();
+    }
+
+    /// ParameterStatus messages for what the block has changed, and is gone with it.
+    pub fn before_block(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (name, before) in self.in_block.iter().filter(|(name, before)| self.get(name) != Some(before)) {
+            message::put_parameter_status(&mut out, name, before);
+        }
+        out
     }
 
     /// Whether one of those that changed without a statement to show why is still another than before, now that the

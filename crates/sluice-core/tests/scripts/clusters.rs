@@ -11,6 +11,7 @@ use sluice_control::{
 use sluice_wire::ErrorResponse;
 
 use crate::{
+    messages::describe_portal,
     one, seated,
     table::{Side, Table, answers, bind, close, execute, flush, parse, query, scripted, sync},
 };
@@ -126,6 +127,7 @@ fn a_database_that_an_operator_moves_out_of_a_cluster_ends_its_transactions_ther
 /// A table before a cluster's primary, with a client that has a block open there, and its server.
 fn in_block() -> (Table, Side, Side) {
     let mut table = Table::new(settings());
+    table.reports_at_login("application_name", "");
     table.has_primary(clustered(settings()), Some("a"));
     let client = table.client();
     table.says(client, &query("BEGIN READ WRITE"));
@@ -298,6 +300,195 @@ fn a_lost_block_ends_with_its_server_where_there_is_no_cluster() {
     assert_eq!(table.hears(client), "E(08006)");
 }
 
+/// The same, where the block has written something, and the server has said by what it can be known.
+fn in_marked_block(more: &str) -> (Table, Side, Side) {
+    let (mut table, client, server) = in_block();
+    table.says(client, &query("INSERT INTO t VALUES (1)"));
+    table.says(server, &answers(&format!("C(INSERT 0 1) S(sluice.transaction=xid=7 at=0/A key=5{more}) Z(T)")));
+    assert_eq!(table.hears(client), "C(INSERT 0 1) Z(T)");
+    table.hears(server);
+    (table, client, server)
+}
+
+/// The server that is asked for the COMMIT that was lost.
+fn asked(table: &mut Table) -> Side {
+    table.passes(Duration::from_millis(200));
+    let server = table.connects().first().copied().unwrap_or_else(|| table.servers()[0]);
+    assert_eq!(table.hears(server), "Q(SELECT pg_catalog.set_config('sluice.outcome', 'xid=7 at=0/A key=5', true))");
+    server
+}
+
+fn commit_in_full() -> Vec<u8> {
+    [parse("", "COMMIT"), bind("", 0), describe_portal(), execute(), sync()].concat()
+}
+
+#[test]
+fn the_next_server_says_what_has_become_of_a_commit() {
+    for (commit, ahead) in [
+        (query("COMMIT"), ""),
+        (query("end transaction;"), ""),
+        ([parse("", "COMMIT"), bind("", 0), execute(), sync()].concat(), "1 2 "),
+        (commit_in_full(), "1 2 n "),
+    ] {
+        for (outcome, heard) in [("committed", "C(COMMIT) Z(I)"), ("aborted", "E(40001) Z(I)")] {
+            for is_shut_down in [false, true] {
+                let (mut table, client, server) = in_marked_block("");
+                table.says(client, &commit);
+                if is_shut_down {
+                    table.says(server, &shutdown());
+                }
+                table.hangs_up(server);
+                let server = asked(&mut table);
+                assert_eq!(table.hears(client), "");
+                table.says(server, &answers(&format!("T(set_config) D({outcome})")));
+                assert_eq!(table.hears(client), "", "it is not durable yet");
+                table.says(server, &answers("C(SELECT 1) Z(I)"));
+                assert_eq!(table.hears(client), format!("{ahead}{heard}"));
+                table.says(client, &query("SELECT 2"));
+                let server = table.servers()[0];
+                assert_eq!(table.hears(server), "Q(SELECT 2)");
+                table.says(server, &answers("C(SELECT 1) Z(I)"));
+                assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_client_sends_meanwhile_waits_for_the_answer() {
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    table.says(client, &query("SELECT 2"));
+    let server = asked(&mut table);
+    table.says(server, &answers("T(set_config) D(committed) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+    let server = table.servers()[0];
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+}
+
+#[test]
+fn a_server_that_is_lost_while_it_is_asked_is_replaced() {
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    for fails in [false, true, false] {
+        let server = asked(&mut table);
+        if fails {
+            table.says(server, &answers("E(40001) Z(I)"));
+        } else {
+            table.says(server, &answers("T(set_config) D(committed)"));
+            table.hangs_up(server);
+        }
+        assert_eq!(table.hears(client), "");
+    }
+    let server = asked(&mut table);
+    table.says(server, &answers("T(set_config) D(aborted) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "E(40001) Z(I)");
+}
+
+#[test]
+fn what_can_not_be_found_out_is_said_to_be_unknown() {
+    for answer in ["E(58P01) Z(I)", "E(42704) Z(I)", "T(set_config) D(in progress) C(SELECT 1) Z(I)"] {
+        let (mut table, client, server) = in_marked_block("");
+        table.says(client, &query("COMMIT"));
+        table.hangs_up(server);
+        let server = asked(&mut table);
+        table.says(server, &answers(answer));
+        assert_eq!(table.hears(client), "E(08007)", "{answer}");
+        assert!(table.is_closed(client));
+    }
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    table.has_primary(clustered(settings()), None);
+    table.passes(FAILOVER_TIMEOUT);
+    assert_eq!(table.hears(client), "E(08007)", "there is no primary");
+}
+
+#[test]
+fn a_session_ends_behind_a_commit_that_may_have_changed_it() {
+    for (outcome, heard) in [("committed", "C(COMMIT) Z(I) E(08006)"), ("aborted", "E(40001) Z(I)")] {
+        let (mut table, client, server) = in_marked_block(" session=changed");
+        table.says(client, &query("COMMIT"));
+        table.hangs_up(server);
+        let server = asked(&mut table);
+        table.says(server, &answers(&format!("T(set_config) D({outcome}) C(SELECT 1) Z(I)")));
+        assert_eq!(table.hears(client), heard);
+    }
+}
+
+#[test]
+fn nothing_else_than_a_plain_commit_is_asked_for() {
+    for asked in [
+        query("COMMIT AND CHAIN"),
+        query("INSERT INTO t VALUES (1); COMMIT"),
+        query("PREPARE TRANSACTION 'a'"),
+        [run_unnamed(), parse("", "COMMIT"), bind("", 0), execute(), sync()].concat(),
+        [parse("", "COMMIT"), bind("", 0), execute(), sync(), run_unnamed(), sync()].concat(),
+        [parse("", "COMMIT"), bind("", 0), execute()].concat(),
+        [query("COMMIT"), query("INSERT INTO t VALUES (1)")].concat(),
+    ] {
+        let (mut table, client, server) = in_marked_block("");
+        table.says(client, &asked);
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(08007)");
+    }
+    // Whatever else is under way in a block that a COMMIT has been prepared for is no COMMIT.
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &[parse("c", "COMMIT"), sync()].concat());
+    table.says(server, &answers("1 Z(T)"));
+    table.hears(client);
+    table.says(client, &query("INSERT INTO t VALUES (1)"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(40001) Z(E)");
+}
+
+#[test]
+fn a_mark_is_of_one_transaction() {
+    // That of the one before says nothing of a chained one,
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT AND CHAIN"));
+    table.says(server, &answers("C(COMMIT) Z(T)"));
+    table.hears(client);
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08007)");
+    // nor of the next one.
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    table.says(client, &query("BEGIN READ WRITE"));
+    let server = table.servers()[0];
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.hears(client);
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08007)");
+}
+
+#[test]
+fn a_commit_that_the_client_has_heard_of_is_not_asked_for() {
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT)"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "C(COMMIT) E(08007)");
+}
+
+#[test]
+fn a_cancel_does_not_hit_a_commit_that_is_asked_for() {
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    table.says(client, &query("SELECT 2"));
+    table.cancel(client);
+    assert_eq!(table.hears(client), "");
+    let server = asked(&mut table);
+    table.says(server, &answers("T(set_config) D(committed) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+}
+
 /// The messages of an INSERT by the extended protocol.
 fn run_unnamed() -> Vec<u8> {
     [parse("", "INSERT INTO t VALUES (1)"), bind("", 0), execute()].concat()
@@ -306,4 +497,39 @@ fn run_unnamed() -> Vec<u8> {
 /// PostgreSQL's last words in a shutdown.
 fn shutdown() -> Vec<u8> {
     ErrorResponse::fatal("57P01", "terminating connection due to administrator command").to_bytes()
+}
+
+#[test]
+fn what_a_lost_block_has_set_is_reported_to_be_what_it_was() {
+    let (mut table, client, server) = in_block();
+    table.says(client, &query("SET application_name = 'x'"));
+    table.says(server, &answers("C(SET) S(application_name=x) Z(T)"));
+    assert_eq!(table.hears(client), "C(SET) S(application_name=x) Z(T)");
+    table.hangs_up(server);
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(client), "E(40001) S(application_name=) Z(E)");
+    let set = |local: &str| {
+        let (mut table, client, server) = in_marked_block("");
+        table.says(client, &query(&format!("SET {local} application_name = 'x'")));
+        table.says(server, &answers("C(SET) S(application_name=x) Z(T)"));
+        assert_eq!(table.hears(client), "C(SET) S(application_name=x) Z(T)");
+        table.hears(server);
+        (table, client, server)
+    };
+    let (mut table, client, server) = set("");
+    table.hangs_up(server);
+    table.says(client, &query("ROLLBACK"));
+    assert_eq!(table.hears(client), "C(ROLLBACK) S(application_name=) Z(I)");
+    let (mut table, client, server) = set("");
+    table.says(client, &query("SELECT 1"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(40001) S(application_name=) Z(E)");
+    for (outcome, heard) in [("committed", "C(COMMIT)"), ("aborted", "E(40001)")] {
+        let (mut table, client, server) = set("LOCAL");
+        table.says(client, &query("COMMIT"));
+        table.hangs_up(server);
+        let server = asked(&mut table);
+        table.says(server, &answers(&format!("T(set_config) D({outcome}) C(SELECT 1) Z(I)")));
+        assert_eq!(table.hears(client), format!("{heard} S(application_name=) Z(I)"));
+    }
 }

@@ -56,3 +56,10 @@ pub(crate) fn flush() -> Vec<u8> {
 pub(crate) fn terminate() -> Vec<u8> {
     message::TERMINATE.to_vec()
 }
+
+/// Describe of the unnamed portal.
+pub(crate) fn describe_portal() -> Vec<u8> {
+    let mut out = Vec::new();
+    message::put_portal_message(&mut out, message::frontend::DESCRIBE, b"");
+    out
+}

@@ -17,6 +17,7 @@
 mod agenda;
 mod client;
 mod language;
+mod marks;
 mod plan;
 mod postgres;
 mod script;

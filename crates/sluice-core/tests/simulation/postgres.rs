@@ -1,9 +1,9 @@
 //! The server behind the pool: it accepts connections, checks logins, runs sessions, passes cancels on, and crashes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use sluice_control::{address::PeerAddress, settings::PoolMode};
-use sluice_core::{client_address, profile::Profile};
+use sluice_core::{client_address, outcome::REPORT_TRANSACTIONS, profile::Profile};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
     scram::{ServerBinding, ServerExchange, Verifier},
@@ -13,6 +13,7 @@ use sluice_wire::{
 use crate::{
     agenda::{Event, PipeId, SimIo},
     language::{is_own, sleeps},
+    marks::{self, Marks},
     session::{Ends, Session, put_error},
 };
 
@@ -54,6 +55,8 @@ pub(crate) struct Backend {
     cancelled: bool,
     /// The client whose work is under way.
     holder: Option<String>,
+    /// The marks of its blocks, if it is to report them.
+    marks: Option<Marks>,
     /// The client's address as the pool tells it, once it has found out how.
     told: Option<PeerAddress>,
     pub(crate) is_session: bool,
@@ -63,6 +66,8 @@ pub(crate) struct Backend {
 pub(crate) struct Postgres {
     pub(crate) backends: Vec<Backend>,
     by_pid: HashMap<u32, usize>,
+    /// The transactions by their marks: whether they have committed. The same on each node.
+    committed: BTreeMap<u64, bool>,
     pub(crate) schema: u32,
     /// The number of times that the configuration has been read.
     conf: u32,
@@ -83,7 +88,16 @@ fn of_options(name: String, value: String) -> (String, String) {
 
 impl Postgres {
     pub(crate) fn new(verifier: Option<Verifier>) -> Self {
-        Self { backends: Vec::new(), by_pid: HashMap::new(), schema: 1, conf: 1, verifier, crashes: 0, served: 0 }
+        Self {
+            backends: Vec::new(),
+            by_pid: HashMap::new(),
+            committed: BTreeMap::new(),
+            schema: 1,
+            conf: 1,
+            verifier,
+            crashes: 0,
+            served: 0,
+        }
     }
 
     /// A connection has come.
@@ -102,6 +116,7 @@ impl Postgres {
             at_work: None,
             cancelled: false,
             holder: None,
+            marks: None,
             told: None,
             is_session: false,
         });
@@ -203,10 +218,15 @@ impl Postgres {
                             io.close_up(pipe, false);
                             return;
                         }
-                        Ok(Some((Startup::Session(request), used))) => {
+                        Ok(Some((Startup::Session(mut request), used))) => {
                             let is_shared = io.plan.pool.sharing.mode == PoolMode::Transaction;
+                            let is_report = |(name, _): &(String, String)| *name == REPORT_TRANSACTIONS.0;
+                            let reports = request.parameters.iter().any(is_report);
+                            assert_eq!(reports, is_shared && io.plan.in_cluster, "who reports transactions");
+                            request.parameters.retain(|parameter| !is_report(parameter));
                             assert!(!is_shared || request.parameters.len() == 2, "the pool starts with settings");
                             let backend = &mut self.backends[index];
+                            backend.marks = (reports && io.plan.reports).then(Marks::default);
                             let settings = request.parameters.into_iter().skip(2);
                             backend.startup = settings.map(|(name, value)| of_options(name, value)).collect();
                             backend.input = input[used..].to_vec();
@@ -310,6 +330,14 @@ impl Postgres {
         if backend.teller_message(tag, body, cancelled, io) {
             return;
         }
+        if let Some(mark) = marks::asked_for(tag, body) {
+            assert!(!cancelled, "a cancel has hit what the pool itself asked for");
+            let has_committed = *self.committed.entry(mark).or_insert(false);
+            io.trace(|| format!("server {index} is asked for transaction {mark}: {has_committed}"));
+            let answer = marks::answer((!io.rng.percent(5)).then_some(has_committed));
+            io.write_up(backend.pipe, &answer);
+            return;
+        }
         let State::Running(session) = &mut backend.state else { return };
         if tag == frontend::TERMINATE {
             io.trace(|| format!("server {index} is told to end"));
@@ -354,6 +382,10 @@ impl Postgres {
         let refused = begins && io.rng.percent(io.plan.refused_percent);
         let fail = cancelled.then_some("57014").or(refused.then_some("53S01"));
         session.handle(tag, body, Ends { schema, conf, fail, described: true }, &mut backend.output);
+        if let Some(marks) = &mut backend.marks {
+            let ended = marks.follow(session, before, &mut backend.output, || io.rng.next());
+            self.committed.extend(ended);
+        }
         if session.is_at_rest() {
             backend.holder = None;
         }

@@ -177,6 +177,13 @@ impl Session {
             [..]
     }
 
+    /// Whether its block has changed what it holds.
+    pub(crate) fn has_changed(&self) -> bool {
+        let makes_custom = self.local.keys().any(|name| name.contains('.'));
+        let differs = |undo: &Undo| undo.set != self.set || undo.temp != self.temp || undo.cursor != self.cursor;
+        makes_custom || self.undo.as_ref().is_some_and(differs)
+    }
+
     /// The settings made in it, as the pool is to know them between transactions.
     pub(crate) fn made(&self) -> impl Iterator<Item = (&str, &str)> {
         let made = self.set.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -356,6 +363,13 @@ impl Session {
         self.portals.clear();
     }
 
+    /// A COMMIT that says by that error that its block was lost ends it.
+    fn lose_block(&mut self, code: &str, text: &str) {
+        if code == "40001" && text.eq_ignore_ascii_case("commit") {
+            self.block = Block::None;
+        }
+    }
+
     fn begin_transaction(&mut self) {
         if self.undo.is_none() && self.block != Block::Failed {
             self.transactions += 1;
@@ -427,6 +441,7 @@ impl Session {
 
     fn statements(&mut self, text: &str, ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(code) = ends.fail {
+            self.lose_block(code, text);
             return Err(failed(code));
         }
         let statements: Vec<&str> = text.split(';').map(str::trim).filter(|s| !s.is_empty()).collect();

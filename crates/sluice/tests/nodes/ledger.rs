@@ -86,6 +86,9 @@ impl Ledger {
             all.unknown.append(&mut one.unknown);
             all.errors.append(&mut one.errors);
         }
+        // An even one is no block, and nobody can know what has become of it.
+        let commits: Vec<_> = all.unknown.iter().filter(|number| *number % 2 == 1).collect();
+        assert!(commits.is_empty(), "what became of these COMMITs can be found out: {commits:?}; {:?}", all.errors);
         let leader = cluster.leader();
         let there = entries(&mut cluster.superuser(leader));
         let lost: Vec<_> = all.acknowledged.difference(&there).collect();

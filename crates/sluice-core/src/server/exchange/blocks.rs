@@ -1,11 +1,23 @@
-//! The transaction that is open: the status that what was sent leads to, whether it is a block, and whether that is rolled
-//! back for certain if the server is lost now.
+//! The transaction that is open: the status that what was sent leads to, whether it is a block, and what is known of its
+//! end if the server is lost now.
 
 use sluice_wire::message::TransactionStatus;
 
-use crate::sql::Reset;
+use crate::sql::{self, Reset};
 
 use super::Exchange;
+
+/// What was sent that may end the block which is open.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Nothing.
+    #[default]
+    None,
+    /// One or more plain COMMITs.
+    Commit,
+    /// Something else, or what nobody knows.
+    Open,
+}
 
 impl Exchange {
     /// The status in which the next message finds the transaction, unless an error comes first.
@@ -23,9 +35,27 @@ impl Exchange {
         self.implicit.put_off(resets);
     }
 
-    /// Something is sent that may end the block which is open, now or later.
-    pub fn may_end_block(&mut self) {
-        self.may_end_block = true;
+    /// Something is sent that may end the block which is open, now or later: that text, if it is known.
+    pub fn may_end_block(&mut self, text: Option<&[u8]>) {
+        let commits = text.and_then(sql::end) == Some("COMMIT") && self.ending != Ending::Open;
+        self.ending = if commits { Ending::Commit } else { Ending::Open };
+    }
+
+    /// Whether something was sent that may end the block which is open.
+    pub fn is_ending(&self) -> bool {
+        self.ending != Ending::None
+    }
+
+    /// A statement is described, which is not answered as a portal is.
+    pub fn describes_statement(&mut self) {
+        if self.ending == Ending::Commit {
+            self.ending = Ending::Open;
+        }
+    }
+
+    /// The client has heard that a COMMIT was done.
+    pub fn has_committed(&mut self) {
+        self.ending = Ending::Open;
     }
 
     /// Whether the client has a block open that is rolled back for certain if nothing more is answered: it was open when
@@ -33,7 +63,19 @@ impl Exchange {
     pub fn rolls_back(&self) -> bool {
         let begins = self.replies.begin_block() && self.replies.client_requests() <= 1;
         let is_open = self.status == TransactionStatus::InTransaction || begins;
-        let is_plain = !self.is_copying() && !self.may_be_in_doubt() && !self.replies.have_own();
-        is_open && is_plain && !self.may_end_block && self.turns.last().is_none() && !self.is_implicit()
+        is_open && self.is_plain() && !self.is_ending() && self.turns.last().is_none()
+    }
+
+    /// Where a COMMIT and nothing else is unanswered in a block, the messages with which its answer begins.
+    pub fn unanswered_commit(&self) -> Option<Vec<u8>> {
+        let commits = self.ending == Ending::Commit && self.turns.last() == Some(TransactionStatus::Idle);
+        let is_open = self.status == TransactionStatus::InTransaction;
+        let is_whole = self.is_closed() && self.replies.client_requests() == 1;
+        if commits && is_open && is_whole && self.is_plain() { self.replies.ahead_of_commit() } else { None }
+    }
+
+    /// Whether nothing but requests of the client's is under way in its block.
+    fn is_plain(&self) -> bool {
+        !self.is_copying() && !self.may_be_in_doubt() && !self.replies.have_own() && !self.is_implicit()
     }
 }

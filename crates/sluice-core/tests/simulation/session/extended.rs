@@ -16,6 +16,12 @@ impl Session {
             if tag == frontend::PARSE && body[0] == 0 {
                 self.names.remove(&b""[..]);
             }
+            if tag == frontend::EXECUTE
+                && let Some(portal) = self.portals.get(portal_of(body))
+            {
+                let text = portal.sql.clone();
+                self.lose_block(code, &text);
+            }
             if tag == frontend::DESCRIBE && ends.described {
                 self.describe_parameters(body, out)?;
             }

@@ -1,0 +1,85 @@
+//! COMMITs whose answers were lost with their server. The server that is the primary next knows what has become of them,
+//! and is asked before anything else of the client's goes to it (docs/decisions/0027).
+
+use sluice_wire::{
+    ErrorResponse,
+    message::{self, TransactionStatus},
+    sqlstate,
+};
+
+use crate::{
+    client::Client,
+    ids::{ClientId, ServerId},
+    io::Io,
+    outcome::{LostCommit, Outcome},
+    replies::Own,
+    server::{Preparation, Server},
+    time::Time,
+};
+
+use super::{Engine, Todo, losing::lost, own_queries::send_own};
+
+impl Engine {
+    /// A server is gone that was sent a COMMIT and has not answered it. Where its transaction can be known on another
+    /// one, the client waits for that. Returns whether it does.
+    pub(super) fn lose_commit(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
+        let is_amid_message = |client: &Client| client.stream.is_passing();
+        let is_here = self.is_open(client) && self.clients.get(client).is_some_and(|client| !is_amid_message(client));
+        let Some(commit) = self.servers.get(id).filter(|_| is_here).and_then(Server::lost_commit) else { return false };
+        let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) else { return false };
+        session.former = Vec::new();
+        session.portal = None;
+        session.failures = 0;
+        session.commit = Some(Box::new(commit));
+        self.replace_server(now, client, io);
+        true
+    }
+
+    /// A client has a server that can be asked for its COMMIT.
+    pub(super) fn ask_for_outcome(server: &mut Server, commit: &LostCommit, scratch: &mut Vec<u8>, io: &mut impl Io) {
+        server.outcome = None;
+        send_own(server, scratch, Own::Outcome, &commit.mark.query(), io);
+        server.preparation = Preparation::UnderWay;
+    }
+
+    /// The server has said what became of a client's COMMIT, and the client hears it.
+    pub(super) fn tell_outcome(&mut self, now: Time, id: ClientId, server: ServerId, io: &mut impl Io) {
+        let outcome = self.servers.get_mut(server).and_then(|server| server.outcome.take());
+        let Some(outcome) = outcome else { return self.refuse_client(now, id, &unknown(), io) };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let conn = client.conn;
+        let Some(commit) = client.session_mut().and_then(|session| session.commit.take()) else { return };
+        let mut answer = commit.ahead;
+        match outcome {
+            Outcome::Committed => message::put_command_complete(&mut answer, "COMMIT"),
+            Outcome::Aborted => answer.extend(lost().to_bytes()),
+        }
+        answer.extend(commit.reports);
+        answer.extend(TransactionStatus::Idle.ready_for_query());
+        io.send(conn, &answer);
+        self.detach(now, id, server, io);
+        if outcome == Outcome::Committed && commit.mark.changes_session {
+            self.refuse_client(now, id, &session_gone(), io);
+            return;
+        }
+        self.todo.push_back(Todo::Input(id));
+    }
+}
+
+/// The error for a COMMIT of which it can't be found out what has become.
+pub(super) fn unknown() -> ErrorResponse {
+    ErrorResponse::fatal(
+        sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
+        "the server connection was lost during COMMIT, and its outcome could not be found out",
+    )
+    .hint("It may have been committed or not: connect again, and look before you repeat it.")
+}
+
+/// The end of a session of which it is not known what its last transaction has left there.
+fn session_gone() -> ErrorResponse {
+    ErrorResponse::fatal(
+        sqlstate::CONNECTION_FAILURE,
+        "the transaction has been committed, but what it changed in its session was lost with the server",
+    )
+    .hint("Connect again, and set again what the session needs.")
+}

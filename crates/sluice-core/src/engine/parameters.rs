@@ -1,0 +1,55 @@
+//! Parameters that a server reports, on their way to its client.
+
+use sluice_wire::message;
+
+use crate::{
+    io::{Io, LogEvent},
+    server::{Reported, Role},
+    sql::Effects,
+};
+
+use super::backend::{ServerRelay, Verdict};
+
+impl<I: Io> ServerRelay<'_, I> {
+    /// A ParameterStatus has come.
+    pub(super) fn parameter_status(&mut self, body: &[u8]) -> Verdict {
+        let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
+        let before = self.server.parameters.get(name).map(str::to_owned);
+        match self.server.take_parameter(name, value) {
+            Reported::Clients if !self.is_own() || self.is_preparing() => {}
+            Reported::Clients | Reported::Own => return Verdict::Swallow,
+            Reported::Unreadable => {
+                let address = &self.server.pool.upstream.address;
+                self.io.log(LogEvent::ReportUnreadable { address, report: value });
+                return Verdict::Swallow;
+            }
+        }
+        let is_nobodys = self.server.is_fresh() && !self.server.exchange.owes();
+        if matches!(self.server.role, Role::Idle) || is_nobodys {
+            self.server.pool.reloaded();
+        }
+        if self.client.is_none() {
+            // A setting that was made with a function leaves no other trace.
+            if !matches!(self.server.role, Role::Idle) {
+                self.server.session.add_effects(Effects::STATE);
+            }
+            return Verdict::Pass;
+        }
+        if is_nobodys {
+            // Nothing of the client's has run there.
+            return Verdict::Pass;
+        }
+        if let Some(before) = before.as_deref().filter(|_| self.server.pool.upstream.cluster.is_some()) {
+            self.server.parameters.note_in_block(name, before);
+        }
+        let is_accounted_for =
+            !self.server.follows_statements() || self.server.session.effects().intersects(Effects::STATE);
+        if before.as_deref().is_some_and(|before| before != value) {
+            // By a reload, a SET LOCAL or a trigger: which of them shows when the transaction has ended.
+            self.server.parameters.changed(name, before.clone().filter(|_| !is_accounted_for));
+        }
+        // A function or a trigger may have set it.
+        self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);
+        if self.is_preparing() { self.report_at_sync(name, value) } else { self.start_instead(name, before.as_deref()) }
+    }
+}

@@ -1,0 +1,278 @@
+/*
+ * outcome.c
+ *		The outcome of a transaction whose COMMIT was never answered.
+ *
+ * A client whose connection is lost behind its COMMIT can't know whether that was
+ * done.  A pool can find out, on the server that is the primary then: this one
+ * again, or another one that has been promoted.  It needs the transaction's id,
+ * and proof that the id means the same transaction there.
+ *
+ * For that, a block that has an id writes a record into the WAL, and tells its
+ * client where ("sluice.transaction", reported before ReadyForQuery).  The record
+ * does nothing when it is replayed (XLOG_NOOP); it has a key of this session's and
+ * the id.  Whoever has the mark may ask with "sluice.outcome".  There are two cases:
+ *
+ * - The record is in this server's WAL, at its place.  Then all that the server has
+ *	 replayed or written goes back to where the id had been given, so that it was
+ *	 not given again; and pg_xact_status() tells what came of it.
+ * - Something else is there, or the WAL has never come so far.  Then the history of
+ *	 this server forked off before the record, and so before the commit, which
+ *	 comes behind it.  The transaction is not there, and will not be.
+ *
+ * That holds over any number of promotions and crashes in between.  Where the WAL
+ * of that place has been removed, the question fails, and nobody guesses.
+ *
+ * The answer is as durable as a commit, since it is one: the transaction that asks
+ * has an id and waits for standbys, with "synchronous_commit" at least at "on".
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "access/xlogreader.h"
+#include "access/xlogutils.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_control.h"
+#include "compat.h"
+#include "gate.h"
+#include "replication/walsender.h"
+#include "session.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/pg_lsn.h"
+#include "utils/xid8.h"
+
+#define TRANSACTION_SETTING "sluice.transaction"
+#define OUTCOME_SETTING "sluice.outcome"
+
+/* What the record has, and the mark says. */
+typedef struct Mark
+{
+	char		origin[8];		/* "sluice" */
+	uint64		key;
+	FullTransactionId xid;
+} Mark;
+
+/* Whether marks are reported at all. */
+static bool reports_transactions = false;
+
+/* The settings' variables, for guc.c. */
+static char *transaction_text = NULL;
+static char *outcome_text = NULL;
+
+/* The mark last told, and whose it is. */
+static char told[128] = "";
+static FullTransactionId marked_xid = {0};
+static XLogRecPtr marked_at = InvalidXLogRecPtr;
+
+/* The transaction for which the setting was flagged, and whether with a change of the session. */
+static TransactionId flagged_xid = InvalidTransactionId;
+static bool flagged_change = false;
+
+/*
+ * Whether the block may have changed what its session holds, of which nobody could
+ * tell afterwards.  What sequences gave is not counted: a pool's client may lose it.
+ */
+static bool
+has_changed_session(void)
+{
+	Oid			temporary;
+	Oid			toast;
+
+	if (session_notes.may_have_changed || session_notes.called_set_config)
+		return true;
+	GetTempNamespaceState(&temporary, &toast);
+	return session_notes.changed_objects && OidIsValid(temporary);
+}
+
+/*
+ * A command has run.  Flags the setting when the block has an id for the first
+ * time, and when the block has changed its session for the first time since.
+ */
+void
+outcome_after_command(void)
+{
+	TransactionId xid;
+	bool		has_changed;
+
+	if (!reports_transactions || !SLUICE_HAS_OUTCOMES || sluice_shared == NULL)
+		return;
+	xid = GetTopTransactionIdIfAny();
+	if (!TransactionIdIsValid(xid) || !IsTransactionBlock())
+		return;
+	has_changed = has_changed_session();
+	if (xid == flagged_xid && has_changed == flagged_change)
+		return;
+	if (MyBackendType != B_BACKEND || am_walsender)
+		return;
+	flagged_xid = xid;
+	flagged_change = has_changed;
+	sluice_flag_for_report(TRANSACTION_SETTING);
+}
+
+static Mark
+mark_of(FullTransactionId xid, uint64 key)
+{
+	Mark		mark = {.origin = "sluice", .key = key, .xid = xid};
+
+	return mark;
+}
+
+/* Writes a record that does nothing; returns where it begins. */
+static XLogRecPtr
+write_record(Mark mark)
+{
+	XLogBeginInsert();
+	XLogRegisterData((char *) &mark, sizeof(mark));
+	(void) XLogInsert(RM_XLOG_ID, XLOG_NOOP);
+	return ProcLastRecPtr;
+}
+
+/* A number that no other session has. */
+static uint64
+own_key(void)
+{
+	static uint64 key = 0;
+
+	while (key == 0)
+	{
+		if (!pg_strong_random(&key, sizeof(key)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not get random bytes")));
+	}
+	return key;
+}
+
+/* The mark of the transaction that is under way; else the one last told. */
+static const char *
+show_transaction(void)
+{
+	TransactionId xid;
+
+	/* The record names the id of the subtransaction, if that has one, which is higher. */
+	if (!reports_transactions || !IsTransactionState() ||
+		!TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+		return told;
+	xid = GetTopTransactionIdIfAny();
+	if (XidFromFullTransactionId(marked_xid) != xid)
+	{
+		marked_xid = GetTopFullTransactionId();
+		marked_at = write_record(mark_of(marked_xid, own_key()));
+	}
+	snprintf(told, sizeof(told), "xid=" UINT64_FORMAT " at=%X/%X key=" UINT64_FORMAT "%s",
+			 U64FromFullTransactionId(marked_xid), LSN_FORMAT_ARGS(marked_at), own_key(),
+			 has_changed_session() ? " session=changed" : "");
+	return told;
+}
+
+/* Reads a mark as it was told, or the part of it that matters. */
+static bool
+read_mark(const char *text, Mark *mark, XLogRecPtr *at)
+{
+	uint64		xid;
+	uint64		key;
+	uint32		high;
+	uint32		low;
+	int			end = 0;
+
+	if (sscanf(text, "xid=" UINT64_FORMAT " at=%X/%X key=" UINT64_FORMAT "%n", &xid, &high, &low, &key, &end) != 4 ||
+		text[end] != '\0')
+		return false;
+	*at = ((uint64) high) << 32 | low;
+	*mark = mark_of(FullTransactionIdFromU64(xid), key);
+	return FullTransactionIdIsNormal(mark->xid) && *at != InvalidXLogRecPtr;
+}
+
+static bool
+check_outcome(char **value, void **extra, GucSource source)
+{
+	Mark		mark;
+	XLogRecPtr	at;
+
+	if (**value == '\0' || read_mark(*value, &mark, &at))
+		return true;
+	GUC_check_errdetail("It takes what \"%s\" has told, up to the key.", TRANSACTION_SETTING);
+	return false;
+}
+
+/* Whether the record is in this server's WAL, of which all up to here has been written. */
+static bool
+is_in_wal(XLogRecPtr at, const Mark *mark)
+{
+	XLogReaderState *reader = sluice_wal_reader();
+	char	   *message;
+	bool		found;
+
+	XLogBeginRead(reader, at);
+	found = XLogReadRecord(reader, &message) != NULL &&
+		XLogRecGetRmid(reader) == RM_XLOG_ID &&
+		(XLogRecGetInfo(reader) & ~XLR_INFO_MASK) == XLOG_NOOP &&
+		XLogRecGetDataLen(reader) == sizeof(*mark) &&
+		memcmp(XLogRecGetData(reader), mark, sizeof(*mark)) == 0;
+	XLogReaderFree(reader);
+	return found;
+}
+
+static const char *
+outcome_of(FullTransactionId xid)
+{
+	LOCAL_FCINFO(call, 1);
+	Datum		status;
+
+	/* One that waits for its standbys is under way, also if its client has gone. */
+	XactLockTableWait(XidFromFullTransactionId(xid), NULL, NULL, XLTW_None);
+	InitFunctionCallInfoData(*call, NULL, 1, InvalidOid, NULL, NULL);
+	call->args[0].value = FullTransactionIdGetDatum(xid);
+	call->args[0].isnull = false;
+	status = pg_xact_status(call);
+	if (call->isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the outcome of transaction " UINT64_FORMAT " is not kept any more", U64FromFullTransactionId(xid))));
+	return text_to_cstring(DatumGetTextPP(status));
+}
+
+/* What came of the transaction that was asked for. */
+static const char *
+show_outcome(void)
+{
+	Mark		mark;
+	XLogRecPtr	at;
+	XLogRecPtr	here;
+
+	if (outcome_text == NULL || !read_mark(outcome_text, &mark, &at) || !IsTransactionState())
+		return "";
+	PreventCommandDuringRecovery("asking for the outcome of a transaction");
+	if (synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+	(void) GetCurrentTransactionId();
+	here = write_record(mark_of(GetTopFullTransactionId(), own_key()));
+	XLogFlush(XactLastRecEnd);
+	if (at >= here || !is_in_wal(at, &mark))
+		return "aborted";
+	return outcome_of(mark.xid);
+}
+
+void
+outcome_define_settings(void)
+{
+	DefineCustomBoolVariable("sluice.report_transactions",
+							 "Tells the client of a transaction block that writes what its outcome can be asked by.",
+							 "For connection pools, which set it for their connections.",
+							 &reports_transactions, false, PGC_BACKEND, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
+							 NULL, NULL, NULL);
+	DefineCustomStringVariable(TRANSACTION_SETTING,
+							   "The mark of this session's last transaction block that has written.",
+							   NULL, &transaction_text, "", PGC_INTERNAL,
+							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   NULL, NULL, show_transaction);
+	DefineCustomStringVariable(OUTCOME_SETTING,
+							   "Set to the mark of a transaction, it shows that one's outcome.",
+							   NULL, &outcome_text, "", PGC_USERSET,
+							   GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   check_outcome, NULL, show_outcome);
+}

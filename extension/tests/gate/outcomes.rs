@@ -1,0 +1,189 @@
+//! The outcome of transactions whose COMMIT was never answered: what a server says of one is what its data say.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use postgres::{Client, Config, NoTls, error::SqlState};
+use sluice_testkit::{Random, TestServer, Version, versions};
+
+use crate::server::{code, meanwhile_run, run};
+
+versions!(
+    a_server_says_what_became_of_a_transaction,
+    an_id_that_was_given_again_means_another_transaction,
+    what_is_said_is_what_is_there,
+);
+
+/// Nothing is written to disk but by commits, so that a crash loses what nobody has committed.
+const SETTINGS: [(&str, &str); 4] = [
+    ("shared_preload_libraries", "sluice"),
+    ("synchronous_commit", "on"),
+    ("wal_writer_delay", "10s"),
+    ("bgwriter_delay", "10s"),
+];
+
+fn start(version: Version) -> TestServer {
+    let server = TestServer::start(version, &SETTINGS);
+    server.execute(
+        "CREATE TABLE t (n int); CREATE TABLE s (n serial, x int); GRANT ALL ON ALL TABLES IN SCHEMA public TO app",
+    );
+    server.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO app");
+    server
+}
+
+/// A session as a pool begins it.
+fn session(server: &TestServer) -> Result<Client, postgres::Error> {
+    let mut config = Config::new();
+    config.host_path(server.socket_dir()).port(server.port()).user("app").dbname("postgres");
+    config.options("-c sluice.report_transactions=on").connect(NoTls)
+}
+
+fn mark(client: &mut Client) -> Result<String, postgres::Error> {
+    Ok(client.query_one("SELECT current_setting('sluice.transaction')", &[])?.get(0))
+}
+
+fn outcome(client: &mut Client, mark: &str) -> Result<String, postgres::Error> {
+    Ok(client.query_one("SELECT set_config('sluice.outcome', $1, true)", &[&mark])?.get(0))
+}
+
+fn a_server_says_what_became_of_a_transaction(version: Version) {
+    let server = start(version);
+    let (mut client, mut asker) = (session(&server).unwrap(), session(&server).unwrap());
+    assert_eq!(mark(&mut client).unwrap(), "", "no block has written");
+    run(&mut client, "BEGIN");
+    run(&mut client, "SELECT 1");
+    assert_eq!(mark(&mut client).unwrap(), "");
+    for (statement, end, expected) in [
+        ("INSERT INTO t VALUES (1)", "COMMIT", "committed"),
+        ("INSERT INTO t VALUES (2)", "ROLLBACK", "aborted"),
+        ("INSERT INTO s (x) VALUES (1)", "COMMIT", "committed"),
+        ("SELECT * FROM t FOR UPDATE", "COMMIT", "committed"),
+        ("SAVEPOINT a; INSERT INTO t VALUES (3)", "COMMIT", "committed"),
+        ("SAVEPOINT a; INSERT INTO t VALUES (4); ROLLBACK TO a; INSERT INTO t VALUES (5)", "COMMIT", "committed"),
+        ("SELECT pg_current_xact_id()", "COMMIT", "committed"),
+    ] {
+        run(&mut client, "ROLLBACK; BEGIN");
+        run(&mut client, statement);
+        let mark = mark(&mut client).unwrap();
+        assert!(mark.starts_with("xid=") && !mark.contains("session"), "{statement}: {mark}");
+        run(&mut client, end);
+        assert_eq!(outcome(&mut asker, &mark).unwrap(), expected, "{statement}");
+    }
+    for changes in
+        ["SET work_mem = '5MB'", "LISTEN a", "CREATE TEMP TABLE x (n int)", "SELECT set_config('a.b', '1', false)"]
+    {
+        run(&mut client, "BEGIN; INSERT INTO t VALUES (7)");
+        run(&mut client, changes);
+        assert!(mark(&mut client).unwrap().ends_with(" session=changed"), "{changes}");
+        run(&mut client, "ROLLBACK");
+    }
+    // One that is under way is waited for.
+    run(&mut client, "BEGIN; INSERT INTO t VALUES (8)");
+    let waits_for = mark(&mut client).unwrap();
+    let running = meanwhile_run(client, "SELECT pg_sleep(0.5); COMMIT");
+    assert_eq!(outcome(&mut asker, &waits_for).unwrap(), "committed");
+    assert!(running.join().unwrap().1.is_ok());
+    for (bad, expected) in [
+        ("nonsense", SqlState::INVALID_PARAMETER_VALUE),
+        ("xid=1 at=0/0 key=1", SqlState::INVALID_PARAMETER_VALUE),
+        // Before the first segment that there is.
+        ("xid=3 at=0/1000 key=4", SqlState::UNDEFINED_FILE),
+    ] {
+        assert_eq!(code(outcome(&mut asker, bad)), expected, "{bad}");
+    }
+    assert_eq!(outcome(&mut asker, "xid=800 at=FF/1000 key=4").unwrap(), "aborted", "the WAL has never come so far");
+    run(&mut asker, "SELECT * FROM pg_settings; SELECT 1");
+    // Without the setting, nothing is written and nothing is told.
+    let mut plain = server.connect("app", "postgres");
+    run(&mut plain, "BEGIN; INSERT INTO t VALUES (9)");
+    assert_eq!(mark(&mut plain).unwrap(), "");
+}
+
+fn an_id_that_was_given_again_means_another_transaction(version: Version) {
+    let server = start(version);
+    let mut client = session(&server).unwrap();
+    run(&mut client, "BEGIN; INSERT INTO t VALUES (1)");
+    let mark = mark(&mut client).unwrap();
+    let id: i64 = mark.split(' ').next().unwrap().strip_prefix("xid=").unwrap().parse().unwrap();
+    server.crash();
+    let mut other = session(&server).unwrap();
+    loop {
+        run(&mut other, "BEGIN; INSERT INTO t VALUES (2)");
+        let now: String = other.query_one("SELECT pg_current_xact_id()::text", &[]).unwrap().get(0);
+        run(&mut other, "COMMIT");
+        if now.parse::<i64>().unwrap() >= id {
+            break;
+        }
+    }
+    assert_eq!(server.value(&format!("SELECT pg_xact_status('{id}')")), "committed", "it is another one's now");
+    assert_eq!(outcome(&mut other, &mark).unwrap(), "aborted");
+    assert_eq!(server.value("SELECT count(*) FROM t WHERE n = 1"), "0");
+}
+
+/// Crashes by seed; `SLUICE_OUTCOME_CRASHES` says how many.
+fn what_is_said_is_what_is_there(version: Version) {
+    let crashes: u64 = std::env::var("SLUICE_OUTCOME_CRASHES").map_or(4, |text| text.parse().unwrap());
+    let server = Arc::new(start(version));
+    let next = Arc::new(AtomicU32::new(100));
+    for crash in 0..crashes {
+        let mut random = Random::new(crash);
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let writers: Vec<_> = (0..6)
+            .map(|writer| {
+                let (server, next, open) = (server.clone(), next.clone(), open.clone());
+                let mut random = Random::new(crash * 100 + writer);
+                thread::spawn(move || write(&server, &mut random, &next, &open))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(100 + random.below(300) as u64));
+        server.crash();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let mut asker = session(&server).unwrap();
+        // Others get the ids that were lost.
+        for _ in 0..20 {
+            run(&mut asker, "BEGIN; INSERT INTO t VALUES (0); COMMIT");
+        }
+        let open = std::mem::take(&mut *open.lock().unwrap());
+        assert!(!open.is_empty(), "a crash interrupts somebody");
+        for (entry, mark) in open {
+            let is_there = server.value(&format!("SELECT count(*) FROM t WHERE n = {entry}")) == "1";
+            let expected = if is_there { "committed" } else { "aborted" };
+            assert_eq!(outcome(&mut asker, &mark).unwrap(), expected, "crash {crash}: entry {entry}, {mark}");
+        }
+    }
+}
+
+/// Writes entries up to the crash, and notes the one that it could not end, with its mark.
+fn write(server: &TestServer, random: &mut Random, next: &AtomicU32, open: &Mutex<Vec<(u32, String)>>) {
+    let mut client = session(server).unwrap();
+    loop {
+        let entry = next.fetch_add(1, Ordering::Relaxed);
+        let mut told = None;
+        let mut entered = || {
+            let insert = format!("INSERT INTO t VALUES ({entry})");
+            client.batch_execute(if random.percent(20) {
+                "BEGIN; SET LOCAL synchronous_commit = off"
+            } else {
+                "BEGIN"
+            })?;
+            client.batch_execute(&insert)?;
+            told = Some(mark(&mut client)?);
+            if random.percent(30) {
+                thread::sleep(Duration::from_millis(random.below(30) as u64));
+            }
+            client.batch_execute("COMMIT")
+        };
+        if entered().is_err() {
+            open.lock().unwrap().extend(told.map(|mark| (entry, mark)));
+            return;
+        }
+    }
+}
