@@ -130,6 +130,13 @@ pub enum Event {
         /// The data directory.
         path: PathBuf,
     },
+    /// The survivors of a primary that is gone have ended its lease: Patroni elects another one.
+    EndedLease {
+        /// The node whose request it was.
+        node: String,
+        /// The leader.
+        leader: String,
+    },
     /// A cluster is not where it should be yet.
     ClusterWaiting {
         /// The time so far.
@@ -205,6 +212,9 @@ impl fmt::Display for Event {
             }
             Self::Resized { from, to } => write!(f, "moved the data from {} to {}", from.display(), to.display()),
             Self::RemovedCopy { path } => write!(f, "removed the old copy of the data in {}", path.display()),
+            Self::EndedLease { node, leader } => {
+                write!(f, "{leader} is gone, as all standbys agree: {node} has ended its lease")
+            }
             Self::ClusterWaiting { waited, members } => {
                 write!(f, "the cluster is not ready after {} s: {members}", waited.as_secs())
             }

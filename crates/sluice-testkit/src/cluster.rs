@@ -51,8 +51,18 @@ impl TestCluster {
 
     /// The same with another PostgreSQL, and further settings.
     pub fn start_version(nodes: usize, version: Version, settings: &[(&str, &str)]) -> Self {
+        Self::start_spec(nodes, version, settings, |_| {})
+    }
+
+    /// The same, with changes to how it is made.
+    pub fn start_spec(
+        nodes: usize,
+        version: Version,
+        settings: &[(&str, &str)],
+        change: impl FnOnce(&mut ClusterSpec),
+    ) -> Self {
         let place = place();
-        let cluster = start(&place.path().join("data"), nodes, version, settings);
+        let cluster = start(&place.path().join("data"), nodes, version, settings, change);
         let leader = cluster.leader().expect("a cluster that is ready has a leader");
         let bootstrapped = bootstrap::bootstrap(cluster.data_dir(), &cluster.endpoint(leader));
         let bootstrapped = bootstrapped.unwrap_or_else(|error| panic!("{error}"));
@@ -252,7 +262,13 @@ pub fn environment() -> Environment {
     Environment::prepare(&base, &run_as, &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn start(root: &Path, nodes: usize, version: Version, settings: &[(&str, &str)]) -> Cluster {
+fn start(
+    root: &Path,
+    nodes: usize,
+    version: Version,
+    settings: &[(&str, &str)],
+    change: impl FnOnce(&mut ClusterSpec),
+) -> Cluster {
     let binaries = Binaries::find(Some(&version.bin_dir())).unwrap_or_else(|error| panic!("{error}"));
     let run_as = RunAs::resolve(None).unwrap_or_else(|error| panic!("{error}"));
     let data_dir = DataDirSpec { sync: false, ..DataDirSpec::new(root, binaries, run_as) };
@@ -261,6 +277,7 @@ fn start(root: &Path, nodes: usize, version: Version, settings: &[(&str, &str)])
     spec.ports_from = some_ports();
     spec.start_timeout = Duration::from_secs(120);
     spec.stop_timeout = Duration::from_secs(20);
+    change(&mut spec);
     // What a failed test shows.
     let observer = |event: Event| eprintln!("cluster: {event}");
     Cluster::start(spec, Arc::new(observer)).unwrap_or_else(|error| panic!("{error}"))

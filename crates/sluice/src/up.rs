@@ -59,6 +59,10 @@ pub(crate) struct UpArgs {
     /// The first port that is tried when several nodes are made; they keep the fifteen that are free from there on
     #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = number::<u16, _>(1024..=60000))]
     ports_from: u16,
+    /// With three nodes: end a lost primary's lease as soon as the two others agree that it is gone, instead of waiting
+    /// for its end
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch)]
+    fast_failover: bool,
     #[command(flatten)]
     class: ClassArgs,
 }
@@ -91,6 +95,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     } else {
         let several = |environment| ClusterSpec {
             ports_from: args.ports_from,
+            fast_failover: args.fast_failover,
             ..ClusterSpec::new(args.nodes, spec.clone(), environment, tuning)
         };
         Instance::several(several, &spec.run_as, args.patroni_dir, observer)?
@@ -186,6 +191,14 @@ fn stop(signals: &Signals, pool: Pool, instance: &Instance) -> Result<()> {
 
 fn parse_listen(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "an address and a port are needed, for example 127.0.0.1:6432 or [::1]:6432")
+}
+
+fn parse_switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off is needed"),
+    }
 }
 
 fn default_data(root: bool) -> Result<PathBuf> {

@@ -31,12 +31,16 @@
 //! | `control.rs`, `resize.rs` | whose data they are, and how far they go; from one node to several and back |
 //! | `ready.rs` | waiting for all of them |
 //! | `stop.rs` | stopping |
+//! | `etcd_api.rs` | etcd's keys and leases |
+//! | `waker.rs` | telling Patroni of a postmaster that has ended |
+//! | `survivors/` | the end of a lost primary's lease, where all standbys agree |
 
 mod control;
 mod earlier;
 mod environment;
 mod error;
 mod etcd;
+mod etcd_api;
 mod folder;
 mod patroni;
 mod prepare;
@@ -47,7 +51,9 @@ pub mod rest;
 mod roles;
 mod state;
 mod stop;
+mod survivors;
 mod tls;
+mod waker;
 
 use std::{
     ffi::OsStr,
@@ -69,9 +75,12 @@ pub use self::{
     roles::{Secrets, drop_slots},
 };
 use self::{
+    etcd_api::EtcdClient,
     process::{Process, Program},
     state::State,
+    survivors::Agent,
     tls::EtcdTls,
+    waker::Waker,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec},
@@ -106,6 +115,8 @@ pub struct ClusterSpec {
     pub start_timeout: Duration,
     /// Time limit for a node's shutdown, before it becomes an immediate one.
     pub stop_timeout: Duration,
+    /// With three nodes: the two that are left end a lost primary's lease, instead of waiting for its end.
+    pub fast_failover: bool,
 }
 
 impl ClusterSpec {
@@ -121,6 +132,7 @@ impl ClusterSpec {
             ports_from: 7400,
             start_timeout: Duration::from_secs(600),
             stop_timeout: Duration::from_secs(60),
+            fast_failover: true,
         }
     }
 }
@@ -139,11 +151,21 @@ pub struct Cluster {
     observer: Arc<dyn Observer>,
     patronis: Vec<Slot>,
     etcds: Vec<Slot>,
+    /// None with a number of nodes that has no survivors to agree, or without the wish for it.
+    agents: Option<Agents>,
+    wakers: Vec<Mutex<Option<Waker>>>,
     stop_timeout: Duration,
     /// Held by whoever stops it.
     stopping: Mutex<()>,
     /// How hard a stop that is under way has to be, as `StopMode as u8`.
     haste: AtomicU8,
+}
+
+/// What the nodes' survivors need, and those that run.
+struct Agents {
+    /// One a node, which begins with its own member.
+    etcd: Vec<EtcdClient>,
+    running: Vec<Mutex<Option<Agent>>>,
 }
 
 /// A program that runs, or none.
@@ -266,7 +288,37 @@ impl Cluster {
             log: own.log.clone(),
             command: Box::new(move || patroni::command(&environment, &run_as, &own)),
         };
-        self.keep(&self.patronis[node], program)
+        self.keep(&self.patronis[node], program)?;
+        let own = &self.nodes[node];
+        let mut waker = self.wakers[node].lock().unwrap_or_else(PoisonError::into_inner);
+        if waker.is_none() {
+            let started = Waker::start(own, &self.secrets.rest);
+            *waker = Some(started.map_err(ClusterError::io("start the thread that watches", &own.pgdata))?);
+        }
+        self.start_agent(node)
+    }
+
+    fn stop_waker(&self, node: usize) {
+        drop(self.wakers[node].lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    fn start_agent(&self, node: usize) -> Result<(), ClusterError> {
+        let Some(agents) = &self.agents else { return Ok(()) };
+        let mut agent = agents.running[node].lock().unwrap_or_else(PoisonError::into_inner);
+        if agent.is_none() {
+            let (own, run_as, etcd) = (&self.nodes[node], self.data_dir.run_as(), agents.etcd[node].clone());
+            let started = Agent::start(&self.scope, own, run_as, etcd, Arc::clone(&self.observer));
+            *agent = Some(started.map_err(ClusterError::io("start the survivor of", &own.home))?);
+        }
+        Ok(())
+    }
+
+    /// A node that is being stopped has no vote any more. What is returned has to be dropped when its PostgreSQL has
+    /// ended, which it may be waiting for.
+    fn stop_agent(&self, node: usize) -> Option<Agent> {
+        let mut agent = self.agents.as_ref()?.running[node].lock().unwrap_or_else(PoisonError::into_inner).take();
+        agent.iter_mut().for_each(Agent::request_stop);
+        agent
     }
 
     fn keep(&self, slot: &Slot, program: Program) -> Result<(), ClusterError> {

@@ -63,6 +63,10 @@ pub(super) fn synchronous(nodes: usize) -> Value {
 /// without it. Patroni notices within a loop.
 const STANDBY_SILENT_MAX: &str = "2s";
 
+/// A standby that has lost its primary tries again that often. PostgreSQL's 5 s would be what commits wait for behind a
+/// crash of the primary, which is back in one.
+const RECONNECT_EVERY: &str = "500ms";
+
 /// The settings that all nodes share, which a new cluster begins with. What is null is PostgreSQL's default.
 pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
     let mut shared = json!({
@@ -75,6 +79,7 @@ pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
             // Patroni gives these on the command line, the same on each node: nowhere else are they looked for.
             "parameters": {
                 "max_connections": tuning.connections,
+                "wal_retrieve_retry_interval": RECONNECT_EVERY,
                 // With three, another standby is there; one that is slow for a moment should not have to begin anew.
                 "wal_sender_timeout": (nodes == 2).then_some(STANDBY_SILENT_MAX),
             },

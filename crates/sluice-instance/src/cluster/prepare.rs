@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdMember, Node, Secrets, State, earlier, etcd, folder::make_dir,
-    new_state, patroni, resize, roles, state, tls::EtcdTls,
+    ADDRESS, Agents, Cluster, ClusterError, ClusterSpec, EtcdClient, EtcdMember, Node, Secrets, State, earlier, etcd,
+    folder::make_dir, new_state, patroni, resize, roles, state, tls::EtcdTls,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout},
@@ -61,6 +61,12 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         make_log(&node.log)?;
         write_files(spec, &data_dir, node, &members, &etcd_tls, &state, &secrets)?;
     }
+    let agents = if spec.fast_failover && spec.nodes == state::NODES_MAX {
+        Some(agents(&nodes, &members, &etcd_tls)?)
+    } else {
+        None
+    };
+    let wakers = nodes.iter().map(|_| Mutex::new(None)).collect();
     let (patronis, etcds) = (slots(nodes.len()), slots(members.len()));
     let cluster = Cluster {
         environment: spec.environment.clone(),
@@ -74,12 +80,25 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         observer,
         patronis,
         etcds,
+        agents,
+        wakers,
         stop_timeout: spec.stop_timeout,
         stopping: Mutex::new(()),
         haste: AtomicU8::new(0),
         data_dir,
     };
     Ok((cluster, state))
+}
+
+/// Survivors that agree are at least two.
+fn agents(nodes: &[Node], members: &[EtcdMember], tls: &EtcdTls) -> Result<Agents, ClusterError> {
+    let client = |index: usize| {
+        let mut addresses: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
+        addresses.rotate_left(index);
+        EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
+    };
+    let etcd = (0..nodes.len()).map(client).collect::<Result<_, _>>()?;
+    Ok(Agents { etcd, running: nodes.iter().map(|_| Mutex::new(None)).collect() })
 }
 
 fn slots(count: usize) -> Vec<super::Slot> {

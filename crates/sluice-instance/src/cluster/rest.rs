@@ -1,22 +1,25 @@
 //! Patroni's REST API and etcd's health, asked by plain HTTP on this machine.
 //!
-//! HTTP/1.0: one request a connection, and the answer ends with it. Patroni's documentation, "Patroni REST API".
+//! Patroni's documentation, "Patroni REST API".
 
-use std::{
-    io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
+use ureq::{
+    Agent,
+    http::{
+        self,
+        header::{AUTHORIZATION, CONTENT_TYPE},
+    },
+};
 
 use crate::secret::Password;
 
 /// The user's name for requests that change something.
 pub(crate) const USER: &str = "sluice";
 
-/// An answer that is longer is cut, and then is none.
+/// An answer that is longer is none.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// An answer.
@@ -28,12 +31,12 @@ pub struct Answer {
     pub body: String,
 }
 
-/// A request's time limits: to connect, and then for each read.
+/// Time limit to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Asks for `path`; `time_max` is for each read of the answer.
+/// Asks for `path`; `time_max` is for the connection, the answer and its body each.
 pub fn get(address: SocketAddr, path: &str, time_max: Duration) -> io::Result<Answer> {
-    request(address, "GET", path, "", "", time_max)
+    request(address, "GET", path, None, "", time_max)
 }
 
 /// Sends a request that changes something, as `POST` or `PATCH`, with a body in JSON.
@@ -46,33 +49,35 @@ pub fn send(
     time_max: Duration,
 ) -> io::Result<Answer> {
     let credentials = STANDARD.encode(format!("{USER}:{}", password.expose()));
-    let headers = format!("Authorization: Basic {credentials}\r\nContent-Type: application/json\r\n");
-    request(address, method, path, &headers, body, time_max)
+    request(address, method, path, Some(&format!("Basic {credentials}")), body, time_max)
 }
 
 fn request(
     address: SocketAddr,
     method: &str,
     path: &str,
-    headers: &str,
+    credentials: Option<&str>,
     body: &str,
     time_max: Duration,
 ) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
-    stream.set_read_timeout(Some(time_max))?;
-    stream.set_write_timeout(Some(time_max))?;
-    let length = body.len();
-    let head = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{headers}Content-Length: {length}\r\n\r\n");
-    stream.write_all(format!("{head}{body}").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("no HTTP answer"))
-}
-
-fn parse(answer: &str) -> Option<Answer> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, body: body.to_owned() })
+    let config = Agent::config_builder()
+        .proxy(None)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_connect(Some(CONNECT_TIME_MAX.min(time_max)))
+        .timeout_recv_response(Some(time_max))
+        .timeout_recv_body(Some(time_max));
+    // One request a connection: a node that was killed may be another one by the next.
+    let agent = config.max_idle_connections(0).build().new_agent();
+    let mut request = http::Request::builder().method(method).uri(format!("http://{address}{path}"));
+    if let Some(credentials) = credentials {
+        request = request.header(AUTHORIZATION, credentials).header(CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(body.to_owned()).map_err(io::Error::other)?;
+    let mut answer = agent.run(request).map_err(ureq::Error::into_io)?;
+    let status = answer.status().as_u16();
+    let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).lossy_utf8(true).read_to_string();
+    Ok(Answer { status, body: body.map_err(ureq::Error::into_io)? })
 }
 
 /// The members of a cluster, as `GET /cluster` tells them.
@@ -153,15 +158,6 @@ impl std::fmt::Display for Members {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers() {
-        let answer = parse("HTTP/1.0 503 Service Unavailable\r\nA: b\r\n\r\n{\"a\": 1}").unwrap();
-        assert_eq!((answer.status, &*answer.body), (503, "{\"a\": 1}"));
-        for bad in ["", "HTTP/1.0 200 OK", "HTTP/1.0 x OK\r\n\r\n", "SSH-2.0\r\n\r\n"] {
-            assert_eq!(parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn members() {

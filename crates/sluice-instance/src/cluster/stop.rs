@@ -61,6 +61,8 @@ impl Cluster {
 
     /// Stops one node's Patroni and PostgreSQL; returns the last mode that was needed, none if nothing ran.
     pub fn stop_node(&self, node: usize) -> Option<StopMode> {
+        let _agent = self.stop_agent(node);
+        self.stop_waker(node);
         let patroni = take(&self.patronis[node]);
         let mut mode = StopMode::Fast;
         if let Some(patroni) = &patroni {
@@ -132,6 +134,8 @@ impl Cluster {
 
     /// Kills a node as the loss of its host would: Patroni and all of its PostgreSQL. It stays down until it is started.
     pub fn kill_node(&self, node: usize) {
+        let _agent = self.stop_agent(node);
+        self.stop_waker(node);
         if let Some(patroni) = take(&self.patronis[node]) {
             patroni.request_stop(Signal::SIGKILL);
             orphans::end_all(&self.nodes[node].pgdata, Duration::ZERO, &[Signal::SIGKILL]);

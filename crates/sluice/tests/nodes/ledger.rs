@@ -23,9 +23,28 @@ const APART: i64 = 1_000_000;
 /// Writers at their work.
 pub(crate) struct Ledger {
     is_over: Arc<AtomicBool>,
-    /// The longest time that an entry has taken since it was asked for last, in microseconds.
-    longest: Arc<AtomicU64>,
+    times: Arc<Times>,
     writers: Vec<JoinHandle<Written>>,
+}
+
+/// How long writers have waited, in microseconds, since that was asked for last.
+#[derive(Debug)]
+struct Times {
+    begin: Instant,
+    /// The longest time that an entry has taken.
+    longest: AtomicU64,
+    /// The longest time in which no entry of any writer was acknowledged.
+    gap: AtomicU64,
+    /// When one was, since the beginning.
+    acknowledged_at: AtomicU64,
+}
+
+impl Times {
+    fn acknowledged(&self) {
+        let now = self.begin.elapsed().as_micros() as u64;
+        let before = self.acknowledged_at.fetch_max(now, Ordering::Relaxed);
+        self.gap.fetch_max(now.saturating_sub(before), Ordering::Relaxed);
+    }
 }
 
 /// What a writer was told of its entries.
@@ -62,17 +81,31 @@ impl Ledger {
         config.password(cluster.password());
         config.connect(NoTls).unwrap().batch_execute("CREATE TABLE ledger (id bigint PRIMARY KEY)").unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
-        let longest = Arc::<AtomicU64>::default();
+        let (longest, gap, acknowledged_at) = Default::default();
+        let times = Arc::new(Times { begin: Instant::now(), longest, gap, acknowledged_at });
         let writer = |number: i64| {
-            let (config, is_over, longest) = (config.clone(), is_over.clone(), longest.clone());
-            thread::spawn(move || write(&config, number * APART, &is_over, &longest))
+            let (config, is_over, times) = (config.clone(), is_over.clone(), times.clone());
+            thread::spawn(move || write(&config, number * APART, &is_over, &times))
         };
-        Self { writers: (0..WRITERS).map(writer).collect(), is_over, longest }
+        Self { writers: (0..WRITERS).map(writer).collect(), is_over, times }
     }
 
     /// The longest time that an entry has taken, from its first attempt to the answer, since this was asked last.
     pub(crate) fn longest(&self) -> Duration {
-        Duration::from_micros(self.longest.swap(0, Ordering::Relaxed))
+        Duration::from_micros(self.times.longest.swap(0, Ordering::Relaxed))
+    }
+
+    /// The longest time in which nothing was acknowledged to any writer, since this was asked last.
+    pub(crate) fn without_writes(&self) -> Duration {
+        Duration::from_micros(self.times.gap.swap(0, Ordering::Relaxed))
+    }
+
+    /// Waits until an entry is acknowledged that was not before.
+    pub(crate) fn wait_for_writes(&self) {
+        let before = self.times.begin.elapsed().as_micros() as u64;
+        sluice_testkit::eventually("an entry is acknowledged", || {
+            self.times.acknowledged_at.load(Ordering::Relaxed) > before
+        });
     }
 
     /// Has them end, and compares with what is there: on all nodes, once they have caught up.
@@ -109,7 +142,7 @@ impl Ledger {
     }
 }
 
-fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool, longest: &AtomicU64) -> Written {
+fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool, times: &Times) -> Written {
     let mut written = Written::default();
     let mut client: Option<Client> = None;
     let mut next = from..;
@@ -142,7 +175,10 @@ fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool, longest: &A
             }
         };
         match done {
-            Ok(()) => _ = written.acknowledged.insert(number),
+            Ok(()) => {
+                times.acknowledged();
+                written.acknowledged.insert(number);
+            }
             Err(error) => {
                 let code = error.code().map_or("none", |code| code.code()).to_owned();
                 written.errors.insert(format!("{code} {}", error.as_db_error().map_or("", |error| error.message())));
@@ -153,7 +189,7 @@ fn write(config: &postgres::Config, from: i64, is_over: &AtomicBool, longest: &A
                 }
             }
         }
-        longest.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+        times.longest.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
         client = Some(connected).filter(|client| !client.is_closed());
         thread::sleep(Duration::from_millis(5));
     }

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod failover;
 mod ledger;
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -19,6 +20,10 @@ const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 
 /// Held by the test that has its cluster: two of them at once want more of the machine than elections have time for.
 static ONE_CLUSTER: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The time for which writers go on behind a fault, so that there is something to lose.
 const GOING_ON: Duration = Duration::from_secs(1);
@@ -46,7 +51,7 @@ fn connect(cluster: &TestCluster, pool: &TestPool) -> postgres::Client {
 /// nothing, and whoever logs in meanwhile waits.
 #[test]
 fn clients_go_on_with_the_next_primary() {
-    let _alone = ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let cluster = TestCluster::start(3);
     // Any member tells of the others.
     let pool = pool(&cluster, &[1], Driver::Uring);
@@ -107,7 +112,7 @@ fn clients_go_on_with_the_next_primary() {
 /// is served by it.
 #[test]
 fn a_primary_that_wakes_up_again_is_none() {
-    let _alone = ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let cluster = TestCluster::start(3);
     let pool = pool(&cluster, &[0, 1, 2], Driver::Epoll);
     let before = cluster.leader();

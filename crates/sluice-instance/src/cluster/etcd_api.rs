@@ -1,0 +1,282 @@
+//! etcd's API by its JSON gateway: keys with revisions, leases, and transactions that compare.
+//!
+//! Keys and values are base64, numbers are texts (etcd's documentation, "gRPC gateway"). An answer that does not come
+//! says nothing of whether the request was carried out, or will be.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use ureq::{
+    Agent,
+    tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig},
+};
+
+use super::tls::EtcdTls;
+
+/// Time limit for an answer, with the connection. A member that has lost its leader makes its clients wait.
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(1500);
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KeyValue {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// The revision at which it was written last.
+    pub(super) revision: i64,
+}
+
+/// A condition of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Compare {
+    /// The key was last written at this revision.
+    Revision { key: String, revision: i64 },
+    /// There is no such key.
+    Missing { key: String },
+}
+
+/// A step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Put {
+        key: String,
+        value: String,
+        lease: Option<i64>,
+    },
+    Delete {
+        key: String,
+    },
+    /// All keys that begin so.
+    Read {
+        prefix: String,
+    },
+}
+
+/// A transaction's outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// All conditions held, and the steps were taken.
+    pub(super) is_done: bool,
+    pub(super) revision: i64,
+    /// What each [`Step::Read`] has found, in order.
+    pub(super) found: Vec<Vec<KeyValue>>,
+}
+
+/// A client of all members: it stays with one that answers.
+#[derive(Debug, Clone)]
+pub(super) struct EtcdClient {
+    agent: Agent,
+    members: Vec<SocketAddr>,
+    current: Arc<AtomicUsize>,
+}
+
+impl EtcdClient {
+    pub(super) fn new(members: Vec<SocketAddr>, tls: &EtcdTls) -> io::Result<Self> {
+        let read = |path| fs::read(path).map_err(|error| io::Error::other(format!("{path:?}: {error}")));
+        let ca = Certificate::from_pem(&read(&tls.ca)?).map_err(io::Error::other)?;
+        let cert = Certificate::from_pem(&read(&tls.cert)?).map_err(io::Error::other)?;
+        let key = PrivateKey::from_pem(&read(&tls.key)?).map_err(io::Error::other)?;
+        let tls = TlsConfig::builder()
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::new_with_certs(&[ca]))
+            .client_cert(Some(ClientCert::new_with_certs(&[cert], key)))
+            .build();
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .proxy(None)
+            .https_only(true)
+            .http_status_as_error(false)
+            .timeout_global(Some(ANSWER_TIME_MAX))
+            .build();
+        Ok(Self { agent: config.new_agent(), members, current: Arc::default() })
+    }
+
+    /// A lease of so many seconds; etcd may make it longer.
+    pub(super) fn grant(&self, seconds: u32) -> io::Result<i64> {
+        let answer = self.ask("lease/grant", &json!({ "TTL": seconds.to_string() }))?;
+        number(&answer["ID"]).ok_or_else(|| unexpected(&answer))
+    }
+
+    /// Keeps a lease alive; false if it has ended.
+    pub(super) fn keep_alive(&self, lease: i64) -> io::Result<bool> {
+        let answer = self.ask("lease/keepalive", &json!({ "ID": lease.to_string() }))?;
+        Ok(number(&answer["result"]["TTL"]).is_some_and(|seconds| seconds > 0))
+    }
+
+    /// Ends a lease, and with it its keys. It is no error that it has ended before.
+    pub(super) fn revoke(&self, lease: i64) -> io::Result<()> {
+        match self.ask("lease/revoke", &json!({ "ID": lease.to_string() })) {
+            Err(error) if is_lease_gone(&error) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Takes all steps at once if all conditions hold.
+    pub(super) fn transact(&self, compare: &[Compare], steps: &[Step]) -> io::Result<Outcome> {
+        let compare: Vec<Value> = compare.iter().map(Compare::to_json).collect();
+        let steps: Vec<Value> = steps.iter().map(Step::to_json).collect();
+        let answer = self.ask("kv/txn", &json!({ "compare": compare, "success": steps }))?;
+        Outcome::parse(&answer).ok_or_else(|| unexpected(&answer))
+    }
+
+    fn ask(&self, path: &str, body: &Value) -> io::Result<Value> {
+        let mut last = io::Error::other("etcd has no members");
+        for _ in 0..self.members.len() {
+            let current = self.current.load(Ordering::Relaxed) % self.members.len();
+            match self.ask_member(self.members[current], path, body) {
+                Ok((200, answer)) => return Ok(answer),
+                Ok((_, answer)) if answer["code"].as_i64() == Some(NOT_FOUND) => return Err(Refused::error(&answer)),
+                Ok((_, answer)) => last = Refused::error(&answer),
+                Err(error) => last = error,
+            }
+            self.current.store(current + 1, Ordering::Relaxed);
+            // Asked a second time, a transaction would find its own conditions changed.
+            if !path.starts_with("lease/") {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn ask_member(&self, member: SocketAddr, path: &str, body: &Value) -> io::Result<(u16, Value)> {
+        let request = self.agent.post(format!("https://{member}/v3/{path}")).content_type("application/json");
+        let mut answer = request.send(body.to_string()).map_err(ureq::Error::into_io)?;
+        let text = answer.body_mut().read_to_string().map_err(ureq::Error::into_io)?;
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok((answer.status().as_u16(), value))
+    }
+}
+
+/// gRPC's code of a lease that is no more, among others.
+const NOT_FOUND: i64 = 5;
+
+/// etcd's answer was a refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("etcd answered: {message}")]
+struct Refused {
+    code: Option<i64>,
+    message: String,
+}
+
+impl Refused {
+    fn error(answer: &Value) -> io::Error {
+        let message = answer["message"].as_str().or_else(|| answer["error"].as_str());
+        let message = message.map_or_else(|| answer.to_string(), str::to_owned);
+        io::Error::other(Self { code: answer["code"].as_i64(), message })
+    }
+}
+
+fn is_lease_gone(error: &io::Error) -> bool {
+    let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<Refused>());
+    refused.is_some_and(|refused| refused.code == Some(NOT_FOUND))
+}
+
+fn unexpected(answer: &Value) -> io::Error {
+    io::Error::other(format!("etcd answered {answer}"))
+}
+
+/// A number, which is a text; zero is left out.
+fn number(value: &Value) -> Option<i64> {
+    value.as_str().and_then(|text| text.parse().ok()).or_else(|| value.as_i64())
+}
+
+fn encoded(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+fn decoded(value: &Value) -> Option<String> {
+    String::from_utf8(STANDARD.decode(value.as_str().unwrap_or_default()).ok()?).ok()
+}
+
+impl Compare {
+    fn to_json(&self) -> Value {
+        match self {
+            Self::Revision { key, revision } => {
+                json!({ "key": encoded(key), "target": "MOD", "mod_revision": revision.to_string() })
+            }
+            Self::Missing { key } => json!({ "key": encoded(key), "target": "CREATE", "create_revision": "0" }),
+        }
+    }
+}
+
+impl Step {
+    fn to_json(&self) -> Value {
+        match self {
+            Self::Put { key, value, lease } => {
+                let mut put = json!({ "key": encoded(key), "value": encoded(value) });
+                if let Some(lease) = lease {
+                    put["lease"] = json!(lease.to_string());
+                }
+                json!({ "request_put": put })
+            }
+            Self::Delete { key } => json!({ "request_delete_range": { "key": encoded(key) } }),
+            Self::Read { prefix } => {
+                let mut end = prefix.clone().into_bytes();
+                // A prefix ends with a slash here.
+                if let Some(last) = end.last_mut() {
+                    *last += 1;
+                }
+                json!({ "request_range": { "key": encoded(prefix), "range_end": STANDARD.encode(end) } })
+            }
+        }
+    }
+}
+
+impl Outcome {
+    fn parse(answer: &Value) -> Option<Self> {
+        let none = Vec::new();
+        let responses = answer["responses"].as_array().unwrap_or(&none);
+        let ranges = responses.iter().filter_map(|response| response.get("response_range"));
+        let found = ranges.map(|range| range["kvs"].as_array().unwrap_or(&none).iter().map(KeyValue::parse).collect());
+        Some(Self {
+            is_done: answer["succeeded"].as_bool().unwrap_or(false),
+            revision: number(&answer["header"]["revision"])?,
+            found: found.collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl KeyValue {
+    fn parse(value: &Value) -> Option<Self> {
+        let revision = number(&value["mod_revision"])?;
+        Some(Self { key: decoded(&value["key"])?, value: decoded(&value["value"])?, revision })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes() {
+        let answer = json!({
+            "header": { "revision": "12", "raft_term": "2" },
+            "succeeded": true,
+            "responses": [{ "response_range": { "header": {}, "kvs": [
+                { "key": "YS9i", "create_revision": "3", "mod_revision": "11", "value": "eHk=" },
+                { "key": "YS9j", "mod_revision": "4" },
+            ] } }, { "response_range": {} }],
+        });
+        let key =
+            |key: &str, value: &str, revision| KeyValue { key: key.to_owned(), value: value.to_owned(), revision };
+        let found = vec![vec![key("a/b", "xy", 11), key("a/c", "", 4)], vec![]];
+        assert_eq!(Outcome::parse(&answer), Some(Outcome { is_done: true, revision: 12, found }));
+        let refused = Outcome::parse(&json!({ "header": { "revision": "12" } })).unwrap();
+        assert!(!refused.is_done && refused.found.is_empty());
+        assert_eq!(Outcome::parse(&json!({ "error": "no leader" })), None);
+    }
+
+    #[test]
+    fn prefixes_end_at_the_next_one() {
+        let read = Step::Read { prefix: "/a/".to_owned() }.to_json();
+        assert_eq!(read["request_range"]["range_end"], STANDARD.encode("/a0"));
+    }
+}

@@ -1,0 +1,203 @@
+//! The keys in etcd: Patroni's, which are read, and those of the survivors, beside them.
+//!
+//! ```text
+//! /service/SCOPE/leader, sync, config, failover, members/NODE     Patroni's
+//! /sluice/SCOPE/survivors/runs/NODE                               written by each run, without a lease
+//! /sluice/SCOPE/survivors/votes/NODE                              a vote, under its lease
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    super::etcd_api::{Compare, KeyValue, Step},
+    machine::EndLease,
+    view::{Addresses, Config, LeaderKey, Sync, View, Vote},
+};
+
+/// Where the keys of a cluster are.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    patroni: String,
+    own: String,
+}
+
+/// A vote's value.
+#[derive(Debug, Serialize, Deserialize)]
+struct VoteValue {
+    /// The leader key's revision.
+    about: i64,
+    fenced: bool,
+}
+
+impl Keys {
+    pub(super) fn new(scope: &str) -> Self {
+        Self { patroni: format!("/service/{scope}/"), own: format!("/sluice/{scope}/survivors/") }
+    }
+
+    fn run(&self, node: &str) -> String {
+        format!("{}runs/{node}", self.own)
+    }
+
+    fn vote(&self, node: &str) -> String {
+        format!("{}votes/{node}", self.own)
+    }
+
+    /// The transaction that begins a run: a vote of the run before is deleted, and one that is still on its way finds
+    /// another run.
+    pub(super) fn register(&self, node: &str, run: &str) -> [Step; 2] {
+        let put = Step::Put { key: self.run(node), value: run.to_owned(), lease: None };
+        [put, Step::Delete { key: self.vote(node) }]
+    }
+
+    pub(super) fn read(&self) -> [Step; 2] {
+        [Step::Read { prefix: self.patroni.clone() }, Step::Read { prefix: format!("{}votes/", self.own) }]
+    }
+
+    pub(super) fn put_vote(
+        &self,
+        node: &str,
+        registration: i64,
+        lease: i64,
+        about: i64,
+        fenced: bool,
+    ) -> (Compare, Step) {
+        // A value of numbers and truths can always be written.
+        let value = serde_json::to_string(&VoteValue { about, fenced }).unwrap_or_default();
+        let compare = Compare::Revision { key: self.run(node), revision: registration };
+        (compare, Step::Put { key: self.vote(node), value, lease: Some(lease) })
+    }
+
+    pub(super) fn end_lease(&self, end: &EndLease) -> (Vec<Compare>, Step) {
+        let leader = format!("{}leader", self.patroni);
+        let at = |key: String, revision| Compare::Revision { key, revision };
+        let mut compare = vec![
+            at(leader.clone(), end.leader.revision),
+            at(format!("{}sync", self.patroni), end.sync),
+            at(format!("{}config", self.patroni), end.config),
+            Compare::Missing { key: format!("{}failover", self.patroni) },
+        ];
+        compare.extend(end.votes.iter().map(|vote| at(self.vote(&vote.node), vote.revision)));
+        (compare, Step::Delete { key: leader })
+    }
+
+    /// The view of what both reads have found. What can't be read is as good as not there.
+    pub(super) fn view(&self, patroni: &[KeyValue], votes: &[KeyValue]) -> View {
+        let mut view = View::default();
+        for KeyValue { key, value, revision } in patroni {
+            let Some(name) = key.strip_prefix(&self.patroni) else { continue };
+            match name {
+                "leader" => view.leader = Some(LeaderKey { holder: value.clone(), revision: *revision }),
+                "sync" => view.sync = sync(value, *revision),
+                "config" => view.config = config(value, *revision),
+                "failover" => view.has_failover_request = true,
+                _ => {
+                    if let Some(node) = name.strip_prefix("members/")
+                        && let Some(addresses) = addresses(value)
+                    {
+                        view.members.insert(node.to_owned(), addresses);
+                    }
+                }
+            }
+        }
+        for KeyValue { key, value, revision } in votes {
+            if let Some(node) = key.strip_prefix(&self.vote(""))
+                && let Ok(VoteValue { about, fenced }) = serde_json::from_str(value)
+            {
+                view.votes.insert(node.to_owned(), Vote { revision: *revision, about, is_fenced: fenced });
+            }
+        }
+        view
+    }
+}
+
+fn sync(text: &str, revision: i64) -> Option<Sync> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let voters = value["sync_standby"].as_str().unwrap_or_default().split(',').filter(|name| !name.is_empty());
+    Some(Sync {
+        revision,
+        leader: value["leader"].as_str()?.to_owned(),
+        voters: voters.map(str::to_owned).collect(),
+        quorum: usize::try_from(value["quorum"].as_u64()?).ok()?,
+    })
+}
+
+fn config(text: &str, revision: i64) -> Option<Config> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let is_true = |name: &str| value[name].as_bool() == Some(true);
+    Some(Config {
+        revision,
+        is_strict_quorum: value["synchronous_mode"].as_str() == Some("quorum") && is_true("synchronous_mode_strict"),
+        // Written in any other way, it is taken for a pause.
+        is_paused: !matches!(value["pause"], Value::Null | Value::Bool(false)),
+    })
+}
+
+fn addresses(text: &str) -> Option<Addresses> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    Some(Addresses { postgres: host_port(value["conn_url"].as_str()?)?, rest: host_port(value["api_url"].as_str()?)? })
+}
+
+/// The host and the port of a URL: `postgres://HOST:PORT/DATABASE`, `http://[HOST]:PORT/patroni`.
+fn host_port(url: &str) -> Option<(String, u16)> {
+    let authority = url.split_once("://")?.1.split(['/', '?']).next()?;
+    let (host, port) = authority.rsplit('@').next()?.rsplit_once(':')?;
+    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(key: &str, value: &str, revision: i64) -> KeyValue {
+        KeyValue { key: key.to_owned(), value: value.to_owned(), revision }
+    }
+
+    #[test]
+    fn a_view_of_patronis_keys() {
+        let keys = Keys::new("main");
+        let member = r#"{"conn_url":"postgres://127.0.0.1:7400/postgres","api_url":"http://[::1]:7403/patroni"}"#;
+        let patroni = [
+            value("/service/main/leader", "node1", 7),
+            value("/service/main/sync", r#"{"leader":"node1","sync_standby":"node2,node3","quorum":1}"#, 8),
+            value("/service/main/config", r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true}"#, 9),
+            value("/service/main/members/node1", member, 10),
+            value("/service/main/members/node2", "{}", 10),
+            value("/service/main/status", "{}", 11),
+        ];
+        let votes = [
+            value("/sluice/main/survivors/votes/node2", r#"{"about":7,"fenced":true}"#, 12),
+            value("/sluice/main/survivors/votes/node3", "yes", 12),
+        ];
+        let view = keys.view(&patroni, &votes);
+        let primary = Addresses { postgres: ("127.0.0.1".to_owned(), 7400), rest: ("::1".to_owned(), 7403) };
+        assert_eq!((view.primary(), view.members.len()), (Some(&primary), 1));
+        let sync = view.sync.unwrap();
+        assert_eq!((&*sync.leader, sync.quorum, sync.voters.len(), sync.revision), ("node1", 1, 2, 8));
+        let config = view.config.unwrap();
+        assert!(config.is_strict_quorum && !config.is_paused && !view.has_failover_request);
+        assert_eq!(view.votes.len(), 1);
+        assert_eq!(view.votes["node2"], Vote { revision: 12, about: 7, is_fenced: true });
+    }
+
+    #[test]
+    fn configurations_that_forbid_it() {
+        for (text, expected) in [
+            (r#"{"synchronous_mode":"quorum"}"#, (false, false)),
+            (r#"{"synchronous_mode":true,"synchronous_mode_strict":true}"#, (false, false)),
+            (r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true,"pause":true}"#, (true, true)),
+            (r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true,"pause":"on"}"#, (true, true)),
+            (r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true,"pause":false}"#, (true, false)),
+        ] {
+            let config = config(text, 1).unwrap();
+            assert_eq!((config.is_strict_quorum, config.is_paused), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_set_of_voters_has_none() {
+        let sync = sync(r#"{"leader":"node1","sync_standby":"","quorum":0}"#, 1).unwrap();
+        assert!(sync.voters.is_empty());
+        assert_eq!(super::sync(r#"{"leader":null,"sync_standby":null,"quorum":0}"#, 1), None);
+    }
+}

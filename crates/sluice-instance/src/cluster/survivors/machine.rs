@@ -1,0 +1,456 @@
+//! The decisions of one survivor: events in, one action out. No I/O, no clock: `now` is an argument.
+//!
+//! The driver carries out the action and answers with its event, or with [`Event::Failed`], which says nothing of
+//! whether it was done. What must hold, whatever fails in between:
+//!
+//! 1. *A vote that says fenced stands in etcd only while this node's WAL receiver is held off.* It is written after the
+//!    receiver was seen to be off, under a lease of its own. The receiver is let go only after that lease has been
+//!    revoked, so that also a request that is still on its way can't bring the vote back.
+//! 2. *Once the leader key has been deleted, the receiver stays off until Patroni has this node follow the holder of
+//!    the next one, or has promoted it.*
+//! 3. *Who votes has streamed from this leader in this term*, so that what it has received is the beginning of what the
+//!    leader has written.
+//! 4. The key is deleted by one transaction that compares its revision, the revisions of every voter's vote that says
+//!    fenced and is about that key, and those of Patroni's `sync` and `config`.
+
+use std::time::Duration;
+
+use super::view::{Addresses, Config, LeaderKey, Sight, Sync, View};
+
+/// Time limits and pauses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// The primary has to be silent for so long before it is suspected.
+    pub(crate) silence: Duration,
+    /// The pause between two looks while all is well.
+    pub(crate) calm: Duration,
+    /// The same while the primary is silent.
+    pub(crate) hurried: Duration,
+    /// etcd is read that often while all is well, for who is the leader.
+    pub(crate) refresh: Duration,
+    /// A lease is kept alive that often.
+    pub(crate) keep_alive: Duration,
+    /// A sign of life is waited for so long.
+    pub(crate) patience: Duration,
+    /// The same with a ballot: the primary was silent, and the others wait.
+    pub(crate) patience_with_ballot: Duration,
+    /// A survivor whose receiver is off lets it go if the others have not followed within this time.
+    pub(crate) fenced_alone: Duration,
+    /// Time for which a leader is left alone after it has taken the key again by itself, or the others did not follow.
+    pub(crate) cool_down: Duration,
+}
+
+/// The time to live of a vote's lease, in seconds.
+pub(crate) const VOTE_TTL_SECONDS: u32 = 5;
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_millis(1200),
+            calm: Duration::from_millis(400),
+            hurried: Duration::from_millis(50),
+            refresh: Duration::from_secs(4),
+            keep_alive: Duration::from_secs(1),
+            patience: Duration::from_millis(500),
+            patience_with_ballot: Duration::from_millis(100),
+            fenced_alone: Duration::from_secs(4),
+            cool_down: Duration::from_secs(30),
+        }
+    }
+}
+
+/// That many looks in a row have to be in vain: a survivor that was not running itself has not looked.
+const LOOKS_IN_VAIN_MIN: u32 = 3;
+
+/// A vote as a transaction compares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Compared {
+    pub(crate) node: String,
+    pub(crate) revision: i64,
+}
+
+/// The transaction that ends a leader's lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndLease {
+    pub(crate) leader: LeaderKey,
+    pub(crate) votes: Vec<Compared>,
+    pub(crate) sync: i64,
+    pub(crate) config: i64,
+}
+
+/// What the driver has to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Answered by [`Event::Woken`].
+    Wait(Duration),
+    /// Write this run's own key, and delete the vote of a run before: [`Event::Registered`].
+    Register,
+    /// Look at this host's PostgreSQL and, where nothing was received, wait so long for a sign of life of the primary:
+    /// [`Event::Looked`].
+    Look { primary: Option<Addresses>, patience: Duration },
+    /// Read etcd: [`Event::Viewed`].
+    View,
+    /// Grant a lease: [`Event::Granted`].
+    Grant,
+    /// Write the vote under the lease, if this run's own key is still the one of `registration`: [`Event::Voted`], or
+    /// [`Event::Superseded`] if it is not.
+    Vote { lease: i64, registration: i64, about: i64, is_fenced: bool },
+    /// Keep the lease alive: [`Event::Kept`].
+    KeepAlive { lease: i64 },
+    /// Revoke the lease: [`Event::Revoked`], also when it had ended before.
+    Revoke { lease: i64 },
+    /// Hold the WAL receiver off, and see to it that none runs: [`Event::Fenced`].
+    Fence,
+    /// Let it go: [`Event::Lifted`].
+    Lift,
+    /// End the leader's lease: [`Event::Ended`].
+    End(EndLease),
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Event {
+    Woken,
+    Registered {
+        revision: i64,
+    },
+    /// None: this host's PostgreSQL does not answer.
+    Looked(Option<Sight>),
+    Viewed(View),
+    Granted {
+        lease: i64,
+    },
+    Voted,
+    /// Another run has this node's key now.
+    Superseded,
+    Kept,
+    Revoked,
+    Fenced,
+    Lifted,
+    Ended {
+        done: bool,
+    },
+    /// The action has failed, or nobody knows.
+    Failed,
+}
+
+/// A vote of this node under its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ballot {
+    lease: i64,
+    about: LeaderKey,
+    kept_at: Duration,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The suspicion is not known to be written.
+    Granted,
+    /// It is; the receiver may run.
+    Told,
+    /// The receiver was seen to be off; the vote is not known to be written.
+    Fenced { since: Duration },
+    /// It is.
+    Voted { since: Duration },
+    /// The leader's lease has ended.
+    Ended,
+}
+
+impl Stage {
+    fn needs_fence(self) -> bool {
+        matches!(self, Self::Fenced { .. } | Self::Voted { .. } | Self::Ended)
+    }
+}
+
+/// For how long the leader has shown no sign of life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Silence {
+    since: Duration,
+    looks: u32,
+}
+
+/// One survivor.
+#[derive(Debug)]
+pub(crate) struct Survivor {
+    name: String,
+    times: Times,
+    /// The revision of this run's own key.
+    registration: Option<i64>,
+    /// Who leads, as it was read last; its addresses.
+    leader: Option<(LeaderKey, Option<Addresses>)>,
+    viewed_at: Option<Duration>,
+    /// The revision of the leader key under whose holder this node was seen to stream from it.
+    witnessed: Option<i64>,
+    silence: Silence,
+    ballot: Option<Ballot>,
+    /// The leader that the last ballot was about, whose lease may have been ended by it.
+    judged: Option<LeaderKey>,
+    /// A leader that is left alone until then.
+    cooling: Option<(String, Duration)>,
+    /// Looked at since the last wait or change.
+    sight: Option<Option<Sight>>,
+    /// Read since the last wait or change.
+    view: Option<View>,
+}
+
+impl Survivor {
+    pub(crate) fn new(name: &str, times: Times) -> Self {
+        Self {
+            name: name.to_owned(),
+            times,
+            registration: None,
+            leader: None,
+            viewed_at: None,
+            witnessed: None,
+            silence: Silence { since: Duration::ZERO, looks: 0 },
+            ballot: None,
+            judged: None,
+            cooling: None,
+            sight: None,
+            view: None,
+        }
+    }
+
+    /// Takes an event in, and says what to do next. The first event is [`Event::Woken`].
+    pub(crate) fn step(&mut self, now: Duration, event: Event) -> Action {
+        match event {
+            Event::Woken => self.forget(),
+            Event::Failed => {
+                self.forget();
+                return Action::Wait(self.times.hurried);
+            }
+            Event::Registered { revision } => {
+                self.registration = Some(revision);
+                // Nothing is left of a run before.
+                self.ballot = None;
+                self.forget();
+            }
+            Event::Superseded => self.registration = None,
+            Event::Looked(sight) => self.looked(now, sight),
+            Event::Viewed(view) => self.viewed(now, view),
+            Event::Granted { lease } => {
+                if let Some((about, _)) = self.leader.clone() {
+                    self.judged = Some(about.clone());
+                    self.ballot = Some(Ballot { lease, about, kept_at: now, stage: Stage::Granted });
+                }
+            }
+            Event::Voted => self.voted(now),
+            Event::Kept => self.kept(now),
+            Event::Fenced => {
+                if let Some(ballot) = &mut self.ballot {
+                    ballot.stage = Stage::Fenced { since: now };
+                }
+                self.sight = None;
+            }
+            Event::Revoked => {
+                self.ballot = None;
+                self.forget();
+            }
+            Event::Lifted => {
+                self.silence = Silence { since: now, looks: 0 };
+                self.forget();
+            }
+            Event::Ended { done } => {
+                if let (true, Some(ballot)) = (done, &mut self.ballot) {
+                    ballot.stage = Stage::Ended;
+                }
+                self.forget();
+            }
+        }
+        self.next(now)
+    }
+
+    /// A look and a view are good for one decision only.
+    fn forget(&mut self) {
+        self.sight = None;
+        self.view = None;
+    }
+
+    fn looked(&mut self, now: Duration, sight: Option<Sight>) {
+        if let (Some(Sight { streams_from: Some(from), .. }), Some((leader, Some(primary)))) = (&sight, &self.leader)
+            && *from == primary.postgres
+        {
+            self.witnessed = Some(leader.revision);
+        }
+        match &sight {
+            // Who can't see has not looked.
+            None => self.silence = Silence { since: now, looks: 0 },
+            Some(sight) if sight.is_primary_alive || !sight.is_standby => {
+                self.silence = Silence { since: now, looks: 0 };
+            }
+            Some(_) => self.silence.looks = self.silence.looks.saturating_add(1),
+        }
+        self.sight = Some(sight);
+    }
+
+    fn viewed(&mut self, now: Duration, view: View) {
+        self.viewed_at = Some(now);
+        let leader = view.leader.clone();
+        if self.leader.as_ref().map(|(leader, _)| leader) != leader.as_ref() {
+            // Another leader, or none: nobody has been silent yet.
+            self.silence = Silence { since: now, looks: 0 };
+            if let Some(leader) = &leader
+                && let Some(judged) = self.judged.take_if(|judged| judged != leader)
+                && judged.holder == leader.holder
+            {
+                // It was not gone, and was faster than the others: nothing is won by doing that again at once.
+                self.cooling = Some((judged.holder, now + self.times.cool_down));
+            }
+        }
+        self.leader = leader.map(|leader| (leader, view.primary().cloned()));
+        self.view = Some(view);
+    }
+
+    fn voted(&mut self, now: Duration) {
+        if let Some(ballot) = &mut self.ballot {
+            ballot.kept_at = now;
+            ballot.stage = match ballot.stage {
+                Stage::Granted => Stage::Told,
+                Stage::Fenced { since } => Stage::Voted { since },
+                other => other,
+            };
+        }
+        self.view = None;
+    }
+
+    fn kept(&mut self, now: Duration) {
+        if let Some(ballot) = &mut self.ballot {
+            ballot.kept_at = now;
+        }
+    }
+
+    fn next(&mut self, now: Duration) -> Action {
+        if self.registration.is_none() {
+            return Action::Register;
+        }
+        let Some(sight) = self.sight.clone() else {
+            let primary = self.leader.as_ref().and_then(|(_, addresses)| addresses.clone());
+            let patience = if self.ballot.is_some() { self.times.patience_with_ballot } else { self.times.patience };
+            return Action::Look { primary, patience };
+        };
+        let Some(sight) = sight.filter(|sight| sight.is_standby || sight.is_fenced) else {
+            // A primary, or a node that can't see: it has no vote.
+            return self.withdraw().unwrap_or_else(|| self.rest(now));
+        };
+        if !sight.is_standby {
+            return self.withdraw().unwrap_or(Action::Lift);
+        }
+        if self.ballot.is_some() {
+            return self.pursue(now, &sight);
+        }
+        if sight.is_fenced {
+            let Some(view) = &self.view else { return Action::View };
+            return if may_follow(view, &sight) { Action::Lift } else { Action::Wait(self.times.hurried) };
+        }
+        if !self.is_silent(now) {
+            return self.rest(now);
+        }
+        let Some(view) = &self.view else { return Action::View };
+        match may_end(view, &self.name) {
+            Some((leader, ..)) if self.witnessed == Some(leader.revision) && !self.is_cooling(now, &leader.holder) => {
+                Action::Grant
+            }
+            _ => Action::Wait(self.times.calm),
+        }
+    }
+
+    fn withdraw(&self) -> Option<Action> {
+        self.ballot.as_ref().map(|ballot| Action::Revoke { lease: ballot.lease })
+    }
+
+    /// Nothing is to be done but to look again.
+    fn rest(&self, now: Duration) -> Action {
+        let is_due = self.viewed_at.is_none_or(|at| now.saturating_sub(at) >= self.times.refresh);
+        if is_due && self.view.is_none() {
+            return Action::View;
+        }
+        Action::Wait(if self.silence.looks > 0 { self.times.hurried } else { self.times.calm })
+    }
+
+    fn is_silent(&self, now: Duration) -> bool {
+        matches!(self.leader, Some((_, Some(_))))
+            && self.silence.looks >= LOOKS_IN_VAIN_MIN
+            && now.saturating_sub(self.silence.since) >= self.times.silence
+    }
+
+    fn is_cooling(&self, now: Duration, holder: &str) -> bool {
+        self.cooling.as_ref().is_some_and(|(name, until)| name == holder && now < *until)
+    }
+
+    /// Goes on with the ballot, or withdraws it.
+    fn pursue(&mut self, now: Duration, sight: &Sight) -> Action {
+        let (Some(ballot), Some(registration)) = (self.ballot.clone(), self.registration) else {
+            return Action::Register;
+        };
+        let revoke = Action::Revoke { lease: ballot.lease };
+        if sight.is_primary_alive || ballot.stage.needs_fence() && !sight.is_fenced {
+            return revoke;
+        }
+        let Some(view) = &self.view else { return Action::View };
+        let Some((leader, sync, config)) = may_end(view, &self.name) else { return revoke };
+        if *leader != ballot.about {
+            return revoke;
+        }
+        let vote = |is_fenced| Action::Vote { lease: ballot.lease, registration, about: leader.revision, is_fenced };
+        let own = view.votes.get(&self.name).filter(|own| own.about == leader.revision);
+        match ballot.stage {
+            Stage::Granted => vote(false),
+            Stage::Fenced { .. } => vote(true),
+            // Its lease has ended.
+            Stage::Told | Stage::Voted { .. } if own.is_none() => revoke,
+            Stage::Told if all_say(view, sync, leader, false).is_some() => Action::Fence,
+            Stage::Voted { since } => match all_say(view, sync, leader, true) {
+                Some(votes) => Action::End(EndLease {
+                    leader: leader.clone(),
+                    votes,
+                    sync: sync.revision,
+                    config: config.revision,
+                }),
+                None if now.saturating_sub(since) >= self.times.fenced_alone => {
+                    self.cooling = Some((leader.holder.clone(), now + self.times.cool_down));
+                    revoke
+                }
+                None => self.keep(now, &ballot),
+            },
+            Stage::Told => self.keep(now, &ballot),
+            Stage::Ended => revoke,
+        }
+    }
+
+    fn keep(&self, now: Duration, ballot: &Ballot) -> Action {
+        if now.saturating_sub(ballot.kept_at) >= self.times.keep_alive {
+            return Action::KeepAlive { lease: ballot.lease };
+        }
+        Action::Wait(self.times.hurried)
+    }
+}
+
+/// Whether the leader's lease may be ended, if all voters agree: commits are acknowledged only with one of them, which
+/// this node is one of, and nobody has asked Patroni for something else.
+fn may_end<'a>(view: &'a View, own: &str) -> Option<(&'a LeaderKey, &'a Sync, &'a Config)> {
+    let (leader, sync, config) = (view.leader.as_ref()?, view.sync.as_ref()?, view.config.as_ref()?);
+    let is_meant = leader.holder != own
+        && sync.leader == leader.holder
+        && sync.voters.len() >= 2
+        && sync.voters.contains(own)
+        && !sync.voters.contains(&leader.holder)
+        && sync.quorum < sync.voters.len();
+    let is_allowed = config.is_strict_quorum && !config.is_paused && !view.has_failover_request;
+    (is_meant && is_allowed).then_some((leader, sync, config))
+}
+
+/// The votes of all voters, if each has one about this leader: a suspicion at least, or one that says fenced.
+fn all_say(view: &View, sync: &Sync, leader: &LeaderKey, is_fenced: bool) -> Option<Vec<Compared>> {
+    let vote = |node: &String| {
+        let vote = view.votes.get(node)?;
+        let counts = vote.about == leader.revision && (vote.is_fenced || !is_fenced);
+        counts.then(|| Compared { node: node.clone(), revision: vote.revision })
+    };
+    sync.voters.iter().map(vote).collect()
+}
+
+/// Whether the receiver may run again: there is a leader, and it is the one that Patroni has this node follow.
+fn may_follow(view: &View, sight: &Sight) -> bool {
+    sight.follows.is_some() && view.primary().map(|primary| &primary.postgres) == sight.follows.as_ref()
+}

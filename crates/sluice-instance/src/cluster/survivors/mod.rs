@@ -1,0 +1,187 @@
+//! Faster than the leader's lease: where all standbys that a commit may be waited for on agree that the primary is gone,
+//! they end its lease, and Patroni elects the next one at once. `docs/decisions/0026-…` has the argument.
+//!
+//! One survivor a node, which sees its own PostgreSQL, its own attempts to reach the primary, and etcd; nothing else.
+//! It never decides who is the next primary.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `view.rs` | what etcd has, and what a host sees |
+//! | `machine.rs` | the decisions, without I/O |
+//! | `keys.rs` | keys and values in etcd |
+//! | `host.rs`, `fence.rs` | this host's PostgreSQL and its WAL receiver; signs of life of the primary |
+//! | `simulation/` | the decisions, against a network, an etcd and a Patroni that fail in all ways |
+
+mod fence;
+mod host;
+mod keys;
+mod machine;
+#[cfg(test)]
+mod simulation;
+mod view;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use self::{
+    host::Host,
+    keys::Keys,
+    machine::{Action, Event, Survivor, Times, VOTE_TTL_SECONDS},
+};
+use super::{Node, etcd_api::EtcdClient};
+use crate::{
+    event::{self, Observer},
+    run_as::RunAs,
+    secret::Password,
+};
+
+/// A node's survivor, in a thread of its own. Dropping it ends the thread, which may wait for a PostgreSQL that does
+/// not answer until that ends.
+#[derive(Debug)]
+pub(super) struct Agent {
+    /// Dropped to end it.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    pub(super) fn start(
+        scope: &str,
+        node: &Node,
+        run_as: &RunAs,
+        etcd: EtcdClient,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<Self> {
+        let run = Password::random().map_err(io::Error::other)?.expose().to_owned();
+        let driver = Driver {
+            node: node.name.clone(),
+            run,
+            keys: Keys::new(scope),
+            etcd,
+            host: Host::new(node, run_as)?,
+            observer,
+            last_error: None,
+        };
+        let (stop, stopped) = mpsc::channel();
+        let name = format!("{}-survivor", node.name);
+        let thread = thread::Builder::new().name(name).spawn(move || driver.run(&stopped))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Asks it to end; after what it is doing, it does nothing more.
+    pub(super) fn request_stop(&mut self) {
+        self.stop = None;
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.request_stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Carries out what the machine asks for.
+struct Driver {
+    node: String,
+    /// Makes this run another one than the one before.
+    run: String,
+    keys: Keys,
+    etcd: EtcdClient,
+    host: Host,
+    observer: Arc<dyn Observer>,
+    /// The error that was told last, so that it is told once.
+    last_error: Option<String>,
+}
+
+impl Driver {
+    fn run(mut self, stopped: &Receiver<()>) {
+        let begin = Instant::now();
+        let mut machine = Survivor::new(&self.node, Times::default());
+        let mut event = Event::Woken;
+        loop {
+            let action = machine.step(begin.elapsed(), event);
+            let pause = match &action {
+                Action::Wait(time) => *time,
+                _ => std::time::Duration::ZERO,
+            };
+            match stopped.recv_timeout(pause) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return,
+            }
+            event = match self.carry_out(&action) {
+                Ok(event) => event,
+                Err(error) => {
+                    self.tell_error(&action, &error);
+                    Event::Failed
+                }
+            };
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) -> io::Result<Event> {
+        Ok(match action {
+            Action::Wait(_) => Event::Woken,
+            Action::Register => {
+                let outcome = self.etcd.transact(&[], &self.keys.register(&self.node, &self.run))?;
+                Event::Registered { revision: outcome.revision }
+            }
+            Action::Look { primary, patience } => Event::Looked(self.host.look(primary.as_ref(), *patience)),
+            Action::View => {
+                let outcome = self.etcd.transact(&[], &self.keys.read())?;
+                let [patroni, votes] = &outcome.found[..] else { return Err(io::Error::other("a read is missing")) };
+                Event::Viewed(self.keys.view(patroni, votes))
+            }
+            Action::Grant => Event::Granted { lease: self.etcd.grant(VOTE_TTL_SECONDS)? },
+            Action::Vote { lease, registration, about, is_fenced } => {
+                let (compare, put) = self.keys.put_vote(&self.node, *registration, *lease, *about, *is_fenced);
+                let outcome = self.etcd.transact(&[compare], &[put])?;
+                if outcome.is_done { Event::Voted } else { Event::Superseded }
+            }
+            Action::KeepAlive { lease } => {
+                // Whether it has ended is seen by the vote.
+                self.etcd.keep_alive(*lease)?;
+                Event::Kept
+            }
+            Action::Revoke { lease } => {
+                self.etcd.revoke(*lease)?;
+                Event::Revoked
+            }
+            Action::Fence => {
+                self.host.fence()?;
+                Event::Fenced
+            }
+            Action::Lift => {
+                self.host.lift()?;
+                Event::Lifted
+            }
+            Action::End(end) => {
+                let (compare, delete) = self.keys.end_lease(end);
+                let done = self.etcd.transact(&compare, &[delete])?.is_done;
+                if done {
+                    let (node, leader) = (self.node.clone(), end.leader.holder.clone());
+                    self.observer.event(event::Event::EndedLease { node, leader });
+                }
+                Event::Ended { done }
+            }
+        })
+    }
+
+    fn tell_error(&mut self, action: &Action, error: &io::Error) {
+        let text = error.to_string();
+        if self.last_error.as_ref() != Some(&text) {
+            tracing::debug!(node = self.node, ?action, %error, "a survivor could not do something; it goes on");
+            self.last_error = Some(text);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! etcd: linearizable, with revisions, transactions that compare, and leases that end.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::etcd_api::{Compare, KeyValue, Outcome, Step};
+
+#[derive(Debug, Clone)]
+struct Entry {
+    value: String,
+    revision: i64,
+    lease: Option<i64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Etcd {
+    revision: i64,
+    keys: BTreeMap<String, Entry>,
+    /// When each lease ends, in milliseconds, and how long it is.
+    leases: BTreeMap<i64, (u64, u64)>,
+    next_lease: i64,
+    /// A defect: a lease that is revoked stays.
+    pub(super) keeps_revoked: bool,
+}
+
+impl Etcd {
+    fn expire(&mut self, now: u64) {
+        let ended: Vec<i64> = self.leases.iter().filter(|(_, (end, _))| *end <= now).map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|lease| self.end(lease));
+    }
+
+    fn end(&mut self, lease: i64) {
+        self.leases.remove(&lease);
+        let before = self.keys.len();
+        self.keys.retain(|_, entry| entry.lease != Some(lease));
+        self.revision += i64::from(self.keys.len() != before);
+    }
+
+    pub(super) fn grant(&mut self, now: u64, millis: u64) -> i64 {
+        self.next_lease += 1;
+        self.leases.insert(self.next_lease, (now + millis, millis));
+        self.next_lease
+    }
+
+    pub(super) fn keep_alive(&mut self, now: u64, lease: i64) {
+        self.expire(now);
+        if let Some((end, millis)) = self.leases.get_mut(&lease) {
+            *end = now + *millis;
+        }
+    }
+
+    pub(super) fn revoke(&mut self, lease: i64) {
+        if !self.keeps_revoked {
+            self.end(lease);
+        }
+    }
+
+    /// None: a step names a lease that is no more.
+    pub(super) fn transact(&mut self, now: u64, compare: &[Compare], steps: &[Step]) -> Option<Outcome> {
+        self.expire(now);
+        let holds = |condition: &Compare| match condition {
+            Compare::Revision { key, revision } => self.keys.get(key).map_or(0, |entry| entry.revision) == *revision,
+            Compare::Missing { key } => !self.keys.contains_key(key),
+        };
+        let mut outcome = Outcome { is_done: compare.iter().all(holds), revision: self.revision, found: Vec::new() };
+        if !outcome.is_done {
+            return Some(outcome);
+        }
+        let is_gone =
+            |step: &Step| matches!(step, Step::Put { lease: Some(lease), .. } if !self.leases.contains_key(lease));
+        if steps.iter().any(is_gone) {
+            return None;
+        }
+        if steps.iter().any(|step| !matches!(step, Step::Read { .. })) {
+            self.revision += 1;
+        }
+        for step in steps {
+            match step {
+                Step::Put { key, value, lease } => {
+                    let entry = Entry { value: value.clone(), revision: self.revision, lease: *lease };
+                    self.keys.insert(key.clone(), entry);
+                }
+                Step::Delete { key } => _ = self.keys.remove(key),
+                Step::Read { prefix } => outcome.found.push(self.read(prefix)),
+            }
+        }
+        outcome.revision = self.revision;
+        Some(outcome)
+    }
+
+    fn read(&self, prefix: &str) -> Vec<KeyValue> {
+        let found = self.keys.iter().filter(|(key, _)| key.starts_with(prefix));
+        let value = |(key, Entry { value, revision, .. }): (&String, &Entry)| KeyValue {
+            key: key.clone(),
+            value: value.clone(),
+            revision: *revision,
+        };
+        found.map(value).collect()
+    }
+}

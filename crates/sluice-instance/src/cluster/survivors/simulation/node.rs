@@ -1,0 +1,207 @@
+//! A host: PostgreSQL, Patroni, and the survivor whose actions are carried out here.
+
+use std::time::Duration;
+
+use super::{
+    patroni::sync_value,
+    state::{NODES, name, number},
+    world::World,
+};
+use crate::cluster::{
+    etcd_api::Step,
+    survivors::{
+        machine::{Action, EndLease, Event, Survivor, Times, VOTE_TTL_SECONDS},
+        view::{Addresses, Sight},
+    },
+};
+
+const PORT: u16 = 5432;
+
+impl World {
+    pub(super) fn begin(&mut self) {
+        let put = |key: &str, value: String| Step::Put { key: format!("/service/main/{key}"), value, lease: None };
+        let config = r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true}"#;
+        let mut steps = vec![put("leader", name(0)), put("sync", sync_value(0)), put("config", config.to_owned())];
+        for node in 0..NODES {
+            let urls = format!(r#"{{"conn_url":"postgres://{0}:{PORT}/","api_url":"http://{0}:80/"}}"#, name(node));
+            steps.push(put(&format!("members/{}", name(node)), urls));
+        }
+        self.etcd.transact(0, &[], &steps);
+        for node in 0..NODES {
+            let apart = self.rng.below(500);
+            self.after(apart, move |world| {
+                world.writes(node);
+                world.connects(node);
+                world.turns(node);
+                world.watches(node);
+                world.deliver(node, 0, Event::Woken);
+            });
+        }
+    }
+
+    /// The survivor is killed and started again; what it has asked for may still be done.
+    pub(super) fn restart_agent(&mut self, node: usize) {
+        let host = &mut self.nodes[node];
+        host.run += 1;
+        host.agent = Survivor::new(&name(node), Times::default());
+        let run = host.run;
+        self.note(format!("the survivor of node{} starts again", node + 1));
+        self.deliver(node, run, Event::Woken);
+    }
+
+    fn deliver(&mut self, node: usize, run: u64, event: Event) {
+        if self.nodes[node].run != run {
+            return;
+        }
+        let until = self.nodes[node].agent_paused_until;
+        if until > self.now {
+            return self.after(until - self.now, move |world| world.deliver(node, run, event));
+        }
+        let now = self.time();
+        let action = self.nodes[node].agent.step(now, event);
+        self.carry_out(node, run, action);
+    }
+
+    fn carry_out(&mut self, node: usize, run: u64, action: Action) {
+        match action {
+            Action::Wait(time) => {
+                self.after(millis(time).max(1), move |world| world.deliver(node, run, Event::Woken));
+            }
+            Action::Register => {
+                let steps = self.keys.register(&name(node), &run.to_string()).to_vec();
+                self.transact(node, Vec::new(), steps, move |world, outcome| {
+                    let event = outcome.map(|outcome| Event::Registered { revision: outcome.revision });
+                    world.deliver(node, run, event.unwrap_or(Event::Failed));
+                });
+            }
+            Action::Look { primary, patience } => self.look(node, run, primary, millis(patience)),
+            Action::View => {
+                let steps = self.keys.read().to_vec();
+                self.transact(node, Vec::new(), steps, move |world, outcome| {
+                    let view = outcome.map(|outcome| world.keys.view(&outcome.found[0], &outcome.found[1]));
+                    world.deliver(node, run, view.map_or(Event::Failed, Event::Viewed));
+                });
+            }
+            Action::Grant => self.ask(
+                node,
+                |etcd, now| etcd.grant(now, u64::from(VOTE_TTL_SECONDS) * 1000),
+                move |world, lease| {
+                    world.deliver(node, run, lease.map_or(Event::Failed, |lease| Event::Granted { lease }));
+                },
+            ),
+            Action::Vote { lease, registration, about, is_fenced } => {
+                let (compare, put) = self.keys.put_vote(&name(node), registration, lease, about, is_fenced);
+                self.transact(node, vec![compare], vec![put], move |world, outcome| {
+                    world.counts.fenced += u64::from(is_fenced);
+                    let event = outcome.map(|outcome| if outcome.is_done { Event::Voted } else { Event::Superseded });
+                    world.deliver(node, run, event.unwrap_or(Event::Failed));
+                });
+            }
+            Action::KeepAlive { lease } => self.ask(
+                node,
+                move |etcd, now| etcd.keep_alive(now, lease),
+                move |world, done| world.deliver(node, run, done.map_or(Event::Failed, |()| Event::Kept)),
+            ),
+            Action::Revoke { lease } => {
+                self.counts.withdrawn += 1;
+                self.ask(
+                    node,
+                    move |etcd, _| etcd.revoke(lease),
+                    move |world, done| world.deliver(node, run, done.map_or(Event::Failed, |()| Event::Revoked)),
+                );
+            }
+            Action::Fence => self.fence(node, run),
+            Action::Lift => self.lift(node, run),
+            Action::End(end) => self.end_lease(node, run, &end),
+        }
+    }
+
+    fn look(&mut self, node: usize, run: u64, primary: Option<Addresses>, patience: u64) {
+        self.when_running(node, move |world| {
+            let (is_stopped, received_at, is_streaming) = {
+                let postgres = &world.nodes[node].postgres;
+                (postgres.is_stopped, postgres.received_at, postgres.receiver.is_some())
+            };
+            if is_stopped {
+                return world.after(20, move |world| world.deliver(node, run, Event::Looked(None)));
+            }
+            let is_fed = is_streaming && received_at != world.nodes[node].received_at;
+            world.nodes[node].received_at = received_at;
+            let primary = primary.and_then(|primary| number(&primary.postgres.0));
+            if is_fed || primary.is_none() {
+                let sight = world.sight(node, is_fed);
+                return world.deliver(node, run, Event::Looked(Some(sight)));
+            }
+            // As of some moment meanwhile.
+            let delay = world.rng.range(1, 50);
+            world.after(delay, move |world| {
+                let answers = primary.is_some_and(|primary| {
+                    world.is_connected(node, primary)
+                        && (world.is_running(primary) || world.is_patroni_running(primary))
+                });
+                let wait = if answers { world.rng.range(1, 50) } else { patience };
+                world.after(wait, move |world| {
+                    let sight = world.sight(node, answers);
+                    world.deliver(node, run, Event::Looked(Some(sight)));
+                });
+            });
+        });
+    }
+
+    fn sight(&self, node: usize, is_primary_alive: bool) -> Sight {
+        let postgres = &self.nodes[node].postgres;
+        let follows = postgres.follows.filter(|_| postgres.is_fenced).map(|node| (name(node), PORT));
+        Sight {
+            is_standby: !postgres.is_primary,
+            is_fenced: postgres.is_fenced,
+            follows,
+            streams_from: postgres.receiver.map(|receiver| (name(receiver.from), PORT)),
+            is_primary_alive,
+        }
+    }
+
+    fn fence(&mut self, node: usize, run: u64) {
+        if !self.nodes[node].statements.is_empty() {
+            return self.after(5, move |world| world.deliver(node, run, Event::Failed));
+        }
+        self.nodes[node].statements.push(run);
+        self.note(format!("node{} holds its receiver off", node + 1));
+        self.raise(node, move |world, is_done| {
+            world.nodes[node].statements.clear();
+            world.deliver(node, run, if is_done { Event::Fenced } else { Event::Failed });
+        });
+    }
+
+    fn lift(&mut self, node: usize, run: u64) {
+        self.nodes[node].statements.push(run);
+        let delay = self.delay();
+        self.after(delay, move |world| {
+            world.when_running(node, move |world| {
+                world.nodes[node].statements.retain(|one| *one != run);
+                world.nodes[node].postgres.is_fenced = false;
+                world.note(format!("node{} lets its receiver go", node + 1));
+                world.deliver(node, run, Event::Lifted);
+            });
+        });
+    }
+
+    fn end_lease(&mut self, node: usize, run: u64, end: &EndLease) {
+        let (compare, delete) = self.keys.end_lease(end);
+        let holder = end.leader.holder.clone();
+        let ended = move |etcd: &mut super::etcd::Etcd, now| etcd.transact(now, &compare, &[delete]);
+        self.ask(node, ended, move |world, outcome| {
+            let outcome = outcome.flatten();
+            let done = outcome.as_ref().is_some_and(|outcome| outcome.is_done);
+            world.counts.ended += u64::from(done);
+            if done {
+                world.note(format!("node{} has ended the lease of {holder}", node + 1));
+            }
+            let event = outcome.map_or(Event::Failed, |_| Event::Ended { done });
+            world.deliver(node, run, event);
+        });
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,86 @@
+//! The state of a cluster, as etcd has it at one revision, and what one standby's own host sees.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Patroni's leader key: its holder, and the revision of etcd at which it was written. It is written once a term.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeaderKey {
+    pub(crate) holder: String,
+    pub(crate) revision: i64,
+}
+
+/// Patroni's `sync` key: the nodes that a commit may be waited for on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sync {
+    pub(crate) revision: i64,
+    /// The primary that has written it.
+    pub(crate) leader: String,
+    pub(crate) voters: BTreeSet<String>,
+    /// The number of voters that a candidate has to hear beside itself. Patroni keeps this and the number of standbys
+    /// that a commit waits for so that together they are never fewer than the voters.
+    pub(crate) quorum: usize,
+}
+
+/// Patroni's `config` key, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) revision: i64,
+    /// `synchronous_mode: quorum` and `synchronous_mode_strict: true`.
+    pub(crate) is_strict_quorum: bool,
+    /// Patroni's maintenance mode.
+    pub(crate) is_paused: bool,
+}
+
+/// A survivor's word, kept in etcd under a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Vote {
+    pub(crate) revision: i64,
+    /// The leader key's revision.
+    pub(crate) about: i64,
+    /// Its WAL receiver is held off; otherwise this is a suspicion only.
+    pub(crate) is_fenced: bool,
+}
+
+/// A node's addresses, as its Patroni publishes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    /// PostgreSQL's host and port.
+    pub(crate) postgres: (String, u16),
+    /// Patroni's REST API.
+    pub(crate) rest: (String, u16),
+}
+
+/// All that counts, read at one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) leader: Option<LeaderKey>,
+    pub(crate) sync: Option<Sync>,
+    pub(crate) config: Option<Config>,
+    /// Somebody has asked Patroni for a switchover or a failover.
+    pub(crate) has_failover_request: bool,
+    pub(crate) votes: BTreeMap<String, Vote>,
+    pub(crate) members: BTreeMap<String, Addresses>,
+}
+
+impl View {
+    /// The leader's addresses.
+    pub(crate) fn primary(&self) -> Option<&Addresses> {
+        self.members.get(&self.leader.as_ref()?.holder)
+    }
+}
+
+/// What a node's own host sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// Its PostgreSQL is in recovery.
+    pub(crate) is_standby: bool,
+    /// Its WAL receiver is held off, or is about to be.
+    pub(crate) is_fenced: bool,
+    /// The server that Patroni has told it to follow, read while it is fenced.
+    pub(crate) follows: Option<(String, u16)>,
+    /// The server that its WAL receiver streams from.
+    pub(crate) streams_from: Option<(String, u16)>,
+    /// The primary has shown a sign of life: something was received from it since the last look, or its PostgreSQL or
+    /// its Patroni answered.
+    pub(crate) is_primary_alive: bool,
+}

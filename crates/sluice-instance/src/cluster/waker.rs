@@ -1,0 +1,83 @@
+//! Patroni looks at its PostgreSQL every two seconds. A postmaster that has ended is seen here within a moment, and
+//! Patroni is told to look at once; what it does then is its own decision.
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::{Node, rest};
+use crate::{
+    orphans,
+    pid_file::{self, Runner},
+    secret::Password,
+};
+
+const POLL: Duration = Duration::from_millis(50);
+/// While none runs.
+const POLL_NONE: Duration = Duration::from_millis(250);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A change of nothing: Patroni looks at its PostgreSQL after every change.
+const NOTHING: &str = r#"{"sluice_woke_patroni": null}"#;
+
+/// Watches a node's postmaster. Dropping it ends that.
+#[derive(Debug)]
+pub(super) struct Waker {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waker {
+    pub(super) fn start(node: &Node, password: &Password) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let watch = Watch { pgdata: node.pgdata.clone(), rest: node.rest, password: password.clone() };
+        let thread = thread::Builder::new().name(format!("{}-waker", node.name)).spawn(move || watch.run(&stopped))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Waker {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watch {
+    pgdata: PathBuf,
+    rest: SocketAddr,
+    password: Password,
+}
+
+impl Watch {
+    fn run(&self, stopped: &Receiver<()>) {
+        let mut postmaster = None;
+        loop {
+            match postmaster {
+                Some(pid) if orphans::is_server_of(pid, &self.pgdata) => {}
+                Some(pid) => {
+                    postmaster = None;
+                    let sent = rest::send(self.rest, "PATCH", "/config", &self.password, NOTHING, ANSWER_TIME_MAX);
+                    tracing::debug!(pid, ?sent, pgdata = %self.pgdata.display(), "a postmaster has ended");
+                }
+                None => {
+                    if let Ok(Runner::Live(pid)) = pid_file::runner(&self.pgdata) {
+                        postmaster = Some(pid);
+                    }
+                }
+            }
+            let pause = if postmaster.is_some() { POLL } else { POLL_NONE };
+            if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+}
