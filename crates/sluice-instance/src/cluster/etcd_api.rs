@@ -34,13 +34,11 @@ pub(super) struct KeyValue {
     pub(super) revision: i64,
 }
 
-/// A condition of a transaction.
+/// A condition of a transaction: the key was last written at this revision; 0 if there is no such key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Compare {
-    /// The key was last written at this revision.
-    Revision { key: String, revision: i64 },
-    /// There is no such key.
-    Missing { key: String },
+pub(super) struct Compare {
+    pub(super) key: String,
+    pub(super) revision: i64,
 }
 
 /// A step of a transaction.
@@ -198,12 +196,7 @@ fn decoded(value: &Value) -> Option<String> {
 
 impl Compare {
     fn to_json(&self) -> Value {
-        match self {
-            Self::Revision { key, revision } => {
-                json!({ "key": encoded(key), "target": "MOD", "mod_revision": revision.to_string() })
-            }
-            Self::Missing { key } => json!({ "key": encoded(key), "target": "CREATE", "create_revision": "0" }),
-        }
+        json!({ "key": encoded(&self.key), "target": "MOD", "mod_revision": self.revision.to_string() })
     }
 }
 

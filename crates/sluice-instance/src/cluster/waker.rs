@@ -19,7 +19,9 @@ use crate::{
 
 const POLL: Duration = Duration::from_millis(50);
 /// While none runs.
-const POLL_NONE: Duration = Duration::from_millis(250);
+const POLL_NONE: Duration = Duration::from_millis(150);
+/// Patroni takes a postmaster for alive until its process has been reaped, so it is told more than once.
+const WAKES_MAX: u32 = 8;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A change of nothing: Patroni looks at its PostgreSQL after every change.
@@ -60,18 +62,19 @@ struct Watch {
 impl Watch {
     fn run(&self, stopped: &Receiver<()>) {
         let mut postmaster = None;
+        let mut wakes_left = 0;
         loop {
-            match postmaster {
-                Some(pid) if orphans::is_server_of(pid, &self.pgdata) => {}
-                Some(pid) => {
-                    postmaster = None;
-                    let sent = rest::send(self.rest, "PATCH", "/config", &self.password, NOTHING, ANSWER_TIME_MAX);
-                    tracing::debug!(pid, ?sent, pgdata = %self.pgdata.display(), "a postmaster has ended");
-                }
-                None => {
-                    if let Ok(Runner::Live(pid)) = pid_file::runner(&self.pgdata) {
-                        postmaster = Some(pid);
-                    }
+            if let Some(pid) = postmaster.filter(|pid| !orphans::is_server_of(*pid, &self.pgdata)) {
+                tracing::debug!(pid, pgdata = %self.pgdata.display(), "a postmaster has ended");
+                (postmaster, wakes_left) = (None, WAKES_MAX);
+            }
+            if postmaster.is_none() {
+                if let Ok(Runner::Live(pid)) = pid_file::runner(&self.pgdata) {
+                    postmaster = Some(pid);
+                } else if wakes_left > 0 {
+                    wakes_left -= 1;
+                    // A Patroni that does not answer has ended as well, or will look by itself.
+                    let _ = rest::send(self.rest, "PATCH", "/config", &self.password, NOTHING, ANSWER_TIME_MAX);
                 }
             }
             let pause = if postmaster.is_some() { POLL } else { POLL_NONE };

@@ -4,7 +4,7 @@
 
 use std::{env, fmt, thread, time::Duration};
 
-use sluice_testkit::{Driver, TestCluster, Version};
+use sluice_testkit::{Driver, TestCluster, Version, eventually};
 
 use crate::{GOING_ON, alone, ledger::Ledger, pool};
 
@@ -79,5 +79,24 @@ fn a_lost_primary_is_replaced() {
         println!("{loss}: without writes for {median:.2} s in the median, {worst:.2} s at most ({})", shown.join(", "));
     }
     cluster.wait_ready();
+    if is_fast {
+        a_receiver_that_was_left_held_off_is_let_go(&cluster);
+    }
     println!("{}", ledger.end(&cluster));
+}
+
+/// As a Sluice leaves it that is killed while survivors vote, or a configuration that comes from another node.
+fn a_receiver_that_was_left_held_off_is_let_go(cluster: &TestCluster) {
+    const SHOW: &str = "SHOW dynamic_library_path";
+    let standby = cluster.standby();
+    let mut client = cluster.superuser(standby);
+    let shown = |client: &mut postgres::Client| client.query_one(SHOW, &[]).unwrap().get::<_, String>(0);
+    let before = shown(&mut client);
+    let other = cluster.cluster().nodes()[cluster.leader()].home.join("receiver-fence");
+    let set = format!("ALTER SYSTEM SET dynamic_library_path = '{}:$libdir'", other.display());
+    client.batch_execute(&set).unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").unwrap();
+    eventually("the receiver is let go", || shown(&mut client) == before);
+    let streams = "SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'";
+    eventually("it streams", || client.query_one(streams, &[]).unwrap().get::<_, i64>(0) == 1);
 }

@@ -34,6 +34,8 @@ use crate::{
 const STEP_TIME_MAX: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
 
+/// The folder's name, by which also a fence is known that has come with another node's configuration.
+const FOLDER: &str = "receiver-fence";
 const LIBRARY: &str = "libpqwalreceiver.so";
 const TEXT: &str = "\
 Not a library. Sluice puts this folder in front of dynamic_library_path while the survivors of a lost primary agree that
@@ -54,7 +56,7 @@ pub(super) struct Fence {
 impl Fence {
     /// Makes the folder, which holds nobody off as yet.
     pub(super) fn prepare(node: &Node, run_as: &RunAs) -> io::Result<Self> {
-        let dir = node.home.join("fence");
+        let dir = node.home.join(FOLDER);
         match fs::create_dir(&dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?,
@@ -70,8 +72,8 @@ impl Fence {
         Ok(Self { dir, pgdata: node.pgdata.clone() })
     }
 
-    /// Whether a value of `dynamic_library_path` has the fence.
-    pub(super) fn is_in(&self, path: &str) -> bool {
+    /// Whether a value of `dynamic_library_path` has this fence.
+    fn is_in(&self, path: &str) -> bool {
         path.split(':').any(|dir| Path::new(dir) == self.dir)
     }
 
@@ -83,17 +85,23 @@ impl Fence {
     ) -> io::Result<()> {
         let path = shown(client)?;
         if !self.is_in(&path) {
-            if by_system(client)?.is_some_and(|path| !self.is_in(&path)) {
+            if by_system(client)?.is_some_and(|path| !is_fenced(&path)) {
                 let why = "dynamic_library_path is set by ALTER SYSTEM: set it in postgresql.base.conf instead";
                 return Err(io::Error::other(why));
             }
-            let rest = if path.is_empty() { DEFAULT_PATH } else { &path };
-            let wanted = format!("{}:{rest}", self.dir.display());
+            let wanted = self.before(&path);
             set(client, &format!("ALTER SYSTEM SET dynamic_library_path = '{}'", wanted.replace('\'', "''")))?;
         }
         // A new process has what the postmaster has.
         wait("the postmaster to know", || Ok(self.is_in(&shown(&mut connect().map_err(io::Error::other)?)?)))?;
         wait("the WAL receiver to end", || self.end_receivers())
+    }
+
+    /// The path with this fence in front, and no other.
+    fn before(&self, path: &str) -> String {
+        let rest: Vec<&str> = path.split(':').filter(|dir| !dir.is_empty() && !is_fence(dir)).collect();
+        let rest = if rest.is_empty() { DEFAULT_PATH.to_owned() } else { rest.join(":") };
+        format!("{}:{rest}", self.dir.display())
     }
 
     /// Lets the receiver go.
@@ -121,6 +129,15 @@ impl Fence {
         }
         Ok(is_over)
     }
+}
+
+/// Whether a value of `dynamic_library_path` has a fence, of this node or of another one.
+pub(super) fn is_fenced(path: &str) -> bool {
+    path.split(':').any(is_fence)
+}
+
+fn is_fence(dir: &str) -> bool {
+    Path::new(dir).file_name().is_some_and(|name| name == FOLDER)
 }
 
 fn command_line(pid: Pid) -> String {
@@ -155,4 +172,25 @@ fn wait(what: &str, mut is_over: impl FnMut() -> io::Result<bool>) -> io::Result
         thread::sleep(POLL);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_fence_stands_in_front() {
+        let fence = Fence { dir: "/data/node1/receiver-fence".into(), pgdata: PathBuf::new() };
+        for (path, expected) in [
+            ("$libdir", "/data/node1/receiver-fence:$libdir"),
+            ("", "/data/node1/receiver-fence:$libdir"),
+            ("/opt/lib:$libdir", "/data/node1/receiver-fence:/opt/lib:$libdir"),
+            ("/data/node2/receiver-fence:$libdir", "/data/node1/receiver-fence:$libdir"),
+        ] {
+            assert_eq!(fence.before(path), expected, "{path}");
+            assert!(is_fenced(&fence.before(path)) && fence.is_in(&fence.before(path)));
+        }
+        assert!(is_fenced("/data/node2/receiver-fence:$libdir") && !is_fenced("/opt/lib:$libdir"));
+        assert!(!fence.is_in("/data/node2/receiver-fence:$libdir"));
+    }
 }

@@ -11,7 +11,7 @@ use postgres::{Client, Config, NoTls};
 
 use super::{
     super::{Node, rest},
-    fence::Fence,
+    fence::{Fence, is_fenced},
     view::{Addresses, Sight},
 };
 use crate::{bootstrap::SUPERUSER, run_as::RunAs};
@@ -73,7 +73,7 @@ impl Host {
         let (host, port): (Option<String>, Option<i32>) = (row.get(3), row.get(4));
         let streams_from = host.zip(port.and_then(|port| u16::try_from(port).ok()));
         let is_fed = received.is_some() && received != self.received;
-        let is_fenced = self.fence.is_in(&path);
+        let is_fenced = is_fenced(&path);
         let follows = if is_fenced && is_standby { client.query_opt(FOLLOWS, &[])? } else { None };
         self.received = received;
         let is_primary_alive = is_fed || is_standby && primary.is_some_and(|primary| answers(primary, patience));

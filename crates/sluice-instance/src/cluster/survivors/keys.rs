@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     super::etcd_api::{Compare, KeyValue, Step},
     machine::EndLease,
-    view::{Addresses, Config, LeaderKey, Sync, View, Vote},
+    view::{Addresses, Config, Failover, LeaderKey, Sync, View, Vote},
 };
 
 /// Where the keys of a cluster are.
@@ -64,18 +64,18 @@ impl Keys {
     ) -> (Compare, Step) {
         // A value of numbers and truths can always be written.
         let value = serde_json::to_string(&VoteValue { about, fenced }).unwrap_or_default();
-        let compare = Compare::Revision { key: self.run(node), revision: registration };
+        let compare = Compare { key: self.run(node), revision: registration };
         (compare, Step::Put { key: self.vote(node), value, lease: Some(lease) })
     }
 
     pub(super) fn end_lease(&self, end: &EndLease) -> (Vec<Compare>, Step) {
         let leader = format!("{}leader", self.patroni);
-        let at = |key: String, revision| Compare::Revision { key, revision };
+        let at = |key: String, revision| Compare { key, revision };
         let mut compare = vec![
             at(leader.clone(), end.leader.revision),
             at(format!("{}sync", self.patroni), end.sync),
             at(format!("{}config", self.patroni), end.config),
-            Compare::Missing { key: format!("{}failover", self.patroni) },
+            at(format!("{}failover", self.patroni), end.failover),
         ];
         compare.extend(end.votes.iter().map(|vote| at(self.vote(&vote.node), vote.revision)));
         (compare, Step::Delete { key: leader })
@@ -90,7 +90,7 @@ impl Keys {
                 "leader" => view.leader = Some(LeaderKey { holder: value.clone(), revision: *revision }),
                 "sync" => view.sync = sync(value, *revision),
                 "config" => view.config = config(value, *revision),
-                "failover" => view.has_failover_request = true,
+                "failover" => view.failover = failover(value, *revision),
                 _ => {
                     if let Some(node) = name.strip_prefix("members/")
                         && let Some(addresses) = addresses(value)
@@ -131,6 +131,12 @@ fn config(text: &str, revision: i64) -> Option<Config> {
         // Written in any other way, it is taken for a pause.
         is_paused: !matches!(value["pause"], Value::Null | Value::Bool(false)),
     })
+}
+
+/// What can't be read is taken for a request.
+fn failover(text: &str, revision: i64) -> Failover {
+    let is_empty = |value: &Value| value.as_object().is_some_and(|members| members.values().all(Value::is_null));
+    Failover { revision, is_asked_for: !serde_json::from_str(text).is_ok_and(|value| is_empty(&value)) }
 }
 
 fn addresses(text: &str) -> Option<Addresses> {
@@ -175,7 +181,7 @@ mod tests {
         let sync = view.sync.unwrap();
         assert_eq!((&*sync.leader, sync.quorum, sync.voters.len(), sync.revision), ("node1", 1, 2, 8));
         let config = view.config.unwrap();
-        assert!(config.is_strict_quorum && !config.is_paused && !view.has_failover_request);
+        assert!(config.is_strict_quorum && !config.is_paused && view.failover == Failover::default());
         assert_eq!(view.votes.len(), 1);
         assert_eq!(view.votes["node2"], Vote { revision: 12, about: 7, is_fenced: true });
     }
@@ -191,6 +197,19 @@ mod tests {
         ] {
             let config = config(text, 1).unwrap();
             assert_eq!((config.is_strict_quorum, config.is_paused), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_switchover_leaves_an_empty_key() {
+        for (text, is_asked_for) in [
+            ("{}", false),
+            (r#"{"leader":null}"#, false),
+            (r#"{"leader":"node1","member":"node2"}"#, true),
+            (r#"{"scheduled_at":"2030-01-01T00:00+00:00"}"#, true),
+            ("", true),
+        ] {
+            assert_eq!(failover(text, 3), Failover { revision: 3, is_asked_for }, "{text}");
         }
     }
 

@@ -11,7 +11,7 @@
 //! 3. *Who votes has streamed from this leader in this term*, so that what it has received is the beginning of what the
 //!    leader has written.
 //! 4. The key is deleted by one transaction that compares its revision, the revisions of every voter's vote that says
-//!    fenced and is about that key, and those of Patroni's `sync` and `config`.
+//!    fenced and is about that key, and those of Patroni's `sync`, `config` and `failover`.
 
 use std::time::Duration;
 
@@ -76,6 +76,7 @@ pub(crate) struct EndLease {
     pub(crate) votes: Vec<Compared>,
     pub(crate) sync: i64,
     pub(crate) config: i64,
+    pub(crate) failover: i64,
 }
 
 /// What the driver has to do next.
@@ -406,6 +407,7 @@ impl Survivor {
                     votes,
                     sync: sync.revision,
                     config: config.revision,
+                    failover: view.failover.revision,
                 }),
                 None if now.saturating_sub(since) >= self.times.fenced_alone => {
                     self.cooling = Some((leader.holder.clone(), now + self.times.cool_down));
@@ -436,7 +438,7 @@ fn may_end<'a>(view: &'a View, own: &str) -> Option<(&'a LeaderKey, &'a Sync, &'
         && sync.voters.contains(own)
         && !sync.voters.contains(&leader.holder)
         && sync.quorum < sync.voters.len();
-    let is_allowed = config.is_strict_quorum && !config.is_paused && !view.has_failover_request;
+    let is_allowed = config.is_strict_quorum && !config.is_paused && !view.failover.is_asked_for;
     (is_meant && is_allowed).then_some((leader, sync, config))
 }
 

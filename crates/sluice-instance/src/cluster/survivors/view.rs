@@ -31,6 +31,15 @@ pub(crate) struct Config {
     pub(crate) is_paused: bool,
 }
 
+/// Patroni's `failover` key. It stays behind a switchover, with nothing in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// 0 if there is no such key.
+    pub(crate) revision: i64,
+    /// Somebody has asked for a switchover or a failover.
+    pub(crate) is_asked_for: bool,
+}
+
 /// A survivor's word, kept in etcd under a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Vote {
@@ -56,8 +65,7 @@ pub(crate) struct View {
     pub(crate) leader: Option<LeaderKey>,
     pub(crate) sync: Option<Sync>,
     pub(crate) config: Option<Config>,
-    /// Somebody has asked Patroni for a switchover or a failover.
-    pub(crate) has_failover_request: bool,
+    pub(crate) failover: Failover,
     pub(crate) votes: BTreeMap<String, Vote>,
     pub(crate) members: BTreeMap<String, Addresses>,
 }

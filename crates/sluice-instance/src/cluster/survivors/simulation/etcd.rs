@@ -57,10 +57,8 @@ impl Etcd {
     /// None: a step names a lease that is no more.
     pub(super) fn transact(&mut self, now: u64, compare: &[Compare], steps: &[Step]) -> Option<Outcome> {
         self.expire(now);
-        let holds = |condition: &Compare| match condition {
-            Compare::Revision { key, revision } => self.keys.get(key).map_or(0, |entry| entry.revision) == *revision,
-            Compare::Missing { key } => !self.keys.contains_key(key),
-        };
+        let holds =
+            |condition: &Compare| self.keys.get(&condition.key).map_or(0, |entry| entry.revision) == condition.revision;
         let mut outcome = Outcome { is_done: compare.iter().all(holds), revision: self.revision, found: Vec::new() };
         if !outcome.is_done {
             return Some(outcome);

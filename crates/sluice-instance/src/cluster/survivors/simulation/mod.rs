@@ -144,6 +144,7 @@ fn worlds_find_what_is_wrong() {
     for defect in [Defect::NoFence, Defect::NoRevoke] {
         let found =
             (0..4 * SEEDS).find_map(|seed| run(seed, defect).err().filter(|broken| broken.contains("acknowledged")));
+        println!("{defect:?}: {:?}", found.as_ref().map(|f| f.lines().next().map(str::to_owned)));
         assert!(found.is_some(), "{defect:?} loses nothing");
     }
 }

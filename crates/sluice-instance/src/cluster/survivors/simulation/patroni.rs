@@ -123,7 +123,7 @@ impl World {
     fn acquire(&mut self, node: usize, then: impl FnOnce(&mut World, usize) + 'static) {
         let was_primary = self.nodes[node].postgres.is_primary;
         let put = Step::Put { key: LEADER.to_owned(), value: name(node), lease: None };
-        self.transact(node, vec![Compare::Missing { key: LEADER.to_owned() }], vec![put], move |world, outcome| {
+        self.transact(node, vec![Compare { key: LEADER.to_owned(), revision: 0 }], vec![put], move |world, outcome| {
             if outcome.is_some_and(|outcome| outcome.is_done) {
                 world.note(format!("node{} has the leader key", node + 1));
                 world.counts.taken_again += u64::from(was_primary);
@@ -201,5 +201,5 @@ impl World {
 fn sync_step(node: usize, sync: Option<&Sync>) -> (Vec<Compare>, Vec<Step>) {
     let revision = sync.map_or(0, |sync| sync.revision);
     let put = Step::Put { key: SYNC.to_owned(), value: sync_value(node), lease: None };
-    (vec![Compare::Revision { key: SYNC.to_owned(), revision }], vec![put])
+    (vec![Compare { key: SYNC.to_owned(), revision }], vec![put])
 }
