@@ -141,10 +141,10 @@ fn no_acknowledged_commit_is_missing_where_survivors_end_a_lease() {
 /// The same worlds find a fence that does not hold, and a lease that outlives its end: else they show nothing.
 #[test]
 fn worlds_find_what_is_wrong() {
-    for defect in [Defect::NoFence, Defect::NoRevoke] {
-        let found =
-            (0..4 * SEEDS).find_map(|seed| run(seed, defect).err().filter(|broken| broken.contains("acknowledged")));
-        println!("{defect:?}: {:?}", found.as_ref().map(|f| f.lines().next().map(str::to_owned)));
+    // Worlds that have found it come first; after a change of the world it may be others.
+    for (defect, found_by) in [(Defect::NoFence, 24), (Defect::NoRevoke, 255)] {
+        let seeds = std::iter::once(found_by).chain(0..4 * SEEDS);
+        let found = seeds.filter_map(|seed| run(seed, defect).err()).find(|broken| broken.contains("acknowledged"));
         assert!(found.is_some(), "{defect:?} loses nothing");
     }
 }
