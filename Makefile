@@ -6,9 +6,11 @@ SEEDS ?= 20000
 SESSIONS ?= 940
 ACTS ?= 56
 STRESS_SECONDS ?= 600
+N ?= 1000
+FROM ?= 0
 FAULT_SECONDS ?= 1800
 
-.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-floods bench-gate soak fuzz reference
+.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-floods bench-gate soak faults fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
@@ -23,6 +25,7 @@ help:
 	@echo 'make soak         the simulations with many seeds, the twin test with a million statements, faults of all kinds under'
 	@echo '                  work of all kinds, then the stress test of the gate on four servers, one of them with assertions'
 	@echo '                  (SEEDS=20000 SESSIONS=940 ACTS=56 FAULT_SECONDS=1800 STRESS_SECONDS=600)'
+	@echo 'make faults       faults by seed on a cluster of three nodes under work, and what was lost: nothing  (N=1000 FROM=0)'
 	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
@@ -87,6 +90,10 @@ soak:
 driver-suites:
 	scripts/test-deps.sh
 	SLUICE_SUITES=all cargo test --release --locked -p sluice --test suites -- --test-threads 1 --nocapture
+
+faults:
+	scripts/test-deps.sh
+	SLUICE_FAULTS=$(N) SLUICE_FAULTS_FROM=$(FROM) cargo test --locked -p sluice --test nodes faults -- --nocapture
 
 fuzz:
 	scripts/fuzz.sh $(SECONDS_EACH)

@@ -6,6 +6,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU16, Ordering},
@@ -172,12 +173,20 @@ impl TestCluster {
 
     /// Makes a standby the leader, by Patroni's REST API; returns when Patroni says that it is done.
     pub fn switchover(&self, to: usize) {
+        self.try_switchover(to).unwrap_or_else(|error| panic!("switchover: {error}"));
+    }
+
+    /// The same, if Patroni does it.
+    pub fn try_switchover(&self, to: usize) -> Result<(), String> {
         let (from, names) = (self.leader(), self.cluster.nodes());
         let body = format!(r#"{{"leader": "{}", "candidate": "{}"}}"#, names[from].name, names[to].name);
         let rest = &self.cluster.secrets().rest;
         let answer = rest::send(self.rest(from), "POST", "/switchover", rest, &body, FAILOVER_PATIENCE);
-        let answer = answer.unwrap_or_else(|error| panic!("switchover: {error}"));
-        assert_eq!(answer.status, 200, "switchover: {}", answer.body);
+        match answer {
+            Ok(answer) if answer.status == 200 => Ok(()),
+            Ok(answer) => Err(format!("{}: {}", answer.status, answer.body)),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Kills a node's postmaster with SIGKILL; its Patroni lives.
@@ -215,6 +224,11 @@ impl TestCluster {
         self.cluster.processes(node).into_iter().for_each(|pid| proc::try_send(pid, proc::Kind::SIGSTOP));
     }
 
+    /// Stops a node's Patroni where it is; its PostgreSQL goes on.
+    pub fn freeze_patroni(&self, node: usize) {
+        proc::send(self.patroni_pid(node), proc::Kind::SIGSTOP);
+    }
+
     /// Has them go on.
     pub fn thaw(&self, node: usize) {
         self.cluster.processes(node).into_iter().for_each(|pid| proc::try_send(pid, proc::Kind::SIGCONT));
@@ -242,6 +256,14 @@ impl TestCluster {
         nodes.chain(members).collect()
     }
 
+    /// Copies what Patroni, PostgreSQL and etcd have said to where it stays, and says where.
+    fn keep_logs(&self) {
+        let kept = crate::case::repository().join(format!("target/tests/cluster-{}", std::process::id()));
+        let from = self.log(0);
+        let copied = Command::new("cp").arg("-r").arg(from.parent().unwrap_or(&from)).arg(&kept).status();
+        eprintln!("the cluster's logs are kept in {} ({copied:?})", kept.display());
+    }
+
     /// Stops all of it in order.
     pub fn stop(&self) {
         self.cluster.stop(StopMode::Fast);
@@ -250,6 +272,9 @@ impl TestCluster {
 
 impl Drop for TestCluster {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_logs();
+        }
         (0..self.nodes()).for_each(|node| self.cluster.kill_node(node));
         (0..self.cluster.etcd_members().len()).for_each(|member| self.cluster.kill_etcd(member));
     }

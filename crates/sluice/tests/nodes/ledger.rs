@@ -20,6 +20,9 @@ const WRITERS: i64 = 4;
 /// The numbers of one writer begin that far behind those of the one before.
 const APART: i64 = 1_000_000;
 
+/// Far more than the longest failover takes.
+const WRITES_PATIENCE: Duration = Duration::from_secs(100);
+
 /// Writers at their work.
 pub(crate) struct Ledger {
     is_over: Arc<AtomicBool>,
@@ -77,15 +80,25 @@ impl fmt::Display for Told {
 impl Ledger {
     /// Makes its table, and has writers begin.
     pub(crate) fn begin(cluster: &TestCluster, pool: &TestPool) -> Self {
+        Self::begin_round(cluster, pool, 0)
+    }
+
+    /// The same in one of several rounds, each with numbers of its own.
+    pub(crate) fn begin_round(cluster: &TestCluster, pool: &TestPool, round: u64) -> Self {
         let mut config = pool.client_config(cluster.app_name(), "postgres");
         config.password(cluster.password());
-        config.connect(NoTls).unwrap().batch_execute("CREATE TABLE ledger (id bigint PRIMARY KEY)").unwrap();
+        config
+            .connect(NoTls)
+            .unwrap()
+            .batch_execute("CREATE TABLE IF NOT EXISTS ledger (id bigint PRIMARY KEY)")
+            .unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let (longest, gap, acknowledged_at) = Default::default();
         let times = Arc::new(Times { begin: Instant::now(), longest, gap, acknowledged_at });
         let writer = |number: i64| {
             let (config, is_over, times) = (config.clone(), is_over.clone(), times.clone());
-            thread::spawn(move || write(&config, number * APART, &is_over, &times))
+            let from = (round as i64 * WRITERS + number) * APART;
+            thread::spawn(move || write(&config, from, &is_over, &times))
         };
         Self { writers: (0..WRITERS).map(writer).collect(), is_over, times }
     }
@@ -102,10 +115,12 @@ impl Ledger {
 
     /// Waits until an entry is acknowledged that was not before.
     pub(crate) fn wait_for_writes(&self) {
+        let begin = Instant::now();
         let before = self.times.begin.elapsed().as_micros() as u64;
-        sluice_testkit::eventually("an entry is acknowledged", || {
-            self.times.acknowledged_at.load(Ordering::Relaxed) > before
-        });
+        while self.times.acknowledged_at.load(Ordering::Relaxed) <= before {
+            assert!(begin.elapsed() < WRITES_PATIENCE, "no entry is acknowledged within {WRITES_PATIENCE:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Has them end, and compares with what is there: on all nodes, once they have caught up.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod failover;
+mod faults;
 mod ledger;
 
 use std::{
