@@ -1,5 +1,6 @@
 //! The things that the workers of one process share: the pools, the counts behind the limits, the secrets.
 
+mod holds;
 mod limits;
 mod pausing;
 mod upstream;
@@ -19,9 +20,11 @@ use lru::LruCache;
 use sluice_control::{Database, Snapshot, access::Access, address::Address, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
+pub use holds::{Held, Hold};
 pub use pausing::CalledIn;
 pub use upstream::Upstream;
 
+use holds::Holds;
 use pausing::Paused;
 
 use crate::{
@@ -348,6 +351,8 @@ pub struct Hub {
     log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
     /// The databases that give out no servers.
     paused: Mutex<Paused>,
+    /// The clusters whose clients are held.
+    holds: Mutex<Holds>,
     /// The pools that reloads have taken away, while they have servers or clients.
     retired: Mutex<Vec<Weak<Pool>>>,
     /// Whether clients end as soon as they have no transaction open, and others are refused.
@@ -377,6 +382,7 @@ impl Hub {
             catalogs: Mutex::default(),
             log_ins: Mutex::default(),
             paused: Mutex::default(),
+            holds: Mutex::default(),
             retired: Mutex::default(),
             is_draining: AtomicBool::new(false),
             addresses: AtomicU32::new(0),
@@ -422,7 +428,10 @@ impl Hub {
                 false
             }
         });
-        drop((pools, retired));
+        drop(retired);
+        // Pools that are made from now on lead there.
+        self.end_holds_of_changed(&before, &snapshot, &pools);
+        drop(pools);
         // Nobody has seen what happened there while no pool led there.
         let log_ins = lock(&self.log_ins);
         for log_ins in moved_to.iter().filter_map(|address| log_ins.get(address)) {
@@ -463,6 +472,7 @@ impl Hub {
         if lock(&self.paused).are_paused(database) {
             pool.state().set_paused(Time(0), true);
         }
+        self.hold_new(&pool);
         Ok(pool)
     }
 

@@ -65,6 +65,8 @@ pub struct ListedServer {
     pub request_at: Time,
     /// The client that has it.
     pub client: Option<ClientRef>,
+    /// Whether that one has something under way there, or a transaction open.
+    pub is_busy: bool,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
     /// The encryption of its connection.

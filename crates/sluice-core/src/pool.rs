@@ -48,8 +48,13 @@ pub struct PoolState {
     has_connected: bool,
     /// Whether an operator has it give out no servers.
     paused: bool,
+    /// The reason why its clients are held, while they are: its cluster's primary is about to be another one. Those who
+    /// have waited for too long get it as their error.
+    held: Option<Arc<ErrorResponse>>,
     /// Nobody is refused for a wait before that.
     waits_from: Time,
+    /// Whether that is the next time at which waits are looked at.
+    waits_anew: bool,
     /// Servers that were opened before that are closed when they fall idle.
     renewed_at: Time,
     /// Servers that clients keep between transactions, and why; the longest kept first.
@@ -177,7 +182,9 @@ impl PoolState {
             used: false,
             has_connected: false,
             paused: false,
+            held: None,
             waits_from: Time(0),
+            waits_anew: false,
             renewed_at: Time(0),
             pinned: Vec::new(),
             waits: Times::default(),
@@ -204,6 +211,22 @@ impl PoolState {
         self.paused = paused;
     }
 
+    /// The same while a cluster's primary changes hands, which is for a while only: whoever has waited for
+    /// `failover_timeout` gets that error.
+    pub fn hold(&mut self, why: Arc<ErrorResponse>) {
+        self.held = Some(why);
+    }
+
+    /// Ends a hold: those who have waited meanwhile have all of their time from then on.
+    pub fn release_hold(&mut self) {
+        self.waits_anew |= self.held.take().is_some();
+    }
+
+    /// Whether it gives out no servers, and opens none.
+    fn is_shut(&self) -> bool {
+        self.paused || self.held.is_some()
+    }
+
     /// Closes the servers there are when they fall idle; they must be [called in](Self::call_in).
     pub fn renew(&mut self, now: Time) {
         self.renewed_at = now;
@@ -211,7 +234,7 @@ impl PoolState {
 
     /// Whether an operator has all servers closed that were opened then.
     fn is_called_in(&self, opened: &Opened) -> bool {
-        self.paused || opened.at < self.renewed_at
+        self.is_shut() || opened.at < self.renewed_at
     }
 
     /// The servers that an operator has closed: those that are idle, which are no longer part of the pool, and those that
@@ -251,7 +274,7 @@ impl PoolState {
     fn take_idle(&mut self, client: ClientRef, wants: Wants<'_>) -> Option<ServerRef> {
         self.used = true;
         self.latest = wants.startup.clone();
-        if self.paused {
+        if self.is_shut() {
             return None;
         }
         // What failed before log-ins changed says nothing of those since.
@@ -279,7 +302,7 @@ impl PoolState {
         let connecting = self.connecting.len() as u32;
         let allowed = self.open < self.settings.size && connecting < self.settings.parallel_connects;
         let paused = self.trouble.as_ref().is_some_and(|t| now < t.retry_at || connecting > 0);
-        if !allowed || paused || self.paused {
+        if !allowed || paused || self.is_shut() {
             return None;
         }
         let short_of_min = || (self.used && self.open < self.settings.min).then_some(&self.latest);

@@ -68,6 +68,7 @@ impl Engine {
             opened_at: server.opened.at,
             request_at: asked.max(server.opened.at),
             client,
+            is_busy: client.is_some() && !server.is_at_rest(),
             is_worn: server.is_worn || server.pool.wants_back(now, &server.opened),
             encryption: server.encryption.secured().map(encryption),
         }

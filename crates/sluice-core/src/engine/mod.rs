@@ -357,6 +357,7 @@ impl Engine {
         self.expire_logins(now, io);
         self.expire(now, io);
         if self.worker == 0 && self.timers.tends(now) {
+            self.hub.expire_holds(now);
             self.tend_pools(now, io);
             self.hub.forget_unused_pools(now);
         }

@@ -115,7 +115,7 @@ fn renew(now: Time, pools: Vec<Arc<Pool>>) -> CalledIn {
     call_in(now, pools)
 }
 
-fn call_in(now: Time, pools: Vec<Arc<Pool>>) -> CalledIn {
+pub(super) fn call_in(now: Time, pools: Vec<Arc<Pool>>) -> CalledIn {
     let mut called_in = CalledIn::default();
     for pool in pools {
         let (idle, kept) = pool.state().call_in(now);

@@ -15,8 +15,15 @@ impl PoolState {
         if self.paused {
             return refused;
         }
+        if std::mem::take(&mut self.waits_anew) {
+            self.waits_from = now;
+        }
         let from = self.waits_from;
         let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
+        if let Some(why) = self.held.clone() {
+            let limit = self.settings.failover_timeout.unwrap_or(self.settings.wait_timeout);
+            return self.refuse_while(|waiter| waited(waiter) >= limit, &why);
+        }
         let mut limit = self.settings.wait_timeout;
         if let Some(error) = self.obstacle() {
             limit = match self.settings.failover_timeout {

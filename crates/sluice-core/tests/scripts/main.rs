@@ -11,6 +11,7 @@ mod copies;
 mod draining;
 mod failing;
 mod hand_over;
+mod holds;
 mod lending;
 mod limits;
 mod logins;

@@ -496,7 +496,11 @@ impl World {
 
     /// All that can be closed is, now or as soon as it can be.
     fn operate(&mut self) {
-        let called_in = if self.io.rng.percent(50) {
+        let called_in = if self.io.plan.in_cluster && self.io.rng.percent(50) {
+            // It ends by itself, and then those who have waited are served.
+            let length = Duration::from_micros(self.io.rng.below(300_000));
+            self.hub.hold(self.io.now, &"main".into(), self.io.now + length)
+        } else if self.io.rng.percent(50) {
             self.hub.renew(self.io.now, None)
         } else {
             let length = self.io.rng.below(300_000);
