@@ -43,7 +43,7 @@ pub use sluice_control::{
     Secret,
     access::{Admin, Encryption, Method, Policy},
     address::Network,
-    cluster::Cluster,
+    cluster::{Cluster, Rest},
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, FileServer, ServerFile};

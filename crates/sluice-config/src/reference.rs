@@ -39,6 +39,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 |---|---|
 | `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
 | `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told. A server that is being put in order for the next client is `tested` |
+| `SHOW CLUSTERS` | each cluster with its primary and what is held: `held_us` is the length of the hold that is under way, or of the last one, `hold_ended` the way in which that ended, `sv_busy` the transactions that are open |
 | `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
 | `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands behind a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol |
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
@@ -47,6 +48,8 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave |
 | `RESUME [db]` | ends a pause: that of a database which was paused by its name, or all of them; an error where there is none |
 | `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
+| `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
+| `RELEASE cluster` | ends a hold |
 | `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left, and `RESUME` ends it. For taking this process out of a balancer |
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
@@ -124,6 +127,9 @@ cluster = \"main\"
   or is in session mode, with 08006 or 08007.
 - While no primary can be connected to, clients wait, log-ins as well: for `failover_timeout`, and neither
   `connect_timeout`, `wait_timeout` nor `login_timeout` counts. Then they get SQLSTATE 57P03 or 08001.
+- A planned switchover or restart is no error to anybody where Patroni runs
+  [`sluice cluster hold`](../nodes.md#a-cluster-of-your-own) before it stops PostgreSQL: transactions finish, and the next
+  ones wait. One that keeps its server is not held.
 - Patroni's `restapi.authentication` is not needed, since Sluice only reads. It connects to PostgreSQL by the addresses
   that members announce (`postgresql.connect_address`).
 

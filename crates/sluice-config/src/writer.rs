@@ -25,7 +25,9 @@ pub struct ServerFile {
     pub servers_max: u32,
     /// The look-up of the clients' secrets.
     pub lookup: LookupConfig,
-    /// The users that may look at the admin console; without any there is none.
+    /// The users that may do everything at the admin console; without any of these and the next there is none.
+    pub admin_users: Vec<String>,
+    /// The users that may look at it.
     pub stats_users: Vec<String>,
     /// The certificate that clients are shown, and its key; without it nothing is encrypted.
     pub certificate: Option<CertificateFiles>,
@@ -105,11 +107,15 @@ impl ServerFile {
             document.insert(schema::TLS.name(), tls.into());
         }
 
-        if !self.stats_users.is_empty() {
-            let mut admin = Table::new();
-            let users: Option<Array> =
-                self.stats_users.iter().map(|user| schema::ADMIN_STATS_USERS.kind.write(user)).collect();
-            admin.insert(schema::ADMIN_STATS_USERS.name, Item::from(users.unwrap_or_default()));
+        let mut admin = Table::new();
+        for (key, users) in [(&schema::ADMIN_USERS, &self.admin_users), (&schema::ADMIN_STATS_USERS, &self.stats_users)]
+        {
+            if !users.is_empty() {
+                let users: Option<Array> = users.iter().map(|user| key.kind.write(user)).collect();
+                admin.insert(key.name, Item::from(users.unwrap_or_default()));
+            }
+        }
+        if !admin.is_empty() {
             document.insert(schema::ADMIN.name(), admin.into());
         }
 
@@ -182,6 +188,7 @@ mod tests {
                 query: "SELECT sluice.get_secret($1)".to_owned(),
                 cache: Duration::from_secs(10),
             },
+            admin_users: vec!["sluice_auth".to_owned()],
             stats_users: vec!["sluice".to_owned()],
             certificate: None,
             server: FileServer::Socket { dir: PathBuf::from("/a \"b\"\\c\nd"), port: 5432 },
@@ -204,7 +211,7 @@ mod tests {
         assert_eq!((lookup.user, lookup.password), (file.lookup.user, file.lookup.password));
         assert_eq!((lookup.database, lookup.query), (file.lookup.database, file.lookup.query));
         let admin = read.admin.unwrap();
-        assert_eq!((admin.users, admin.stats_users), (Vec::new(), file.stats_users));
+        assert_eq!((admin.users, admin.stats_users), (file.admin_users, file.stats_users));
         let [database] = &read.databases[..] else { panic!("{:?}", read.databases) };
         assert_eq!(database.server, ServerAddress::Unix { dir: PathBuf::from("/a \"b\"\\c\nd"), port: 5432 });
         assert_eq!((database.pool.size, database.pool.wait_timeout), (20, Duration::from_secs(60)));

@@ -124,6 +124,7 @@ fn the_pools_file() {
         driver: DriverChoice::Auto,
         server: FileServer::Socket { dir: server.endpoint().socket_dir.clone(), port: server.endpoint().port },
         lookup: made.lookup.to_config(),
+        admin_users: Vec::new(),
         stats_users: Vec::new(),
         certificate: None,
         pool_size: 20,

@@ -186,6 +186,8 @@ impl Service {
             epoch,
             averages: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
+            suspicion: suspicion.clone(),
+            hold_lengths: Mutex::default(),
         });
         let is_stopping = Arc::<AtomicBool>::default();
         let told = Told { hub: hub.clone(), epoch, is_stopping: is_stopping.clone() };

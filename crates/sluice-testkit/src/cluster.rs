@@ -55,6 +55,11 @@ impl TestCluster {
         Self::start_spec(nodes, version, settings, |_| {})
     }
 
+    /// The same as [`Self::start`], where Patroni runs `program`'s `cluster hold` before it stops PostgreSQL.
+    pub fn start_with_program(nodes: usize, program: &Path) -> Self {
+        Self::start_spec(nodes, Version::V15, &[], |spec| spec.program = Some(program.to_owned()))
+    }
+
     /// The same, with changes to how it is made.
     pub fn start_spec(
         nodes: usize,
@@ -181,10 +186,10 @@ impl TestCluster {
         let (from, names) = (self.leader(), self.cluster.nodes());
         let body = format!(r#"{{"leader": "{}", "candidate": "{}"}}"#, names[from].name, names[to].name);
         let rest = &self.cluster.secrets().rest;
-        let answer = rest::send(self.rest(from), "POST", "/switchover", rest, &body, FAILOVER_PATIENCE);
+        let answer = rest::send(self.rest(from), rest::Method::Post, "/switchover", rest, &body, FAILOVER_PATIENCE);
         match answer {
             Ok(answer) if answer.status == 200 => Ok(()),
-            Ok(answer) => Err(format!("{}: {}", answer.status, answer.body)),
+            Ok(answer) => Err(format!("{}: {}", answer.status, answer.text())),
             Err(error) => Err(error.to_string()),
         }
     }

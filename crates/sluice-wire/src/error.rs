@@ -32,6 +32,8 @@ pub mod sqlstate {
     pub const INVALID_CATALOG_NAME: &str = "3D000";
     /// A prepared statement of that name exists.
     pub const DUPLICATE_STATEMENT: &str = "42P05";
+    /// There is no such thing.
+    pub const UNDEFINED_OBJECT: &str = "42704";
     /// A text makes no sense where it stands.
     pub const SYNTAX_ERROR: &str = "42601";
     /// No connection is free.
@@ -40,6 +42,8 @@ pub mod sqlstate {
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
     /// The object is in no state for that.
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
+    /// Others have not let go of something in time.
+    pub const LOCK_NOT_AVAILABLE: &str = "55P03";
     /// An operation was canceled, or has taken too long.
     pub const QUERY_CANCELED: &str = "57014";
     /// The service is stopping.

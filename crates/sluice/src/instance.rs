@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use sluice_config::FileServer;
 use sluice_instance::{
     ClassReport, DataDir, DataDirSpec, Endpoint, Observer, Postgres, PostgresConfig, RunAs, State, StopMode,
+    bootstrap::Lookup,
     cluster::{self, Cluster, ClusterSpec, Environment, Node},
 };
 
@@ -110,6 +111,14 @@ impl Instance {
                 name: cluster.scope().to_owned(),
                 members: cluster.nodes().iter().map(|node| node.rest).collect(),
             },
+        }
+    }
+
+    /// Tells the nodes of a cluster where the pool's console is, by which clients are held before one is stopped.
+    pub(crate) fn tell_pool(&self, listen: SocketAddr, lookup: &Lookup) -> Result<()> {
+        match self {
+            Self::One(_) => Ok(()),
+            Self::Several(cluster) => Ok(cluster.tell_pool(listen, lookup)?),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod bench;
 mod class;
+mod cluster;
 mod console;
 mod convert;
 mod instance;
@@ -63,6 +64,9 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Show what goes on in a pool now, from its admin console: databases, waits, and what runs most
     Top(top::TopArgs),
+    /// Look at a cluster, and switch over, restart or configure its nodes with clients held
+    #[command(subcommand)]
+    Cluster(Box<cluster::ClusterCommand>),
     /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -93,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Check { config } => serve::check(&config),
         Command::Convert(args) => convert::convert(&args),
         Command::Top(args) => top::top(&args),
+        Command::Cluster(command) => cluster::cluster(*command),
         Command::Bench(command) => bench::bench(command),
         Command::Review(args) => review::review(args),
     };

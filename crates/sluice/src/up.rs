@@ -74,6 +74,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let binaries = Binaries::find(args.pg_bin.as_deref())?;
     let run_as = RunAs::resolve(args.run_as.as_deref())?;
     let data = args.data.map_or_else(|| default_data(run_as.switches()), Ok)?;
+    let program = env::current_exe().ok();
     let class = Class::from(args.class);
     if args.nodes > 1 && !class.is_unlimited() {
         bail!("the limits of a class are for one node\nleave them out, or leave out --nodes");
@@ -96,6 +97,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         let several = |environment| ClusterSpec {
             ports_from: args.ports_from,
             fast_failover: args.fast_failover,
+            program,
             ..ClusterSpec::new(args.nodes, spec.clone(), environment, tuning)
         };
         Instance::several(several, &spec.run_as, args.patroni_dir, observer)?
@@ -107,9 +109,11 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         .map_err(|error| anyhow!("no certificate can be made in {}: {error}", data_dir.root().display()))?;
     let pool = start_pool(&data_dir, instance.for_pool(), &roles, &certificate, args.listen, args.pool_size, tuning)?;
 
+    let listen = pool.listen_addrs().first().copied().unwrap_or(args.listen);
+    instance.tell_pool(listen, &roles.lookup)?;
+
     console.ready();
     signals.running();
-    let listen = pool.listen_addrs().first().copied().unwrap_or(args.listen);
     let ready = Ready {
         binaries: data_dir.binaries(),
         listen,
@@ -156,6 +160,7 @@ fn start_pool(
     tuning: Tuning,
 ) -> Result<Pool> {
     let path = data_dir.root().join("sluice.toml");
+    let is_cluster = matches!(server, FileServer::Cluster { .. });
     let file = ServerFile {
         listen: vec![listen],
         driver: DriverChoice::Auto,
@@ -163,6 +168,7 @@ fn start_pool(
         client_address_secret_file: roles.gate.then(|| data_dir.root().join(POOL_SECRET)),
         lookup: roles.lookup.to_config(),
         certificate: Some(certificate.clone()),
+        admin_users: if is_cluster { vec![roles.lookup.user.clone()] } else { Vec::new() },
         stats_users: vec![bootstrap::FIRST_USER.to_owned()],
         pool_size,
         wait_timeout: None,
@@ -199,6 +205,11 @@ fn parse_switch(text: &str) -> Result<bool, &'static str> {
         "off" => Ok(false),
         _ => Err("on or off is needed"),
     }
+}
+
+/// The data directory of whoever runs this, where none is named.
+pub(crate) fn usual_data() -> Result<PathBuf> {
+    default_data(RunAs::resolve(None)?.switches())
 }
 
 fn default_data(root: bool) -> Result<PathBuf> {

@@ -217,7 +217,7 @@ mod tests {
             ("crates/sluice-core/src", "engine", "lease", "own_queries"),
             ("crates/sluice-lab/src", "review", "assess", "rule"),
             ("crates/sluice-proxy/src", "", "service", "listening"),
-            ("crates/sluice-proxy/src", "clusters", "view", "rest"),
+            ("crates/sluice-proxy/src", "console", "listed", "rows"),
         ] {
             let imports = imports(&crate::tidy::root(), sources);
             let imports = &imports[&module(folder)];

@@ -8,7 +8,7 @@ use super::{Finding, files};
 const STEPS: [&[&str]; 7] = [
     &["sluice-wire", "sluice-units", "sluice-tls", "sluice-hba"],
     &["sluice-control"],
-    &["sluice-core", "sluice-config"],
+    &["sluice-core", "sluice-config", "sluice-patroni"],
     &["sluice-net"],
     &["sluice-proxy", "sluice-instance"],
     &["sluice-lab"],

@@ -40,7 +40,7 @@ impl EtcdMember {
     /// Whether it answers, and belongs to a majority.
     pub(super) fn is_healthy(&self) -> bool {
         rest::get(self.health, "/health", HEALTH_TIME_MAX)
-            .is_ok_and(|answer| answer.status == 200 && answer.body.contains("\"true\""))
+            .is_ok_and(|answer| answer.status == 200 && answer.text().contains("\"true\""))
     }
 }
 

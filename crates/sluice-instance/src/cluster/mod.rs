@@ -25,8 +25,9 @@
 //! | `process.rs` | keeping a program running |
 //! | `tls.rs` | the certificates of etcd |
 //! | `roles.rs` | secrets, roles and rules for the nodes among themselves |
-//! | `rest.rs` | asking Patroni and etcd |
+//! | `rest.rs` | asking Patroni and etcd, by `sluice-patroni` |
 //! | `earlier.rs` | what a killed Sluice left |
+//! | `known.rs` | how others find its nodes, and the pool before them |
 //! | `prepare.rs` | folders and files before a start |
 //! | `control.rs`, `resize.rs` | whose data they are, and how far they go; from one node to several and back |
 //! | `ready.rs` | waiting for all of them |
@@ -42,6 +43,7 @@ mod error;
 mod etcd;
 mod etcd_api;
 mod folder;
+mod known;
 mod patroni;
 mod prepare;
 mod process;
@@ -69,6 +71,7 @@ pub use self::{
     environment::{Environment, EnvironmentError, PATRONI_VERSION},
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
+    known::Known,
     patroni::Node,
     resize::{is_cluster, to_one},
     rest::{Member, Members},
@@ -111,6 +114,9 @@ pub struct ClusterSpec {
     pub settings: Vec<(String, String)>,
     /// The first port of a new cluster that is tried.
     pub ports_from: u16,
+    /// The program whose `cluster hold` Patroni runs before it stops PostgreSQL, so that the pool's clients are held;
+    /// `None`: nothing is run.
+    pub program: Option<PathBuf>,
     /// Time limit for a start, from etcd to the last standby.
     pub start_timeout: Duration,
     /// Time limit for a node's shutdown, before it becomes an immediate one.
@@ -130,6 +136,7 @@ impl ClusterSpec {
             tuning,
             settings: Vec::new(),
             ports_from: 7400,
+            program: None,
             start_timeout: Duration::from_secs(600),
             stop_timeout: Duration::from_secs(60),
             fast_failover: true,
@@ -337,7 +344,7 @@ impl Cluster {
         let settings = patroni::shared_settings(self.nodes.len(), &spec.tuning).to_string();
         let path = self.data_dir.root().join(state::NAME);
         loop {
-            match self.send("PATCH", "/config", &settings) {
+            match self.send(rest::Method::Patch, "/config", &settings) {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ClusterError::io("share the settings in", &path)(error));
@@ -348,13 +355,13 @@ impl Cluster {
     }
 
     /// Sends a request that changes something to the first node that answers.
-    pub fn send(&self, method: &str, path: &str, body: &str) -> std::io::Result<rest::Answer> {
+    pub fn send(&self, method: rest::Method, path: &str, body: &str) -> std::io::Result<rest::Answer> {
         let mut last = std::io::Error::other("no node");
         for node in &self.nodes {
-            match rest::send(node.rest, method, path, &self.secrets.rest, body, REQUEST_TIME_MAX) {
-                Ok(answer) if answer.status < 300 => return Ok(answer),
-                Ok(rest::Answer { status, body }) => last = std::io::Error::other(format!("{status}: {}", body.trim())),
-                Err(error) => last = error,
+            let answer = rest::send(node.rest, method, path, &self.secrets.rest, body, REQUEST_TIME_MAX);
+            match answer.and_then(rest::Answer::good) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => last = std::io::Error::other(error),
             }
         }
         Err(last)

@@ -4,7 +4,11 @@
 //! passwords, and is readable by PostgreSQL's user only. What counts for all nodes is in etcd; `bootstrap.dcs` is what
 //! a new cluster begins with (Patroni's documentation, "Dynamic Configuration Settings").
 
-use std::{net::SocketAddr, path::PathBuf, process::Command};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -19,6 +23,13 @@ const LOOP_WAIT_SECONDS: u32 = 2;
 /// The time for which etcd or PostgreSQL may not answer before a leader steps down, in seconds. The longest that
 /// Patroni allows: `loop_wait + 2 * retry_timeout` must not exceed `ttl`.
 const RETRY_TIMEOUT_SECONDS: u32 = 8;
+
+/// The name of a node's configuration file.
+pub(super) const FILE: &str = "patroni.yml";
+
+/// The file that says where the admin consoles of the pools are, one a line; in the instance's directory, and in each
+/// node's for its Patroni.
+pub(super) const POOLS: &str = "pools";
 
 /// One node's places and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +53,12 @@ pub struct Node {
 impl Node {
     /// Patroni's configuration.
     pub(super) fn config_file(&self) -> PathBuf {
-        self.home.join("patroni.yml")
+        self.home.join(FILE)
+    }
+
+    /// Its own copy of the file with the consoles.
+    pub(super) fn pools_file(&self) -> PathBuf {
+        self.home.join(POOLS)
     }
 }
 
@@ -134,6 +150,8 @@ pub(super) fn config(
                 "rewind": { "username": roles::REWIND, "password": secrets.rewind.expose() },
             },
             "parameters": parameters,
+            // Patroni waits for it, after its checkpoint and before it tells PostgreSQL to stop.
+            "before_stop": spec.program.as_deref().map(|program| hold_command(program, scope, node)),
             "basebackup": [{ "checkpoint": "fast" }],
             // A node whose data can't be brought in line stays as it is, for somebody to look at.
             "remove_data_directory_on_rewind_failure": false,
@@ -144,6 +162,24 @@ pub(super) fn config(
     // A value can always be written, and its keys are texts.
     let text = serde_json::to_string_pretty(&config).unwrap_or_default();
     format!("# Written by sluice at each start: changes made here are lost. JSON, which is YAML as well.\n{text}\n")
+}
+
+/// The command that holds the pool's clients before this node is stopped, if it is the primary.
+fn hold_command(program: &Path, scope: &str, node: &Node) -> String {
+    let (program, pools) = (program.display().to_string(), node.pools_file().display().to_string());
+    let rest = format!("http://{}", node.rest);
+    let words = [&*program, "cluster", "hold", "--cluster", scope, "--rest", &rest, "--pools-file", &pools];
+    words.map(quoted).join(" ")
+}
+
+/// A word as Python's `shlex` reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\"'\"'"))
+    }
 }
 
 /// The command that starts a node's Patroni. If Sluice ends without stopping it, the kernel asks it to shut PostgreSQL
@@ -165,6 +201,19 @@ mod tests {
     #[test]
     fn the_lease_allows_for_the_retries() {
         const { assert!(LOOP_WAIT_SECONDS + 2 * RETRY_TIMEOUT_SECONDS <= TTL_SECONDS) };
+    }
+
+    #[test]
+    fn words_are_quoted_for_pythons_shlex() {
+        for (word, expected) in [
+            ("/usr/bin/sluice", "/usr/bin/sluice"),
+            ("a b", "'a b'"),
+            ("", "''"),
+            ("it's", "'it'\"'\"'s'"),
+            ("$x", "'$x'"),
+        ] {
+            assert_eq!(quoted(word), expected);
+        }
     }
 
     #[test]

@@ -5,10 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Cluster, ClusterError, LogEnd, Members, Node, lock,
-    rest::{self, Own},
-};
+use super::{Cluster, ClusterError, LogEnd, Members, Node, lock, rest};
 use crate::event::Event;
 
 const POLL: Duration = Duration::from_millis(100);
@@ -21,7 +18,7 @@ const FAILURES_MAX: u32 = 5;
 impl Cluster {
     /// The nodes as the first that answers knows them; none if none does.
     pub fn look(&self) -> Members {
-        let answers = self.nodes.iter().filter_map(|node| rest::Members::ask(node.rest, ASK_TIME_MAX).ok());
+        let answers = self.nodes.iter().filter_map(|node| rest::members(node.rest, ASK_TIME_MAX).ok());
         answers.into_iter().next().unwrap_or_default()
     }
 
@@ -111,11 +108,11 @@ impl Cluster {
 }
 
 fn is_primary(node: &Node) -> bool {
-    Own::ask(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.role == "primary" && own.state == "running")
+    rest::own(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.role == "primary" && own.state == "running")
 }
 
 fn is_running(node: &Node) -> bool {
-    Own::ask(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.state == "running")
+    rest::own(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.state == "running")
 }
 
 fn failures(slot: &super::Slot) -> u32 {

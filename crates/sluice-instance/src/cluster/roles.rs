@@ -26,6 +26,9 @@ const REWIND_FUNCTIONS: [&str; 4] = [
     "pg_read_binary_file(text, bigint, bigint, boolean)",
 ];
 
+/// The file with the password for Patroni's REST API.
+pub(super) const REST_PASSWORD: &str = "patroni-password";
+
 /// The passwords that the parts of a cluster show each other, each in a file below the instance's directory.
 #[derive(Debug, Clone)]
 pub struct Secrets {
@@ -41,11 +44,7 @@ impl Secrets {
     /// Reads them, or makes them.
     pub(super) fn prepare(root: &Path) -> Result<Self, BootstrapError> {
         let of = |name: &str| bootstrap::read_or_make(&root.join(name)).map(|(password, _)| password);
-        Ok(Self {
-            replication: of("replication-password")?,
-            rewind: of("rewind-password")?,
-            rest: of("patroni-password")?,
-        })
+        Ok(Self { replication: of("replication-password")?, rewind: of("rewind-password")?, rest: of(REST_PASSWORD)? })
     }
 }
 

@@ -74,7 +74,8 @@ impl Watch {
                 } else if wakes_left > 0 {
                     wakes_left -= 1;
                     // A Patroni that does not answer has ended as well, or will look by itself.
-                    let _ = rest::send(self.rest, "PATCH", "/config", &self.password, NOTHING, ANSWER_TIME_MAX);
+                    let _ =
+                        rest::send(self.rest, rest::Method::Patch, "/config", &self.password, NOTHING, ANSWER_TIME_MAX);
                 }
             }
             let pause = if postmaster.is_some() { POLL } else { POLL_NONE };

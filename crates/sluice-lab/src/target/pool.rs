@@ -180,6 +180,7 @@ impl Place<'_> {
             server: FileServer::Socket { dir: endpoint.socket_dir.clone(), port: endpoint.port },
             client_address_secret_file: None,
             lookup: self.server.roles()?.lookup.to_config(),
+            admin_users: Vec::new(),
             stats_users: vec![FIRST_USER.to_owned()],
             certificate: if kind.tls { Some(self.certificate()?) } else { None },
             pool_size: POOL_SIZE,

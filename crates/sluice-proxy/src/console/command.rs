@@ -1,11 +1,18 @@
 //! The commands of the admin console.
 
+use std::time::Duration;
+
 use sluice_control::access::Rights;
 use sluice_wire::{
     ErrorResponse,
     message::{framed, put_cstr},
     sqlstate,
 };
+
+use super::clusters::{LONGEST, WAIT};
+
+/// The longest time that a command may name.
+const TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// A command. A database is all of them where none is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +26,9 @@ pub(super) enum Command {
     Reconnect(Option<String>),
     Kill(String),
     Drain,
+    /// The cluster, the time that transactions have to end, and the time for which it holds at most.
+    Hold(String, Duration, Duration),
+    Release(String),
     Shutdown,
 }
 
@@ -29,6 +39,7 @@ pub(super) enum Show {
     Version,
     Databases,
     Pools,
+    Clusters,
     Clients,
     Servers,
     Pins,
@@ -43,11 +54,12 @@ pub(super) enum Show {
 }
 
 /// Each table with its name.
-const SHOWN: [(&str, Show); 15] = [
+const SHOWN: [(&str, Show); 16] = [
     ("help", Show::Help),
     ("version", Show::Version),
     ("databases", Show::Databases),
     ("pools", Show::Pools),
+    ("clusters", Show::Clusters),
     ("clients", Show::Clients),
     ("servers", Show::Servers),
     ("pins", Show::Pins),
@@ -66,6 +78,7 @@ impl Command {
     pub(super) fn parse(text: &str, rights: Rights) -> Result<Self, ErrorResponse> {
         let mut words = words(text.trim().trim_end_matches(';').trim_end()).into_iter();
         let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
+        let fourth = words.next();
         let database = second.map(unquoted);
         let command = match (first.as_deref(), second, more) {
             (None, ..) => Some(Self::Nothing),
@@ -79,10 +92,16 @@ impl Command {
             (Some("reconnect"), _, None) => Some(Self::Reconnect(database)),
             (Some("kill"), Some(_), None) => database.map(Self::Kill),
             (Some("drain"), None, None) => Some(Self::Drain),
+            (Some("hold"), Some(_), _) => {
+                let times = time(more, WAIT).zip(time(fourth, LONGEST));
+                database.zip(times).map(|(cluster, (wait, longest))| Self::Hold(cluster, wait, longest))
+            }
+            (Some("release"), Some(_), None) => database.map(Self::Release),
             (Some("shutdown"), None, None) => Some(Self::Shutdown),
             _ => None,
         };
-        let command = command.ok_or_else(|| {
+        let is_over = words.next().is_none() && (fourth.is_none() || matches!(command, Some(Self::Hold(..))));
+        let command = command.filter(|_| is_over).ok_or_else(|| {
             let error = format!("invalid command '{}', use SHOW HELP;", text.trim());
             ErrorResponse::error(sqlstate::SYNTAX_ERROR, error)
         })?;
@@ -115,6 +134,13 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
+/// A time in seconds, or that one where none is given; `None`: it is no time.
+fn time(word: Option<&str>, otherwise: Duration) -> Option<Duration> {
+    let Some(word) = word else { return Some(otherwise) };
+    let seconds = word.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.filter(|time| *time <= TIME_MAX)
+}
+
 /// A name as it was meant: in double quotes, or as it stands.
 fn unquoted(name: &str) -> String {
     match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
@@ -127,7 +153,8 @@ fn unquoted(name: &str) -> String {
 pub(super) fn put_help(out: &mut Vec<u8>) {
     let shown: Vec<_> = SHOWN.iter().map(|(name, _)| name.to_ascii_uppercase()).collect();
     let detail = format!(
-        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tRECONNECT [<db>]\n\tKILL <db>\n\tDRAIN\n\tSHUTDOWN",
+        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tRECONNECT [<db>]\n\tKILL <db>\n\tDRAIN\n\tHOLD <cluster> \
+         [<seconds for transactions> [<seconds in all>]]\n\tRELEASE <cluster>\n\tSHUTDOWN",
         shown.join("|")
     );
     framed(out, b'N', |out| {
@@ -145,6 +172,8 @@ pub(super) fn put_help(out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
     #[test]
     fn commands_are_read_as_people_write_them() {
         let read = |text| Command::parse(text, Rights::All).ok();
@@ -156,6 +185,13 @@ mod tests {
         assert_eq!(read("kill \"a\"\"b\";"), Some(Command::Kill("a\"b".to_owned())));
         assert_eq!(read("pause \"my db\" ;"), Some(Command::Pause(Some("my db".to_owned()))));
         assert_eq!(read("DRAIN;"), Some(Command::Drain));
+        let held = |wait, longest| Some(Command::Hold("main".to_owned(), wait, longest));
+        assert_eq!((read("hold main"), read("HOLD \"main\" 2.5;")), (held(WAIT, LONGEST), held(2500 * MS, LONGEST)));
+        assert_eq!(read("HOLD main 0 60"), held(Duration::ZERO, 60_000 * MS));
+        assert_eq!(read("release Main"), Some(Command::Release("Main".to_owned())));
+        for text in ["hold", "hold a b", "hold a -1", "hold a 1 4000", "hold a 1 2 3", "release", "release a b"] {
+            assert_eq!(read(text), None, "{text}");
+        }
         for text in ["kill", "drain a", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"]
         {
             assert_eq!(read(text), None, "{text}");
@@ -165,7 +201,7 @@ mod tests {
     #[test]
     fn who_may_only_look_changes_nothing() {
         assert!(Command::parse("show stats", Rights::Show).is_ok());
-        for text in ["reload", "pause", "resume a", "reconnect", "kill a", "drain", "shutdown"] {
+        for text in ["reload", "pause", "resume a", "reconnect", "kill a", "drain", "shutdown", "hold a", "release a"] {
             assert_eq!(Command::parse(text, Rights::Show).map_err(|error| error.code), Err("42501".into()));
         }
     }

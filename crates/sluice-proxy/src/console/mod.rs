@@ -1,6 +1,7 @@
 //! The admin console: commands of clients that may give them, carried out by the control thread. Its tables have the
 //! columns of PgBouncer's, so that what reads those reads these.
 
+mod clusters;
 mod command;
 mod listed;
 mod rows;
@@ -25,10 +26,12 @@ use sluice_wire::{
 use tokio::sync::mpsc;
 
 use crate::{
+    clusters::Suspicion,
     log::one_line,
     mailbox::{Mailboxes, Parcel},
     reload::Reloader,
 };
+use clusters::Lengths;
 use command::{Command, Show};
 use listed::Listed;
 use rows::Table;
@@ -60,6 +63,10 @@ pub(crate) struct Console {
     pub(crate) averages: Mutex<Averages>,
     /// Whether it has been told to shut down: once more would mean to do it at once.
     pub(crate) is_shutting_down: AtomicBool,
+    /// Raised where clients are held: whoever follows their cluster looks more often.
+    pub(crate) suspicion: Suspicion,
+    /// How long they were held last.
+    pub(crate) hold_lengths: Mutex<Lengths>,
 }
 
 /// The figures at the ends of the last whole interval, by which averages are taken.
@@ -85,7 +92,7 @@ pub(crate) async fn serve(console: Arc<Console>, mut asked: mpsc::Receiver<Asked
 }
 
 impl Console {
-    async fn answer(&self, asked: Asked) {
+    async fn answer(self: &Arc<Self>, asked: Asked) {
         let mut out = Vec::new();
         let command = Command::parse(&asked.text, asked.rights);
         if command.as_ref().is_ok_and(Command::changes_something) {
@@ -112,7 +119,7 @@ impl Console {
         }
     }
 
-    async fn carry_out(&self, command: Command, out: &mut Vec<u8>) -> Result<(), ErrorResponse> {
+    async fn carry_out(self: &Arc<Self>, command: Command, out: &mut Vec<u8>) -> Result<(), ErrorResponse> {
         match command {
             Command::Nothing => message::framed(out, b'I', |_| {}),
             Command::Show(Show::Help) => {
@@ -162,6 +169,14 @@ impl Console {
                 self.until_drained().await;
                 message::put_command_complete(out, "DRAIN");
             }
+            Command::Hold(cluster, wait, longest) => {
+                self.hold(&cluster, (wait, longest)).await?;
+                message::put_command_complete(out, "HOLD");
+            }
+            Command::Release(cluster) => {
+                self.release(&cluster)?;
+                message::put_command_complete(out, "RELEASE");
+            }
             Command::Shutdown => message::put_command_complete(out, "SHUTDOWN"),
         }
         Ok(())
@@ -172,6 +187,7 @@ impl Console {
             Show::Help => Table::new(&[], &[]),
             Show::Version => tables::version(),
             Show::Databases => self.seen().databases(),
+            Show::Clusters => self.clusters().await?,
             Show::Pools => self.seen().pools(),
             Show::Clients => self.listed().await?.clients(),
             Show::Servers => self.listed().await?.servers(),

@@ -66,8 +66,8 @@ struct Written {
 pub(crate) struct Told {
     pub(crate) acknowledged: usize,
     pub(crate) refused: usize,
-    unknown: usize,
-    errors: BTreeSet<String>,
+    pub(crate) unknown: usize,
+    pub(crate) errors: BTreeSet<String>,
 }
 
 impl fmt::Display for Told {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod commands;
 mod failover;
 mod faults;
 mod ledger;

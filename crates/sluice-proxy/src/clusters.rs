@@ -3,9 +3,8 @@
 //! Any member tells who holds the leader's lock (`GET /cluster`); that node is asked itself whether it holds it and is
 //! out of recovery (`GET /primary`), and by which timeline it writes. A node that does not answer that is not the
 //! primary, and what was seen last stays until another one is.
-
-mod rest;
-mod view;
+//!
+//! It also says when a hold is over: a primary that was held for a restart of its own has been started anew.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,8 +12,13 @@ use std::{
     time::Duration,
 };
 
-use sluice_control::cluster::{Cluster, Primary, Rest};
-use sluice_core::hub::Hub;
+use sluice_control::{
+    address::Address,
+    cluster::{Cluster, Primary, Rest},
+};
+use sluice_core::hub::{Held, Hub};
+use sluice_patroni::{AskError, Members, Own, Question};
+use sluice_tls::ClientTls;
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, JoinSet},
@@ -23,13 +27,25 @@ use tokio::{
 
 use crate::resolver::Resolver;
 
-use view::{Member, Role};
+/// A member that has said where it is.
+#[derive(Debug, Clone)]
+struct Member {
+    name: String,
+    rest: Rest,
+    address: Address,
+}
+
+/// The time that an answer may take.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// The interval at which a primary is asked whether it still is.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The same at which all members are, while there seems to be none.
 const SEARCH_EVERY: Duration = Duration::from_millis(200);
+
+/// The interval while clients are held: each round that is waited for in vain is theirs.
+const ASK_WHILE_HELD_EVERY: Duration = Duration::from_millis(100);
 
 /// The interval at which all members are asked though the primary says that it is.
 const ASK_ALL_EVERY: Duration = Duration::from_secs(10);
@@ -85,6 +101,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
                     told: told.clone(),
                     members: BTreeSet::new(),
                     primary: None,
+                    started: None,
                     said: BTreeSet::new(),
                 };
                 (cluster.clone(), tasks.spawn(follower.run(suspicion.0.subscribe())))
@@ -105,6 +122,8 @@ struct Follower {
     members: BTreeSet<Rest>,
     /// The member that is the primary, as it said itself when it was asked last.
     primary: Option<Member>,
+    /// The time at which its postmaster was started, as it said last.
+    started: Option<String>,
     /// Faults that the log has been told of.
     said: BTreeSet<String>,
 }
@@ -119,11 +138,20 @@ impl Follower {
                 asked_all = begun;
                 self.search().await;
             }
-            let (pace, hears) = if self.primary.is_some() { (ASK_EVERY, true) } else { (SEARCH_EVERY, false) };
+            let held = self.hub.hold_of(&self.cluster.name).is_some();
+            let (pace, hears) = match self.primary {
+                _ if held => (ASK_WHILE_HELD_EVERY, false),
+                Some(_) => (ASK_EVERY, true),
+                None => (SEARCH_EVERY, false),
+            };
             tokio::select! {
                 () = sleep_until(begun + pace) => {}
-                // Not more often than while there is none.
-                Ok(()) = suspicion.changed(), if hears => sleep_until(begun + SEARCH_EVERY).await,
+                // Not more often than while there is none, unless clients are held.
+                Ok(()) = suspicion.changed(), if hears => {
+                    if self.hub.hold_of(&self.cluster.name).is_none() {
+                        sleep_until(begun + SEARCH_EVERY).await;
+                    }
+                }
             }
         }
     }
@@ -132,8 +160,8 @@ impl Follower {
     async fn ask_primary(&mut self) -> bool {
         let Some(member) = &self.primary else { return false };
         match ask(&self.cluster, member).await {
-            Ok(primary) => {
-                self.found(primary, BTreeSet::new()).await;
+            Ok(found) => {
+                self.found(found, BTreeSet::new()).await;
                 true
             }
             Err(_) => {
@@ -149,21 +177,19 @@ impl Follower {
         for rest in self.cluster.members.iter().chain(&self.members).cloned().collect::<BTreeSet<_>>() {
             let cluster = self.cluster.clone();
             tasks.spawn(async move {
-                let members = view::members(&rest, cluster.tls.as_deref()).await;
-                let Some(leader) = members.as_ref().ok().and_then(|all| all.iter().find(|it| it.role == Role::Leader))
-                else {
-                    return (rest, members, None);
-                };
-                let primary = ask(&cluster, leader).await.map(|primary| (leader.clone(), primary));
+                let members = question(&rest, cluster.tls.clone(), Members::ask).await;
+                let leader = members.as_ref().ok().and_then(|all| placed(all.holder()?));
+                let Some(leader) = leader else { return (rest, members, None) };
+                let primary = ask(&cluster, &leader).await.map(|found| (leader, found));
                 (rest, members, Some(primary))
             });
         }
         let mut faults = BTreeSet::new();
-        let mut best: Option<(Member, Primary)> = None;
+        let mut best: Option<(Member, Found)> = None;
         let mut deadline = Instant::now() + ROUND_TIME;
         while let Ok(Some(Ok((rest, members, primary)))) = timeout(deadline - Instant::now(), tasks.join_next()).await {
             match members {
-                Ok(members) => self.members = members.into_iter().map(|member| member.rest).collect(),
+                Ok(all) => self.members = all.members.iter().filter_map(|member| member.rest()).collect(),
                 Err(error) => {
                     faults.insert(format!("{rest} can't be asked: {error}"));
                     continue;
@@ -171,7 +197,7 @@ impl Follower {
             }
             match primary {
                 Some(Ok(found)) => {
-                    if best.as_ref().is_none_or(|(_, known)| known.timeline < found.1.timeline) {
+                    if best.as_ref().is_none_or(|(_, known)| known.0.timeline < found.1.0.timeline) {
                         best = Some(found);
                     }
                     deadline = deadline.min(Instant::now() + OTHERS_TIME);
@@ -196,7 +222,7 @@ impl Follower {
     }
 
     /// Tells the primary that has been found, unless it is known.
-    async fn found(&mut self, primary: Primary, mut faults: BTreeSet<String>) {
+    async fn found(&mut self, (primary, started): Found, mut faults: BTreeSet<String>) {
         let snapshot = self.hub.snapshot();
         let standing = snapshot.clusters.iter().find(|standing| standing.cluster.name == self.cluster.name);
         let known = standing.and_then(|standing| standing.primary.as_ref());
@@ -205,11 +231,18 @@ impl Follower {
                 faults.insert(error.to_string());
                 self.primary = None;
             }
-            _ if known == Some(&primary) => {}
+            _ if known == Some(&primary) => {
+                // What was held for a restart of its own has no other end.
+                if self.started.is_some() && started.is_some() && self.started != started {
+                    self.hub.end_hold(&self.cluster.name, Held::Restarted);
+                }
+                self.started = started;
+            }
             _ => {
                 let (resolver, address) = (self.resolver.clone(), primary.address.clone());
                 // A name server may take its time, and that is not the runtime's.
                 let resolved = tokio::task::spawn_blocking(move || resolver.know_besides(&address)).await;
+                self.started = started;
                 if resolved.is_err() || self.told.send((self.cluster.name.clone(), primary)).await.is_err() {
                     return;
                 }
@@ -227,14 +260,38 @@ impl Follower {
     }
 }
 
+/// A primary, and the time at which its postmaster was started.
+type Found = (Primary, Option<String>);
+
 /// Asks a member whether it is the primary.
-async fn ask(cluster: &Cluster, member: &Member) -> Result<Primary, String> {
-    let own = view::own(&member.rest, cluster.tls.as_deref()).await;
+async fn ask(cluster: &Cluster, member: &Member) -> Result<Found, String> {
+    let own = question(&member.rest, cluster.tls.clone(), Own::ask_primary).await;
     let own = own.map_err(|error| format!("node \"{}\" does not say that it is the primary: {error}", member.name))?;
-    Ok(Primary {
-        node: member.name.clone(),
-        address: member.address.clone(),
-        timeline: own.timeline,
-        system: own.system,
-    })
+    let (Some(timeline), Some(system)) = (own.timeline, own.system) else {
+        return Err(format!("node \"{}\" holds the lock, and its PostgreSQL is {}", member.name, own.state));
+    };
+    let primary = Primary { node: member.name.clone(), address: member.address.clone(), timeline, system };
+    Ok((primary, own.started))
+}
+
+/// Asks a member something. Its name may have to be looked up, which is not the runtime's to wait for.
+async fn question<T: Send + 'static>(
+    rest: &Rest,
+    tls: Option<Arc<ClientTls>>,
+    ask: fn(&Question<'_>) -> Result<T, AskError>,
+) -> Result<T, String> {
+    let rest = rest.clone();
+    let asked = tokio::task::spawn_blocking(move || {
+        ask(&Question { rest: &rest, tls: tls.as_deref(), credentials: None, time_max: ANSWER_TIME })
+    });
+    match timeout(ANSWER_TIME, asked).await {
+        Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(AskError::Silent(ANSWER_TIME).to_string()),
+    }
+}
+
+/// A member that has said where it is.
+fn placed(member: &sluice_patroni::Member) -> Option<Member> {
+    Some(Member { name: member.name.clone(), rest: member.rest()?, address: member.address()? })
 }

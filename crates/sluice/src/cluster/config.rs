@@ -1,0 +1,205 @@
+//! The settings that all nodes share: Patroni's dynamic configuration, as names with dots.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow, bail};
+use serde_json::{Map, Value};
+use sluice_patroni::Method;
+
+use super::{
+    status::pending,
+    target::{Target, leader},
+};
+
+/// The place of PostgreSQL's own settings, whose names may have dots themselves.
+const PARAMETERS: &str = "postgresql.parameters.";
+
+/// The settings of Patroni's own that have no dot (Patroni's documentation, "Dynamic Configuration Settings").
+const PLAIN: [&str; 14] = [
+    "loop_wait",
+    "ttl",
+    "retry_timeout",
+    "maximum_lag_on_failover",
+    "maximum_lag_on_syncnode",
+    "max_timelines_history",
+    "primary_start_timeout",
+    "primary_stop_timeout",
+    "synchronous_mode",
+    "synchronous_mode_strict",
+    "synchronous_node_count",
+    "failsafe_mode",
+    "check_timeline",
+    "member_slots_ttl",
+];
+
+/// Those with names below them.
+const GROUPS: [&str; 4] = ["postgresql", "standby_cluster", "slots", "ignore_slots"];
+
+/// Time for all members to look at another configuration, and say what it means to them: more than a loop of Patroni's.
+const HEARD_TIME: Duration = Duration::from_secs(15);
+
+/// Shows them.
+pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
+    let settings = read(target)?;
+    let text = if as_json {
+        serde_json::to_string_pretty(&settings).map_err(|error| anyhow!("{error}"))? + "\n"
+    } else {
+        flat(&settings).iter().map(|(name, value)| format!("{name}={value}\n")).collect()
+    };
+    // Whoever reads it may have enough.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn read(target: &Target) -> Result<Value> {
+    let members = target.look()?;
+    let leader = leader(&members)?;
+    let answer = target.command(leader, Method::Get, "/config", "")?.good()?;
+    serde_json::from_slice(&answer.body).map_err(|error| anyhow!("the answer is not Patroni's: {error}"))
+}
+
+/// Changes some, and says what they need.
+pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
+    let change = change(settings)?;
+    let members = target.look()?;
+    let leader = leader(&members)?;
+    let answer = target.command(leader, Method::Patch, "/config", &change.to_string())?;
+    match answer.status {
+        200 => {}
+        409 => bail!("somebody else has changed the configuration at this moment: try again"),
+        _ => bail!("Patroni does not take that: {}", answer.text()),
+    }
+    let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
+    for (name, _) in flat(&change) {
+        match now.iter().find(|(known, _)| *known == name) {
+            Some((name, value)) => println!("{name}={value}"),
+            None => println!("{name} is not set any more"),
+        }
+    }
+    // They look once in each loop, and whoever needs a restart says so then.
+    let loop_wait = now.iter().find(|(name, _)| name == "loop_wait").and_then(|(_, value)| value.parse().ok());
+    let heard = loop_wait.map_or(HEARD_TIME, |seconds: u64| Duration::from_secs(seconds + 2)).min(HEARD_TIME);
+    let is_pending = |members: &sluice_patroni::Members| {
+        let pending: Vec<_> = members.members.iter().filter(|member| member.pending_restart).cloned().collect();
+        (pending.len() == members.members.len()).then_some(pending)
+    };
+    let needs = match target.wait(heard, is_pending) {
+        Ok(all) => all,
+        Err(last) => last.map_or_else(Vec::new, |members| members.members),
+    };
+    let needs: Vec<_> = needs.iter().filter(|member| member.pending_restart).collect();
+    for member in &needs {
+        println!("{} has to be restarted: {}", member.name, pending(member).join(", "));
+    }
+    if !needs.is_empty() {
+        println!("sluice cluster restart --pending does that, one node after the other");
+    }
+    Ok(())
+}
+
+/// The change that `name=value` stands for, each of them; what has no value is removed.
+fn change(settings: &[String]) -> Result<Value> {
+    let mut all = Value::Object(Map::new());
+    for setting in settings {
+        let (name, value) = setting
+            .split_once('=')
+            .ok_or_else(|| anyhow!("{setting:?} has no value\nwrite name=value, or name= to remove a setting"))?;
+        let name = name.trim();
+        let path: Vec<&str> = match name.strip_prefix(PARAMETERS) {
+            Some(parameter) => vec!["postgresql", "parameters", parameter],
+            None => name.split('.').collect(),
+        };
+        let is_known = match &*path {
+            [plain] => PLAIN.contains(plain),
+            [group, ..] => GROUPS.contains(group),
+            [] => false,
+        };
+        if !is_known || path.iter().any(|part| part.is_empty()) {
+            bail!("{name:?} is no setting of Patroni's\none of PostgreSQL's is written {PARAMETERS}{name}={value}");
+        }
+        put(&mut all, &path, typed(value.trim()));
+    }
+    Ok(all)
+}
+
+/// A value: a number, true or false, a text; empty is none at all.
+fn typed(value: &str) -> Value {
+    match serde_json::from_str(value) {
+        Ok(typed) => typed,
+        Err(_) if value.is_empty() => Value::Null,
+        // PostgreSQL's on and off mean nothing to Patroni but as texts, which its parameters are.
+        Err(_) => Value::String(value.to_owned()),
+    }
+}
+
+fn put(into: &mut Value, path: &[&str], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    if !into.is_object() {
+        *into = Value::Object(Map::new());
+    }
+    let Some(object) = into.as_object_mut() else { return };
+    let below = object.entry(*first).or_insert(Value::Null);
+    if rest.is_empty() { *below = value } else { put(below, rest, value) }
+}
+
+/// All of them with their whole names, in order.
+fn flat(settings: &Value) -> Vec<(String, String)> {
+    fn add(prefix: &str, value: &Value, all: &mut Vec<(String, String)>) {
+        match value {
+            Value::Object(object) => {
+                for (name, value) in object {
+                    let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                    add(&name, value, all);
+                }
+            }
+            Value::String(text) => all.push((prefix.to_owned(), text.clone())),
+            value => all.push((prefix.to_owned(), value.to_string())),
+        }
+    }
+    let mut all = Vec::new();
+    add("", settings, &mut all);
+    all.sort();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn change_of(settings: &[&str]) -> Result<Value> {
+        change(&settings.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_with_dots_become_a_change() {
+        let change = change_of(&[
+            "ttl=30",
+            "synchronous_mode=quorum",
+            "failsafe_mode=true",
+            "postgresql.parameters.work_mem=64MB",
+            "postgresql.parameters.auto_explain.log_min_duration=1s",
+            "postgresql.use_slots=false",
+            "maximum_lag_on_failover=",
+        ]);
+        let expected = json!({ "ttl": 30, "synchronous_mode": "quorum", "failsafe_mode": true,
+            "maximum_lag_on_failover": null, "postgresql": { "use_slots": false,
+            "parameters": { "work_mem": "64MB", "auto_explain.log_min_duration": "1s" } } });
+        assert_eq!(change.unwrap(), expected);
+        let shown: Vec<String> = flat(&expected).iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert!(shown.contains(&"postgresql.parameters.auto_explain.log_min_duration=1s".to_owned()), "{shown:?}");
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused_with_what_was_meant() {
+        let error = change_of(&["work_mem=64MB"]).unwrap_err().to_string();
+        assert!(error.ends_with("is written postgresql.parameters.work_mem=64MB"), "{error}");
+        for text in ["ttl", "", "=1", "postgresql..x=1", "nonsense.x=1"] {
+            assert!(change_of(&[text]).is_err(), "{text}");
+        }
+    }
+}

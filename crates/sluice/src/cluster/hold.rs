@@ -1,0 +1,60 @@
+//! Clients that are held and let go on, by hand or by Patroni's `before_stop`.
+
+use anyhow::{Result, bail};
+
+use super::{
+    Patience,
+    pools::Pools,
+    target::{Target, Where},
+};
+
+/// Holds the clients of all pools. By Patroni this is run before each stop of PostgreSQL, whatever the reason: only that
+/// of a primary is waited for, and only while it can reach the place where the cluster is kept, since otherwise it has to
+/// stop at once.
+pub(super) fn hold(at: Where, patience: Patience) -> Result<()> {
+    let target = Target::find(at)?;
+    let scope = match target.first() {
+        // By hand.
+        _ if !target.is_by_member => target.look()?.scope,
+        Err(error) => {
+            println!("nobody is held: Patroni can't say whether this is the primary ({error})");
+            return Ok(());
+        }
+        Ok((own, members)) => {
+            let (name, leader) = (own.name().unwrap_or_default(), members.holder().map(|leader| &*leader.name));
+            if leader != Some(name) {
+                println!("nobody is held: {name} is not the primary");
+                return Ok(());
+            }
+            members.scope
+        }
+    };
+    let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), &scope)?;
+    for fault in &pools.faults {
+        println!("not held: {fault}");
+    }
+    if pools.is_empty() {
+        println!("no pool holds anybody");
+        return Ok(());
+    }
+    match pools.hold(patience.wait, patience.longest) {
+        Ok(()) => println!("clients are held by {} pools, and no transaction is open", pools.pools.len()),
+        // It can't be called off from here.
+        Err(faults) => bail!("clients are held, but:\n{}", faults.join("\n")),
+    }
+    Ok(())
+}
+
+/// Ends a hold.
+pub(super) fn release(at: Where) -> Result<()> {
+    let target = Target::find(at)?;
+    // The pools' own names do, where the members can't be asked.
+    let scope = target.look().map(|members| members.scope).unwrap_or_default();
+    let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), &scope)?;
+    let mut faults = pools.faults.clone();
+    if pools.is_empty() && faults.is_empty() {
+        bail!("no pool is named\nname each pool's admin console with --pool");
+    }
+    faults.extend(pools.release());
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+}

@@ -1,0 +1,72 @@
+//! Patroni's maintenance mode, and a standby that is copied anew.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use serde_json::json;
+use sluice_patroni::Method;
+
+use super::target::{Target, leader, named};
+
+/// The time for all members to have heard of it: some loops of Patroni's.
+const HEARD_TIME: Duration = Duration::from_secs(60);
+
+/// Begins or ends maintenance, and waits until all members have heard of it.
+pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
+    let members = target.look()?;
+    if members.pause == pause {
+        println!("the cluster is {} already", if pause { "paused" } else { "not paused" });
+        return Ok(());
+    }
+    // Any member does: what it changes is the cluster's.
+    let member = members.holder().or(members.members.first());
+    let member = member.ok_or_else(|| anyhow!("the cluster has no member"))?;
+    let body = json!({ "pause": pause.then_some(true) }).to_string();
+    target.command(member, Method::Patch, "/config", &body)?.good()?;
+    let heard = target.wait(HEARD_TIME, |members| {
+        let told = target.own_words(members);
+        // One that does not answer hears of it when it comes back.
+        told.iter().flatten().all(|own| own.pause == pause).then_some(())
+    });
+    if heard.is_err() {
+        bail!("not all members have heard of it after {} s: sluice cluster status", HEARD_TIME.as_secs());
+    }
+    if pause {
+        println!(
+            "the cluster is paused: Patroni starts, stops and promotes nothing by itself, also when the primary is lost"
+        );
+    } else {
+        println!("the cluster is not paused any more");
+    }
+    Ok(())
+}
+
+/// Has a standby made anew, and waits until it streams.
+pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration) -> Result<()> {
+    let members = target.look()?;
+    let member = named(&members, node)?;
+    let primary = leader(&members)?;
+    if member.is_leader() {
+        bail!(
+            "{node} is the primary, whose data are the ones that count\nsluice cluster switchover makes another one, first"
+        );
+    }
+    let body = json!({ "force": force }).to_string();
+    let answer = target.command(member, Method::Post, "/reinitialize", &body)?;
+    if answer.status >= 300 {
+        bail!("{node} is not made anew: {}\n--force ends what it is doing", answer.text());
+    }
+    println!("{node} is being made anew, as a copy of {}", primary.name);
+    let mut last = member.state.clone();
+    let mut has_left = false;
+    let back = target.wait(timeout, |members| {
+        let now = members.named(node)?;
+        if now.state != last {
+            println!("{node}: {}", now.state);
+            last = now.state.clone();
+        }
+        has_left |= now.state != "streaming";
+        (has_left && now.state == "streaming").then_some(())
+    });
+    back.map_err(|_| anyhow!("{node} does not stream after {} s; its log says why", timeout.as_secs()))
+}

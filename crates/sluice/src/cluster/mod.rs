@@ -1,0 +1,205 @@
+//! `sluice cluster`: what an operator does with a cluster of Patroni's, one of `sluice up --nodes` or somebody else's, with
+//! the clients of the pools before it held where that spares them an error.
+//!
+//! Patroni decides and does; nothing here elects, promotes or copies.
+//!
+//! | file | what it is about |
+//! |---|---|
+//! | `target` | which cluster, and how its members are asked |
+//! | `pools` | the pools before it, by their admin consoles |
+//! | `status` | what its nodes and pools are doing |
+//! | `hold` | holding clients, and letting them go on |
+//! | `switchover` | another primary |
+//! | `restart` | each node in turn |
+//! | `config` | the settings that all nodes share |
+//! | `maintenance` | pause, resume, and a node that is copied anew |
+//! | `moment` | times as PostgreSQL writes them |
+
+mod config;
+mod hold;
+mod maintenance;
+mod moment;
+mod pools;
+mod restart;
+mod status;
+mod switchover;
+mod target;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use sluice_units::{Dimension, Quantity};
+
+use self::target::{Target, Where};
+
+/// What is done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the nodes, how far each is behind, and what the pools hold
+    Status(StatusArgs),
+    /// Make another node the primary, with clients held at the ends of their transactions
+    Switchover(SwitchoverArgs),
+    /// Restart all nodes, one after the other: standbys first, the primary last
+    ///
+    /// For a setting that needs a restart, or a minor upgrade of PostgreSQL. Another node becomes the primary before the old
+    /// one is restarted, where there is one; clients are held for that moment.
+    Restart(RestartArgs),
+    /// Maintenance: Patroni starts, stops and promotes nothing by itself until it is resumed
+    Pause(PlainArgs),
+    /// End maintenance
+    Resume(PlainArgs),
+    /// Make a standby anew, as a copy of the primary; what it has is removed
+    Reinit(ReinitArgs),
+    /// Show or change the settings that all nodes share (Patroni's dynamic configuration)
+    Config(Box<ConfigArgs>),
+    /// Hold the clients of the pools before a cluster: those in a transaction finish it, others wait
+    ///
+    /// For "postgresql.before_stop" in patroni.yml, which Patroni runs before it stops PostgreSQL: a switchover or a restart
+    /// by patronictl then is no error to anybody either. With --rest, nothing is held unless that member is the primary. The
+    /// hold ends with another primary, with the primary's restart, or after --longest.
+    Hold(HoldArgs),
+    /// End a hold
+    Release(PlainArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlainArgs {
+    #[command(flatten)]
+    at: Where,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// For how long, where clients are held.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Patience {
+    /// Time that open transactions have to end
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_limit)]
+    wait: Duration,
+    /// Time after which clients go on, whatever has happened
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time_limit)]
+    longest: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SwitchoverArgs {
+    /// The node that becomes the primary [default: Patroni chooses]
+    #[arg(long, value_name = "NODE")]
+    to: Option<String>,
+    #[command(flatten)]
+    how: Holding,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// What becomes of transactions that do not end in time.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Holding {
+    #[command(flatten)]
+    patience: Patience,
+    /// Go on though transactions are still open then: they fail with 40001
+    #[arg(long)]
+    force: bool,
+    /// Do not hold clients first
+    #[arg(long, conflicts_with = "force")]
+    no_hold: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestartArgs {
+    /// Only the nodes whose settings need it
+    #[arg(long)]
+    pending: bool,
+    /// Time that a node has to be in its place again
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = parse_time_limit)]
+    timeout: Duration,
+    #[command(flatten)]
+    how: Holding,
+    #[command(flatten)]
+    at: Where,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReinitArgs {
+    /// The node
+    node: String,
+    /// Also if Patroni is busy with it otherwise
+    #[arg(long)]
+    force: bool,
+    /// Time that it has to stream again
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_time_limit)]
+    timeout: Duration,
+    #[command(flatten)]
+    at: Where,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    at: Where,
+    #[command(subcommand)]
+    change: Option<ConfigCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Change settings: synchronous_mode=quorum postgresql.parameters.work_mem=64MB; without a value one is removed
+    Set {
+        /// The settings
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+        #[command(flatten)]
+        at: Where,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    patience: Patience,
+    #[command(flatten)]
+    at: Where,
+}
+
+/// Carries out a command.
+pub(crate) fn cluster(command: ClusterCommand) -> Result<()> {
+    match command {
+        ClusterCommand::Status(StatusArgs { json, at }) => status::show(&Target::find(at)?, json),
+        ClusterCommand::Switchover(SwitchoverArgs { to, how, at }) => {
+            switchover::command(&Target::find(at)?, to.as_deref(), how)
+        }
+        ClusterCommand::Restart(RestartArgs { pending, timeout, how, at }) => {
+            restart::rolling(&Target::find(at)?, pending, timeout, how)
+        }
+        ClusterCommand::Pause(PlainArgs { at }) => maintenance::pause(&Target::find(at)?, true),
+        ClusterCommand::Resume(PlainArgs { at }) => maintenance::pause(&Target::find(at)?, false),
+        ClusterCommand::Reinit(ReinitArgs { node, force, timeout, at }) => {
+            maintenance::reinit(&Target::find(at)?, &node, force, timeout)
+        }
+        ClusterCommand::Config(args) => match *args {
+            ConfigArgs { json, at, change: None } => config::show(&Target::find(at)?, json),
+            ConfigArgs { change: Some(ConfigCommand::Set { settings, at }), .. } => {
+                config::set(&Target::find(at)?, &settings)
+            }
+        },
+        ClusterCommand::Hold(HoldArgs { patience, at }) => hold::hold(at, patience),
+        ClusterCommand::Release(PlainArgs { at }) => hold::release(at),
+    }
+}
+
+fn parse_time_limit(text: &str) -> Result<Duration, &'static str> {
+    const MS_MAX: f64 = 24.0 * 3600.0 * 1000.0;
+    let time = Quantity::with_unit(text, Dimension::Time).filter(|time| (0.0..=MS_MAX).contains(&time.amount));
+    time.map(|time| Duration::from_secs_f64(time.amount / 1000.0)).ok_or("a time is needed, as in 500ms, 10s or 5min")
+}

@@ -1,0 +1,206 @@
+//! The pools before a cluster, by their admin consoles: they hold their clients, and tell what they hold.
+
+use std::{collections::BTreeMap, fs, io, path::PathBuf, thread, time::Duration};
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
+use sluice_lab::connect::Dsn;
+
+/// Where consoles are.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Which pools")]
+pub(crate) struct PoolArgs {
+    /// A pool's admin console, as for sluice top: 'host=… port=6432 user=… dbname=pgbouncer'; name each pool
+    #[arg(long = "pool", value_name = "DSN")]
+    dsns: Vec<String>,
+    /// A file with such consoles, one a line
+    #[arg(long = "pools-file", value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl PoolArgs {
+    /// Whether none is named.
+    pub(super) fn is_empty(&self) -> bool {
+        self.dsns.is_empty() && self.file.is_none()
+    }
+
+    pub(super) fn add(&mut self, dsn: String) {
+        self.dsns.push(dsn);
+    }
+
+    pub(super) fn add_file(&mut self, file: PathBuf) {
+        self.file = Some(file);
+    }
+
+    /// All connection strings; a file that is not there has none, since nothing listens then.
+    fn all(&self) -> Result<Vec<String>> {
+        let mut all = self.dsns.clone();
+        let Some(file) = &self.file else { return Ok(all) };
+        match fs::read_to_string(file) {
+            Ok(text) => {
+                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+                all.extend(lines.map(str::to_owned));
+                Ok(all)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(all),
+            Err(error) => bail!("cannot read {}: {error}", file.display()),
+        }
+    }
+}
+
+/// A pool's console, and the cluster's name there.
+pub(super) struct Pool {
+    /// Its address.
+    pub(super) name: String,
+    client: Client,
+    cluster: String,
+}
+
+/// A cluster, as a pool sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The primary, if the pool knows one.
+    pub(super) node: Option<String>,
+    pub(super) is_held: bool,
+    /// The length of the hold that is under way, or of the last one.
+    pub(super) held: Option<Duration>,
+    /// The way in which that has ended.
+    pub(super) ended: Option<String>,
+    pub(super) clients: u64,
+    pub(super) waiting: u64,
+    /// Transactions that are open.
+    pub(super) busy: u64,
+}
+
+/// The pools that could be reached, and why others could not.
+#[derive(Default)]
+pub(super) struct Pools {
+    pub(super) pools: Vec<Pool>,
+    pub(super) faults: Vec<String>,
+}
+
+impl Pools {
+    /// Connects to all of them. `cluster` is the name that they have for it, or else the only one they have, or `scope`.
+    pub(super) fn connect(args: &PoolArgs, cluster: Option<&str>, scope: &str) -> Result<Self> {
+        let mut all = Self::default();
+        for dsn in args.all()? {
+            match Pool::connect(&dsn, cluster, scope) {
+                Ok(pool) => all.pools.push(pool),
+                Err(error) => all.faults.push(error.to_string()),
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// Has all of them hold at once, and waits until no transaction is open.
+    ///
+    /// # Errors
+    ///
+    /// What is in the way; those that hold do so still.
+    pub(super) fn hold(&mut self, wait: Duration, longest: Duration) -> Result<(), Vec<String>> {
+        let command =
+            |cluster: &str| format!("HOLD {} {} {}", quoted(cluster), wait.as_secs_f64(), longest.as_secs_f64());
+        let failed: Vec<_> = thread::scope(|scope| {
+            let held: Vec<_> = self
+                .pools
+                .iter_mut()
+                .map(|pool| {
+                    scope.spawn(move || pool.carry_out(&command(&pool.cluster)).map_err(|error| error.to_string()))
+                })
+                .collect();
+            let all =
+                held.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("it was not asked".to_owned())));
+            all.filter_map(Result::err).collect()
+        });
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    /// Has all of them let their clients go on; whoever does not hold any has nothing to do.
+    pub(super) fn release(&mut self) -> Vec<String> {
+        let release = |pool: &mut Pool| match pool.seen() {
+            Ok(seen) if seen.is_held => pool.carry_out(&format!("RELEASE {}", quoted(&pool.cluster))),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        self.pools.iter_mut().filter_map(|pool| release(pool).err()).map(|error| error.to_string()).collect()
+    }
+
+    /// What each of them sees.
+    pub(super) fn seen(&mut self) -> BTreeMap<String, Result<Seen>> {
+        self.pools.iter_mut().map(|pool| (pool.name.clone(), pool.seen())).collect()
+    }
+}
+
+impl Pool {
+    fn connect(dsn: &str, cluster: Option<&str>, scope: &str) -> Result<Self> {
+        let dsn = Dsn::resolve(Some(dsn), "sluice cluster")?;
+        let mut client = dsn.connect()?;
+        let name = dsn.to_string();
+        let shown = client
+            .simple_query("SHOW CLUSTERS")
+            .map_err(|error| anyhow!("{name} is no admin console of a pool that knows clusters: {}", words(&error)))?;
+        let names: Vec<String> = rows(&shown).filter_map(|row| row.get("name").map(str::to_owned)).collect();
+        let is_there = |wanted: &&str| names.iter().any(|name| name == wanted);
+        let chosen = match (cluster, &*names) {
+            (Some(cluster), _) => Some(cluster).filter(is_there),
+            (None, [only]) => Some(&**only),
+            (None, _) => Some(scope).filter(is_there),
+        };
+        let cluster = chosen.map(str::to_owned).ok_or_else(|| {
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            anyhow!("the pool at {name} does not have that cluster; its clusters: {there}\nname it with --cluster")
+        })?;
+        Ok(Self { name, client, cluster })
+    }
+
+    fn carry_out(&mut self, command: &str) -> Result<()> {
+        let name = &self.name;
+        self.client.simple_query(command).map(drop).map_err(|error| anyhow!("{name}: {}", words(&error)))
+    }
+
+    fn seen(&mut self) -> Result<Seen> {
+        let shown = self.client.simple_query("SHOW CLUSTERS");
+        let shown = shown.map_err(|error| anyhow!("{}: {}", self.name, words(&error)))?;
+        let row = rows(&shown).find(|row| row.get("name") == Some(&*self.cluster));
+        let row = row.ok_or_else(|| anyhow!("{} has no cluster {:?} any more", self.name, self.cluster))?;
+        let text = |column: &str| row.get(column).map(str::to_owned);
+        let number = |column: &str| row.get(column).and_then(|number| number.parse().ok());
+        Ok(Seen {
+            node: text("node"),
+            is_held: number("held") == Some(1),
+            held: number("held_us").map(Duration::from_micros),
+            ended: text("hold_ended"),
+            clients: number("clients").unwrap_or_default(),
+            waiting: number("cl_waiting").unwrap_or_default(),
+            busy: number("sv_busy").unwrap_or_default(),
+        })
+    }
+}
+
+fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &SimpleQueryRow> {
+    messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })
+}
+
+/// The pool's own words, with the remedy.
+fn words(error: &postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(error) => match error.hint() {
+            Some(hint) => format!("{}\n{hint}", error.message()),
+            None => error.message().to_owned(),
+        },
+        None => error.to_string(),
+    }
+}
+
+/// A name as the console reads it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

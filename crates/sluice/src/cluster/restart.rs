@@ -1,0 +1,149 @@
+//! Each node in turn: standbys one after the other, each back in its place before the next, and the primary last. Another
+//! node becomes the primary for that, which restarts the old one on the way; without one, it is restarted where it is.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use serde_json::Value;
+use sluice_patroni::{Member, Members, Method};
+
+use super::{
+    Holding,
+    switchover::{Held, Plan},
+    target::{Target, leader},
+};
+
+/// Restarts all nodes, or those that have settings which need it.
+pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Holding) -> Result<()> {
+    let members = target.look()?;
+    let primary = leader(&members)?;
+    if members.pause {
+        bail!("the cluster is paused, so no other node would take over\nend that first: sluice cluster resume");
+    }
+    target.check_rights(primary)?;
+    let is_meant = |member: &&Member| !pending || member.pending_restart;
+    if !members.members.iter().any(|member| is_meant(&member)) {
+        println!("no node has to be restarted");
+        return Ok(());
+    }
+    if shrinks(primary) {
+        restart_in_place(target, &members, primary, timeout, how)?;
+    }
+    for standby in members.members.iter().filter(|member| !member.is_leader()).filter(is_meant) {
+        restart_standby(target, standby, timeout)?;
+    }
+    if is_meant(&primary) && !shrinks(primary) {
+        restart_primary(target, &members, primary, timeout, how)?;
+    }
+    Ok(())
+}
+
+/// Settings of which a standby needs as many as its primary has (PostgreSQL's documentation, "Hot Standby").
+const NEVER_FEWER: [&str; 5] = [
+    "max_connections",
+    "max_worker_processes",
+    "max_wal_senders",
+    "max_prepared_transactions",
+    "max_locks_per_transaction",
+];
+
+/// Whether one of those becomes smaller by a restart of the primary: standbys can't take it before it has.
+fn shrinks(primary: &Member) -> bool {
+    let number = |value: &Value| value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok());
+    let is_smaller = |name: &&str| {
+        let change = &primary.pending_restart_reason[*name];
+        number(&change["new_value"]).zip(number(&change["old_value"])).is_some_and(|(new, old)| new < old)
+    };
+    NEVER_FEWER.iter().any(is_smaller)
+}
+
+fn restart_standby(target: &Target, standby: &Member, timeout: Duration) -> Result<()> {
+    restart(target, standby)?;
+    in_place(target, standby, timeout)?;
+    println!("{} is restarted", standby.name);
+    Ok(())
+}
+
+fn restart(target: &Target, member: &Member) -> Result<()> {
+    let answer = target.command(member, Method::Post, "/restart", "{}")?;
+    match answer.status {
+        200 => Ok(()),
+        _ => bail!(
+            "{} is not restarted: {}\nits log says why; the nodes behind it were left alone",
+            member.name,
+            answer.text()
+        ),
+    }
+}
+
+/// Waits until a node streams again, and commits are waited for on it if they were before.
+fn in_place(target: &Target, before: &Member, timeout: Duration) -> Result<()> {
+    let back = target.wait(timeout, |members| {
+        let now = members.named(&before.name)?;
+        let is_back = now.state == "streaming" && (now.is_synchronous() || !before.is_synchronous());
+        // What the others tell of it may be old.
+        (is_back && target.own(now).is_ok_and(|own| own.state == "running")).then_some(())
+    });
+    back.map_err(|last| {
+        let said = last.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
+        let name = &before.name;
+        anyhow!(
+            "{name} is not in its place after {} s ({said})\nits log says why; --timeout gives it more",
+            timeout.as_secs()
+        )
+    })
+}
+
+fn restart_primary(
+    target: &Target,
+    members: &Members,
+    primary: &Member,
+    timeout: Duration,
+    how: Holding,
+) -> Result<()> {
+    if members.members.len() == 1 {
+        return restart_in_place(target, members, primary, timeout, how);
+    }
+    // They have been restarted since.
+    let members = target.look()?;
+    let plan = Plan::make(&members, None)?;
+    let old = &plan.leader.name;
+    let mut held = Held::begin(target, &members.scope, how)?;
+    let done = plan.carry_out(target, None);
+    held.end(&done.map(|node| format!("{node} is the primary, and {old} is restarted as a standby")))?;
+    let standby = Member { role: "replica".to_owned(), ..plan.leader.clone() };
+    in_place(target, &standby, timeout)
+}
+
+fn restart_in_place(
+    target: &Target,
+    members: &Members,
+    primary: &Member,
+    timeout: Duration,
+    how: Holding,
+) -> Result<()> {
+    let name = &primary.name;
+    let mut held = Held::begin(target, &members.scope, how)?;
+    let done = restart(target, primary).and_then(|()| target.wait_primary(timeout, |leader| leader.name == *name));
+    held.end(&done.map(|node| format!("{node} is restarted, and the primary still")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_smaller_limit_is_the_primarys_first() {
+        let pending = |name: &str, old: &str, new: &str| -> Member {
+            let reason = json!({ name: { "old_value": old, "new_value": new } });
+            serde_json::from_value(json!({ "name": "a", "pending_restart": true, "pending_restart_reason": reason }))
+                .unwrap()
+        };
+        assert!(shrinks(&pending("max_connections", "100", "90")));
+        assert!(!shrinks(&pending("max_connections", "90", "100")));
+        assert!(!shrinks(&pending("shared_buffers", "100", "90")));
+        assert!(!shrinks(&serde_json::from_value(json!({ "name": "a" })).unwrap()));
+    }
+}

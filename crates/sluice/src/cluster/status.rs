@@ -1,0 +1,251 @@
+//! What the nodes and the pools are doing.
+
+use std::{
+    io::{self, Write},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+use sluice_patroni::{Lag, Member, Members, Own};
+use sluice_units::readable_bytes;
+
+use super::{
+    moment::since,
+    pools::{Pools, Seen},
+    target::Target,
+};
+
+/// A node, as it is shown.
+#[derive(Debug, PartialEq)]
+struct Node {
+    name: String,
+    role: String,
+    state: String,
+    timeline: Option<u64>,
+    receive_lag: Option<u64>,
+    replay_lag: Option<u64>,
+    lag_time: Option<Duration>,
+    synchronous: &'static str,
+    version: Option<String>,
+    postgres: Option<String>,
+    rest: Option<String>,
+    pending_restart: Vec<String>,
+}
+
+/// Shows them.
+pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
+    let members = target.look()?;
+    let own = target.own_words(&members);
+    let now = SystemTime::now();
+    let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
+    let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
+    let nodes: Vec<Node> =
+        members.members.iter().zip(&own).map(|(member, own)| node(member, own.as_ref().ok(), end, now)).collect();
+    let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), &members.scope)?;
+    let seen: Vec<_> = pools.seen().into_iter().collect();
+    let mut out = io::stdout().lock();
+    let text = if as_json {
+        let value = as_value(&members, &nodes, &seen, &pools.faults);
+        serde_json::to_string_pretty(&value).map_err(|error| anyhow!("{error}"))? + "\n"
+    } else {
+        page(&members, &nodes, &seen, &pools.faults)
+    };
+    // Whoever reads it may have enough.
+    let _ = out.write_all(text.as_bytes());
+    Ok(())
+}
+
+/// `end` is how far the primary's log goes, by its own words of this moment.
+fn node(member: &Member, own: Option<&Own>, end: Option<u64>, now: SystemTime) -> Node {
+    let log = own.and_then(|own| own.log.as_ref());
+    let lag = |place: Option<u64>, told: &Option<Lag>| {
+        let of_now = end.zip(place).map(|(end, place)| end.saturating_sub(place));
+        of_now.or_else(|| told.as_ref().and_then(Lag::bytes)).filter(|_| !member.is_leader())
+    };
+    let receive_lag = lag(log.and_then(|log| log.received_location), &member.receive_lag);
+    let replay_lag = lag(log.and_then(|log| log.replayed_location), &member.replay_lag);
+    let lag_time = match replay_lag {
+        // Whatever the time of the last transaction is, it has all of them.
+        Some(0) => Some(Duration::ZERO),
+        Some(_) => log.and_then(|log| since(log.replayed_timestamp.as_deref()?, now)),
+        None => None,
+    };
+    Node {
+        name: member.name.clone(),
+        role: member.role.replace('_', " "),
+        state: member.state.clone(),
+        timeline: member.timeline.or_else(|| own?.timeline.map(u64::from)),
+        receive_lag,
+        replay_lag,
+        lag_time,
+        synchronous: match &*member.role {
+            "sync_standby" => "sync",
+            "quorum_standby" => "quorum",
+            "replica" => "async",
+            _ => "-",
+        },
+        version: own.and_then(|own| own.server_version).map(version),
+        postgres: member.address().map(|address| address.to_string()),
+        rest: member.rest().map(|rest| rest.to_string()),
+        pending_restart: pending(member),
+    }
+}
+
+/// The settings that wait for a restart of a node.
+pub(super) fn pending(member: &Member) -> Vec<String> {
+    let Some(reasons) = member.pending_restart_reason.as_object().filter(|_| member.pending_restart) else {
+        return if member.pending_restart { vec!["a restart is due".to_owned()] } else { Vec::new() };
+    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let reason = |(name, values): (&String, &Value)| {
+        format!("{name}: {} -> {}", text(&values["old_value"]), text(&values["new_value"]))
+    };
+    reasons.iter().map(reason).collect()
+}
+
+fn version(number: u32) -> String {
+    format!("{}.{}", number / 10_000, number % 10_000)
+}
+
+fn as_value(members: &Members, nodes: &[Node], seen: &[(String, Result<Seen>)], faults: &[String]) -> Value {
+    let node = |node: &Node| {
+        json!({
+            "name": node.name,
+            "role": node.role,
+            "state": node.state,
+            "timeline": node.timeline,
+            "receive_lag_bytes": node.receive_lag,
+            "replay_lag_bytes": node.replay_lag,
+            "lag_seconds": node.lag_time.map(|time| time.as_secs_f64()),
+            "synchronous": node.synchronous,
+            "postgresql": node.version,
+            "address": node.postgres,
+            "rest": node.rest,
+            "pending_restart": node.pending_restart,
+        })
+    };
+    let pool = |(name, seen): &(String, Result<Seen>)| match seen {
+        Ok(seen) => json!({
+            "console": name,
+            "primary": seen.node,
+            "held": seen.is_held,
+            "held_seconds": seen.held.filter(|_| seen.is_held).map(|time| time.as_secs_f64()),
+            "clients": seen.clients,
+            "waiting": seen.waiting,
+            "open_transactions": seen.busy,
+        }),
+        Err(error) => json!({ "console": name, "error": error.to_string() }),
+    };
+    let unreachable = faults.iter().map(|fault| json!({ "error": fault }));
+    json!({
+        "cluster": members.scope,
+        "primary": members.leader(),
+        "paused": members.pause,
+        "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
+        "pools": seen.iter().map(pool).chain(unreachable).collect::<Vec<_>>(),
+    })
+}
+
+fn page(members: &Members, nodes: &[Node], seen: &[(String, Result<Seen>)], faults: &[String]) -> String {
+    let primary = members.leader().map_or("no primary now".to_owned(), |name| format!("primary {name}"));
+    let paused = if members.pause { ", paused (sluice cluster resume ends that)" } else { "" };
+    let mut text = format!("Cluster {}: {primary}{paused}\n\n", members.scope);
+    let dash = || "-".to_owned();
+    let head =
+        ["NODE", "ROLE", "STATE", "TIMELINE", "LAG", "SYNC", "VERSION", "POSTGRESQL"].map(str::to_owned).to_vec();
+    let row = |node: &Node| {
+        let lag = match (node.replay_lag, node.lag_time) {
+            (Some(bytes), Some(time)) => format!("{}, {:.1} s", readable_bytes(bytes as f64), time.as_secs_f64()),
+            (Some(bytes), None) => readable_bytes(bytes as f64),
+            (None, _) => dash(),
+        };
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(dash);
+        let timeline = node.timeline.map_or_else(dash, |timeline| timeline.to_string());
+        let (name, role, state) = (node.name.clone(), node.role.clone(), node.state.clone());
+        let sync = node.synchronous.to_owned();
+        vec![name, role, state, timeline, lag, sync, or_dash(&node.version), or_dash(&node.postgres)]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(nodes.iter().map(row)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    for node in nodes.iter().filter(|node| !node.pending_restart.is_empty()) {
+        text += &format!("{} has to be restarted: {}\n", node.name, node.pending_restart.join(", "));
+    }
+    for (name, seen) in seen {
+        text += &match seen {
+            Ok(seen) => pool_line(name, seen),
+            Err(error) => format!("\nPool {error}\n"),
+        };
+    }
+    faults.iter().for_each(|fault| text += &format!("\nPool: {fault}\n"));
+    text
+}
+
+fn pool_line(name: &str, seen: &Seen) -> String {
+    let primary = seen.node.as_ref().map_or("knows no primary".to_owned(), |node| format!("goes to {node}"));
+    let held = match seen.held.filter(|_| seen.is_held) {
+        Some(time) => format!("held for {:.1} s", time.as_secs_f64()),
+        None => "not held".to_owned(),
+    };
+    let Seen { clients, waiting, busy, .. } = seen;
+    format!("\nPool {name} {primary}: {clients} clients, {busy} in a transaction, {waiting} waiting; {held}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members() -> Members {
+        serde_json::from_value(json!({ "scope": "main", "members": [
+            { "name": "a", "role": "leader", "state": "running", "timeline": 3, "host": "10.0.0.1", "port": 5432,
+              "api_url": "http://10.0.0.1:8008/patroni" },
+            { "name": "b", "role": "quorum_standby", "state": "streaming", "timeline": 3, "host": "10.0.0.2",
+              "port": 5432, "api_url": "http://10.0.0.2:8008/patroni", "replay_lag": 5, "receive_lag": 5,
+              "pending_restart": true,
+              "pending_restart_reason": { "max_connections": { "old_value": "100", "new_value": "200" } } },
+            { "name": "c", "role": "replica", "state": "starting", "replay_lag": "unknown" } ] }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_page_of_nodes_and_pools() {
+        let members = members();
+        let own: Own = serde_json::from_value(json!({ "server_version": 150015, "xlog": {
+            "received_location": 900, "replayed_location": 800, "replayed_timestamp": "1970-01-01 00:00:01+00:00" } }))
+        .unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(3500);
+        let of = |name: &str, own: Option<&Own>| node(members.named(name).unwrap(), own, Some(1824), now);
+        let nodes = [of("a", None), of("b", Some(&own)), of("c", None)];
+        let seen = Seen {
+            node: Some("a".to_owned()),
+            is_held: true,
+            held: Some(Duration::from_millis(1500)),
+            ended: None,
+            clients: 9,
+            waiting: 2,
+            busy: 1,
+        };
+        let seen = [("boss@10.0.0.9:6432".to_owned(), Ok(seen))];
+        let page = page(&members, &nodes, &seen, &["cannot connect to x".to_owned()]);
+        let expected = "\
+Cluster main: primary a
+
+NODE  ROLE            STATE      TIMELINE  LAG          SYNC    VERSION  POSTGRESQL
+a     leader          running    3         -            -       -        10.0.0.1:5432
+b     quorum standby  streaming  3         1 kB, 2.5 s  quorum  15.15    10.0.0.2:5432
+c     replica         starting   -         -            async   -        -
+b has to be restarted: max_connections: 100 -> 200
+
+Pool boss@10.0.0.9:6432 goes to a: 9 clients, 1 in a transaction, 2 waiting; held for 1.5 s
+
+Pool: cannot connect to x
+";
+        assert_eq!(page, expected);
+    }
+}

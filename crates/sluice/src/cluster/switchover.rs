@@ -1,0 +1,201 @@
+//! Another primary. Clients are held first, and only then is Patroni asked: what is in the way is found while nothing has
+//! happened yet, and calling it off costs nobody more than a wait.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use serde_json::json;
+use sluice_patroni::{Member, Members, Method};
+
+use super::{
+    Holding,
+    pools::Pools,
+    target::{Target, leader, named},
+};
+
+/// The time for another node to say that it is the primary, once Patroni says that it is.
+const PRIMARY_TIME: Duration = Duration::from_secs(60);
+
+/// The time for pools to let their clients go on by themselves then.
+const PICK_UP_TIME: Duration = Duration::from_secs(5);
+
+/// `sluice cluster switchover`.
+pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result<()> {
+    let members = target.look()?;
+    let plan = Plan::make(&members, to)?;
+    target.check_rights(plan.leader)?;
+    let mut held = Held::begin(target, &members.scope, how)?;
+    let done = plan.carry_out(target, to);
+    held.end(&done.map(|node| format!("{node} is the primary, in the place of {}", plan.leader.name)))
+}
+
+/// A switchover that can be asked for.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) leader: &'a Member,
+}
+
+impl<'a> Plan<'a> {
+    /// Sees that there is somebody to take over.
+    pub(super) fn make(members: &'a Members, to: Option<&str>) -> Result<Self> {
+        let leader = leader(members)?;
+        let streams = |member: &&Member| !member.is_leader() && matches!(&*member.state, "streaming" | "running");
+        let is_synchronous = members.members.iter().any(Member::is_synchronous);
+        let remedy = "sluice cluster status shows what is the matter with its standbys";
+        let Some(to) = to else {
+            if members.pause {
+                bail!(
+                    "the cluster is paused, so Patroni chooses nobody\nname a node with --to, or end it: sluice cluster resume"
+                );
+            }
+            if !members.members.iter().any(|member| streams(&member)) {
+                bail!("no standby of {} follows it: {members}\n{remedy}", leader.name);
+            }
+            return Ok(Self { leader });
+        };
+        let candidate = named(members, to)?;
+        if candidate.is_leader() {
+            bail!("{to} is the primary already");
+        }
+        if !streams(&candidate) {
+            bail!("{to} can't become the primary: it is {}\n{remedy}", candidate.state);
+        }
+        if is_synchronous && !candidate.is_synchronous() {
+            let others = members.members.iter().filter(|it| it.is_synchronous()).map(|it| &*it.name);
+            let others = others.collect::<Vec<_>>().join(", ");
+            bail!("{to} may lack commits that were acknowledged, since none is waited for there\nchoose {others}");
+        }
+        Ok(Self { leader })
+    }
+
+    /// Asks Patroni for it, and waits until there is another primary.
+    pub(super) fn carry_out(&self, target: &Target, to: Option<&str>) -> Result<String> {
+        let name = &self.leader.name;
+        let body = json!({ "leader": name, "candidate": to }).to_string();
+        let answer = target.command(self.leader, Method::Post, "/switchover", &body)?;
+        // It gives up telling before it gives up doing.
+        let is_open = answer.text().ends_with("status unknown");
+        if answer.status >= 300 && !is_open {
+            bail!("Patroni does not switch over: {}", answer.text());
+        }
+        target.wait_primary(PRIMARY_TIME, |leader| leader.name != *name)
+    }
+}
+
+/// Clients that are held by all pools that are known.
+pub(super) struct Held {
+    pools: Pools,
+    is_held: bool,
+}
+
+impl Held {
+    /// Holds them; an error leaves nobody held.
+    pub(super) fn begin(target: &Target, scope: &str, how: Holding) -> Result<Self> {
+        if how.no_hold {
+            return Ok(Self { pools: Pools::default(), is_held: false });
+        }
+        let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), scope)?;
+        if !pools.faults.is_empty() {
+            bail!("{}\n--no-hold goes on without holding clients", pools.faults.join("\n"));
+        }
+        if pools.is_empty() {
+            println!("no pool is named (--pool), so no clients are held but by Patroni's before_stop");
+            return Ok(Self { pools, is_held: false });
+        }
+        match pools.hold(how.patience.wait, how.patience.longest) {
+            Ok(()) => Ok(Self { pools, is_held: true }),
+            Err(faults) if how.force => {
+                println!("{}\ngoing on all the same (--force)", faults.join("\n"));
+                Ok(Self { pools, is_held: true })
+            }
+            Err(faults) => {
+                let others = pools.release();
+                bail!(
+                    "called off, and clients go on:\n{}\ngive transactions more time with --wait, or end them with --force",
+                    faults.into_iter().chain(others).collect::<Vec<_>>().join("\n")
+                );
+            }
+        }
+    }
+
+    /// Waits until all pools have let their clients go on, and says how long they were held; where it has failed, has
+    /// them do so.
+    pub(super) fn end(&mut self, done: &Result<String>) -> Result<()> {
+        let said = match done {
+            Ok(said) => said,
+            Err(error) => {
+                let faults = if self.is_held { self.pools.release() } else { Vec::new() };
+                let faults = faults.iter().map(|fault| format!("\n{fault}"));
+                return Err(anyhow!("{error}{}", faults.collect::<String>()));
+            }
+        };
+        println!("{said}");
+        if !self.is_held {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        loop {
+            let seen = self.pools.seen();
+            let is_over = begun.elapsed() >= PICK_UP_TIME;
+            if is_over || seen.values().all(|seen| seen.as_ref().is_ok_and(|seen| !seen.is_held)) {
+                for (pool, seen) in &seen {
+                    match seen {
+                        Ok(seen) if seen.is_held => println!("{pool} holds its clients still: see its log"),
+                        Ok(seen) => {
+                            let time = seen.held.unwrap_or_default().as_secs_f64();
+                            println!("{pool} held its clients for {time:.2} s");
+                        }
+                        Err(error) => println!("{error}"),
+                    }
+                }
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(text: &str, pause: bool) -> Members {
+        let members: Vec<_> = text
+            .split(", ")
+            .map(|member| {
+                let words: Vec<_> = member.split(' ').collect();
+                json!({ "name": words[0], "role": words[1], "state": words[2] })
+            })
+            .collect();
+        serde_json::from_value(json!({ "members": members, "pause": pause })).unwrap()
+    }
+
+    #[test]
+    fn whoever_can_take_over_may() {
+        for (text, to) in [
+            ("a leader running, b replica streaming", None),
+            ("a leader running, b replica streaming", Some("b")),
+            ("a leader running, b quorum_standby streaming, c replica streaming", Some("b")),
+            ("a leader running, b sync_standby streaming", None),
+        ] {
+            assert_eq!(Plan::make(&members(text, false), to).unwrap().leader.name, "a", "{text}");
+        }
+        assert!(Plan::make(&members("a leader running, b replica streaming", true), Some("b")).is_ok());
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_said_with_the_remedy() {
+        for (text, pause, to, said) in [
+            ("a replica running, b replica streaming", false, None, "has no primary now"),
+            ("a leader running, b replica streaming", true, None, "sluice cluster resume"),
+            ("a leader running, b replica starting", false, None, "no standby of a follows it"),
+            ("a leader running, b replica streaming", false, Some("x"), "its nodes are a, b"),
+            ("a leader running, b replica streaming", false, Some("a"), "is the primary already"),
+            ("a leader running, b replica stopped", false, Some("b"), "it is stopped"),
+            ("a leader running, b sync_standby streaming, c replica streaming", false, Some("c"), "choose b"),
+        ] {
+            let error = Plan::make(&members(text, pause), to).unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

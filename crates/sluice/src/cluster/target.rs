@@ -1,0 +1,329 @@
+//! Which cluster is meant, and how its members are asked.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use sluice_config::Cluster;
+use sluice_instance::cluster::{Known, rest::USER};
+use sluice_patroni::{Answer, AskError, Credentials, Member, Members, Method, Own, Question};
+use sluice_tls::{ClientFiles, ClientTls, SslMode};
+
+use super::pools::PoolArgs;
+
+/// The URL of a member's REST API.
+type Rest = sluice_config::Rest;
+
+/// The time for a question: a member answers at once, or not soon.
+const ASK_TIME: Duration = Duration::from_secs(2);
+
+/// The time for what a member answers when it is done: Patroni itself waits for a switchover for twice its `loop_wait`.
+const DO_TIME: Duration = Duration::from_secs(120);
+
+/// The interval at which members are looked at while something is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Which cluster, and which pools are before it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which cluster")]
+pub(crate) struct Where {
+    /// That of "sluice up --nodes", by its data directory [default: the one that sluice up takes]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["rest", "config"])]
+    data: Option<PathBuf>,
+    /// The REST API of one of its members, as in http://10.0.0.1:8008; more of them in case that one is down
+    #[arg(long, value_name = "URL", value_parser = parse_rest, conflicts_with = "config")]
+    rest: Vec<Rest>,
+    /// The configuration file of a pool before it
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Its name in the pools' configuration, where that has several
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// The user for what changes something (restapi.authentication in patroni.yml)
+    #[arg(long, value_name = "USER", env = "PATRONI_RESTAPI_USERNAME")]
+    user: Option<String>,
+    /// A file whose only line is the password for that [default: PATRONI_RESTAPI_PASSWORD]
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// The authorities of members by HTTPS, in PEM [default: those that this host trusts]
+    #[arg(long, value_name = "FILE", requires = "rest")]
+    ca_file: Option<PathBuf>,
+    /// The certificate to show them, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["rest", "key_file"])]
+    cert_file: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pools: PoolArgs,
+}
+
+fn parse_rest(url: &str) -> Result<Rest, &'static str> {
+    Rest::parse(url).ok_or("a URL with a port is needed, as in http://10.0.0.1:8008")
+}
+
+/// A cluster.
+#[derive(Debug)]
+pub(super) struct Target {
+    members: Vec<Rest>,
+    tls: Option<Arc<ClientTls>>,
+    credentials: Option<Credentials>,
+    /// Whether members were named one by one, and the first of them is the one beside whoever asks.
+    pub(super) is_by_member: bool,
+    /// Its name in the pools' configuration, if it was said.
+    pub(super) cluster: Option<String>,
+    pub(super) pools: PoolArgs,
+}
+
+impl Target {
+    /// Finds it; nobody is asked yet.
+    pub(super) fn find(at: Where) -> Result<Self> {
+        if let Some(file) = &at.config {
+            let config = sluice_config::load(file).map_err(|report| anyhow!("{report}"))?;
+            let cluster = chosen(config.clusters, at.cluster.as_deref(), file)?;
+            let credentials = credentials(at.user, at.password_file.as_deref())?;
+            let mut pools = at.pools;
+            if pools.is_empty()
+                && let (Some(admin), Some(listen)) = (config.admin, config.listen.first())
+                && let Some(user) = admin.users.first()
+            {
+                pools.add(format!(
+                    "host='{}' port={} user='{user}' dbname='{}'",
+                    reachable(listen.ip()),
+                    listen.port(),
+                    admin.database
+                ));
+            }
+            let name = Some(cluster.name.to_string());
+            return Ok(Self {
+                members: cluster.members,
+                tls: cluster.tls,
+                credentials,
+                is_by_member: false,
+                cluster: name,
+                pools,
+            });
+        }
+        if !at.rest.is_empty() {
+            let tls = at.rest.iter().any(|rest| rest.is_encrypted).then(|| {
+                let root_cert = Some(at.ca_file.unwrap_or_else(|| PathBuf::from(sluice_tls::SYSTEM)));
+                let files = ClientFiles { root_cert, own: at.cert_file.zip(at.key_file) };
+                ClientTls::load(SslMode::VerifyFull, &files).map(Arc::new).map_err(|error| anyhow!("{error}"))
+            });
+            let credentials = credentials(at.user, at.password_file.as_deref())?;
+            return Ok(Self {
+                members: at.rest,
+                tls: tls.transpose()?,
+                credentials,
+                is_by_member: true,
+                cluster: at.cluster,
+                pools: at.pools,
+            });
+        }
+        let data = at.data.map_or_else(crate::up::usual_data, Ok)?;
+        let known = Known::read(&data)?.ok_or_else(|| {
+            anyhow!(
+                "there is no cluster in {}\nsluice up --nodes 3 makes one there; name another directory with --data, or \
+                 the cluster of somebody else with --rest or --config",
+                data.display()
+            )
+        })?;
+        let mut pools = at.pools;
+        if pools.is_empty() {
+            pools.add_file(known.pools);
+        }
+        let credentials = Credentials { user: USER.to_owned(), password: known.password.expose().to_owned() };
+        let cluster = at.cluster.or(Some(known.scope));
+        let credentials = Some(credentials);
+        Ok(Self { members: known.members, tls: None, credentials, is_by_member: false, cluster, pools })
+    }
+
+    fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
+        Question { rest, tls: self.tls.as_deref(), credentials: self.credentials.as_ref(), time_max }
+    }
+
+    /// The members, as the first one tells that answers.
+    pub(super) fn look(&self) -> Result<Members> {
+        let mut faults = Vec::new();
+        for rest in &self.members {
+            match Members::ask(&self.question(rest, ASK_TIME)) {
+                Ok(members) if members.members.is_empty() => faults.push(format!("{rest} knows no member")),
+                Ok(members) => return Ok(members),
+                Err(error) => faults.push(format!("{rest}: {error}")),
+            }
+        }
+        bail!(
+            "no member of the cluster can be asked\n  {}\ndoes Patroni run there, and is that its restapi.connect_address?",
+            faults.join("\n  ")
+        )
+    }
+
+    /// What each member says of its own PostgreSQL, in the members' order.
+    pub(super) fn own_words(&self, members: &Members) -> Vec<Result<Own, AskError>> {
+        let ask = |member: &Member| match member.rest() {
+            Some(rest) => Own::ask(&self.question(&rest, ASK_TIME)),
+            None => Err(AskError::Io(std::io::Error::other("it has not said where its REST API is"))),
+        };
+        thread::scope(|scope| {
+            let asked: Vec<_> = members.members.iter().map(|member| scope.spawn(move || ask(member))).collect();
+            let silent = || Err(AskError::Io(std::io::Error::other("it was not asked")));
+            asked.into_iter().map(|thread| thread.join().unwrap_or_else(|_| silent())).collect()
+        })
+    }
+
+    /// What a member says of its own PostgreSQL.
+    pub(super) fn own(&self, member: &Member) -> Result<Own, AskError> {
+        let rest = member.rest().ok_or_else(|| AskError::Io(std::io::Error::other("it has no REST API yet")))?;
+        Own::ask(&self.question(&rest, ASK_TIME))
+    }
+
+    /// The member that has been asked for first, by its own words: who asks for a hold names the one beside it.
+    pub(super) fn first(&self) -> Result<(Own, Members), AskError> {
+        let Some(rest) = self.members.first() else {
+            return Err(AskError::Io(std::io::Error::other("no member is named")));
+        };
+        // A member that can't reach etcd does not answer this in time, or not at all.
+        let members = Members::ask(&self.question(rest, ASK_TIME))?;
+        Ok((Own::ask(&self.question(rest, ASK_TIME))?, members))
+    }
+
+    /// Has a member do something, and waits until it says that it has.
+    pub(super) fn command(&self, member: &Member, method: Method, path: &str, body: &str) -> Result<Answer> {
+        let rest = member.rest().ok_or_else(|| {
+            anyhow!("node {} has not said where its REST API is\nwait until it runs, and try again", member.name)
+        })?;
+        let answer = self.question(&rest, DO_TIME).ask(method, path, body);
+        let answer = answer.map_err(|error| anyhow!("node {} at {rest} does not answer: {error}", member.name))?;
+        if answer.status == 401 || answer.status == 403 {
+            bail!("{}", self.refused(&rest, &answer));
+        }
+        Ok(answer)
+    }
+
+    /// Sees that this command may change something, before anything is.
+    pub(super) fn check_rights(&self, member: &Member) -> Result<()> {
+        // A role that there is not: whoever may restart is told so, and nothing is restarted.
+        let answer = self.command(member, Method::Post, "/restart", r#"{"role": "none"}"#)?;
+        match answer.status {
+            400 => Ok(()),
+            status => bail!("node {} answers {status} where Patroni refuses a role: {}", member.name, answer.text()),
+        }
+    }
+
+    fn refused(&self, rest: &Rest, answer: &Answer) -> String {
+        let words = answer.text();
+        match &self.credentials {
+            None => format!(
+                "{rest} wants a user and a password: {words}\nthose of restapi.authentication in patroni.yml: --user, and \
+                 --password-file or PATRONI_RESTAPI_PASSWORD"
+            ),
+            Some(Credentials { user, .. }) => format!(
+                "{rest} does not take the password of {user:?}: {words}\nrestapi.authentication in patroni.yml has the \
+                 right one; where it has an allowlist, this host has to be in it"
+            ),
+        }
+    }
+
+    /// Looks at the members until something is so; each look that fails is one in vain.
+    pub(super) fn wait<T>(
+        &self,
+        time_max: Duration,
+        mut done: impl FnMut(&Members) -> Option<T>,
+    ) -> Result<T, Option<Members>> {
+        let deadline = Instant::now() + time_max;
+        let mut last = None;
+        loop {
+            if let Ok(members) = self.look() {
+                if let Some(found) = done(&members) {
+                    return Ok(found);
+                }
+                last = Some(members);
+            }
+            if Instant::now() >= deadline {
+                return Err(last);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until a node other than that is the primary, by its own words.
+    pub(super) fn wait_primary(&self, time_max: Duration, is_meant: impl Fn(&Member) -> bool) -> Result<String> {
+        let found = self.wait(time_max, |members| {
+            let leader = members.holder().filter(|leader| is_meant(leader))?;
+            let own = self.own(leader).ok()?;
+            (own.role == "primary" && own.state == "running").then(|| leader.name.clone())
+        });
+        found.map_err(|last| {
+            let said = last.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
+            anyhow!("there is no new primary after {} s ({said})\nPatroni's logs say why", time_max.as_secs())
+        })
+    }
+}
+
+/// The member of that name.
+pub(super) fn named<'a>(members: &'a Members, name: &str) -> Result<&'a Member> {
+    members.named(name).ok_or_else(|| {
+        let names: Vec<_> = members.members.iter().map(|member| &*member.name).collect();
+        anyhow!("there is no node {name:?} in the cluster\nits nodes are {}", names.join(", "))
+    })
+}
+
+/// The primary.
+pub(super) fn leader(members: &Members) -> Result<&Member> {
+    members.holder().ok_or_else(|| {
+        anyhow!("the cluster has no primary now ({members})\nwait until there is one: sluice cluster status")
+    })
+}
+
+/// The entry that is meant.
+fn chosen(mut clusters: Vec<Cluster>, name: Option<&str>, file: &Path) -> Result<Cluster> {
+    let names: Vec<_> = clusters.iter().map(|cluster| cluster.name.to_string()).collect();
+    let place = match name {
+        Some(name) => clusters.iter().position(|cluster| *cluster.name == *name),
+        None if clusters.len() > 1 => {
+            bail!("{} has several clusters: {}\nname one with --cluster", file.display(), names.join(", "))
+        }
+        None => (!clusters.is_empty()).then_some(0),
+    };
+    match (place, name) {
+        (Some(place), _) => Ok(clusters.swap_remove(place)),
+        (None, Some(name)) if !names.is_empty() => {
+            bail!("{} has no cluster {name:?}\nit has {}", file.display(), names.join(", "))
+        }
+        (None, _) => bail!("{} has no [[cluster]]\nname a member of one with --rest", file.display()),
+    }
+}
+
+fn credentials(user: Option<String>, file: Option<&Path>) -> Result<Option<Credentials>> {
+    let Some(user) = user else {
+        if let Some(file) = file {
+            bail!("the password in {} is whose?\nname the user with --user", file.display());
+        }
+        return Ok(None);
+    };
+    let password = match file {
+        Some(file) => {
+            let text = fs::read_to_string(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
+            text.trim_end_matches(['\r', '\n']).to_owned()
+        }
+        None => std::env::var("PATRONI_RESTAPI_PASSWORD").map_err(|_| {
+            anyhow!("the password of {user:?} is missing\nput it into a file of one line, and name that with --password-file")
+        })?,
+    };
+    Ok(Some(Credentials { user, password }))
+}
+
+/// An address that the pool of this host can be reached at.
+fn reachable(listens: std::net::IpAddr) -> std::net::IpAddr {
+    match listens {
+        it if !it.is_unspecified() => it,
+        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    }
+}

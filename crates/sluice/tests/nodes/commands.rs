@@ -1,0 +1,320 @@
+//! `sluice cluster`, and switchovers that are held: by the command, and by Patroni's own API on a cluster that runs
+//! `sluice cluster hold` before it stops PostgreSQL.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use serde_json::Value;
+use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
+
+use crate::{GOING_ON, ONE_CLUSTER, SLUICE, connect, ledger::Ledger};
+
+/// Clients that take their time between a BEGIN and a COMMIT.
+const SLOW: u64 = 3;
+
+/// A cluster as it is asked by who does not run it: its addresses, a password, and a pool's console.
+struct Desk {
+    dir: tempfile::TempDir,
+    urls: Vec<String>,
+}
+
+impl Desk {
+    fn new(cluster: &TestCluster, pool: &TestPool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("password"), format!("{}\n", cluster.cluster().secrets().rest.expose())).unwrap();
+        let lookup = &cluster.bootstrapped().lookup;
+        cluster.cluster().tell_pool(pool.address(), lookup).unwrap();
+        fs::copy(cluster.cluster().data_dir().root().join("pools"), dir.path().join("pools")).unwrap();
+        Self { dir, urls: cluster.rest_urls() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(SLUICE);
+        command.arg("cluster").args(words);
+        for url in &self.urls {
+            command.args(["--rest", url]);
+        }
+        command.args(["--user", "sluice", "--password-file"]).arg(self.file("password"));
+        command.arg("--pools-file").arg(self.file("pools"));
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// What it prints, where all goes well.
+    fn says(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{words:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
+    /// What it says where it does not.
+    fn fails(&self, words: &[&str]) -> String {
+        failure(&mut self.command(words))
+    }
+}
+
+fn failure(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn pool(cluster: &TestCluster) -> TestPool {
+    let sections = format!(
+        "[admin]\nusers = [\"{}\"]\n[[cluster]]\nname = \"main\"\npatroni = [\"{}\"]\n\
+         [[database]]\nname = \"*\"\ncluster = \"main\"\n",
+        cluster.bootstrapped().lookup.user,
+        cluster.rest_urls()[0]
+    );
+    let lookup = &cluster.bootstrapped().lookup;
+    let users = vec![
+        (cluster.app_name().to_owned(), cluster.password().to_owned()),
+        (lookup.user.clone(), lookup.password.expose().to_owned()),
+    ];
+    let case = Case::new(Version::V15, Driver::Uring, Mode::Transaction);
+    PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(users)).section(&sections).start()
+}
+
+/// Clients with transactions that are open for a while; none of them may ever hear of an error.
+struct Slow {
+    is_over: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Slow {
+    fn begin(cluster: &TestCluster, pool: &TestPool) -> Self {
+        connect(cluster, pool).batch_execute("CREATE TABLE slow (id bigint)").unwrap();
+        let (is_over, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let client = |number: u64| {
+            let (mut client, is_over, done) = (connect(cluster, pool), is_over.clone(), done.clone());
+            thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut block = client.transaction().unwrap_or_else(|error| panic!("BEGIN: {error:?}"));
+                    for _ in 0..4 {
+                        block.execute("INSERT INTO slow VALUES (1)", &[]).unwrap_or_else(|error| panic!("{error:?}"));
+                        thread::sleep(Duration::from_millis(20 + 30 * number));
+                    }
+                    block.commit().unwrap_or_else(|error| panic!("COMMIT: {error:?}"));
+                    done.fetch_add(4, Ordering::Relaxed);
+                }
+            })
+        };
+        let clients = (0..SLOW).map(client).collect();
+        Self { is_over, done, clients }
+    }
+
+    /// The entries that were acknowledged, once all have ended.
+    fn end(self) -> u64 {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().unwrap());
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+/// No client hears of a switchover, whoever asks for it; and what is in the way of one is said.
+#[test]
+fn a_switchover_is_held_at_the_ends_of_transactions() {
+    let _alone = ONE_CLUSTER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let cluster = TestCluster::start_with_program(3, Path::new(SLUICE));
+    let pool = pool(&cluster);
+    let desk = Desk::new(&cluster, &pool);
+    let mut idle = connect(&cluster, &pool);
+    idle.batch_execute("SET work_mem = '7MB'").unwrap();
+    let (ledger, slow) = (Ledger::begin(&cluster, &pool), Slow::begin(&cluster, &pool));
+    says_what_patroni_says(&cluster, &desk);
+    refusals(&cluster, &pool, &desk);
+
+    let mut waits = Vec::new();
+    let (first, to) = (cluster.leader(), cluster.standby());
+    let name = |node: usize| cluster.cluster().nodes()[node].name.clone();
+    ledger.longest();
+    let said = desk.says(&["switchover", "--to", &name(to)]);
+    assert!(said.contains(&format!("{} is the primary, in the place of {}", name(to), name(first))), "{said}");
+    assert!(said.contains("held its clients for "), "{said}");
+    waits.push(("a switchover by the command", longest_wait(&ledger)));
+    assert_eq!(cluster.leader(), to);
+
+    // By anybody else: Patroni itself runs the command.
+    cluster.wait_ready();
+    ledger.longest();
+    cluster.switchover(cluster.standby());
+    waits.push(("by Patroni's API", longest_wait(&ledger)));
+    let held = pool.log().matches("there is another primary").count();
+    assert_eq!(held, 2, "{}", pool.log());
+
+    cluster.wait_ready();
+    ledger.longest();
+    let said = desk.says(&["config", "set", "postgresql.parameters.max_connections=110"]);
+    assert!(said.contains("postgresql.parameters.max_connections=110") && said.contains("restart --pending"), "{said}");
+    for node in 0..3 {
+        assert!(said.contains(&format!("{} has to be restarted: max_connections: 100 -> 110", name(node))), "{said}");
+    }
+    let said = desk.says(&["restart", "--pending"]);
+    assert!(said.contains("is restarted as a standby") && said.contains("held its clients for "), "{said}");
+    waits.push(("a rolling restart", longest_wait(&ledger)));
+    assert!(!desk.says(&["status"]).contains("has to be restarted"));
+    assert_eq!(desk.says(&["restart", "--pending"]), "no node has to be restarted\n");
+
+    desk.says(&["pause"]);
+    let said = desk.fails(&["switchover"]);
+    assert!(said.contains("the cluster is paused") && said.contains("sluice cluster resume"), "{said}");
+    assert!(desk.says(&["status"]).contains("paused (sluice cluster resume ends that)"));
+    desk.says(&["resume"]);
+
+    let standby = name(cluster.standby());
+    let said = desk.says(&["reinit", &standby]);
+    assert!(said.contains(&format!("{standby} is being made anew, as a copy of ")), "{said}");
+
+    let shown: String = idle.query_one("SELECT current_setting('work_mem')", &[]).unwrap().get(0);
+    assert_eq!(shown, "7MB");
+    let slow = slow.end();
+    let told = ledger.end(&cluster);
+    assert!(told.acknowledged > 100 && slow > 10, "{told}, {slow}");
+    assert!(told.errors.is_empty() && told.refused == 0 && told.unknown == 0, "{told}");
+    let there: i64 = connect(&cluster, &pool).query_one("SELECT count(*) FROM slow", &[]).unwrap().get(0);
+    assert_eq!(there, i64::try_from(slow).unwrap());
+    let waits = waits.iter().map(|(how, wait)| format!("{how}: {:.1} s", wait.as_secs_f64()));
+    println!("the longest waits: {}; {told}; {slow} slow entries", waits.collect::<Vec<_>>().join(", "));
+}
+
+/// The longest time that an entry took from before a switchover on, once writers go on behind it.
+fn longest_wait(ledger: &Ledger) -> Duration {
+    // None is that quick.
+    const LEAST: Duration = Duration::from_millis(200);
+    let mut longest = Duration::ZERO;
+    eventually("writers go on", || {
+        longest = longest.max(ledger.longest());
+        longest > LEAST
+    });
+    thread::sleep(GOING_ON);
+    longest.max(ledger.longest())
+}
+
+/// The status is Patroni's, in a table and as JSON.
+fn says_what_patroni_says(cluster: &TestCluster, desk: &Desk) {
+    cluster.wait_ready();
+    let status: Value = serde_json::from_str(&desk.says(&["status", "--json"])).unwrap();
+    let members = cluster.look();
+    assert_eq!(status["primary"].as_str(), members.leader());
+    assert_eq!((&status["cluster"], &status["paused"]), (&Value::from("main"), &Value::from(false)));
+    let nodes = status["nodes"].as_array().unwrap();
+    let seen = nodes.iter().map(|node| {
+        let text = |key: &str| node[key].as_str().unwrap().to_owned();
+        (text("name"), text("role").replace(' ', "_"), text("state"), node["timeline"].as_u64())
+    });
+    let told = members.members.iter().map(|it| (it.name.clone(), it.role.clone(), it.state.clone(), it.timeline));
+    assert_eq!(seen.collect::<Vec<_>>(), told.collect::<Vec<_>>());
+    for node in nodes.iter().filter(|node| node["role"] != "leader") {
+        assert_eq!(node["synchronous"], "quorum");
+        assert!(node["replay_lag_bytes"].is_u64() && node["postgresql"].as_str().unwrap().starts_with("15."), "{node}");
+    }
+    let pool = &status["pools"][0];
+    assert_eq!((&pool["held"], pool["primary"].as_str()), (&Value::from(false), members.leader()), "{status}");
+    assert!(pool["clients"].as_u64().unwrap() >= SLOW, "{status}");
+
+    let page = desk.says(&["status"]);
+    assert!(page.contains(&format!("Cluster main: primary {}", members.leader().unwrap())), "{page}");
+    assert!(
+        page.contains("quorum standby") && page.contains("in a transaction") && page.contains("not held"),
+        "{page}"
+    );
+}
+
+/// What can't be done is said before anything is, and leaves all as it was.
+fn refusals(cluster: &TestCluster, pool: &TestPool, desk: &Desk) {
+    let leader = cluster.leader();
+    let name = cluster.cluster().nodes()[leader].name.clone();
+    let said = desk.fails(&["switchover", "--to", "node9"]);
+    assert!(said.contains("no node \"node9\"") && said.contains("its nodes are node1, node2, node3"), "{said}");
+    let said = desk.fails(&["switchover", "--to", &name]);
+    assert!(said.contains("is the primary already"), "{said}");
+    let said = desk.fails(&["reinit", &name]);
+    assert!(said.contains("is the primary, whose data"), "{said}");
+    let said = desk.fails(&["config", "set", "work_mem=64MB"]);
+    assert!(said.contains("postgresql.parameters.work_mem=64MB"), "{said}");
+
+    fs::write(desk.file("wrong"), "nonsense\n").unwrap();
+    let mut wrong = Command::new(SLUICE);
+    wrong
+        .args(["cluster", "pause", "--rest", &desk.urls[0], "--user", "sluice", "--password-file"])
+        .arg(desk.file("wrong"));
+    let said = failure(&mut wrong);
+    assert!(said.contains("does not take the password of \"sluice\"") && said.contains("patroni.yml"), "{said}");
+    let said = failure(Command::new(SLUICE).args(["cluster", "pause", "--rest", &desk.urls[0]]));
+    assert!(said.contains("wants a user and a password") && said.contains("--password-file"), "{said}");
+    let said = failure(Command::new(SLUICE).args(["cluster", "status", "--rest", "http://127.0.0.1:1"]));
+    assert!(said.contains("no member of the cluster can be asked") && said.contains("127.0.0.1:1"), "{said}");
+    let said = failure(Command::new(SLUICE).args(["cluster", "status", "--data"]).arg(desk.dir.path()));
+    assert!(said.contains("there is no cluster in") && said.contains("--rest"), "{said}");
+
+    // A transaction that does not end: it is called off, and nobody has lost anything.
+    let mut long = connect(cluster, pool);
+    long.batch_execute("BEGIN; CREATE TABLE long (id int)").unwrap();
+    let said = desk.fails(&["switchover", "--wait", "300ms"]);
+    assert!(said.contains("called off, and clients go on") && said.contains("--force"), "{said}");
+    long.batch_execute("INSERT INTO long VALUES (1); COMMIT").unwrap();
+    assert_eq!(cluster.leader(), leader);
+
+    // A hold whose maker has died ends by itself.
+    let said = desk.says(&["hold", "--longest", "500ms"]);
+    let is_primarys = said.contains("clients are held by 1 pools");
+    assert!(is_primarys || said.contains("is not the primary"), "{said}");
+    eventually("clients go on", || !desk.says(&["status"]).contains("; held for"));
+}
+
+/// The switchovers of a measurement, unless `SLUICE_SWITCHOVERS` says otherwise.
+const MEASURED: usize = 20;
+
+/// Measures how long clients wait in a switchover (docs/figures.md).
+#[test]
+#[ignore = "a measurement: cargo test --release -p sluice --test nodes -- --ignored switchovers --nocapture"]
+fn switchovers_are_measured() {
+    let _alone = ONE_CLUSTER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let count = std::env::var("SLUICE_SWITCHOVERS").map_or(MEASURED, |count| count.parse().unwrap());
+    let cluster = TestCluster::start_with_program(3, Path::new(SLUICE));
+    let pool = pool(&cluster);
+    let desk = Desk::new(&cluster, &pool);
+    let (ledger, slow) = (Ledger::begin(&cluster, &pool), Slow::begin(&cluster, &pool));
+    let ways: [(&str, &dyn Fn(usize)); 3] = [
+        ("sluice cluster switchover", &|_| println!("{}", desk.says(&["switchover"]).trim_end())),
+        ("sluice cluster switchover --to", &|to| {
+            let name = &cluster.cluster().nodes()[to].name;
+            println!("{}", desk.says(&["switchover", "--to", name]).trim_end());
+        }),
+        ("Patroni's API, with a candidate", &|to| cluster.switchover(to)),
+    ];
+    for (how, switch_over) in ways {
+        let mut waits = Vec::new();
+        for _ in 0..count {
+            cluster.wait_ready();
+            thread::sleep(GOING_ON);
+            ledger.longest();
+            switch_over(cluster.standby());
+            waits.push(longest_wait(&ledger));
+        }
+        waits.sort();
+        let seconds = |place: usize| waits[place].as_secs_f64();
+        println!("{how}: median {:.2} s, worst {:.2} s, of {count}", seconds(count / 2), seconds(count - 1));
+    }
+    let holds: Vec<_> =
+        pool.log().lines().filter(|line| line.contains("clients go on after")).map(str::to_owned).collect();
+    println!("{}\n{} slow entries, {}", holds.join("\n"), slow.end(), ledger.end(&cluster));
+}
