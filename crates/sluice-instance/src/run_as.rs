@@ -129,7 +129,7 @@ impl RunAs {
     }
 
     /// The first part of `path`, from the root downwards, that this user can't enter or run; `None` if all is well.
-    pub(crate) fn blocked_at(&self, path: &Path) -> Option<PathBuf> {
+    pub fn blocked_at(&self, path: &Path) -> Option<PathBuf> {
         if !self.switch {
             return None;
         }

@@ -74,7 +74,6 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     let binaries = Binaries::find(args.pg_bin.as_deref())?;
     let run_as = RunAs::resolve(args.run_as.as_deref())?;
     let data = args.data.map_or_else(|| default_data(run_as.switches()), Ok)?;
-    let program = env::current_exe().ok();
     let class = Class::from(args.class);
     if args.nodes > 1 && !class.is_unlimited() {
         bail!("the limits of a class are for one node\nleave them out, or leave out --nodes");
@@ -94,6 +93,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
             config.stop_timeout += class.time_to_write(tuning.shared_buffers_bytes).min(STOP_EXTRA_MAX);
         })?
     } else {
+        let program = holding_program(&spec.run_as, &console);
         let several = |environment| ClusterSpec {
             ports_from: args.ports_from,
             fast_failover: args.fast_failover,
@@ -147,6 +147,20 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         Wake::Down(why) => bail!("{why}"),
         _ => Ok(()),
     }
+}
+
+/// This program, which Patroni runs before it stops PostgreSQL, if its user can.
+fn holding_program(run_as: &RunAs, console: &Console) -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    let Some(place) = run_as.blocked_at(&program) else { return Some(program) };
+    console.line(&format!(
+        "warning: {} can't run {}, so only \"sluice cluster switchover\" holds clients, and no other switchover\n\
+         put the program where others may run it ({} is closed to them)",
+        run_as.name(),
+        program.display(),
+        place.display()
+    ));
+    None
 }
 
 /// Writes the pool's configuration and starts the pool on it, as `sluice serve` would.

@@ -283,6 +283,10 @@ fn who_may_do_what(case: Case) {
     }
     let mut boss = connect("boss", "boss's own").unwrap();
     assert_eq!(code(boss.simple_query("SHOW NONSENSE").err().unwrap()), "42601");
+    for command in ["HOLD nowhere", "RELEASE nowhere"] {
+        assert_eq!(code(boss.simple_query(command).err().unwrap()), "42704");
+        assert_eq!(code(monitor.simple_query(command).err().unwrap()), "42501");
+    }
     boss.simple_query("RELOAD").unwrap();
     assert!(pool.log().contains("read again: nothing has changed"));
     // What others are told is not told by the console.
