@@ -16,17 +16,37 @@ use super::{
 /// The time for another node to say that it is the primary, once Patroni says that it is.
 const PRIMARY_TIME: Duration = Duration::from_secs(60);
 
+/// The time for a standby to become synchronous again: some loops of Patroni's.
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+
 /// The time for pools to let their clients go on by themselves then.
 const PICK_UP_TIME: Duration = Duration::from_secs(5);
 
 /// `sluice cluster switchover`.
 pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result<()> {
-    let members = target.look()?;
+    let members = settled(target, to)?;
     let plan = Plan::make(&members, to)?;
     target.check_rights(plan.leader)?;
     let mut held = Held::begin(target, &members.scope, how)?;
     let done = plan.carry_out(target, to);
     held.end(&done.map(|node| format!("{node} is the primary, in the place of {}", plan.leader.name)))
+}
+
+/// The members. A standby that is synchronous is not for a moment, where others have come or gone: that is waited for.
+fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
+    let members = target.look()?;
+    let is_settled = |members: &Members| !to.is_some_and(|to| may_lack_commits(members, to));
+    if is_settled(&members) {
+        return Ok(members);
+    }
+    let settled = target.wait(SETTLE_TIME, |members| is_settled(members).then(|| members.clone()));
+    Ok(settled.unwrap_or(members))
+}
+
+/// Whether commits are waited for on other standbys, and not on that one.
+fn may_lack_commits(members: &Members, node: &str) -> bool {
+    let is_asynchronous = members.named(node).is_some_and(|it| !it.is_leader() && !it.is_synchronous());
+    is_asynchronous && members.members.iter().any(Member::is_synchronous)
 }
 
 /// A switchover that can be asked for.
@@ -40,7 +60,6 @@ impl<'a> Plan<'a> {
     pub(super) fn make(members: &'a Members, to: Option<&str>) -> Result<Self> {
         let leader = leader(members)?;
         let streams = |member: &&Member| !member.is_leader() && matches!(&*member.state, "streaming" | "running");
-        let is_synchronous = members.members.iter().any(Member::is_synchronous);
         let remedy = "sluice cluster status shows what is the matter with its standbys";
         let Some(to) = to else {
             if members.pause {
@@ -60,7 +79,7 @@ impl<'a> Plan<'a> {
         if !streams(&candidate) {
             bail!("{to} can't become the primary: it is {}\n{remedy}", candidate.state);
         }
-        if is_synchronous && !candidate.is_synchronous() {
+        if may_lack_commits(members, to) {
             let others = members.members.iter().filter(|it| it.is_synchronous()).map(|it| &*it.name);
             let others = others.collect::<Vec<_>>().join(", ");
             bail!("{to} may lack commits that were acknowledged, since none is waited for there\nchoose {others}");
