@@ -24,7 +24,7 @@ use sluice_instance::{
 use crate::{case::Version, place::place, proc};
 
 /// Time for what a failover takes at the longest: the leader's lease, and the next leader's start.
-pub const FAILOVER_PATIENCE: Duration = Duration::from_secs(60);
+pub const FAILOVER_PATIENCE: Duration = Duration::from_secs(150);
 
 const PASSWORD: &str = "not-a-secret";
 
@@ -305,7 +305,7 @@ fn start(
     let mut spec = ClusterSpec::new(nodes, data_dir, environment(), Tuning::new(Host::current(), 40));
     spec.settings = SETTINGS.iter().chain(settings).map(|(n, v)| (n.to_string(), v.to_string())).collect();
     spec.ports_from = some_ports();
-    spec.start_timeout = Duration::from_secs(120);
+    spec.start_timeout = Duration::from_secs(180);
     spec.stop_timeout = Duration::from_secs(20);
     change(&mut spec);
     // What a failed test shows.

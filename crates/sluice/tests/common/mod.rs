@@ -21,7 +21,7 @@ use nix::{
     unistd::{Pid, Uid, User},
 };
 
-const TIME_MAX: Duration = Duration::from_secs(60);
+const TIME_MAX: Duration = Duration::from_secs(180);
 
 /// A folder that PostgreSQL's user can enter.
 pub(crate) fn place() -> tempfile::TempDir {
