@@ -331,7 +331,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let follows = self.is_transaction_mode();
         let server = self.server();
         if seen.total != FLUSH.len() && !server.exchange.is_copying() {
-            return self.pass_malformed(seen);
+            // Within a COPY, PostgreSQL takes it for a Flush all the same.
+            let is_open = server.exchange.may_have_copy_ahead();
+            return if is_open { self.wait_for_answers() } else { self.pass_malformed(seen) };
         }
         if !follows || !server.exchange.only_prepares() {
             self.pass(seen);

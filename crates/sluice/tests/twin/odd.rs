@@ -320,6 +320,8 @@ fn messages_with_more_than_they_hold(case: Case) {
         b.says(0, &s().unnamed("SELECT 1", &[]).bytes(FLUSH).query("SELECT 2").sync());
         b.says(0, &s().unnamed("SELECT 1", &[]).bytes(SYNC));
         b.says(0, &s().bytes(FLUSH).sync());
+        let copy = s().unnamed("COPY lines FROM STDIN", &[]);
+        b.says(0, &copy.copy_fail("so").bytes(FLUSH).sync());
         b.query(0, "BEGIN");
         b.says(0, &s().bytes(SYNC));
         b.query(0, "ROLLBACK");

@@ -107,10 +107,11 @@ pub(crate) fn show(tag: u8, body: &[u8]) -> String {
             let rows = body.last_chunk::<4>().map_or(0, |rows| u32::from_be_bytes(*rows));
             format!("Execute {:?} {rows}", part(0))
         }
-        frontend::SYNC => "Sync".to_owned(),
-        frontend::FLUSH => "Flush".to_owned(),
+        // What is malformed is shown as such.
+        frontend::SYNC if body.is_empty() => "Sync".to_owned(),
+        frontend::FLUSH if body.is_empty() => "Flush".to_owned(),
         frontend::COPY_DATA => format!("CopyData {}", readable(body)),
-        frontend::COPY_DONE => "CopyDone".to_owned(),
+        frontend::COPY_DONE if body.is_empty() => "CopyDone".to_owned(),
         frontend::COPY_FAIL => format!("CopyFail {}", readable(body)),
         frontend::FUNCTION_CALL => format!("FunctionCall {}", readable(body)),
         other => format!("{:?} {}", char::from(other), readable(body)),

@@ -165,9 +165,14 @@ impl Exchange {
         !self.owes() && !self.is_amid_copies()
     }
 
+    /// Whether the server may begin to read a COPY, or has, by what it owes.
+    pub fn may_have_copy_ahead(&self) -> bool {
+        self.copies.are_ahead && self.owes()
+    }
+
     /// Whether a message has to wait, so that nothing stands behind a COPY but what belongs to one.
     pub(super) fn waits_for_copy(&self, kind: FrontendKind) -> bool {
-        if !self.copies.are_ahead || !self.owes() {
+        if !self.may_have_copy_ahead() {
             return false;
         }
         match kind {
