@@ -330,8 +330,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn flush_message(&mut self, seen: Seen<'a>) -> Step {
         let follows = self.is_transaction_mode();
         let server = self.server();
-        if seen.total != FLUSH.len() && !server.exchange.is_copying() {
-            // Within a COPY, PostgreSQL takes it for a Flush all the same.
+        if seen.total != FLUSH.len() {
+            // Within a COPY, PostgreSQL takes it for a Flush all the same, and ignores it. Behind one that has failed,
+            // of which nothing has come yet, it would have the server skip what comes next.
+            if server.exchange.is_copying() {
+                self.drop_message(seen);
+                return Step::Next;
+            }
             let is_open = server.exchange.may_have_copy_ahead();
             return if is_open { self.wait_for_answers() } else { self.pass_malformed(seen) };
         }
