@@ -27,9 +27,11 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "access/xloginsert.h"
 #include "access/xlogreader.h"
 #include "access/xlogutils.h"
@@ -53,6 +55,7 @@ typedef struct Mark
 {
 	char		origin[8];		/* "sluice" */
 	uint64		key;
+	uint64		system;
 	FullTransactionId xid;
 } Mark;
 
@@ -63,9 +66,8 @@ static bool reports_transactions = false;
 static char *transaction_text = NULL;
 static char *outcome_text = NULL;
 
-/* The mark last told, and whose it is. */
-static char told[128] = "";
-static FullTransactionId marked_xid = {0};
+/* The last mark that was made, and where its record is. */
+static Mark marked;
 static XLogRecPtr marked_at = InvalidXLogRecPtr;
 
 /* The transaction for which the setting was flagged, and whether with a change of the session. */
@@ -88,6 +90,15 @@ has_changed_session(void)
 	return session_notes.changed_objects && OidIsValid(temporary);
 }
 
+/* Whether the transaction that is under way has its mark. */
+static bool
+is_marked(void)
+{
+	FullTransactionId xid = GetTopFullTransactionIdIfAny();
+
+	return FullTransactionIdIsValid(xid) && FullTransactionIdEquals(xid, marked.xid);
+}
+
 /*
  * A command has run.  Flags the setting when the block has an id for the first
  * time, and when the block has changed its session for the first time since.
@@ -104,7 +115,7 @@ outcome_after_command(void)
 	if (!TransactionIdIsValid(xid) || !IsTransactionBlock())
 		return;
 	has_changed = has_changed_session();
-	if (xid == flagged_xid && has_changed == flagged_change)
+	if (xid == flagged_xid && has_changed == flagged_change && is_marked())
 		return;
 	if (MyBackendType != B_BACKEND || am_walsender)
 		return;
@@ -114,9 +125,9 @@ outcome_after_command(void)
 }
 
 static Mark
-mark_of(FullTransactionId xid, uint64 key)
+mark_of(FullTransactionId xid, uint64 system, uint64 key)
 {
-	Mark		mark = {.origin = "sluice", .key = key, .xid = xid};
+	Mark		mark = {.origin = "sluice", .key = key, .system = system, .xid = xid};
 
 	return mark;
 }
@@ -131,41 +142,52 @@ write_record(Mark mark)
 	return ProcLastRecPtr;
 }
 
-/* A number that no other session has. */
+/* A number that nobody can guess. */
 static uint64
-own_key(void)
+new_key(void)
 {
-	static uint64 key = 0;
+	uint64		key;
 
-	while (key == 0)
-	{
-		if (!pg_strong_random(&key, sizeof(key)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not get random bytes")));
-	}
+	if (!pg_strong_random(&key, sizeof(key)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not get random bytes")));
 	return key;
 }
 
-/* The mark of the transaction that is under way; else the one last told. */
+/*
+ * Whether the transaction that is under way can have a mark.  The record names the
+ * id of the subtransaction that is open, if it has one, which is higher than the
+ * block's; where it has none, replay would not learn that the block's is in use.
+ * A transaction that has not written to the WAL need not wait for it at its end,
+ * and is not made to.
+ */
+static bool
+can_be_marked(void)
+{
+	return IsTransactionState() && !IsInParallelMode() && XactLastRecEnd != InvalidXLogRecPtr &&
+		TransactionIdIsValid(GetCurrentTransactionIdIfAny());
+}
+
+/* The mark of the transaction that is under way, or nothing; never another one's. */
 static const char *
 show_transaction(void)
 {
-	TransactionId xid;
+	static char text[160];
 
-	/* The record names the id of the subtransaction, if that has one, which is higher. */
-	if (!reports_transactions || !IsTransactionState() ||
-		!TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
-		return told;
-	xid = GetTopTransactionIdIfAny();
-	if (XidFromFullTransactionId(marked_xid) != xid)
+	if (!reports_transactions || IsParallelWorker() || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return "";
+	if (!is_marked())
 	{
-		marked_xid = GetTopFullTransactionId();
-		marked_at = write_record(mark_of(marked_xid, own_key()));
+		if (!can_be_marked())
+			return "";
+		marked = mark_of(GetTopFullTransactionId(), GetSystemIdentifier(), new_key());
+		marked_at = write_record(marked);
 	}
-	snprintf(told, sizeof(told), "xid=" UINT64_FORMAT " at=%X/%X key=" UINT64_FORMAT "%s",
-			 U64FromFullTransactionId(marked_xid), LSN_FORMAT_ARGS(marked_at), own_key(),
+	snprintf(text, sizeof(text),
+			 "xid=" UINT64_FORMAT " at=%X/%X system=" UINT64_FORMAT " key=" UINT64_FORMAT "%s",
+			 U64FromFullTransactionId(marked.xid), LSN_FORMAT_ARGS(marked_at), marked.system, marked.key,
 			 has_changed_session() ? " session=changed" : "");
-	return told;
+	return text;
 }
 
 /* Reads a mark as it was told, or the part of it that matters. */
@@ -173,17 +195,19 @@ static bool
 read_mark(const char *text, Mark *mark, XLogRecPtr *at)
 {
 	uint64		xid;
+	uint64		system;
 	uint64		key;
 	uint32		high;
 	uint32		low;
 	int			end = 0;
 
-	if (sscanf(text, "xid=" UINT64_FORMAT " at=%X/%X key=" UINT64_FORMAT "%n", &xid, &high, &low, &key, &end) != 4 ||
-		text[end] != '\0')
+	if (sscanf(text, "xid=" UINT64_FORMAT " at=%X/%X system=" UINT64_FORMAT " key=" UINT64_FORMAT "%n",
+			   &xid, &high, &low, &system, &key, &end) != 5 || text[end] != '\0')
 		return false;
 	*at = ((uint64) high) << 32 | low;
-	*mark = mark_of(FullTransactionIdFromU64(xid), key);
-	return FullTransactionIdIsNormal(mark->xid) && *at != InvalidXLogRecPtr;
+	*mark = mark_of(FullTransactionIdFromU64(xid), system, key);
+	/* Records begin at aligned places, behind the head of a page. */
+	return FullTransactionIdIsNormal(mark->xid) && *at == MAXALIGN64(*at) && XRecOffIsValid(*at);
 }
 
 static bool
@@ -243,14 +267,23 @@ show_outcome(void)
 	XLogRecPtr	at;
 	XLogRecPtr	here;
 
-	if (outcome_text == NULL || !read_mark(outcome_text, &mark, &at) || !IsTransactionState())
+	if (outcome_text == NULL || !read_mark(outcome_text, &mark, &at) || !IsTransactionState() ||
+		IsInParallelMode())
 		return "";
 	PreventCommandDuringRecovery("asking for the outcome of a transaction");
+	if (mark.system != GetSystemIdentifier())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the transaction is of another database cluster, with system identifier " UINT64_FORMAT,
+						mark.system)));
+	if (FullTransactionIdEquals(mark.xid, GetTopFullTransactionIdIfAny()))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION), errmsg("the transaction is the one that asks")));
 	if (synchronous_commit < SYNCHRONOUS_COMMIT_ON)
 		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_LOCAL, true, 0, false);
 	(void) GetCurrentTransactionId();
-	here = write_record(mark_of(GetTopFullTransactionId(), own_key()));
+	here = write_record(mark_of(GetTopFullTransactionId(), mark.system, new_key()));
 	XLogFlush(XactLastRecEnd);
 	if (at >= here || !is_in_wal(at, &mark))
 		return "aborted";
@@ -273,6 +306,6 @@ outcome_define_settings(void)
 	DefineCustomStringVariable(OUTCOME_SETTING,
 							   "Set to the mark of a transaction, it shows that one's outcome.",
 							   NULL, &outcome_text, "", PGC_USERSET,
-							   GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
 							   check_outcome, NULL, show_outcome);
 }

@@ -177,6 +177,7 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int part, void 
 			/* The protocol's FunctionCall passes no other hook. */
 			gate_check_block();
 			note_function(object);
+			outcome_after_command();
 			break;
 		case OAT_DROP:
 			session_notes.changed_objects = true;

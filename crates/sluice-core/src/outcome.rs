@@ -22,7 +22,7 @@ impl Mark {
     /// Reads what a server reports; `None` if that makes no sense, or there is none.
     pub fn read(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
-        let known = ["xid=", "at=", "key="];
+        let known = ["xid=", "at=", "system=", "key="];
         // It becomes part of a query.
         let is_plain = |value: &str| value.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'/');
         let is_field = |name: &str, field: &str| field.strip_prefix(name).is_some_and(is_plain);
@@ -38,9 +38,13 @@ impl Mark {
         fields.next().is_none().then_some(Self { text, changes_session })
     }
 
-    /// The query that asks what has become of it. It has one row, and is a transaction of its own.
+    /// The query that asks what has become of it. It has one row, and is a transaction of its own, which no time-out that
+    /// another client has left ends.
     pub fn query(&self) -> String {
-        format!("SELECT pg_catalog.set_config('sluice.outcome', '{}', true)", self.text)
+        format!(
+            "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', '{}', true)",
+            self.text
+        )
     }
 }
 
@@ -81,22 +85,23 @@ mod tests {
 
     #[test]
     fn marks_are_read() {
-        let mark = Mark::read("xid=745 at=0/3000148 key=1658447").expect("it is well-formed");
+        let mark = Mark::read("xid=745 at=0/3000148 system=9 key=1658447").expect("it is well-formed");
         assert!(!mark.changes_session);
         assert_eq!(
             mark.query(),
-            "SELECT pg_catalog.set_config('sluice.outcome', 'xid=745 at=0/3000148 key=1658447', true)"
+            "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', 'xid=745 at=0/3000148 system=9 key=1658447', true)"
         );
-        let changed = Mark::read("xid=745 at=0/3000148 key=1658447 session=changed").expect("it is well-formed");
+        let changed =
+            Mark::read("xid=745 at=0/3000148 system=9 key=1658447 session=changed").expect("it is well-formed");
         assert!(changed.changes_session);
         assert_eq!(changed.query(), mark.query());
         for bad in [
             "",
             "xid=1",
-            "xid=1 at=0/1 key=1 else",
-            "xid=1' at=0/1 key=1",
-            "at=0/1 xid=1 key=1",
-            "xid=1 at=0/1 key=1 session=changed x",
+            "xid=1 at=0/1 system=9 key=1 else",
+            "xid=1' at=0/1 system=9 key=1",
+            "at=0/1 xid=1 system=9 key=1",
+            "xid=1 at=0/1 system=9 key=1 session=changed x",
         ] {
             assert_eq!(Mark::read(bad), None, "{bad}");
         }

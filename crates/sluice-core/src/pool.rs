@@ -202,6 +202,11 @@ impl PoolState {
         (self.settings.connect_timeout, self.settings.prepared_per_server)
     }
 
+    /// The time for which clients wait for a primary.
+    pub fn failover_timeout(&self) -> Duration {
+        self.settings.failover_timeout.unwrap_or(self.settings.wait_timeout)
+    }
+
     /// Gives out no servers from now on, and opens none; or does so again. Those who wait meanwhile have all of their time
     /// once it does. What there is must be [called in](Self::call_in).
     pub fn set_paused(&mut self, now: Time, paused: bool) {

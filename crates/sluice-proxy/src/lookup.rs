@@ -47,6 +47,9 @@ const RULES_EVERY: Duration = Duration::from_millis(20);
 /// Time limit for that: within that of the look-up.
 const RULES_TIMEOUT: Duration = Duration::from_millis(4500);
 
+/// The interval at which a cluster that may have no primary is asked again.
+const AGAIN_EVERY: Duration = Duration::from_millis(200);
+
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
 
@@ -140,10 +143,34 @@ impl Asker {
         }
     }
 
+    /// Before a cluster it is asked again while there may be no primary: log-ins wait for one as all others do.
     async fn find(&self, request: &Request) -> Found {
-        let answer = timeout_at((request.asked + TIMEOUT).into(), self.attempt(&request.user)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
-        answer.map_err(|error| Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)))
+        let mut has_failed = false;
+        loop {
+            let limit = self.failover_timeout().unwrap_or(TIMEOUT);
+            let ends = request.asked + limit;
+            let answer = timeout_at(ends.min(Instant::now() + TIMEOUT).into(), self.attempt(&request.user)).await;
+            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
+            let error = match answer {
+                Ok(account) => return Ok(account),
+                Err(error) => error,
+            };
+            if limit == TIMEOUT || Instant::now() + AGAIN_EVERY >= ends {
+                return Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)));
+            }
+            if !std::mem::replace(&mut has_failed, true) {
+                tracing::warn!("a user is looked up again, for {} s at most: {error}", limit.as_secs());
+            }
+            tokio::time::sleep(AGAIN_EVERY).await;
+        }
+    }
+
+    /// The time for which clients of the cluster that is asked wait for a primary; `None`: it is one server.
+    fn failover_timeout(&self) -> Option<Duration> {
+        let snapshot = self.hub.snapshot();
+        let Users::LookedUp(LookUp { cluster: Some(cluster), .. }) = &snapshot.access.users else { return None };
+        let is_its = |database: &&Arc<sluice_control::Database>| database.cluster.as_ref() == Some(cluster);
+        snapshot.databases.iter().filter(is_its).find_map(|database| database.pool.failover_timeout)
     }
 
     /// A connection that is in the middle of something when its time is over is not used again.

@@ -3,7 +3,7 @@
 use std::{env, io::Write, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use anyhow::{Result, anyhow, bail};
-use clap::Args;
+use clap::{ArgAction, Args};
 use sluice_config::{CertificateFiles, DriverChoice, FileServer, ServerFile};
 use sluice_instance::{
     Binaries, Class, DataDir, DataDirSpec, Host, Observer, POOL_SECRET, RunAs, Tuning,
@@ -61,7 +61,7 @@ pub(crate) struct UpArgs {
     ports_from: u16,
     /// With three nodes: end a lost primary's lease as soon as the two others agree that it is gone, instead of waiting
     /// for its end
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch)]
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
     fast_failover: bool,
     #[command(flatten)]
     class: ClassArgs,

@@ -66,7 +66,6 @@ fn a_server_says_what_became_of_a_transaction(version: Version) {
         ("SELECT * FROM t FOR UPDATE", "COMMIT", "committed"),
         ("SAVEPOINT a; INSERT INTO t VALUES (3)", "COMMIT", "committed"),
         ("SAVEPOINT a; INSERT INTO t VALUES (4); ROLLBACK TO a; INSERT INTO t VALUES (5)", "COMMIT", "committed"),
-        ("SELECT pg_current_xact_id()", "COMMIT", "committed"),
     ] {
         run(&mut client, "ROLLBACK; BEGIN");
         run(&mut client, statement);
@@ -83,21 +82,41 @@ fn a_server_says_what_became_of_a_transaction(version: Version) {
         assert!(mark(&mut client).unwrap().ends_with(" session=changed"), "{changes}");
         run(&mut client, "ROLLBACK");
     }
+    // Within a subtransaction, without an id of its own; and a mark is never that of another block.
+    run(&mut client, "BEGIN; INSERT INTO t VALUES (7)");
+    let whole = mark(&mut client).unwrap();
+    run(&mut client, "SAVEPOINT a; SET app.tenant = '7'");
+    assert_eq!(mark(&mut client).unwrap(), format!("{whole} session=changed"));
+    run(&mut client, "RELEASE a; COMMIT; BEGIN; SAVEPOINT a");
+    assert_eq!(mark(&mut client).unwrap(), "");
+    run(&mut client, "ROLLBACK");
+    // What is not in the WAL does not wait for it.
+    run(&mut client, "CREATE TEMP TABLE only_here (n int)");
+    run(&mut client, "BEGIN; INSERT INTO only_here VALUES (1)");
+    assert_eq!(mark(&mut client).unwrap(), "");
+    run(&mut client, "COMMIT");
     // One that is under way is waited for.
     run(&mut client, "BEGIN; INSERT INTO t VALUES (8)");
     let waits_for = mark(&mut client).unwrap();
     let running = meanwhile_run(client, "SELECT pg_sleep(0.5); COMMIT");
     assert_eq!(outcome(&mut asker, &waits_for).unwrap(), "committed");
     assert!(running.join().unwrap().1.is_ok());
+    let system = server.value("SELECT system_identifier FROM pg_control_system()");
+    let of_here = |mark: &str| mark.replace("system=0", &format!("system={system}"));
     for (bad, expected) in [
         ("nonsense", SqlState::INVALID_PARAMETER_VALUE),
-        ("xid=1 at=0/0 key=1", SqlState::INVALID_PARAMETER_VALUE),
+        ("xid=1 at=0/0 system=1 key=1", SqlState::INVALID_PARAMETER_VALUE),
         // Before the first segment that there is.
-        ("xid=3 at=0/1000 key=4", SqlState::UNDEFINED_FILE),
+        (&of_here("xid=3 at=0/28 system=0 key=4"), SqlState::UNDEFINED_FILE),
+        ("xid=3 at=0/28 system=1 key=4", SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE),
     ] {
         assert_eq!(code(outcome(&mut asker, bad)), expected, "{bad}");
     }
-    assert_eq!(outcome(&mut asker, "xid=800 at=FF/1000 key=4").unwrap(), "aborted", "the WAL has never come so far");
+    assert_eq!(
+        outcome(&mut asker, &of_here("xid=800 at=FF/28 system=0 key=4")).unwrap(),
+        "aborted",
+        "the WAL has never come so far"
+    );
     run(&mut asker, "SELECT * FROM pg_settings; SELECT 1");
     // Without the setting, nothing is written and nothing is told.
     let mut plain = server.connect("app", "postgres");

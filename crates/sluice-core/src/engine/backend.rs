@@ -314,6 +314,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 if sent.is_asked() { Verdict::Pass } else { Verdict::Swallow }
             }
+            // A warning that the wait for standbys has been cancelled, say: then nobody knows how safe it is.
+            Some(Expected::Own(Own::Outcome)) => {
+                self.server.outcome = None;
+                Verdict::Swallow
+            }
             _ if self.is_own() => Verdict::Swallow,
             _ => self.in_clients_places(BackendKind::NoticeResponse, body),
         }
@@ -402,6 +407,7 @@ impl<I: Io> ServerRelay<'_, I> {
     /// The client's Execute has been answered.
     fn executed(&mut self, tag: &[u8]) {
         self.server.exchange.copied();
+        self.server.exchange.has_run();
         if let Some(Expected::Execute(portal)) = self.server.exchange.replies().front() {
             let portal = *portal;
             self.server.exchange.answered();

@@ -31,6 +31,7 @@ use super::{
     frontend::Parting,
     keeping::{begin_session, idle_holder, is_to_be_followed, put_in_order, put_in_place, request_recall, send_probe},
     losing::loss,
+    outcomes::{ask_for_outcome, no_answer},
     own_queries::send_own,
     resume_server,
     sequences::change_server,
@@ -141,7 +142,8 @@ impl Engine {
             return;
         }
         if let Some(commit) = &session.commit {
-            Self::ask_for_outcome(server, commit, &mut self.scratch, io);
+            ask_for_outcome(now, server, commit, &mut self.scratch, io);
+            self.arm(id);
             return;
         }
         if let Some(start) = start {
@@ -517,10 +519,14 @@ impl Engine {
 
     /// Gives up a server whose opening or settling has taken too long.
     pub(super) fn expire_server(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
-        let Some(server) = self.servers.get(id) else { return };
+        let Some(server) = self.servers.get_mut(id) else { return };
         match server.role {
             Role::Opening { deadline, .. } if now >= deadline => {
                 self.server_closed(now, id, "it did not answer within connect_timeout", io);
+            }
+            Role::Serving(client) if server.asked_until.is_some_and(|until| now >= until) => {
+                server.asked_until = None;
+                self.refuse_client(now, client, &no_answer(), io);
             }
             Role::Settling { deadline } if now >= deadline => {
                 let pool = server.pool.clone();

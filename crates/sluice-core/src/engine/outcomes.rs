@@ -35,16 +35,13 @@ impl Engine {
         true
     }
 
-    /// A client has a server that can be asked for its COMMIT.
-    pub(super) fn ask_for_outcome(server: &mut Server, commit: &LostCommit, scratch: &mut Vec<u8>, io: &mut impl Io) {
-        server.outcome = None;
-        send_own(server, scratch, Own::Outcome, &commit.mark.query(), io);
-        server.preparation = Preparation::UnderWay;
-    }
-
     /// The server has said what became of a client's COMMIT, and the client hears it.
     pub(super) fn tell_outcome(&mut self, now: Time, id: ClientId, server: ServerId, io: &mut impl Io) {
-        let outcome = self.servers.get_mut(server).and_then(|server| server.outcome.take());
+        let asked = self.servers.get_mut(server);
+        let outcome = asked.and_then(|server| {
+            server.asked_until = None;
+            server.outcome.take()
+        });
         let Some(outcome) = outcome else { return self.refuse_client(now, id, &unknown(), io) };
         let Some(client) = self.clients.get_mut(id) else { return };
         let conn = client.conn;
@@ -64,6 +61,25 @@ impl Engine {
         }
         self.todo.push_back(Todo::Input(id));
     }
+}
+
+/// A client has a server that can be asked for its COMMIT.
+pub(super) fn ask_for_outcome(
+    now: Time,
+    server: &mut Server,
+    commit: &LostCommit,
+    scratch: &mut Vec<u8>,
+    io: &mut impl Io,
+) {
+    server.outcome = None;
+    server.asked_until = Some(now + server.pool.state().failover_timeout());
+    send_own(server, scratch, Own::Outcome, &commit.mark.query(), io);
+    server.preparation = Preparation::UnderWay;
+}
+
+/// The error of a client that has waited long enough for that.
+pub(super) fn no_answer() -> ErrorResponse {
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the server has not said within failover_timeout")
 }
 
 /// The error for a COMMIT of which it can't be found out what has become.

@@ -418,7 +418,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.wait_for_name(name).or_else(|| self.reread_for_description(name)) {
             return step;
         }
-        self.server().exchange.describes_statement();
+        self.server().exchange.describes(None);
         match self.meaning(name) {
             Meaning::Shared(prepared) => {
                 let described = self.shape_as_parsed(&prepared, name);
@@ -466,6 +466,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn describe_portal(&mut self, seen: Seen<'a>, name: &[u8]) -> Step {
+        self.server().exchange.describes(Some(known_name(name)));
         let bound = self.session.bound.take().filter(|_| name.is_empty());
         let statement = bound.as_ref().map(|(statement, _)| statement.clone());
         let described_as = self.note_description(bound.map(|(statement, described_as)| (statement.id, described_as)));

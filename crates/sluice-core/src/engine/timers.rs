@@ -133,7 +133,8 @@ impl Engine {
 fn deadline(server: &Server) -> Option<Time> {
     let role = match server.role {
         Role::Opening { deadline, .. } | Role::Settling { deadline } => Some(deadline),
-        Role::Idle | Role::Serving(_) => None,
+        Role::Serving(_) => server.asked_until,
+        Role::Idle => None,
     };
     Time::first_of([role, cancel_again(server), held_until(server), server.recall_at()])
 }

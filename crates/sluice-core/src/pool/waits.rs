@@ -21,7 +21,7 @@ impl PoolState {
         let from = self.waits_from;
         let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
         if let Some(why) = self.held.clone() {
-            let limit = self.settings.failover_timeout.unwrap_or(self.settings.wait_timeout);
+            let limit = self.failover_timeout();
             return self.refuse_while(|waiter| waited(waiter) >= limit, &why);
         }
         let mut limit = self.settings.wait_timeout;

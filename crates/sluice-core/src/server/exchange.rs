@@ -52,6 +52,8 @@ pub struct Exchange {
     turns: Turns,
     /// What was sent that may end the block which is open.
     ending: Ending,
+    /// Whether a part of the request that is being answered has run.
+    has_run: bool,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
@@ -136,6 +138,7 @@ impl Exchange {
             batch_resets: BatchResets::default(),
             turns: Turns::default(),
             ending: Ending::None,
+            has_run: false,
             has_discarded: false,
             implicit: Implicit::default(),
             copies: Copies::default(),
@@ -459,6 +462,7 @@ impl Exchange {
     pub fn ready(&mut self, now: Time, status: TransactionStatus) -> Option<Expected> {
         self.status = status;
         self.ready_at = now;
+        self.has_run = false;
         let mut answered = self.replies.pop();
         self.turns.answered();
         match &mut answered {

@@ -127,6 +127,8 @@ pub struct Server {
     pub mark: Option<Mark>,
     /// What it has said of a COMMIT whose answer was lost with another server.
     pub outcome: Option<Outcome>,
+    /// The time up to which its client waits for that.
+    pub asked_until: Option<Time>,
     /// Whether it has told its client why it ends the connection.
     pub said_why: bool,
     /// The CancelRequests for it.
@@ -252,6 +254,7 @@ impl Server {
             own_error: None,
             mark: None,
             outcome: None,
+            asked_until: None,
             said_why: false,
             cancels: Cancels::new(now),
             alarm: Alarm::default(),

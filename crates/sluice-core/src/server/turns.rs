@@ -30,6 +30,11 @@ impl Turns {
         }
     }
 
+    /// The status to which running that portal leads, if it begins or ends a block.
+    pub(super) fn leads_to(&self, portal: &[u8]) -> Option<TransactionStatus> {
+        self.portals.get(portal).copied()
+    }
+
     /// That portal is about to be run, behind so many requests that are not answered.
     pub(super) fn run(&mut self, portal: &[u8], behind: impl FnOnce() -> usize) {
         if !self.portals.is_empty() {

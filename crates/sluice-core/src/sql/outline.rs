@@ -45,12 +45,16 @@ pub(crate) fn highest_written(text: &[u8]) -> u16 {
 
 /// Whether there may be several commands in a text.
 pub(crate) fn may_have_several(text: &[u8]) -> bool {
-    let mut has_ended = false;
-    Lexer::new(text).any(|token| {
-        let is_end = matches!(token, Token::Semicolon);
-        has_ended |= is_end;
-        matches!(token, Token::Unclear) || (has_ended && !is_end)
-    })
+    // Settings decide whether a backslash hides a quote, and with it the rest of the text.
+    let read = |lexer: &mut Lexer<'_>| {
+        let mut has_ended = false;
+        lexer.any(|token| {
+            let is_end = matches!(token, Token::Semicolon);
+            has_ended |= is_end;
+            matches!(token, Token::Unclear) || (has_ended && !is_end)
+        })
+    };
+    read_each_way(text, read, |one, other| one || other)
 }
 
 /// Whether there are several commands in a text, for certain: PostgreSQL prepares none of them. The body of a function

@@ -8,7 +8,7 @@ use sluice_control::{
     settings::{PoolMode, PoolSettings, Sharing},
 };
 
-use sluice_wire::ErrorResponse;
+use sluice_wire::{ErrorResponse, message::framed};
 
 use crate::{
     messages::describe_portal,
@@ -304,7 +304,8 @@ fn a_lost_block_ends_with_its_server_where_there_is_no_cluster() {
 fn in_marked_block(more: &str) -> (Table, Side, Side) {
     let (mut table, client, server) = in_block();
     table.says(client, &query("INSERT INTO t VALUES (1)"));
-    table.says(server, &answers(&format!("C(INSERT 0 1) S(sluice.transaction=xid=7 at=0/A key=5{more}) Z(T)")));
+    table
+        .says(server, &answers(&format!("C(INSERT 0 1) S(sluice.transaction=xid=7 at=0/A system=9 key=5{more}) Z(T)")));
     assert_eq!(table.hears(client), "C(INSERT 0 1) Z(T)");
     table.hears(server);
     (table, client, server)
@@ -314,7 +315,10 @@ fn in_marked_block(more: &str) -> (Table, Side, Side) {
 fn asked(table: &mut Table) -> Side {
     table.passes(Duration::from_millis(200));
     let server = table.connects().first().copied().unwrap_or_else(|| table.servers()[0]);
-    assert_eq!(table.hears(server), "Q(SELECT pg_catalog.set_config('sluice.outcome', 'xid=7 at=0/A key=5', true))");
+    assert_eq!(
+        table.hears(server),
+        "Q(SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', 'xid=7 at=0/A system=9 key=5', true))"
+    );
     server
 }
 
@@ -401,6 +405,12 @@ fn what_can_not_be_found_out_is_said_to_be_unknown() {
     let (mut table, client, server) = in_marked_block("");
     table.says(client, &query("COMMIT"));
     table.hangs_up(server);
+    asked(&mut table);
+    table.passes(FAILOVER_TIMEOUT);
+    assert_eq!(table.hears(client), "E(08007)", "it does not answer");
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
     table.has_primary(clustered(settings()), None);
     table.passes(FAILOVER_TIMEOUT);
     assert_eq!(table.hears(client), "E(08007)", "there is no primary");
@@ -442,6 +452,39 @@ fn nothing_else_than_a_plain_commit_is_asked_for() {
     table.says(client, &query("INSERT INTO t VALUES (1)"));
     table.hangs_up(server);
     assert_eq!(table.hears(client), "E(40001) Z(E)");
+}
+
+#[test]
+fn a_commit_behind_something_that_has_run_in_its_request_is_not_asked_for() {
+    let (mut table, client, server) = in_marked_block("");
+    let set = [parse("", "SET app.tenant = '7'"), bind("", 0), execute()].concat();
+    table.says(client, &[set, parse("", "COMMIT"), bind("", 0), execute(), sync()].concat());
+    table.says(server, &answers("1 2 C(SET) 1 2"));
+    assert_eq!(table.hears(client), "1 2 C(SET) 1 2");
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08007)");
+}
+
+#[test]
+fn an_answer_with_a_warning_is_none() {
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    let server = asked(&mut table);
+    let mut warning = Vec::new();
+    framed(&mut warning, b'N', |out| out.extend_from_slice(b"SWARNING\0C01000\0Mcanceling the wait\0\0"));
+    table.says(server, &[answers("T(set_config) D(committed)"), warning, answers("C(SELECT 1) Z(I)")].concat());
+    assert_eq!(table.hears(client), "E(08007)", "the wait for standbys has been cancelled");
+}
+
+#[test]
+fn a_commit_may_hide_behind_a_backslash() {
+    for text in ["SELECT '\\''; COMMIT; --'", "INSERT INTO t VALUES ('\\''); COMMIT; --')"] {
+        let (mut table, client, server) = in_marked_block("");
+        table.says(client, &query(text));
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(08007)", "with standard_conforming_strings off it is one: {text}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use sluice_wire::message::{self, TransactionStatus, backend, framed, frontend};
 
 use crate::session::{Block, Session, frames, put_error};
 
-const QUESTION: &str = "SELECT pg_catalog.set_config('sluice.outcome', 'xid=";
+const QUESTION: &str = "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', 'xid=";
 
 /// A session's marks.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Marks {
         {
             let mark = *self.mark.get_or_insert(number);
             let change = if session.has_changed() { " session=changed" } else { "" };
-            let report = format!("xid={mark} at=0/{mark:X} key={mark}{change}");
+            let report = format!("xid={mark} at=0/{mark:X} system=1 key={mark}{change}");
             if self.told != report {
                 output.truncate(output.len() - ready.len());
                 message::put_parameter_status(output, TRANSACTION_PARAMETER, &report);

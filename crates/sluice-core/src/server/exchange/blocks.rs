@@ -46,11 +46,17 @@ impl Exchange {
         self.ending != Ending::None
     }
 
-    /// A statement is described, which is not answered as a portal is.
-    pub fn describes_statement(&mut self) {
-        if self.ending == Ending::Commit {
+    /// A statement is described, or a portal, by that name. Other answers than that of a COMMIT's portal are not known.
+    pub fn describes(&mut self, portal: Option<&[u8]>) {
+        let is_commits = portal.is_some_and(|name| self.turns.leads_to(name) == Some(TransactionStatus::Idle));
+        if self.ending == Ending::Commit && !is_commits {
             self.ending = Ending::Open;
         }
+    }
+
+    /// A portal, or a part of a text, has run.
+    pub fn has_run(&mut self) {
+        self.has_run = true;
     }
 
     /// The client has heard that a COMMIT was done.
@@ -70,7 +76,7 @@ impl Exchange {
     pub fn unanswered_commit(&self) -> Option<Vec<u8>> {
         let commits = self.ending == Ending::Commit && self.turns.last() == Some(TransactionStatus::Idle);
         let is_open = self.status == TransactionStatus::InTransaction;
-        let is_whole = self.is_closed() && self.replies.client_requests() == 1;
+        let is_whole = self.is_closed() && !self.has_run && self.replies.client_requests() == 1;
         if commits && is_open && is_whole && self.is_plain() { self.replies.ahead_of_commit() } else { None }
     }
 
