@@ -37,8 +37,8 @@ fn pool(cluster: &TestCluster, known: &[usize], driver: Driver) -> TestPool {
     let urls = cluster.rest_urls();
     let known: Vec<_> = known.iter().map(|node| format!("\"{}\"", urls[*node])).collect();
     let sections = format!(
-        "[[cluster]]\nname = \"main\"\npatroni = [{}]\n[[database]]\nname = \"*\"\ncluster = \"main\"\n\
-         failover_timeout = \"2min\"\n",
+        "[[cluster]]\nname = \"main\"\npatroni = [{}]\nfailover_timeout = \"2min\"\n\
+         [[database]]\nname = \"*\"\ncluster = \"main\"\n",
         known.join(", ")
     );
     let app = (cluster.app_name().to_owned(), cluster.password().to_owned());
