@@ -1,8 +1,7 @@
 //! A client: where its session stands, and what follows it from server to server.
 
-mod login;
-
 mod console;
+mod login;
 
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -9,6 +9,7 @@ use std::{
 };
 
 use sluice_control::{
+    Database,
     access::{Access, LookUp, Policy, Users},
     address::Address,
 };
@@ -169,7 +170,7 @@ impl Asker {
     fn failover_timeout(&self) -> Option<Duration> {
         let snapshot = self.hub.snapshot();
         let Users::LookedUp(LookUp { cluster: Some(cluster), .. }) = &snapshot.access.users else { return None };
-        let is_its = |database: &&Arc<sluice_control::Database>| database.cluster.as_ref() == Some(cluster);
+        let is_its = |database: &&Arc<Database>| database.cluster.as_ref() == Some(cluster);
         snapshot.databases.iter().filter(is_its).find_map(|database| database.pool.failover_timeout)
     }
 

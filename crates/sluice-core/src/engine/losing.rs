@@ -10,7 +10,7 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Begun, Client, Link},
+    client::{Begun, Link},
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
@@ -31,9 +31,7 @@ impl Engine {
     /// A server is gone. Where its client has a block open that is rolled back for certain, the client is told, at once
     /// or by its next message, and goes on without a server. Returns whether that is so.
     pub(super) fn lose_block(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
-        let is_amid_message = |client: &Client| client.stream.is_passing();
-        let is_here = self.is_open(client) && self.clients.get(client).is_some_and(|client| !is_amid_message(client));
-        if !is_here || !self.servers.get(id).is_some_and(|server| server.rolls_back()) {
+        if !self.can_outlast_server(client) || !self.servers.get(id).is_some_and(|server| server.rolls_back()) {
             return false;
         }
         let asks = self.servers[id].exchange.replies().have_clients() || self.servers[id].exchange.has_open_batch();
@@ -61,6 +59,11 @@ impl Engine {
         self.todo.push_back(Todo::Move(client));
         self.todo.push_back(Todo::Input(client));
         true
+    }
+
+    /// Whether a client could go on without its server: it is logged in, and not in the midst of a message.
+    pub(super) fn can_outlast_server(&self, client: ClientId) -> bool {
+        self.is_open(client) && self.clients.get(client).is_some_and(|client| !client.stream.is_passing())
     }
 
     /// Answers what a server owes as if it had said that itself: the first request that is open fails because of the

@@ -23,9 +23,8 @@ impl Engine {
     /// A server is gone that was sent a COMMIT and has not answered it. Where its transaction can be known on another
     /// one, the client waits for that. Returns whether it does.
     pub(super) fn lose_commit(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
-        let is_amid_message = |client: &Client| client.stream.is_passing();
-        let is_here = self.is_open(client) && self.clients.get(client).is_some_and(|client| !is_amid_message(client));
-        let Some(commit) = self.servers.get(id).filter(|_| is_here).and_then(Server::lost_commit) else { return false };
+        let server = self.servers.get(id).filter(|_| self.can_outlast_server(client));
+        let Some(commit) = server.and_then(Server::lost_commit) else { return false };
         let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) else { return false };
         session.former = Vec::new();
         session.portal = None;
