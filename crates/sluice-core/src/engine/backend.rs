@@ -55,6 +55,7 @@ pub(super) struct ServerRelay<'a, I> {
 }
 
 /// Whether the client sees a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
     Swallow,
@@ -495,6 +496,9 @@ impl<I: Io> ServerRelay<'_, I> {
         session.answered(status == TransactionStatus::Idle, || exchange.replies().requests());
         if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
             self.after_reset(resets, status);
+        }
+        if status == TransactionStatus::Failed && matches!(answered, Some(Expected::Query { .. } | Expected::Sync(_))) {
+            self.report_undone();
         }
         match answered {
             Some(Expected::Own(own)) => {

@@ -120,6 +120,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.may_keep_unnamed() || self.may_end_portal() {
             return self.wait_for_answers();
         }
+        self.restore_within(b"");
         let effects = function_effects(u32::from_be_bytes(*oid));
         if self.may_name_custom(effects, seen) {
             return Step::Incomplete(seen.total);

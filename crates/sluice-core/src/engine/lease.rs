@@ -397,6 +397,7 @@ impl Engine {
         let Some(reference) = self.server_ref(id) else { return };
         let server = &mut self.servers[id];
         server.assert_free();
+        server.parameters.forget_told();
         server.role = Role::Idle;
         let is_over = server.pool.budgets.are_shrinking();
         let (opened, made) = (server.opened.clone(), server.session.made());

@@ -15,9 +15,14 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn parameter_status(&mut self, body: &[u8]) -> Verdict {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
         let before = self.server.parameters.get(name).map(str::to_owned);
+        let known = self.server.parameters.told(name).map(str::to_owned);
         match self.server.take_parameter(name, value) {
             Reported::Clients if !self.is_own() || self.is_preparing() => {}
-            Reported::Clients | Reported::Own => return Verdict::Swallow,
+            Reported::Clients => {
+                self.server.parameters.tells_truth(name);
+                return Verdict::Swallow;
+            }
+            Reported::Own => return Verdict::Swallow,
             Reported::Unreadable => {
                 let address = &self.server.pool.upstream.address;
                 self.io.log(LogEvent::ReportUnreadable { address, report: value });
@@ -50,6 +55,16 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         // A function or a trigger may have set it.
         self.server.session.add_effects(Effects::STATE | Effects::CONTEXT);
-        if self.is_preparing() { self.report_at_sync(name, value) } else { self.start_instead(name, before.as_deref()) }
+        let verdict = if self.is_preparing() { Verdict::Pass } else { self.start_instead(name, known.as_deref()) };
+        if verdict == Verdict::Swallow {
+            return verdict;
+        }
+        self.server.parameters.tells_truth(name);
+        match known.as_deref() {
+            // It is what the client was told when it reset it.
+            Some(known) if known == value => Verdict::Swallow,
+            _ if self.is_preparing() => self.report_at_sync(name, value),
+            _ => Verdict::Pass,
+        }
     }
 }

@@ -24,9 +24,11 @@ impl<I: Io> ServerRelay<'_, I> {
         if self.server.exchange.is_implicit() {
             // A query of the pool's own would end that transaction.
             self.server.exchange.put_off(resets);
-        } else if let Some((_, session)) = &self.client {
-            // In the midst of a client's message nothing can be said.
-            if status == TransactionStatus::InTransaction && !self.is_client_inside {
+        } else if let Some((_, session)) = self.client.as_ref().filter(|_| status == TransactionStatus::InTransaction) {
+            if self.is_client_inside {
+                // Nothing can be said in the midst of its message.
+                self.server.exchange.restore_behind_message(resets.clone());
+            } else {
                 restore(self.server, &session.start, resets, self.io);
             }
         }
@@ -53,6 +55,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let Some((_, session)) = &self.client else { return Verdict::Pass };
         let Some(start) = session.start_reported(name) else { return Verdict::Pass };
         self.server.parameters.note_reset(key);
+        self.server.parameters.tell(name, start);
         if before != Some(start) {
             let mut message = Vec::new();
             message::put_parameter_status(&mut message, name, start);
@@ -63,6 +66,9 @@ impl<I: Io> ServerRelay<'_, I> {
 
     /// Sends the client ParameterStatus messages in their place among the server's.
     fn send_own_report(&mut self, messages: &[u8]) {
+        if messages.is_empty() {
+            return;
+        }
         self.flush();
         if let Some((conn, _)) = &self.client {
             self.io.send(*conn, messages);
@@ -89,7 +95,7 @@ impl<I: Io> ServerRelay<'_, I> {
     fn report_start(&mut self, resets: &Reset) {
         let reported = self.server.parameters.take_resets();
         let Some((_, session)) = &self.client else { return };
-        let mut messages = Vec::new();
+        let mut started = Vec::new();
         for (name, value) in self.server.parameters.iter() {
             let key = name.to_ascii_lowercase();
             if resets.covers(&key)
@@ -97,11 +103,21 @@ impl<I: Io> ServerRelay<'_, I> {
                 && let Some(start) = session.start_reported(name)
                 && start != value
             {
-                message::put_parameter_status(&mut messages, name, start);
+                started.push((name.to_owned(), start.to_owned()));
             }
         }
-        if !messages.is_empty() {
-            self.send_own_report(&messages);
+        let mut messages = Vec::new();
+        for (name, start) in started {
+            message::put_parameter_status(&mut messages, &name, &start);
+            self.server.parameters.tell(&name, &start);
         }
+        self.send_own_report(&messages);
+    }
+
+    /// The transaction has failed, and with it what was reset within it. Tells the client what holds again of what it
+    /// was told otherwise, and the server has nothing to report of.
+    pub(super) fn report_undone(&mut self) {
+        let messages = self.server.parameters.take_untold();
+        self.send_own_report(&messages);
     }
 }

@@ -86,6 +86,12 @@ impl BatchResets {
         self.resets = Reset::both(Some(resets), self.resets.take().as_ref());
     }
 
+    /// They were reset before the batch.
+    pub(super) fn add_done(&mut self, resets: Reset) {
+        self.add(resets);
+        self.is_done = true;
+    }
+
     /// The batch ends.
     pub(super) fn take(&mut self) -> Option<Reset> {
         self.is_done = false;

@@ -407,6 +407,12 @@ impl Exchange {
         if stands_alone || !self.prepares() { None } else { self.batch_resets.take_done() }
     }
 
+    /// Settings that were reset are put in place again ahead of the client's next message, for which the one that is
+    /// passing stands in the way.
+    pub fn restore_behind_message(&mut self, resets: Reset) {
+        self.batch_resets.add_done(resets);
+    }
+
     /// The settings that the open batch resets, which now ends.
     pub fn take_resets(&mut self) -> Option<Reset> {
         self.batch_resets.take()

@@ -16,6 +16,8 @@ const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
 #[derive(Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<String, String>,
+    /// What its client was told of those that it reset to what it began with, where that is not there yet.
+    told: BTreeMap<String, String>,
     /// Those that were reported while its client reset them to what it began with, by their lower-case names.
     resets: BTreeSet<String>,
     /// Those that were reported while it reset them up to its transaction's end only, with what they were before.
@@ -74,6 +76,37 @@ impl Parameters {
         self.values.insert(name.to_owned(), value.to_owned());
     }
 
+    /// The value that its client knows.
+    pub fn told(&self, name: &str) -> Option<&str> {
+        self.told.get(name).map(String::as_str).or_else(|| self.get(name))
+    }
+
+    /// Its client is told that value instead of the one last reported.
+    pub fn tell(&mut self, name: &str, value: &str) {
+        self.told.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Its client knows the value last reported of that one.
+    pub fn tells_truth(&mut self, name: &str) {
+        self.told.remove(name);
+    }
+
+    /// Its client knows nothing of what it was told, or is another one.
+    pub fn forget_told(&mut self) {
+        self.told.clear();
+    }
+
+    /// ParameterStatus messages for those that its client takes for something else.
+    pub fn take_untold(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (name, told) in std::mem::take(&mut self.told) {
+            if let Some(value) = self.get(&name).filter(|value| *value != told) {
+                message::put_parameter_status(&mut out, &name, value);
+            }
+        }
+        out
+    }
+
     /// It has been reported in answer to a client that resets it. The name is in lower case.
     pub fn note_reset(&mut self, name: String) {
         self.resets.insert(name);
@@ -115,7 +148,11 @@ impl Parameters {
     /// ParameterStatus messages for what the block has changed, and is gone with it.
     pub fn before_block(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for (name, before) in self.in_block.iter().filter(|(name, before)| self.get(name) != Some(before)) {
+        let only_told = self.told.keys().filter(|name| !self.in_block.contains_key(*name));
+        let only_told = only_told.filter_map(|name| Some((name, self.values.get(name)?)));
+        for (name, before) in
+            self.in_block.iter().chain(only_told).filter(|(name, before)| self.told(name) != Some(before))
+        {
             message::put_parameter_status(&mut out, name, before);
         }
         out

@@ -13,6 +13,8 @@ matrix!(brief:
     what_a_session_began_with_is_there_in_session_mode,
     roles_behind_a_reset,
     what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it,
+    a_reset_is_answered_in_the_midst_of_a_message,
+    calls_behind_a_reset,
     commands_that_stand_alone,
     what_stands_behind_a_discard_has_the_clients_characteristics,
 );
@@ -26,6 +28,9 @@ const STARTED: Startup<'static> = &[
     ("search_path", "a,b"),
     ("options", "-c app.x=1"),
 ];
+
+/// The oid of current_setting(text).
+const CURRENT_SETTING: u32 = 2077;
 
 const SHOWS: &str = "SELECT current_setting('TimeZone'), current_setting('DateStyle'), current_setting('xmloption'), \
      current_setting('search_path'), current_setting('app.x', true), \
@@ -166,6 +171,22 @@ fn what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it(case: Case) {
 }
 
 /// The transaction behind a DISCARD ALL in a batch begins as the client's own transactions do.
+fn calls_behind_a_reset(case: Case) {
+    // A call brings its own ReadyForQuery.
+    beside(case, &[STARTED, &[("TimeZone", "UTC")], &[]], |b| {
+        for (client, back) in (0..3).flat_map(|client| BACK.map(|back| (client, back))) {
+            for begin in ["BEGIN", "SELECT 1"] {
+                b.query(client, "SET TimeZone = 'Asia/Seoul'");
+                b.query(client, begin);
+                b.says(client, &s().unnamed(back, &[]).call(CURRENT_SETTING, &[b"TimeZone"]));
+                b.query(client, "SHOW TimeZone");
+                b.query(client, "ROLLBACK");
+                b.query(client, "RESET ALL");
+            }
+        }
+    });
+}
+
 fn what_stands_behind_a_discard_has_the_clients_characteristics(case: Case) {
     const OF_TRANSACTION: &str = "SELECT current_setting('transaction_read_only'), \
         current_setting('transaction_isolation'), current_setting('transaction_deferrable')";
@@ -195,6 +216,39 @@ fn what_stands_behind_a_discard_has_the_clients_characteristics(case: Case) {
                 b.says(client, &discard().then(&then).sync());
                 b.query(client, OF_TRANSACTION);
                 b.query(client, "ROLLBACK");
+            }
+        }
+    });
+}
+
+fn a_reset_is_answered_in_the_midst_of_a_message(case: Case) {
+    // A CopyFail that comes behind its COPY is passed on, and ignored. Nothing can be put in place within it.
+    let (before, within) = (["SELECT 1", "SET TimeZone = 'Etc/UTC'"], ["SELECT 1", "SET TimeZone = 'Asia/Dili'"]);
+    let late = s().copy_fail("which comes late").0;
+    let (half, rest) = late.split_at(late.len() / 2);
+    beside(case, &[STARTED, &[("TimeZone", "UTC")], &[]], |b| {
+        b.query(2, "CREATE TABLE IF NOT EXISTS lines (line text)");
+        for client in [0, 1, 2] {
+            for (before, within) in before.iter().flat_map(|before| within.map(|within| (before, within))) {
+                for back in BACK {
+                    for then in [
+                        s().bind("missing", &[]).sync(),
+                        s().unnamed("SELECT 1/(random() * 0)::int", &[]).sync(),
+                        s().unnamed(SHOWS, &[]).sync(),
+                        s().query(SHOWS),
+                        s().call(CURRENT_SETTING, &[b"TimeZone"]),
+                    ] {
+                        b.query(client, before);
+                        b.query(client, "BEGIN");
+                        let resets = format!("{within}; COPY lines FROM STDIN; {back}");
+                        b.until(client, &s().query(&resets).copy_done().bytes(half), 1);
+                        b.says(client, &s().bytes(rest).then(&then));
+                        b.query(client, "SHOW TimeZone");
+                        b.query(client, "ROLLBACK");
+                        b.query(client, "SHOW TimeZone");
+                        b.query(client, "RESET ALL");
+                    }
+                }
             }
         }
     });
