@@ -15,8 +15,9 @@
  *
  * Other files serve a connection pool and are not part of the gate:
  * client_address.c lets the pool report its client's address, session.c reports
- * session state to the pool (session.h declares its parts), and catalog.c reports
- * catalog changes.
+ * session state to the pool (session.h declares its parts), catalog.c reports
+ * catalog changes, outcome.c says what became of a transaction, and durability.c
+ * sees to it that an acknowledged commit is worth what it should be.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -344,6 +345,12 @@ extern void catalog_define_setting(void);
 /* outcome.c */
 extern void outcome_after_command(void);
 extern void outcome_define_settings(void);
+
+/* durability.c */
+extern void durability_after_command(int before);
+extern void durability_before_utility(const Node *command);
+extern void durability_at_end(XactEvent event);
+extern void durability_define_settings(void);
 
 /* controller.c */
 extern void sluice_register_controller(void);

@@ -39,7 +39,7 @@
  * Superusers wait like all others, but have some reserved slots
  * ("sluice.superuser_reserved_slots").
  *
- * session.c, catalog.c and outcome.c use the same hooks.
+ * session.c, catalog.c, outcome.c and durability.c use the same hooks.
  */
 #include "postgres.h"
 
@@ -279,7 +279,10 @@ sluice_ExecutorStart(QueryDesc *query, int eflags)
 static void
 sluice_ExecutorRun(QueryDesc *query, ScanDirection direction, uint64 count SLUICE_EXECUTE_ONCE_PARAMETER)
 {
+	int			level = synchronous_commit;
+
 	previous_ExecutorRun(query, direction, count SLUICE_EXECUTE_ONCE);
+	durability_after_command(level);
 	outcome_after_command();
 }
 
@@ -391,11 +394,13 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	NodeTag		tag = nodeTag(command);
 	UtilityNote note;
 	bool		changes_catalog;
+	int			level = synchronous_commit;
 
 	if (!ends_block(command))
 		gate_check_block();
 	gate_count_command();
 	before_utility(command);
+	durability_before_utility(command);
 	session_before_utility(command, &note);
 	changes_catalog = catalog_before_utility(command);
 	if (tag == T_TransactionStmt)
@@ -421,6 +426,7 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 		run_deeper(&utility_depth, plan, text, read_only_tree, context, params,
 				   environment, dest, completion);
 	session_after_utility(&note);
+	durability_after_command(level);
 	if (changes_catalog)
 		catalog_after_change();
 	outcome_after_command();
@@ -431,6 +437,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 {
 	session_at_end(event);
 	catalog_at_end(event);
+	durability_at_end(event);
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:

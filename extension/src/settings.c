@@ -296,5 +296,6 @@ sluice_define_settings(void)
 	session_define_setting();
 	catalog_define_setting();
 	outcome_define_settings();
+	durability_define_settings();
 	MarkGUCPrefixReserved("sluice");
 }

@@ -9,6 +9,7 @@ mod blocks;
 mod catalog;
 mod crashes;
 mod deadlocks;
+mod durability;
 mod limits;
 mod outcomes;
 mod regression;

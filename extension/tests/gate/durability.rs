@@ -1,0 +1,332 @@
+//! What an acknowledged commit is worth: the floor of `synchronous_commit`, and cancels that come while a commit waits for
+//! its standbys.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use postgres::{Client, Config, NoTls, error::SqlState};
+use sluice_testkit::{Random, TestServer, Version, becomes, versions};
+
+use crate::server::{code, meanwhile_run, pid_of, run};
+
+versions!(
+    nobody_commits_below_the_floor,
+    a_commit_that_waits_for_its_standbys_is_not_cancelled,
+    a_command_that_goes_on_behind_its_commit_is_cancelled,
+    a_commit_can_be_cancelled_where_that_is_said,
+    what_is_acknowledged_was_not_cancelled,
+);
+
+const SETTINGS: [(&str, &str); 6] = [
+    ("wal_level", "replica"),
+    ("max_wal_senders", "4"),
+    ("shared_preload_libraries", "sluice"),
+    ("synchronous_commit", "on"),
+    ("max_prepared_transactions", "10"),
+    // Nobody makes others wait for what has no standby.
+    ("autovacuum", "off"),
+];
+
+fn start(version: Version) -> TestServer {
+    let server = TestServer::start(version, &SETTINGS);
+    server.execute("CREATE TABLE t (n int); GRANT ALL ON t TO app");
+    server
+}
+
+/// A session of `app`, with these startup options.
+fn session(server: &TestServer, options: &str) -> Client {
+    let mut config = Config::new();
+    config.host_path(server.socket_dir()).port(server.port()).user("app").dbname("postgres");
+    config.options(options).connect(NoTls).unwrap()
+}
+
+fn nobody_commits_below_the_floor(version: Version) {
+    let server = start(version);
+    let mut client = session(&server, "");
+    run(&mut client, "SET synchronous_commit = off; RESET synchronous_commit");
+    assert_eq!(
+        code(client.batch_execute("SET sluice.synchronous_commit_floor = off")),
+        SqlState::INSUFFICIENT_PRIVILEGE
+    );
+    for set in ["ALTER ROLE app SET", "ALTER DATABASE postgres SET", "ALTER SYSTEM SET"] {
+        let (target, _) = set.split_once(" SET").unwrap();
+        let floor = "sluice.synchronous_commit_floor";
+        server.execute(&format!("{set} {floor} = 'remote_write'"));
+        server.execute("SELECT pg_reload_conf()");
+        becomes(set, "remote_write".to_owned(), || {
+            session(&server, "").query_one(&format!("SHOW {floor}"), &[]).unwrap().get(0)
+        });
+        refuses_what_is_below(&server);
+        server.execute(&format!("{target} RESET {floor}"));
+        server.execute("SELECT pg_reload_conf()");
+        becomes(set, "off".to_owned(), || {
+            session(&server, "").query_one(&format!("SHOW {floor}"), &[]).unwrap().get(0)
+        });
+    }
+}
+
+/// The floor is `remote_write`.
+fn refuses_what_is_below(server: &TestServer) {
+    let mut client = session(server, "");
+    for level in ["remote_write", "on", "remote_apply"] {
+        run(&mut client, &format!("SET synchronous_commit = {level}; INSERT INTO t VALUES (1)"));
+    }
+    run(&mut client, "RESET synchronous_commit");
+    let lowers = [
+        "SET synchronous_commit = off",
+        "SET SESSION synchronous_commit TO 'local'",
+        "BEGIN; SET LOCAL synchronous_commit = off",
+        "SELECT set_config('synchronous_commit', 'off', false)",
+        "SELECT set_config('synchronous_commit', 'local', true)",
+        "DO $$ BEGIN SET LOCAL synchronous_commit = off; END $$",
+        "DO $$ BEGIN PERFORM set_config('synchronous_commit', 'off', false); END $$",
+        "BEGIN; INSERT INTO t VALUES (2); SAVEPOINT a; SET synchronous_commit = off",
+        // What PL/pgSQL evaluates runs no command.
+        "DO $$ DECLARE x text; BEGIN INSERT INTO t VALUES (2); x := set_config('synchronous_commit', 'off', true); \
+             COMMIT; END $$",
+    ];
+    for lower in lowers {
+        let error = client.batch_execute(lower).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(*error.code(), SqlState::INVALID_PARAMETER_VALUE, "{lower}");
+        assert!(error.message().contains("\"remote_write\""), "{lower}: {error}");
+        run(&mut client, "ROLLBACK");
+        let now: String = client.query_one("SHOW synchronous_commit", &[]).unwrap().get(0);
+        assert_eq!(now, "on", "{lower}");
+    }
+    // Within a function, which commits nothing.
+    server.execute(
+        "CREATE OR REPLACE FUNCTION writes() RETURNS int LANGUAGE plpgsql SET synchronous_commit = off AS $$ \
+             DECLARE c refcursor := 'c'; r int; BEGIN INSERT INTO public.t VALUES (1); FETCH c INTO r; RETURN r; END $$",
+    );
+    run(&mut client, "BEGIN; DECLARE c CURSOR FOR SELECT 1; SELECT writes(); COMMIT");
+    // Who begins below it may read, and go up.
+    for begins in ["-c synchronous_commit=off", "-c synchronous_commit=local"] {
+        writes_nothing(&mut session(server, begins), server);
+    }
+    server.execute("ALTER ROLE app SET synchronous_commit = off");
+    writes_nothing(&mut session(server, ""), server);
+    let mut reset = session(server, "");
+    run(&mut reset, "SET synchronous_commit = on");
+    for reset_to in ["RESET ALL", "SET synchronous_commit TO DEFAULT", "DISCARD ALL"] {
+        assert_eq!(code(reset.batch_execute(reset_to)), SqlState::INVALID_PARAMETER_VALUE, "{reset_to}");
+    }
+    server.execute("ALTER ROLE app RESET synchronous_commit");
+    // A transaction that another session has prepared.
+    run(&mut client, "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'a'");
+    let mut below = session(server, "-c synchronous_commit=local");
+    for ends in ["COMMIT PREPARED 'a'", "ROLLBACK PREPARED 'a'"] {
+        assert_eq!(code(below.batch_execute(ends)), SqlState::INVALID_PARAMETER_VALUE, "{ends}");
+    }
+    run(&mut client, "COMMIT PREPARED 'a'");
+}
+
+fn writes_nothing(client: &mut Client, server: &TestServer) {
+    server.execute("CREATE TABLE IF NOT EXISTS kept (n int); GRANT ALL ON kept TO app");
+    run(client, "SELECT * FROM t; BEGIN; SELECT 1; COMMIT; SHOW synchronous_commit; SET work_mem = '5MB'");
+    for write in [
+        "INSERT INTO kept VALUES (1)",
+        "BEGIN; INSERT INTO kept VALUES (1); COMMIT",
+        "INSERT INTO kept VALUES (1); SELECT 1",
+        "CREATE TEMP TABLE x (n int)",
+        "SELECT n FROM t LIMIT 1 FOR UPDATE",
+        "BEGIN; INSERT INTO kept VALUES (1); PREPARE TRANSACTION 'b'",
+        "DO $$ BEGIN INSERT INTO kept VALUES (1); COMMIT; END $$",
+    ] {
+        assert_eq!(code(client.batch_execute(write)), SqlState::INVALID_PARAMETER_VALUE, "{write}");
+        run(client, "ROLLBACK");
+    }
+    assert_eq!(server.value("SELECT count(*) FROM kept"), "0");
+    run(client, "SET synchronous_commit = on; INSERT INTO kept VALUES (1); DELETE FROM kept");
+}
+
+/// From here on commits wait for a standby that never comes.
+fn lose_standby(server: &TestServer) {
+    alter(server, "SET synchronous_standby_names = 'nobody'", "nobody");
+}
+
+fn need_no_standby(server: &TestServer) {
+    alter(server, "RESET synchronous_standby_names", "");
+}
+
+fn alter(server: &TestServer, change: &str, becomes_this: &str) {
+    let mut looks = server.superuser("postgres");
+    run(&mut looks, "SET synchronous_commit = local");
+    run(&mut looks, &format!("ALTER SYSTEM {change}"));
+    run(&mut looks, "SELECT pg_reload_conf()");
+    becomes(change, becomes_this.to_owned(), || {
+        looks.query_one("SHOW synchronous_standby_names", &[]).unwrap().get::<_, String>(0)
+    });
+    // The checkpointer is who tells sessions that there is nobody to wait for.
+    run(&mut looks, "CHECKPOINT");
+}
+
+fn waits(server: &TestServer, pid: i32) -> bool {
+    server.value(&format!("SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = {pid}")) == "t"
+}
+
+fn a_commit_that_waits_for_its_standbys_is_not_cancelled(version: Version) {
+    let server = start(version);
+    for (before, commits) in [
+        ("SELECT 1", "INSERT INTO t VALUES (1)"),
+        ("BEGIN; INSERT INTO t VALUES (1)", "COMMIT"),
+        ("SET statement_timeout = '100ms'", "INSERT INTO t VALUES (1)"),
+        ("SET statement_timeout = '100ms'; BEGIN; INSERT INTO t VALUES (1)", "COMMIT"),
+        ("BEGIN; INSERT INTO t VALUES (1)", "PREPARE TRANSACTION 'a'"),
+        ("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'b'", "COMMIT PREPARED 'b'"),
+        ("BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'c'", "ROLLBACK PREPARED 'c'"),
+        ("SELECT 1", "NOTIFY news; CREATE TEMP TABLE x (n int)"),
+    ] {
+        let warnings = Arc::new(AtomicUsize::new(0));
+        let mut client = noting(&server, &warnings);
+        let pid = pid_of(&mut client);
+        run(&mut client, before);
+        lose_standby(&server);
+        let running = meanwhile_run(client, commits);
+        becomes(commits, true, || waits(&server, pid));
+        for _ in 0..5 {
+            server.value(&format!("SELECT pg_cancel_backend({pid})"));
+            thread::sleep(Duration::from_millis(20));
+        }
+        // A time-out, if there is one, has passed.
+        thread::sleep(Duration::from_millis(100));
+        assert!(waits(&server, pid) && !running.is_finished(), "{commits}");
+        need_no_standby(&server);
+        let (mut client, outcome) = running.join().unwrap();
+        outcome.unwrap_or_else(|error| panic!("{commits}: {error}"));
+        assert_eq!(warnings.load(Ordering::Relaxed), 0, "{commits}");
+        // Nothing is left of the cancels.
+        run(&mut client, "RESET statement_timeout; SELECT pg_sleep(0.05)");
+        assert_eq!(
+            code(client.batch_execute("SET statement_timeout = '20ms'; SELECT pg_sleep(60)")),
+            SqlState::QUERY_CANCELED
+        );
+        run(&mut client, "SET statement_timeout = 0");
+        let _ = client.batch_execute("ROLLBACK PREPARED 'a'");
+    }
+    // The session can still be ended, and has acknowledged nothing.
+    let mut client = session(&server, "");
+    let pid = pid_of(&mut client);
+    lose_standby(&server);
+    let running = meanwhile_run(client, "INSERT INTO t VALUES (1)");
+    becomes("it waits", true, || waits(&server, pid));
+    server.value(&format!("SELECT pg_terminate_backend({pid})"));
+    let (client, outcome) = running.join().unwrap();
+    outcome.unwrap_err();
+    assert!(client.is_closed());
+    need_no_standby(&server);
+}
+
+/// A session of `app` that counts the warnings about waits that were cancelled.
+fn noting(server: &TestServer, warnings: &Arc<AtomicUsize>) -> Client {
+    let counted = warnings.clone();
+    let mut config = Config::new();
+    config.host_path(server.socket_dir()).port(server.port()).user("app").dbname("postgres");
+    config.notice_callback(move |notice| {
+        let is_cancelled = notice.message().starts_with("canceling wait for synchronous replication");
+        counted.fetch_add(usize::from(is_cancelled), Ordering::Relaxed);
+    });
+    config.connect(NoTls).unwrap()
+}
+
+fn a_command_that_goes_on_behind_its_commit_is_cancelled(version: Version) {
+    let server = start(version);
+    for timeout in [false, true] {
+        let mut client = session(&server, "");
+        let pid = pid_of(&mut client);
+        if timeout {
+            run(&mut client, "SET statement_timeout = '300ms'");
+        }
+        lose_standby(&server);
+        let running =
+            meanwhile_run(client, "DO $$ BEGIN INSERT INTO t VALUES (7); COMMIT; PERFORM pg_sleep(600); END $$");
+        becomes("it waits", true, || waits(&server, pid));
+        if !timeout {
+            server.value(&format!("SELECT pg_cancel_backend({pid})"));
+        }
+        thread::sleep(Duration::from_millis(400));
+        assert!(waits(&server, pid) && !running.is_finished());
+        need_no_standby(&server);
+        let (_, outcome) = running.join().unwrap();
+        assert_eq!(code(outcome), SqlState::QUERY_CANCELED);
+    }
+    assert_eq!(server.value("SELECT count(*) FROM t WHERE n = 7"), "2");
+}
+
+fn a_commit_can_be_cancelled_where_that_is_said(version: Version) {
+    let server = start(version);
+    server.execute("ALTER ROLE app SET sluice.cancel_waiting_commits = on");
+    let warnings = Arc::new(AtomicUsize::new(0));
+    let mut client = noting(&server, &warnings);
+    let pid = pid_of(&mut client);
+    lose_standby(&server);
+    let running = meanwhile_run(client, "INSERT INTO t VALUES (1)");
+    becomes("it waits", true, || waits(&server, pid));
+    server.value(&format!("SELECT pg_cancel_backend({pid})"));
+    running.join().unwrap().1.unwrap();
+    assert_eq!(warnings.load(Ordering::Relaxed), 1, "it may not have been replicated");
+    need_no_standby(&server);
+}
+
+/// Cancels at any time, by seed: what was acknowledged is there without a warning, and what has failed is not there.
+fn what_is_acknowledged_was_not_cancelled(version: Version) {
+    let server = Arc::new(start(version));
+    let (warnings, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (server, warnings, done) = (server.clone(), warnings.clone(), done.clone());
+            thread::spawn(move || {
+                let mut client = noting(&server, &warnings);
+                let (mut there, mut gone) = (Vec::new(), Vec::new());
+                for entry in (0..).take_while(|_| !done.load(Ordering::Relaxed)).map(|n| writer * 1_000_000 + n) {
+                    let insert = format!("INSERT INTO t VALUES ({entry})");
+                    let write = match entry % 3 {
+                        0 => insert,
+                        1 => format!("BEGIN; {insert}; COMMIT"),
+                        _ => format!("BEGIN; {insert}; NOTIFY news; COMMIT"),
+                    };
+                    match client.batch_execute(&write) {
+                        Ok(()) => there.push(entry),
+                        Err(error) => {
+                            assert_eq!(error.code(), Some(&SqlState::QUERY_CANCELED), "{error:?}");
+                            gone.push(entry);
+                            // A cancel may be on its way.
+                            while client.batch_execute("ROLLBACK").is_err() {}
+                        }
+                    }
+                }
+                (there, gone)
+            })
+        })
+        .collect();
+    let mut random = Random::new(7);
+    let mut looks = server.superuser("postgres");
+    run(&mut looks, "SET synchronous_commit = local");
+    for turn in 0..60 {
+        let change =
+            if turn % 2 == 0 { "SET synchronous_standby_names = 'nobody'" } else { "RESET synchronous_standby_names" };
+        run(&mut looks, &format!("ALTER SYSTEM {change}"));
+        run(&mut looks, "SELECT pg_reload_conf()");
+        run(&mut looks, "CHECKPOINT");
+        for _ in 0..40 {
+            run(&mut looks, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+            thread::sleep(Duration::from_micros(random.below(2000) as u64));
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    need_no_standby(&server);
+    let outcomes: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    let entries: Vec<i32> =
+        looks.query("SELECT n FROM t ORDER BY n", &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let mut there: Vec<i32> = outcomes.iter().flat_map(|(there, _)| there.clone()).collect();
+    there.sort_unstable();
+    assert_eq!(entries, there);
+    assert!(outcomes.iter().any(|(_, gone)| !gone.is_empty()), "a cancel has come in time");
+    assert_eq!(warnings.load(Ordering::Relaxed), 0);
+}
