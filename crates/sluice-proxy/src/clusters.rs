@@ -38,6 +38,10 @@ struct Member {
 /// The time that an answer may take.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
+/// The same in every other round of questions to all members: one that was stopped where it is must not hold up what the
+/// others have to say.
+const HURRIED_ANSWER_TIME: Duration = Duration::from_millis(300);
+
 /// The interval at which a primary is asked whether it still is.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -131,12 +135,14 @@ struct Follower {
 impl Follower {
     async fn run(mut self, mut suspicion: watch::Receiver<()>) {
         let mut asked_all = Instant::now();
+        let mut in_vain = 0_u32;
         loop {
             let begun = Instant::now();
             let is_due = begun.duration_since(asked_all) >= ASK_ALL_EVERY;
             if is_due || !self.ask_primary().await {
                 asked_all = begun;
-                self.search().await;
+                self.search(if in_vain.is_multiple_of(2) { HURRIED_ANSWER_TIME } else { ANSWER_TIME }).await;
+                in_vain = if self.primary.is_some() { 0 } else { in_vain.wrapping_add(1) };
             }
             let held = self.hub.hold_of(&self.cluster.name).is_some();
             let (pace, hears) = match self.primary {
@@ -159,7 +165,7 @@ impl Follower {
     /// Asks the primary whether it still is. `false` if there is none, or it does not say so.
     async fn ask_primary(&mut self) -> bool {
         let Some(member) = &self.primary else { return false };
-        match ask(&self.cluster, member).await {
+        match ask(&self.cluster, member, ANSWER_TIME).await {
             Ok(found) => {
                 self.found(found, BTreeSet::new()).await;
                 true
@@ -172,15 +178,15 @@ impl Follower {
     }
 
     /// Asks all members who is the primary, and that one whether it is.
-    async fn search(&mut self) {
+    async fn search(&mut self, time_max: Duration) {
         let mut tasks = JoinSet::new();
         for rest in self.cluster.members.iter().chain(&self.members).cloned().collect::<BTreeSet<_>>() {
             let cluster = self.cluster.clone();
             tasks.spawn(async move {
-                let members = question(&rest, cluster.tls.clone(), Members::ask).await;
+                let members = question(&rest, cluster.tls.clone(), time_max, Members::ask).await;
                 let leader = members.as_ref().ok().and_then(|all| placed(all.holder()?));
                 let Some(leader) = leader else { return (rest, members, None) };
-                let primary = ask(&cluster, &leader).await.map(|found| (leader, found));
+                let primary = ask(&cluster, &leader, time_max).await.map(|found| (leader, found));
                 (rest, members, Some(primary))
             });
         }
@@ -264,8 +270,8 @@ impl Follower {
 type Found = (Primary, Option<String>);
 
 /// Asks a member whether it is the primary.
-async fn ask(cluster: &Cluster, member: &Member) -> Result<Found, String> {
-    let own = question(&member.rest, cluster.tls.clone(), Own::ask_primary).await;
+async fn ask(cluster: &Cluster, member: &Member, time_max: Duration) -> Result<Found, String> {
+    let own = question(&member.rest, cluster.tls.clone(), time_max, Own::ask_primary).await;
     let own = own.map_err(|error| format!("node \"{}\" does not say that it is the primary: {error}", member.name))?;
     let (Some(timeline), Some(system)) = (own.timeline, own.system) else {
         return Err(format!("node \"{}\" holds the lock, and its PostgreSQL is {}", member.name, own.state));
@@ -278,16 +284,17 @@ async fn ask(cluster: &Cluster, member: &Member) -> Result<Found, String> {
 async fn question<T: Send + 'static>(
     rest: &Rest,
     tls: Option<Arc<ClientTls>>,
+    time_max: Duration,
     ask: fn(&Question<'_>) -> Result<T, AskError>,
 ) -> Result<T, String> {
     let rest = rest.clone();
     let asked = tokio::task::spawn_blocking(move || {
-        ask(&Question { rest: &rest, tls: tls.as_deref(), credentials: None, time_max: ANSWER_TIME })
+        ask(&Question { rest: &rest, tls: tls.as_deref(), credentials: None, time_max })
     });
-    match timeout(ANSWER_TIME, asked).await {
+    match timeout(time_max, asked).await {
         Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(AskError::Silent(ANSWER_TIME).to_string()),
+        Err(_) => Err(AskError::Silent(time_max).to_string()),
     }
 }
 

@@ -61,7 +61,7 @@ pub enum ClusterError {
     /// Too few members of etcd for a majority.
     #[error(
         "etcd has no majority after {} s: {healthy} of {members} members answer{}\n\
-         where their data are lost, sluice up --nodes 1 keeps the last leader's, and then several nodes can be made anew",
+         where their data are lost, sluice up --nodes 1 keeps the last leader's, and then there can be several nodes again",
         waited.as_secs(), ends(logs)
     )]
     NoMajority {

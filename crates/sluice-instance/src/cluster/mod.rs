@@ -314,7 +314,7 @@ impl Cluster {
         let mut agent = agents.running[node].lock().unwrap_or_else(PoisonError::into_inner);
         if agent.is_none() {
             let (own, run_as, etcd) = (&self.nodes[node], self.data_dir.run_as(), agents.etcd[node].clone());
-            let started = Agent::start(&self.scope, own, run_as, etcd, Arc::clone(&self.observer));
+            let started = Agent::start(&self.scope, own, run_as, etcd, &self.secrets.rest, Arc::clone(&self.observer));
             *agent = Some(started.map_err(ClusterError::io("start the survivor of", &own.home))?);
         }
         Ok(())

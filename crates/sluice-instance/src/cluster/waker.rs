@@ -27,6 +27,12 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// A change of nothing: Patroni looks at its PostgreSQL after every change.
 const NOTHING: &str = r#"{"sluice_woke_patroni": null}"#;
 
+/// Has a Patroni look at its PostgreSQL and at etcd at once.
+pub(super) fn wake(rest: SocketAddr, password: &Password) {
+    // A Patroni that does not answer has ended, or will look by itself.
+    let _ = rest::send(rest, rest::Method::Patch, "/config", password, NOTHING, ANSWER_TIME_MAX);
+}
+
 /// Watches a node's postmaster. Dropping it ends that.
 #[derive(Debug)]
 pub(super) struct Waker {
@@ -73,9 +79,7 @@ impl Watch {
                     postmaster = Some(pid);
                 } else if wakes_left > 0 {
                     wakes_left -= 1;
-                    // A Patroni that does not answer has ended as well, or will look by itself.
-                    let _ =
-                        rest::send(self.rest, rest::Method::Patch, "/config", &self.password, NOTHING, ANSWER_TIME_MAX);
+                    wake(self.rest, &self.password);
                 }
             }
             let pause = if postmaster.is_some() { POLL } else { POLL_NONE };

@@ -10,9 +10,12 @@ use std::{
 use postgres::{Client, Config, NoTls};
 
 use super::{
-    super::{Node, rest},
+    super::{
+        Node,
+        rest::{self, AskError},
+    },
     fence::{Fence, is_fenced},
-    view::{Addresses, Sight},
+    view::{Addresses, Sight, Sign},
 };
 use crate::{bootstrap::SUPERUSER, run_as::RunAs};
 
@@ -43,6 +46,8 @@ pub(super) struct Host {
     fence: Fence,
     /// When something was received last, as PostgreSQL had it at the last look.
     received: Option<f64>,
+    /// Whether the primary's Patroni was asked last, and its host did not refuse that.
+    is_rest_open: bool,
 }
 
 impl Host {
@@ -51,7 +56,7 @@ impl Host {
         config.host_path(&node.socket_dir).port(node.postgres.port()).user(SUPERUSER).dbname("postgres");
         config.application_name(SESSION).connect_timeout(Duration::from_secs(2));
         config.options("-c statement_timeout=5s -c synchronous_commit=local");
-        Ok(Self { config, client: None, fence: Fence::prepare(node, run_as)?, received: None })
+        Ok(Self { config, client: None, fence: Fence::prepare(node, run_as)?, received: None, is_rest_open: false })
     }
 
     /// Looks at PostgreSQL, and then at the primary, unless something came from it since the last look. None if
@@ -76,9 +81,37 @@ impl Host {
         let is_fenced = is_fenced(&path);
         let follows = if is_fenced && is_standby { client.query_opt(FOLLOWS, &[])? } else { None };
         self.received = received;
-        let is_primary_alive = is_fed || is_standby && primary.is_some_and(|primary| answers(primary, patience));
+        let sign = match primary {
+            _ if is_fed => Sign::Postgres,
+            Some(primary) if is_standby => self.sign_of(primary, patience),
+            _ => Sign::None,
+        };
         let follows = follows.and_then(|row| host_port(row.get::<_, Option<&str>>(0)?));
-        Ok(Sight { is_standby, is_fenced, follows, streams_from, is_primary_alive })
+        Ok(Sight { is_standby, is_fenced, follows, streams_from, sign })
+    }
+
+    /// The sign of life that the primary gives when it is asked.
+    fn sign_of(&mut self, primary: &Addresses, patience: Duration) -> Sign {
+        let (postgres, rest) = thread::scope(|scope| {
+            let rest = thread::Builder::new()
+                .name("survivor-rest".to_owned())
+                .spawn_scoped(scope, || ask_rest(primary, patience));
+            let postgres = ask_postgres(primary, patience);
+            (postgres, rest.ok().and_then(|rest| rest.join().ok()))
+        });
+        self.is_rest_open = !matches!(rest, Some(Err(AskError::Io(_))));
+        match rest {
+            _ if postgres.is_ok() => Sign::Postgres,
+            Some(Ok(())) => Sign::Patroni,
+            // Without a thread nothing was shown.
+            _ => Sign::None,
+        }
+    }
+
+    /// Whether whoever asks the primary's Patroni may have to wait: its host is silent, or it answers without its
+    /// PostgreSQL.
+    pub(super) fn is_rest_open(&self) -> bool {
+        self.is_rest_open
     }
 
     /// Holds the WAL receiver off.
@@ -106,24 +139,14 @@ fn connected<'a>(client: &'a mut Option<Client>, config: &Config) -> Result<&'a 
     }
 }
 
-/// Whether the primary shows a sign of life: an answer of its PostgreSQL, or of its Patroni, whatever it says.
-fn answers(primary: &Addresses, patience: Duration) -> bool {
-    thread::scope(|scope| {
-        let rest = thread::Builder::new()
-            .name("survivor-rest".to_owned())
-            .spawn_scoped(scope, || rest_answers(primary, patience));
-        let is_alive = postgres_answers(primary, patience).is_ok();
-        // Without a thread nothing was shown.
-        is_alive | rest.is_ok_and(|rest| rest.join().unwrap_or(false))
-    })
+/// Asks Patroni; any answer will do.
+fn ask_rest(primary: &Addresses, patience: Duration) -> Result<(), AskError> {
+    let mut addresses = (&*primary.rest.0, primary.rest.1).to_socket_addrs().map_err(AskError::Io)?;
+    let address = addresses.next().ok_or_else(|| AskError::Io(io::ErrorKind::NotFound.into()))?;
+    rest::get(address, "/liveness", patience).map(drop)
 }
 
-fn rest_answers(primary: &Addresses, patience: Duration) -> bool {
-    let Ok(addresses) = (&*primary.rest.0, primary.rest.1).to_socket_addrs() else { return false };
-    addresses.into_iter().any(|address| rest::get(address, "/liveness", patience).is_ok())
-}
-
-fn postgres_answers(primary: &Addresses, patience: Duration) -> io::Result<()> {
+fn ask_postgres(primary: &Addresses, patience: Duration) -> io::Result<()> {
     let mut addresses = (&*primary.postgres.0, primary.postgres.1).to_socket_addrs()?;
     let address = addresses.next().ok_or(io::ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&address, patience)?;

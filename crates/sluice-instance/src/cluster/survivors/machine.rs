@@ -15,13 +15,15 @@
 
 use std::time::Duration;
 
-use super::view::{Addresses, Config, LeaderKey, Sight, Sync, View};
+use super::view::{Addresses, Config, LeaderKey, Sight, Sign, Sync, View};
 
 /// Time limits and pauses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     /// The primary has to be silent for so long before it is suspected.
     pub(crate) silence: Duration,
+    /// A PostgreSQL that has been silent for so long is gone, though its Patroni answers: that is not bringing it back.
+    pub(crate) without_postgres: Duration,
     /// The pause between two looks while all is well.
     pub(crate) calm: Duration,
     /// The same while the primary is silent.
@@ -47,11 +49,12 @@ impl Default for Times {
     fn default() -> Self {
         Self {
             silence: Duration::from_millis(1200),
+            without_postgres: Duration::from_secs(2),
             calm: Duration::from_millis(400),
             hurried: Duration::from_millis(50),
             refresh: Duration::from_secs(4),
             keep_alive: Duration::from_secs(1),
-            patience: Duration::from_millis(500),
+            patience: Duration::from_millis(350),
             patience_with_ballot: Duration::from_millis(100),
             fenced_alone: Duration::from_secs(4),
             cool_down: Duration::from_secs(30),
@@ -168,7 +171,16 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Silence {
     since: Duration,
+    /// For how long its PostgreSQL has shown none.
+    of_postgres: Duration,
     looks: u32,
+}
+
+impl Silence {
+    /// None up to now.
+    fn none(now: Duration) -> Self {
+        Self { since: now, of_postgres: now, looks: 0 }
+    }
 }
 
 /// One survivor.
@@ -204,7 +216,7 @@ impl Survivor {
             leader: None,
             viewed_at: None,
             witnessed: None,
-            silence: Silence { since: Duration::ZERO, looks: 0 },
+            silence: Silence::none(Duration::ZERO),
             ballot: None,
             judged: None,
             cooling: None,
@@ -249,7 +261,7 @@ impl Survivor {
                 self.forget();
             }
             Event::Lifted => {
-                self.silence = Silence { since: now, looks: 0 };
+                self.silence = Silence::none(now);
                 self.forget();
             }
             Event::Ended { done } => {
@@ -276,10 +288,9 @@ impl Survivor {
         }
         match &sight {
             // Who can't see has not looked.
-            None => self.silence = Silence { since: now, looks: 0 },
-            Some(sight) if sight.is_primary_alive || !sight.is_standby => {
-                self.silence = Silence { since: now, looks: 0 };
-            }
+            None => self.silence = Silence::none(now),
+            Some(sight) if sight.sign == Sign::Postgres || !sight.is_standby => self.silence = Silence::none(now),
+            Some(sight) if self.is_alive(now, sight) => (self.silence.since, self.silence.looks) = (now, 0),
             Some(_) => self.silence.looks = self.silence.looks.saturating_add(1),
         }
         self.sight = Some(sight);
@@ -288,9 +299,10 @@ impl Survivor {
     fn viewed(&mut self, now: Duration, view: View) {
         self.viewed_at = Some(now);
         let leader = view.leader.clone();
+        let known = self.leader.clone();
         if self.leader.as_ref().map(|(leader, _)| leader) != leader.as_ref() {
             // Another leader, or none: nobody has been silent yet.
-            self.silence = Silence { since: now, looks: 0 };
+            self.silence = Silence::none(now);
             if let Some(leader) = &leader
                 && let Some(judged) = self.judged.take_if(|judged| judged != leader)
                 && judged.holder == leader.holder
@@ -299,7 +311,12 @@ impl Survivor {
                 self.cooling = Some((judged.holder, now + self.times.cool_down));
             }
         }
-        self.leader = leader.map(|leader| (leader, view.primary().cloned()));
+        self.leader = leader.map(|leader| {
+            // Its REST API may have been hidden.
+            let before = known.filter(|(before, _)| *before == leader).and_then(|(_, addresses)| addresses);
+            let addresses = view.primary().cloned().or(before);
+            (leader, addresses)
+        });
         self.view = Some(view);
     }
 
@@ -341,8 +358,10 @@ impl Survivor {
             return self.pursue(now, &sight);
         }
         if sight.is_fenced {
-            let Some(view) = &self.view else { return Action::View };
-            return if may_follow(view, &sight) { Action::Lift } else { Action::Wait(self.times.hurried) };
+            if self.view.is_none() {
+                return Action::View;
+            }
+            return if self.may_follow(&sight) { Action::Lift } else { Action::Wait(self.times.hurried) };
         }
         if !self.is_silent(now) {
             return self.rest(now);
@@ -372,7 +391,26 @@ impl Survivor {
     fn is_silent(&self, now: Duration) -> bool {
         matches!(self.leader, Some((_, Some(_))))
             && self.silence.looks >= LOOKS_IN_VAIN_MIN
-            && now.saturating_sub(self.silence.since) >= self.times.silence
+            && (now.saturating_sub(self.silence.since) >= self.times.silence || self.is_without_postgres(now))
+    }
+
+    fn is_without_postgres(&self, now: Duration) -> bool {
+        now.saturating_sub(self.silence.of_postgres) >= self.times.without_postgres
+    }
+
+    /// Whether the leader is there, or is being brought back by its Patroni.
+    fn is_alive(&self, now: Duration, sight: &Sight) -> bool {
+        match sight.sign {
+            Sign::None => false,
+            Sign::Patroni => !self.is_without_postgres(now),
+            Sign::Postgres => true,
+        }
+    }
+
+    /// Whether the receiver may run again: there is a leader, and it is the one that Patroni has this node follow.
+    fn may_follow(&self, sight: &Sight) -> bool {
+        let primary = self.leader.as_ref().and_then(|(_, addresses)| addresses.as_ref());
+        sight.follows.is_some() && primary.map(|primary| &primary.postgres) == sight.follows.as_ref()
     }
 
     fn is_cooling(&self, now: Duration, holder: &str) -> bool {
@@ -385,7 +423,7 @@ impl Survivor {
             return Action::Register;
         };
         let revoke = Action::Revoke { lease: ballot.lease };
-        if sight.is_primary_alive || ballot.stage.needs_fence() && !sight.is_fenced {
+        if self.is_alive(now, sight) || ballot.stage.needs_fence() && !sight.is_fenced {
             return revoke;
         }
         let Some(view) = &self.view else { return Action::View };
@@ -450,9 +488,4 @@ fn all_say(view: &View, sync: &Sync, leader: &LeaderKey, is_fenced: bool) -> Opt
         counts.then(|| Compared { node: node.clone(), revision: vote.revision })
     };
     sync.voters.iter().map(vote).collect()
-}
-
-/// Whether the receiver may run again: there is a leader, and it is the one that Patroni has this node follow.
-fn may_follow(view: &View, sight: &Sight) -> bool {
-    sight.follows.is_some() && view.primary().map(|primary| &primary.postgres) == sight.follows.as_ref()
 }

@@ -22,12 +22,13 @@ mod view;
 
 use std::{
     io,
+    net::SocketAddr,
     sync::{
         Arc,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use self::{
@@ -35,12 +36,19 @@ use self::{
     keys::Keys,
     machine::{Action, Event, Survivor, Times, VOTE_TTL_SECONDS},
 };
-use super::{Node, etcd_api::EtcdClient};
+use super::{
+    Node,
+    etcd_api::{EtcdClient, KeyValue},
+    waker,
+};
 use crate::{
     event::{self, Observer},
     run_as::RunAs,
     secret::Password,
 };
+
+/// A turn of Patroni's begins within this time after it was woken.
+const TURN_TIME: Duration = Duration::from_millis(100);
 
 /// A node's survivor, in a thread of its own. Dropping it ends the thread, which may wait for a PostgreSQL that does
 /// not answer until that ends.
@@ -57,6 +65,7 @@ impl Agent {
         node: &Node,
         run_as: &RunAs,
         etcd: EtcdClient,
+        password: &Password,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Self> {
         let run = Password::random().map_err(io::Error::other)?.expose().to_owned();
@@ -65,6 +74,9 @@ impl Agent {
             run,
             keys: Keys::new(scope),
             etcd,
+            rest: node.rest,
+            password: password.clone(),
+            seen: Vec::new(),
             host: Host::new(node, run_as)?,
             observer,
             last_error: None,
@@ -98,6 +110,11 @@ struct Driver {
     run: String,
     keys: Keys,
     etcd: EtcdClient,
+    /// This node's Patroni, and the password for it.
+    rest: SocketAddr,
+    password: Password,
+    /// Patroni's keys, as they were read last.
+    seen: Vec<KeyValue>,
     host: Host,
     observer: Arc<dyn Observer>,
     /// The error that was told last, so that it is told once.
@@ -113,7 +130,7 @@ impl Driver {
             let action = machine.step(begin.elapsed(), event);
             let pause = match &action {
                 Action::Wait(time) => *time,
-                _ => std::time::Duration::ZERO,
+                _ => Duration::ZERO,
             };
             match stopped.recv_timeout(pause) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -140,10 +157,15 @@ impl Driver {
             Action::View => {
                 let outcome = self.etcd.transact(&[], &self.keys.read())?;
                 let [patroni, votes] = &outcome.found[..] else { return Err(io::Error::other("a read is missing")) };
-                Event::Viewed(self.keys.view(patroni, votes))
+                let view = self.keys.view(patroni, votes);
+                self.seen.clone_from(patroni);
+                Event::Viewed(view)
             }
             Action::Grant => Event::Granted { lease: self.etcd.grant(VOTE_TTL_SECONDS)? },
             Action::Vote { lease, registration, about, is_fenced } => {
+                if *is_fenced && self.host.is_rest_open() {
+                    self.hide_leader();
+                }
                 let (compare, put) = self.keys.put_vote(&self.node, *registration, *lease, *about, *is_fenced);
                 let outcome = self.etcd.transact(&[compare], &[put])?;
                 if outcome.is_done { Event::Voted } else { Event::Superseded }
@@ -175,6 +197,18 @@ impl Driver {
                 Event::Ended { done }
             }
         })
+    }
+
+    /// Has no candidate wait for an answer of the leader's, which gives none. That is for speed only: whether it is
+    /// done, nobody has to know.
+    fn hide_leader(&self) {
+        if let Some((compare, replace)) = self.keys.hide_rest(&self.seen) {
+            // The other survivor may have been first, or the leader be back.
+            let _ = self.etcd.transact(&compare, &[replace]);
+        }
+        // Candidates go by what they have read while there was a leader.
+        waker::wake(self.rest, &self.password);
+        thread::sleep(TURN_TIME);
     }
 
     fn tell_error(&mut self, action: &Action, error: &io::Error) {

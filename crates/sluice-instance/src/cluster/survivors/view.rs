@@ -88,7 +88,16 @@ pub(crate) struct Sight {
     pub(crate) follows: Option<(String, u16)>,
     /// The server that its WAL receiver streams from.
     pub(crate) streams_from: Option<(String, u16)>,
-    /// The primary has shown a sign of life: something was received from it since the last look, or its PostgreSQL or
-    /// its Patroni answered.
-    pub(crate) is_primary_alive: bool,
+    /// The sign of life that the primary has shown.
+    pub(crate) sign: Sign,
+}
+
+/// A sign of life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    None,
+    /// Patroni has answered, whatever it said, and PostgreSQL has not.
+    Patroni,
+    /// Something was received from PostgreSQL since the last look, or it has answered.
+    Postgres,
 }

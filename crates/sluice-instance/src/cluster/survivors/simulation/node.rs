@@ -11,7 +11,7 @@ use crate::cluster::{
     etcd_api::Step,
     survivors::{
         machine::{Action, EndLease, Event, Survivor, Times, VOTE_TTL_SECONDS},
-        view::{Addresses, Sight},
+        view::{Addresses, Sight, Sign},
     },
 };
 
@@ -129,26 +129,27 @@ impl World {
             world.nodes[node].received_at = received_at;
             let primary = primary.and_then(|primary| number(&primary.postgres.0));
             if is_fed || primary.is_none() {
-                let sight = world.sight(node, is_fed);
+                let sight = world.sight(node, if is_fed { Sign::Postgres } else { Sign::None });
                 return world.deliver(node, run, Event::Looked(Some(sight)));
             }
             // As of some moment meanwhile.
             let delay = world.rng.range(1, 50);
             world.after(delay, move |world| {
-                let answers = primary.is_some_and(|primary| {
-                    world.is_connected(node, primary)
-                        && (world.is_running(primary) || world.is_patroni_running(primary))
-                });
-                let wait = if answers { world.rng.range(1, 50) } else { patience };
+                let sign = match primary.filter(|primary| world.is_connected(node, *primary)) {
+                    Some(primary) if world.is_running(primary) => Sign::Postgres,
+                    Some(primary) if world.is_patroni_running(primary) => Sign::Patroni,
+                    _ => Sign::None,
+                };
+                let wait = if sign == Sign::None { patience } else { world.rng.range(1, 50) };
                 world.after(wait, move |world| {
-                    let sight = world.sight(node, answers);
+                    let sight = world.sight(node, sign);
                     world.deliver(node, run, Event::Looked(Some(sight)));
                 });
             });
         });
     }
 
-    fn sight(&self, node: usize, is_primary_alive: bool) -> Sight {
+    fn sight(&self, node: usize, sign: Sign) -> Sight {
         let postgres = &self.nodes[node].postgres;
         let follows = postgres.follows.filter(|_| postgres.is_fenced).map(|node| (name(node), PORT));
         Sight {
@@ -156,7 +157,7 @@ impl World {
             is_fenced: postgres.is_fenced,
             follows,
             streams_from: postgres.receiver.map(|receiver| (name(receiver.from), PORT)),
-            is_primary_alive,
+            sign,
         }
     }
 

@@ -137,7 +137,9 @@ impl World {
     /// Asks the others how far they are, and takes the key if enough of them are not further.
     fn race(&mut self, node: usize, sync: Option<Sync>) {
         let Some(sync) = sync else { return self.end_turn(node) };
-        let asked: Vec<usize> = (0..NODES).filter(|other| *other != node).collect();
+        // The leader before may have been hidden.
+        let hidden = number(&sync.leader).filter(|_| self.rng.percent(50));
+        let asked: Vec<usize> = (0..NODES).filter(|other| *other != node && Some(*other) != hidden).collect();
         let answers = Rc::new(RefCell::new(Vec::new()));
         let count = asked.len();
         let own = self.nodes[node].postgres.lsn;
