@@ -28,14 +28,15 @@ if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
 fi
 # Made once, by what Sluice makes it with.
 "$target/debug/examples/patroni_environment" >&2
-# Three programs at once, for the same reason, each after others of its lane: in the first two those that take long and
-# are indifferent to what else runs, in the third one all others.
+# Three programs at once, for the same reason, each after others of its lane. Those of the laboratory come last, alone:
+# they provoke stalls and find their causes, and would find the other tests.
 clusters='nodes up_nodes cluster simulation regress suites package'
 sharing='twin gate'
+alone='bench'
 names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"
 rest=''
 for name in $names; do
-    case " $clusters $sharing " in
+    case " $clusters $sharing $alone " in
         *" $name "*) ;;
         *) rest="$rest $name" ;;
     esac
@@ -54,6 +55,8 @@ run() { cargo test --workspace --locked --no-fail-fast "$@" 2>&1; }
     run --doc || true
     wait
     cat "$target/tests/clusters" "$target/tests/sharing"
+    # shellcheck disable=SC2046,SC2086
+    run $(tests $alone) || true
 } | {
     # One line for all runners, from their own closing lines.
     awk '{ print } /^test result:/ { passed += $4; failed += $6; ignored += $8 }

@@ -33,10 +33,10 @@ columns! {
     QPS = "qps", "qps", "", |figures| figures.qps;
     MEAN = "mean_ms", "mean", "ms", |figures| Some(figures.mean_ms);
     STDDEV = "stddev_ms", "stddev", "ms", |figures| Some(figures.stddev_ms);
-    P50 = "p50_ms", "p50", "ms", |figures| Some(figures.p50_ms);
-    P90 = "p90_ms", "p90", "ms", |figures| Some(figures.p90_ms);
-    P99 = "p99_ms", "p99", "ms", |figures| Some(figures.p99_ms);
-    P99_9 = "p99_9_ms", "p99.9", "ms", |figures| Some(figures.p99_9_ms);
+    P50 = "p50_ms", "p50", "ms", |figures| figures.p50_ms;
+    P90 = "p90_ms", "p90", "ms", |figures| figures.p90_ms;
+    P99 = "p99_ms", "p99", "ms", |figures| figures.p99_ms;
+    P99_9 = "p99_9_ms", "p99.9", "ms", |figures| figures.p99_9_ms;
     MAX = "max_ms", "max", "ms", |figures| figures.max_ms;
     SQL = "sql_ms", "SQL inside", "ms", |figures| figures.sql_ms;
     BEGIN = "begin_ms", "BEGIN", "ms", |figures| figures.begin_ms;

@@ -19,14 +19,14 @@ pub struct Figures {
     pub mean_ms: f64,
     /// Its standard deviation.
     pub stddev_ms: f64,
-    /// Half of the transactions took no longer.
-    pub p50_ms: f64,
+    /// Half of the transactions took no longer. Of a part that is logged, none may be known.
+    pub p50_ms: Option<f64>,
     /// 90 %.
-    pub p90_ms: f64,
+    pub p90_ms: Option<f64>,
     /// 99 %.
-    pub p99_ms: f64,
+    pub p99_ms: Option<f64>,
     /// 99.9 %.
-    pub p99_9_ms: f64,
+    pub p99_9_ms: Option<f64>,
     /// The longest one, where all were logged.
     pub max_ms: Option<f64>,
     /// Mean time of a transaction's statements without BEGIN and END.

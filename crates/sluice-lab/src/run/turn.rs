@@ -221,7 +221,8 @@ fn assemble(outcome: &Outcome, all_logged: bool, samples: Samples, command: Stri
     let stalls = stall::detect(&seconds);
     let summary = &outcome.summary;
     let elapsed_s = seconds.last().map_or(0.0, |second| second.t_s);
-    let quantile = |share| outcome.latencies.quantile_ms(share).unwrap_or(0.0);
+    // None, if the part that was logged has none.
+    let quantile = |share| outcome.latencies.quantile_ms(share);
     let per_transaction = |of: fn(&ScriptReport) -> Option<f64>| weighted(&outcome.scripts, of);
     let statements = weighted(&outcome.scripts, |script| Some(script.statements.len() as f64));
     let figures = Figures {

@@ -78,7 +78,8 @@ impl Progress for Display {
                     1 => ", a stall".to_owned(),
                     count => format!(", {count} stalls"),
                 };
-                format!("{:.0} tps, {:.2} ms, p99 {:.2} ms{stalled}", figures.tps, figures.mean_ms, figures.p99_ms)
+                let p99 = figures.p99_ms.map_or_else(String::new, |p99_ms| format!(", p99 {p99_ms:.2} ms"));
+                format!("{:.0} tps, {:.2} ms{p99}{stalled}", figures.tps, figures.mean_ms)
             }
             Outcome::Broken(why) => format!("broke: {why}"),
             Outcome::Skipped(why) => format!("skipped: {why}"),

@@ -45,10 +45,11 @@ fn in_seconds(name: &str) {
     for turn in &result.turns {
         let Outcome::Measured(measured) = &turn.outcome else { panic!("{name}: {turn:?}") };
         let figures = &measured.figures;
-        assert!(
-            figures.tps > 0.0 && figures.p99_ms > 0.0 && figures.max_ms.is_none_or(|max_ms| max_ms >= figures.p99_ms),
-            "{figures:?}"
-        );
+        // Of a part of the transactions, none may be logged in so short a time.
+        let is_sampled = measured.commands[0].contains("--sampling-rate");
+        assert!(is_sampled || figures.p99_ms.is_some(), "{figures:?}");
+        let is_right = |p99_ms: f64| p99_ms > 0.0 && figures.max_ms.is_none_or(|max_ms| max_ms >= p99_ms);
+        assert!(figures.tps > 0.0 && figures.p99_ms.is_none_or(is_right), "{figures:?}");
         let target: Target = turn.case.target.parse().unwrap();
         // Pools keep their connections.
         assert_eq!(figures.close_s.is_none(), target.shares(), "{name}: {figures:?}");
