@@ -136,7 +136,7 @@ async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, mut told:
                 let hear = office.desk.clone().hear(cancels, office.mailboxes.clone(), office.hub.workers);
                 tokio::spawn(async move {
                     if let Err(error) = hear.await {
-                        tracing::error!("cancels of clients by the new process are not heard any more: {error}");
+                        tracing::error!("cancels of clients by the new process are no longer heard: {error}");
                     }
                 });
             }

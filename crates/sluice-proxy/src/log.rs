@@ -30,7 +30,7 @@ pub(crate) fn event(event: LogEvent<'_>) {
         LogEvent::ReportUnreadable { address, report } => {
             tracing::warn!(
                 %address,
-                "the server's extension reports what this pool does not know, so its sessions are not shared any more \
+                "the server's extension reports what this pool does not know, so its sessions are no longer shared \
                  once that is so; use a pool of the extension's version: {report:?}"
             );
         }

@@ -178,7 +178,7 @@ impl Asker {
     async fn attempt(&self, user: &str) -> Result<Account, String> {
         let access = self.hub.snapshot().access.clone();
         let Users::LookedUp(look_up) = &access.users else {
-            return Err("secrets are not looked up any more".to_owned());
+            return Err("secrets are no longer looked up".to_owned());
         };
         if matches!(access.policy, Policy::ServerRules(None)) {
             let waited = timeout(RULES_TIMEOUT, self.wait_for_rules()).await;

@@ -52,7 +52,7 @@ impl fmt::Display for Ready<'_> {
             bootstrap::FIRST_DATABASE,
         )?;
         if let Some(why) = self.login_refused {
-            writeln!(f, "The password there is not that of role {} any more ({why}).", bootstrap::FIRST_USER)?;
+            writeln!(f, "The password there is no longer that of role {} ({why}).", bootstrap::FIRST_USER)?;
             writeln!(f, "Use the one that was set, or remove {} and start again.\n", self.password.display())?;
         }
         writeln!(f, "Password  {}", self.password.display())?;

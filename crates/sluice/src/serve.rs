@@ -138,7 +138,7 @@ impl End {
             Self::Signal => "transactions may finish; a second signal ends at once",
             Self::LastClient => "the last client has left",
             Self::Grace => "the time of those who are still here is over (upgrade_grace)",
-            Self::Successor => "nobody listens any more",
+            Self::Successor => "nobody is listening any longer",
         }
     }
 }
@@ -195,11 +195,11 @@ impl Serving<'_> {
         match bequest.and_then(|bequest| self.program.start(bequest, self.signals.sender())) {
             Ok(pid) => {
                 self.is_upgrading = true;
-                tracing::info!("starting {} anew, as process {pid}", self.program.path().display());
+                tracing::info!("starting {} again, as process {pid}", self.program.path().display());
             }
             Err(error) => {
                 pool.service.keep_bequest();
-                tracing::error!("{} can't be started anew: {error}", self.program.path().display());
+                tracing::error!("{} can't be started again: {error}", self.program.path().display());
             }
         }
     }

@@ -56,10 +56,12 @@ impl Console {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let error = format!(
-                    "{open} transactions of clients of cluster \"{name}\" have not ended within {} s",
-                    wait.as_secs_f64()
-                );
+                let (open, have) = match open {
+                    1 => ("a transaction".to_owned(), "has"),
+                    open => (format!("{open} transactions"), "have"),
+                };
+                let seconds = wait.as_secs_f64();
+                let error = format!("{open} of clients of cluster \"{name}\" {have} not ended within {seconds} s");
                 let error = ErrorResponse::error(sqlstate::LOCK_NOT_AVAILABLE, error);
                 return Err(error.hint("Clients are still held: HOLD again waits on, and RELEASE ends it."));
             }

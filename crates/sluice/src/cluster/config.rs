@@ -75,8 +75,8 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
     let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
     for (name, _) in flat(&change) {
         match now.iter().find(|(known, _)| *known == name) {
-            Some((name, value)) => println!("{name}={value}"),
-            None => println!("{name} is not set any more"),
+            Some((name, value)) if value != "null" => println!("{name}={value}"),
+            _ => println!("{name} is no longer set"),
         }
     }
     // They look once in each loop, and whoever needs a restart says so then.

@@ -33,12 +33,25 @@ pub(super) fn hold(at: Where, patience: Patience) -> Result<()> {
     for fault in &pools.faults {
         println!("not held: {fault}");
     }
+    if target.is_by_member {
+        // For a switchover that has given their transactions the time that they were to have.
+        for pool in pools.leave_out_held() {
+            println!("{pool} holds its clients already");
+        }
+    }
     if pools.is_empty() {
-        println!("no pool holds anybody");
+        if !target.is_by_member && !pools.faults.is_empty() {
+            bail!("nobody is held");
+        }
+        println!("no pool is left to hold anybody");
         return Ok(());
     }
+    let count = match pools.pools.len() {
+        1 => "one pool".to_owned(),
+        count => format!("{count} pools"),
+    };
     match pools.hold(patience.wait, patience.longest) {
-        Ok(()) => println!("clients are held by {} pools, and no transaction is open", pools.pools.len()),
+        Ok(()) => println!("clients are held by {count}, and no transaction is open"),
         // It can't be called off from here.
         Err(faults) => bail!("clients are held, but:\n{}", faults.join("\n")),
     }
@@ -56,5 +69,9 @@ pub(super) fn release(at: Where) -> Result<()> {
         bail!("no pool is named\nname each pool's admin console with --pool");
     }
     faults.extend(pools.release());
-    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n"));
+    }
+    println!("clients go on");
+    Ok(())
 }

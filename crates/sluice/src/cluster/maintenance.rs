@@ -15,7 +15,7 @@ const HEARD_TIME: Duration = Duration::from_secs(60);
 pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
     let members = target.look()?;
     if members.pause == pause {
-        println!("the cluster is {} already", if pause { "paused" } else { "not paused" });
+        println!("the cluster is {}", if pause { "paused already" } else { "not paused" });
         return Ok(());
     }
     // Any member does: what it changes is the cluster's.
@@ -36,7 +36,7 @@ pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
             "the cluster is paused: Patroni starts, stops and promotes nothing by itself, also when the primary is lost"
         );
     } else {
-        println!("the cluster is not paused any more");
+        println!("the cluster is no longer paused");
     }
     Ok(())
 }
@@ -54,9 +54,9 @@ pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration
     let body = json!({ "force": force }).to_string();
     let answer = target.command(member, Method::Post, "/reinitialize", &body)?;
     if answer.status >= 300 {
-        bail!("{node} is not made anew: {}\n--force ends what it is doing", answer.text());
+        bail!("{node} is not reinitialized: {}\n--force ends what it is doing", answer.text());
     }
-    println!("{node} is being made anew, as a copy of {}", primary.name);
+    println!("{node} is being reinitialized, as a copy of {}", primary.name);
     let mut last = member.state.clone();
     let mut has_left = false;
     let back = target.wait(timeout, |members| {

@@ -97,6 +97,12 @@ impl Pools {
         self.pools.is_empty()
     }
 
+    /// Leaves out those whose clients are held already, and gives their names.
+    pub(super) fn leave_out_held(&mut self) -> Vec<String> {
+        let is_held = |pool: &mut Pool| pool.seen().is_ok_and(|seen| seen.is_held);
+        self.pools.extract_if(.., is_held).map(|pool| pool.name).collect()
+    }
+
     /// Has all of them hold at once, and waits until no transaction is open.
     ///
     /// # Errors
@@ -167,7 +173,7 @@ impl Pool {
         let shown = self.client.simple_query("SHOW CLUSTERS");
         let shown = shown.map_err(|error| anyhow!("{}: {}", self.name, words(&error)))?;
         let row = rows(&shown).find(|row| row.get("name") == Some(&*self.cluster));
-        let row = row.ok_or_else(|| anyhow!("{} has no cluster {:?} any more", self.name, self.cluster))?;
+        let row = row.ok_or_else(|| anyhow!("{} no longer has a cluster {:?}", self.name, self.cluster))?;
         let text = |column: &str| row.get(column).map(str::to_owned);
         let number = |column: &str| row.get(column).and_then(|number| number.parse().ok());
         Ok(Seen {

@@ -134,6 +134,13 @@ impl Target {
                 data.display()
             )
         })?;
+        if at.password_file.is_some() {
+            bail!(
+                "the cluster in {} has a user and a password of its own\nleave --user and --password-file out, or name \
+                 another cluster with --rest or --config",
+                data.display()
+            );
+        }
         let mut pools = at.pools;
         if pools.is_empty() {
             pools.add_file(known.pools);

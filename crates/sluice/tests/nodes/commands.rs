@@ -181,7 +181,7 @@ fn a_switchover_is_held_at_the_ends_of_transactions() {
 
     let standby = name(cluster.standby());
     let said = desk.says(&["reinit", &standby]);
-    assert!(said.contains(&format!("{standby} is being made anew, as a copy of ")), "{said}");
+    assert!(said.contains(&format!("{standby} is being reinitialized, as a copy of ")), "{said}");
 
     let shown: String = idle.query_one("SELECT current_setting('work_mem')", &[]).unwrap().get(0);
     assert_eq!(shown, "7MB");
