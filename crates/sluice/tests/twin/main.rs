@@ -67,8 +67,8 @@ fn servers(mode: Mode) -> usize {
     }
 }
 
-/// The number of sessions for each case, if nobody says.
-const SESSIONS: u64 = 250;
+/// The number of sessions for each case, if nobody says: two thousand in all.
+const SESSIONS: u64 = 180;
 
 /// The part of them that is cancelled: that takes longer.
 const CANCELLED: u64 = 6;
