@@ -75,6 +75,8 @@ doc=usr/share/doc/sluice
 put 644 packaging/debian/copyright $doc/copyright
 put 644 packaging/debian/README.Debian $doc/README.Debian
 put_compressed docs/reference/configuration.md $doc/configuration.md
+put_compressed docs/reference/node.md $doc/node.md
+put_compressed docs/hosts.md $doc/hosts.md
 put_compressed docs/operate.md $doc/operate.md
 put_compressed docs/upgrading.md $doc/upgrading.md
 put_compressed CHANGELOG.md $doc/CHANGELOG.md

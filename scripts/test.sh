@@ -30,7 +30,7 @@ fi
 "$target/debug/examples/patroni_environment" >&2
 # Three programs at once, for the same reason, each after others of its lane. Those of the laboratory come last, alone:
 # they provoke stalls and find their causes, and would find the other tests.
-clusters='nodes up_nodes cluster simulation regress package'
+clusters='nodes up_nodes hosts cluster simulation regress package'
 sharing='twin gate'
 alone='bench'
 names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"

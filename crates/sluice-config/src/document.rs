@@ -14,7 +14,8 @@ use crate::{
     pool::Pool,
     reader::{Section, Setting, Source},
     report::{Fault, Position, Report},
-    schema, tls,
+    schema::{self, Table},
+    tls,
 };
 
 /// Reads a configuration file, and the files that it names.
@@ -24,16 +25,20 @@ use crate::{
 /// All problems at once: with the file itself, its syntax, its keys and values, values that can't stand together, and
 /// the files of secrets. All are the operator's to correct; trying again does not help.
 pub fn load(path: &Path) -> Result<Config, Report> {
+    let (text, access) = read_text(path)?;
+    build(&text, path, &schema::FILE, access, read)
+}
+
+/// The text of a file of ours, and who may read it.
+pub(crate) fn read_text(path: &Path) -> Result<(String, Access), Report> {
     let whole = |fault: Fault| Report::new(vec![fault.at(path, None, "")]);
     let (bytes, access) = files::read(path, files::CONFIG_BYTES_MAX).map_err(whole)?;
-    match str::from_utf8(&bytes) {
-        Ok(text) => build(text, path, access),
-        Err(error) => {
-            let position = Position::of(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]), error.valid_up_to());
-            let fault = Fault::new("not UTF-8 text", "save the file as UTF-8");
-            Err(Report::new(vec![fault.at(path, Some(position), "")]))
-        }
-    }
+    String::from_utf8(bytes).map(|text| (text, access)).map_err(|error| {
+        let valid_up_to = error.utf8_error().valid_up_to();
+        let position = Position::of(&String::from_utf8_lossy(&error.as_bytes()[..valid_up_to]), valid_up_to);
+        let fault = Fault::new("not UTF-8 text", "save the file as UTF-8");
+        Report::new(vec![fault.at(path, Some(position), "")])
+    })
 }
 
 /// Parses the text of a configuration file. `file` is its name for messages and the place where relative paths start;
@@ -43,18 +48,25 @@ pub fn load(path: &Path) -> Result<Config, Report> {
 ///
 /// As [`load`].
 pub fn parse(text: &str, file: &Path) -> Result<Config, Report> {
-    build(text, file, Access::Private)
+    build(text, file, &schema::FILE, Access::Private, read)
 }
 
-fn build(text: &str, file: &Path, access: Access) -> Result<Config, Report> {
+/// Reads a text along its schema.
+pub(crate) fn build<T>(
+    text: &str,
+    file: &Path,
+    schema: &'static Table,
+    access: Access,
+    read: impl FnOnce(&Section<'_>) -> T,
+) -> Result<T, Report> {
     let document = Document::parse(text).map_err(|error| {
         let position = error.span().map(|span| Position::of(text, span.start));
         let fault =
             Fault::new(error.message(), "correct the TOML syntax (https://toml.io); the rest was not looked at");
         Report::new(vec![fault.at(file, position, "")])
     })?;
-    let source = Source::new(file, text, access);
-    let config = read(&Section::root(&source, &schema::FILE, document.as_table()));
+    let source = Source::new(file, schema, text, access);
+    let config = read(&Section::root(&source, document.as_table()));
     let problems = source.into_problems();
     if problems.is_empty() { Ok(config) } else { Err(Report::new(problems)) }
 }

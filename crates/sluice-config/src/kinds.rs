@@ -90,6 +90,19 @@ pub(crate) struct Networks {
     pub(crate) count_max: usize,
 }
 
+/// One IP address.
+pub(crate) struct Ip;
+
+/// A name of letters, digits, hyphens and underscores.
+pub(crate) struct Word {
+    pub(crate) bytes_max: usize,
+}
+
+/// Lines of an access file: a list, of which `read` takes one element and `Section::read_list` the whole.
+pub(crate) struct Lines {
+    pub(crate) count_max: usize,
+}
+
 /// The addresses of members' REST interfaces: a list, of which `read` takes one element and `Section::read_list` the
 /// whole.
 pub(crate) struct RestUrls {
@@ -362,6 +375,74 @@ impl Kind for Networks {
 
     fn write(&self, value: &Self::Value) -> Option<Value> {
         Some(value.to_string().into())
+    }
+}
+
+impl Kind for Ip {
+    type Value = IpAddr;
+
+    fn describe(&self) -> String {
+        "IP address".to_owned()
+    }
+
+    fn read(&self, value: &Value) -> Result<IpAddr, Fault> {
+        let form = "write an IP address, such as \"10.0.0.1\" or \"fd00::1\"";
+        let text = value.as_str().ok_or_else(|| wrong_type("an IP address", value, form))?;
+        let address: IpAddr =
+            text.parse().map_err(|_| Fault::new(format!("{} is not an IP address", cut(text)), form))?;
+        if address.is_unspecified() || address.is_multicast() || address.to_canonical() != address {
+            return Err(Fault::new(format!("{text} is the address of no host"), form));
+        }
+        Ok(address)
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.to_string().into())
+    }
+}
+
+impl Kind for Word {
+    type Value = String;
+
+    fn describe(&self) -> String {
+        format!("name of at most {} small letters, digits, `-` and `_`", self.bytes_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<String, Fault> {
+        let form = format!("write at most {} of a to z, 0 to 9, - and _, a letter first", self.bytes_max);
+        let text = value.as_str().ok_or_else(|| wrong_type("a name", value, form.clone()))?;
+        plain_text(text, self.bytes_max)?;
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if !text.bytes().all(is_plain) || !text.as_bytes()[0].is_ascii_lowercase() {
+            return Err(Fault::new(format!("{} is not such a name", cut(text)), form));
+        }
+        Ok(text.to_owned())
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.as_str().into())
+    }
+}
+
+impl Kind for Lines {
+    type Value = String;
+
+    fn describe(&self) -> String {
+        format!("list of lines, 1 to {}", self.count_max)
+    }
+
+    fn read(&self, value: &Value) -> Result<String, Fault> {
+        let form = "write one line of pg_hba.conf in quotes, such as \"hostssl app web 10.1.0.0/16 scram-sha-256\"";
+        let text = value.as_str().ok_or_else(|| wrong_type("a line", value, form))?;
+        plain_text(text, 4096)?;
+        if text.contains(['\n', '\r']) {
+            return Err(Fault::new("several lines", "write each line as an element of its own"));
+        }
+        Ok(text.to_owned())
+    }
+
+    fn write(&self, value: &Self::Value) -> Option<Value> {
+        Some(value.as_str().into())
     }
 }
 

@@ -19,6 +19,7 @@ mod kinds;
 mod limits;
 mod listen;
 mod names;
+mod node;
 pub mod pgbouncer;
 mod pool;
 mod reader;
@@ -36,7 +37,8 @@ use sluice_control::settings::{Limits, PoolSettings};
 
 pub use document::{load, parse};
 pub use hba::interfaces;
-pub use reference::reference;
+pub use node::{NodeConfig, NodeMember, load_node, parse_node};
+pub use reference::{node_reference, reference};
 pub use report::{Position, Problem, Report};
 pub use schema::LOOKUP_CACHE;
 pub use sluice_control::{

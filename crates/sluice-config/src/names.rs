@@ -37,19 +37,20 @@ pub(crate) fn holds(schema: &Table, name: &str) -> bool {
     names(schema).any(|known| known == name)
 }
 
-/// The problem with an unknown key or table, and the name that may have been meant.
-pub(crate) fn unknown(schema: &'static Table, name: &str, item: &Item) -> Fault {
+/// The problem with an unknown key or table of a file, and the name that may have been meant.
+pub(crate) fn unknown(file: &'static Table, schema: &'static Table, name: &str, item: &Item) -> Fault {
     let what = if item.is_table() || item.is_array_of_tables() { "unknown table" } else { "unknown key" };
-    Fault::new(what, remedy(schema, name))
+    Fault::new(what, remedy(file, schema, name))
 }
 
-fn remedy(schema: &'static Table, name: &str) -> String {
+fn remedy(file: &'static Table, schema: &'static Table, name: &str) -> String {
     let mut homes = Vec::new();
-    find_homes(&schema::FILE, name, &mut homes);
+    find_homes(file, name, &mut homes);
     if !homes.is_empty() {
         return format!("it belongs {}", homes.join(" or "));
     }
-    if let Some((_, path)) = PGBOUNCER.iter().find(|(theirs, _)| *theirs == name) {
+    let is_pools = std::ptr::eq(file, &schema::FILE);
+    if let Some((_, path)) = PGBOUNCER.iter().find(|(theirs, _)| is_pools && *theirs == name) {
         return format!("PgBouncer's {name} is {path} here");
     }
     if let Some(near) = nearest(names(schema), name) {

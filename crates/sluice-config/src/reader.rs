@@ -21,6 +21,7 @@ use crate::{
 /// The file that is read, and the problems noted so far.
 pub(crate) struct Source<'a> {
     file: &'a Path,
+    schema: &'static Table,
     text: &'a str,
     access: Access,
     problems: RefCell<Vec<Problem>>,
@@ -68,9 +69,10 @@ pub(crate) enum Origin {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(file: &'a Path, text: &'a str, access: Access) -> Self {
+    pub(crate) fn new(file: &'a Path, schema: &'static Table, text: &'a str, access: Access) -> Self {
         Self {
             file,
+            schema,
             text,
             access,
             problems: RefCell::default(),
@@ -136,8 +138,8 @@ impl<'a> Source<'a> {
 
 impl<'a> Section<'a> {
     /// The top of the file.
-    pub(crate) fn root(source: &'a Source<'a>, schema: &'static Table, table: &'a dyn TableLike) -> Self {
-        Self::new(source, schema, Some(table), None)
+    pub(crate) fn root(source: &'a Source<'a>, table: &'a dyn TableLike) -> Self {
+        Self::new(source, source.schema, Some(table), None)
     }
 
     fn new(
@@ -305,7 +307,7 @@ impl<'a> Section<'a> {
             let toml_key = self.table.and_then(|table| table.key(name));
             let offset = toml_key.and_then(|key| key.span()).or_else(|| item.span()).map(|span| span.start);
             let path = self.schema.path_of(&name.escape_debug().to_string());
-            self.source.add(offset, path, names::unknown(self.schema, name, item));
+            self.source.add(offset, path, names::unknown(self.source.schema, self.schema, name, item));
         }
     }
 }

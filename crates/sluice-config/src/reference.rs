@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    admin, auth, cluster, credentials, database, limits, listen, pool,
+    admin, auth, cluster, credentials, database, limits, listen, node, pool,
     schema::{self, Absent, Table},
     tls,
 };
@@ -303,6 +303,32 @@ pub fn reference() -> String {
     page.push_str(METRICS);
     page.push_str(USERS_FILE);
     write_rules(&mut page);
+    page
+}
+
+const NODE_INTRODUCTION: &str = "\
+<!-- Generated from crates/sluice-config/src by a test; do not edit. SLUICE_BLESS=1 cargo test -p sluice-config \
+--test config writes it again. -->
+
+# The file of a node
+
+`sluice node -c node.toml` runs with this file, and `sluice node check -c node.toml` only checks it; the guide is
+[Three hosts](../hosts.md). It is [TOML](https://toml.io). All problems are reported at once, each with its file, line,
+column and remedy. Relative paths start at the folder of the file.
+
+It is read at the start: what is changed in it counts when `sluice node` is started again. Settings that all nodes share
+are in the cluster instead, once it has begun: [`sluice cluster config`](../nodes.md#restarts-settings-maintenance).
+";
+
+/// The reference page of `sluice node`'s file, in Markdown.
+pub fn node_reference() -> String {
+    let mut page = NODE_INTRODUCTION.to_owned();
+    write_table(&schema::NODE, &mut page);
+    page.push_str("\n## What can't stand together\n\n");
+    for rule in node::RULES {
+        // Writing to a string can't fail.
+        let _ = writeln!(page, "- {rule}");
+    }
     page
 }
 

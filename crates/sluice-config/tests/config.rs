@@ -5,6 +5,7 @@ mod config {
     mod bad;
     mod files;
     mod good;
+    mod node;
 }
 
 use std::path::{Path, PathBuf};

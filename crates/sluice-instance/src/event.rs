@@ -151,6 +151,29 @@ pub enum Event {
         /// The time that the start took.
         took: Duration,
     },
+    /// The members of etcd have changed what a host's is to them.
+    EtcdChanged {
+        /// The host.
+        name: String,
+        /// The change.
+        what: &'static str,
+    },
+    /// A host waits for something.
+    HostWaiting {
+        /// The time so far.
+        waited: Duration,
+        /// For what, and what may help.
+        why: String,
+    },
+    /// A host has its place in the cluster.
+    HostReady {
+        /// The host.
+        name: String,
+        /// `primary`, `replica` or `witness`.
+        role: String,
+        /// The time that the start took.
+        took: Duration,
+    },
     /// A shutdown was asked for.
     Stopping {
         /// The mode of the shutdown.
@@ -220,6 +243,11 @@ impl fmt::Display for Event {
             }
             Self::ClusterReady { members, took } => {
                 write!(f, "the cluster is ready ({:.1} s): {members}", took.as_secs_f64())
+            }
+            Self::EtcdChanged { name, what } => write!(f, "etcd's member {name} is {what}"),
+            Self::HostWaiting { waited, why } => write!(f, "waiting for {} s: {why}", waited.as_secs()),
+            Self::HostReady { name, role, took } => {
+                write!(f, "{name} has its place in the cluster, as {role} ({:.1} s)", took.as_secs_f64())
             }
             Self::Stopping { mode } => write!(f, "stopping PostgreSQL ({mode} shutdown)"),
             Self::Stopped { took } => write!(f, "PostgreSQL has stopped ({:.1} s)", took.as_secs_f64()),

@@ -13,6 +13,17 @@ pub enum StopMode {
     Kill,
 }
 
+impl StopMode {
+    /// The mode of that number, as `mode as u8` gives it.
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Fast,
+            1 => Self::Immediate,
+            _ => Self::Kill,
+        }
+    }
+}
+
 impl fmt::Display for StopMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -94,6 +94,8 @@ pub struct Tuning {
     pub pool_clients_max: u32,
     /// Whether the server loads the gate.
     pub gate: bool,
+    /// Whether the server has the pool's secret beside its data.
+    pub has_pool_secret: bool,
 }
 
 impl Tuning {
@@ -107,6 +109,7 @@ impl Tuning {
             shared_buffers_bytes: (host.memory_bytes / 4).clamp(SHARED_BUFFERS_MIN, SHARED_BUFFERS_MAX),
             effective_cache_bytes: (host.memory_bytes / 2).max(SHARED_BUFFERS_MIN),
             gate: false,
+            has_pool_secret: true,
         }
     }
 
@@ -148,7 +151,7 @@ impl Tuning {
             ("sluice.exempt_roles", format!("'{LOOKUP_USER}'"), "log-ins do not wait"),
             ("sluice.pool_secret_file", format!("'../{POOL_SECRET}'"), "by it the pool says where clients are"),
         ];
-        let gate = gate.into_iter().filter(|_| self.gate);
+        let gate = gate.into_iter().take(if self.has_pool_secret { 3 } else { 2 }).filter(|_| self.gate);
         for (name, value, reason) in rows.into_iter().chain(gate) {
             let comment = if reason.is_empty() { String::new() } else { format!("  # {reason}") };
             // Writing to a String can't fail.

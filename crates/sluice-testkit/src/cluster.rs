@@ -185,8 +185,8 @@ impl TestCluster {
     pub fn try_switchover(&self, to: usize) -> Result<(), String> {
         let (from, names) = (self.leader(), self.cluster.nodes());
         let body = format!(r#"{{"leader": "{}", "candidate": "{}"}}"#, names[from].name, names[to].name);
-        let rest = &self.cluster.secrets().rest;
-        let answer = rest::send(self.rest(from), rest::Method::Post, "/switchover", rest, &body, FAILOVER_PATIENCE);
+        let api = self.cluster.api();
+        let answer = api.send(self.rest(from), rest::Method::Post, "/switchover", &body, FAILOVER_PATIENCE);
         match answer {
             Ok(answer) if answer.status == 200 => Ok(()),
             Ok(answer) => Err(format!("{}: {}", answer.status, answer.text())),

@@ -69,7 +69,7 @@ fn signature_hash(algorithm: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifi
 
 /// The common name of a certificate's subject: the first one of several, in the order in which they are encoded, as
 /// OpenSSL gives it to libpq and to PostgreSQL.
-pub(crate) fn common_name(der: &CertificateDer<'_>) -> Option<String> {
+pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     let certificate = parts(&AnyRef::from_der(der).ok()?)?;
     let mut fields = parts(certificate.first()?)?;
     fields.retain(|field| field.tag() != FIELD_0);

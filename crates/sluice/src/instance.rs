@@ -168,7 +168,7 @@ impl Instance {
     }
 }
 
-fn default_cache(root: bool) -> Result<PathBuf> {
+pub(crate) fn default_cache(root: bool) -> Result<PathBuf> {
     if root {
         return Ok(SYSTEM_CACHE.into());
     }

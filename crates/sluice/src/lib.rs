@@ -11,6 +11,7 @@ mod console;
 mod convert;
 mod instance;
 mod listen;
+mod node;
 mod number;
 mod ready;
 mod review;
@@ -67,6 +68,11 @@ enum Command {
     /// Look at a cluster, and switch over, restart or configure its nodes with clients held
     #[command(subcommand)]
     Cluster(Box<cluster::ClusterCommand>),
+    /// Keep one host of a cluster: its etcd, Patroni and PostgreSQL; the certificates for all hosts, and more
+    ///
+    /// SIGTERM and SIGINT end it: PostgreSQL shuts down in order, and a primary hands over; a second one makes that quicker.
+    /// It tells systemd when the host has its place (NOTIFY_SOCKET). RUST_LOG chooses what is logged to standard error.
+    Node(node::NodeArgs),
     /// Measure PostgreSQL, the gate and pools with pgbench, and explain what is seen
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -98,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Convert(args) => convert::convert(&args),
         Command::Top(args) => top::top(&args),
         Command::Cluster(command) => cluster::cluster(*command),
+        Command::Node(args) => node::node(args),
         Command::Bench(command) => bench::bench(command),
         Command::Review(args) => review::review(args),
     };

@@ -59,6 +59,7 @@ fn the_pool_serves_from_the_unpacked_package() {
     good(Command::new("dpkg-deb").arg("-x").arg(package).arg(tree.path()));
     let file = |name: &str| tree.path().join(name);
     for name in [
+        "usr/lib/systemd/system/sluice-node.service",
         "usr/lib/systemd/system/sluice.service",
         "usr/lib/systemd/system/sluice.socket",
         "usr/share/man/man1/sluice-serve.1.gz",

@@ -46,17 +46,19 @@ fn every_example_loads() {
 }
 
 #[test]
-fn the_reference_page_is_what_the_schema_says() {
-    let path = repository("docs/reference/configuration.md");
-    let page = sluice_config::reference();
-    if std::env::var_os("SLUICE_BLESS").is_some() {
-        fs::write(&path, &page).expect("the page");
+fn the_reference_pages_are_what_the_schema_says() {
+    for (name, page) in [("configuration.md", sluice_config::reference()), ("node.md", sluice_config::node_reference())]
+    {
+        let path = repository(&format!("docs/reference/{name}"));
+        if std::env::var_os("SLUICE_BLESS").is_some() {
+            fs::write(&path, &page).expect("the page");
+        }
+        let written = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page,
+            "docs/reference/{name} differs; write it again: SLUICE_BLESS=1 cargo test -p sluice-config --test config"
+        );
     }
-    let written = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/reference/configuration.md differs; write it again: SLUICE_BLESS=1 cargo test -p sluice-config --test config"
-    );
 }
 
 #[test]

@@ -36,6 +36,14 @@ pub enum ClusterError {
          install it (Debian, Ubuntu: apt-get install etcd-server; its service is not needed: systemctl disable --now etcd)"
     )]
     NoEtcd,
+    /// etcd is too old to join others.
+    #[error("{} is not etcd 3.4 or later: it says {said:?}\ninstall a later one (Debian 12 has 3.4)", program.display())]
+    OldEtcd {
+        /// The program.
+        program: PathBuf,
+        /// Its words.
+        said: String,
+    },
     /// Something else listens on a port that this cluster has.
     #[error(
         "{address} is in use, where {what} has to listen\n\
@@ -48,6 +56,20 @@ pub enum ClusterError {
         /// Whose it is.
         what: String,
         /// The file that has the ports.
+        file: PathBuf,
+    },
+    /// An address of another machine.
+    #[error(
+        "{} is no address of this machine, where {what} has to listen\n\
+         ip address shows those that it has; change the address in {}, or give this machine that one",
+        address.ip(), file.display()
+    )]
+    NotHere {
+        /// The address.
+        address: SocketAddr,
+        /// Whose it is.
+        what: String,
+        /// The file that has the address.
         file: PathBuf,
     },
     /// No room for so many ports.
@@ -73,6 +95,73 @@ pub enum ClusterError {
         waited: Duration,
         /// Of those that do not answer.
         logs: Vec<LogEnd>,
+    },
+    /// A host's member of etcd does not come up.
+    #[error(
+        "etcd does not come up ({} s){}\n\
+         if its log says that the member was removed, move {} away: it joins anew then",
+        waited.as_secs(), ends(logs), data.display()
+    )]
+    EtcdFails {
+        /// The time that it was given.
+        waited: Duration,
+        /// Its data.
+        data: PathBuf,
+        /// Its log.
+        logs: Vec<LogEnd>,
+    },
+    /// A host's data are of another cluster.
+    #[error(
+        "{} has data of another PostgreSQL (system identifier {found}) than cluster {cluster} ({expected})\n\
+         move that folder away: this host then gets a copy of the primary's data",
+        pgdata.display()
+    )]
+    ForeignData {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// Its identifier.
+        found: String,
+        /// The cluster.
+        cluster: String,
+        /// The cluster's.
+        expected: String,
+    },
+    /// A host's data hold what the cluster's lack.
+    #[error(
+        "{} goes further than the data of cluster {cluster}: it is on timeline {timeline}, and {primary}, has not written \
+         what it has\n\
+         look at it: it was written to outside of the cluster. Move the folder away, and this host gets a copy of the \
+         primary's data",
+        pgdata.display()
+    )]
+    FurtherData {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// Its timeline.
+        timeline: u64,
+        /// The cluster.
+        cluster: String,
+        /// The primary, with its timeline.
+        primary: String,
+    },
+    /// Another major version than the primary's.
+    #[error(
+        "the primary {node} is PostgreSQL {theirs}, and {} is PostgreSQL {ours}\n\
+         name the programs of PostgreSQL {theirs} with pg_bin in {} (Debian, Ubuntu: /usr/lib/postgresql/{theirs}/bin, \
+         from the package postgresql-{theirs})",
+        dir.display(), file.display()
+    )]
+    OtherVersion {
+        /// The primary.
+        node: String,
+        /// Its major version.
+        theirs: u32,
+        /// The folder of the programs here.
+        dir: PathBuf,
+        /// Their version.
+        ours: String,
+        /// The host's file.
+        file: PathBuf,
     },
     /// Not all nodes are where they should be.
     #[error("the cluster was not ready after {} s ({said}){}", waited.as_secs(), ends(logs))]

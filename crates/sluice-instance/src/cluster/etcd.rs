@@ -4,13 +4,13 @@
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use nix::sys::signal::Signal;
 
-use super::{rest, state::MemberPorts, tls::EtcdTls};
+use super::{error::ClusterError, rest::Api, state::MemberPorts, tls::TlsFiles};
 use crate::run_as::RunAs;
 
 /// Debian's place, then `PATH`.
@@ -30,8 +30,8 @@ pub struct EtcdMember {
     pub log: PathBuf,
     /// Where Patroni asks it, by TLS.
     pub client: SocketAddr,
-    /// Where it tells of its health and its metrics, to everybody on this machine.
-    pub health: SocketAddr,
+    /// Where it tells of its health and its metrics, to everybody on this machine; nowhere on a host of several.
+    pub health: Option<SocketAddr>,
     /// Where the other members find it.
     pub peer: SocketAddr,
 }
@@ -39,8 +39,8 @@ pub struct EtcdMember {
 impl EtcdMember {
     /// Whether it answers, and belongs to a majority.
     pub(super) fn is_healthy(&self) -> bool {
-        rest::get(self.health, "/health", HEALTH_TIME_MAX)
-            .is_ok_and(|answer| answer.status == 200 && answer.text().contains("\"true\""))
+        let answer = self.health.and_then(|health| Api::default().get(health, "/health", HEALTH_TIME_MAX).ok());
+        answer.is_some_and(|answer| answer.status == 200 && answer.text().contains("\"true\""))
     }
 }
 
@@ -51,40 +51,73 @@ pub(super) fn find() -> Option<PathBuf> {
     std::iter::once(PathBuf::from(PROGRAM)).chain(on_path).find(|program| program.is_file())
 }
 
-/// The command that starts a member among all of them.
-pub(super) fn command(
-    program: &Path,
-    run_as: &RunAs,
-    member: &EtcdMember,
-    all: &[EtcdMember],
-    token: &str,
-    tls: &EtcdTls,
-) -> Command {
-    // It takes the time to leave in order, which is short.
-    let mut command = run_as.command(program, Signal::SIGTERM);
-    super::without_variables(&mut command, "ETCD_");
-    // Where etcd counts a kind of processor as not tested, it asks for this word.
-    if std::env::consts::ARCH == "aarch64" {
-        command.env("ETCD_UNSUPPORTED_ARCH", "arm64");
+/// The oldest version that adds members without a vote.
+const OLDEST: (u32, u32) = (3, 4);
+
+/// Finds etcd for a host of several, which joins others.
+pub(super) fn find_for_host() -> Result<PathBuf, ClusterError> {
+    let program = find().ok_or(ClusterError::NoEtcd)?;
+    let output = Command::new(&program).arg("--version").stdin(Stdio::null()).output();
+    let output = output.map_err(ClusterError::io("run", &program))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    match version(&said) {
+        Some(version) if version >= OLDEST => Ok(program),
+        _ => Err(ClusterError::OldEtcd { program, said: said.lines().next().unwrap_or_default().to_owned() }),
     }
-    let client = format!("https://{}", member.client);
-    let peer = format!("https://{}", member.peer);
-    let cluster: Vec<String> = all.iter().map(|one| format!("{}=https://{}", one.name, one.peer)).collect();
-    command.current_dir("/").args(["--name", &member.name]).arg("--data-dir").arg(&member.data);
-    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-    command.args(["--initial-cluster", &cluster.join(","), "--initial-cluster-token", token]);
-    command.arg("--listen-metrics-urls").arg(format!("http://{}", member.health));
-    for (prefix, ca) in [("--", "--trusted-ca-file"), ("--peer-", "--peer-trusted-ca-file")] {
-        command.arg(ca).arg(&tls.ca).arg(format!("{prefix}client-cert-auth"));
-        command.arg(format!("{prefix}cert-file")).arg(&tls.cert).arg(format!("{prefix}key-file")).arg(&tls.key);
+}
+
+/// `etcd Version: 3.4.23`, as numbers.
+fn version(said: &str) -> Option<(u32, u32)> {
+    let mut numbers = said.lines().find_map(|line| line.strip_prefix("etcd Version: "))?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// How a member is started.
+#[derive(Debug, Clone)]
+pub(super) struct Launch {
+    pub(super) program: PathBuf,
+    pub(super) run_as: RunAs,
+    pub(super) member: EtcdMember,
+    /// The names and URLs of all members that a new one is to find.
+    pub(super) peers: Vec<(String, String)>,
+    /// Whether these are a new cluster, where the member has no data yet.
+    pub(super) is_new: bool,
+    pub(super) token: String,
+    pub(super) tls: TlsFiles,
+}
+
+impl Launch {
+    /// The command.
+    pub(super) fn command(&self) -> Command {
+        let Self { member, tls, .. } = self;
+        // It takes the time to leave in order, which is short.
+        let mut command = self.run_as.command(&self.program, Signal::SIGTERM);
+        super::without_variables(&mut command, "ETCD_");
+        // Where etcd counts a kind of processor as not tested, it asks for this word.
+        if std::env::consts::ARCH == "aarch64" {
+            command.env("ETCD_UNSUPPORTED_ARCH", "arm64");
+        }
+        let client = format!("https://{}", member.client);
+        let peer = format!("https://{}", member.peer);
+        let cluster: Vec<String> = self.peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+        command.current_dir("/").args(["--name", &member.name]).arg("--data-dir").arg(&member.data);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &cluster.join(","), "--initial-cluster-token", &self.token]);
+        if let Some(health) = member.health {
+            command.arg("--listen-metrics-urls").arg(format!("http://{health}"));
+        }
+        for (prefix, ca) in [("--", "--trusted-ca-file"), ("--peer-", "--peer-trusted-ca-file")] {
+            command.arg(ca).arg(&tls.ca).arg(format!("{prefix}client-cert-auth"));
+            command.arg(format!("{prefix}cert-file")).arg(&tls.cert).arg(format!("{prefix}key-file")).arg(&tls.key);
+        }
+        // Where it has data, these decide.
+        command.args(["--initial-cluster-state", if self.is_new { "new" } else { "existing" }]);
+        // Patroni writes a key each few seconds, and etcd keeps every version until it is told not to.
+        command.args(["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"]);
+        command.args(["--log-outputs", "stderr", "--logger", "zap", "--log-level", "warn"]);
+        command
     }
-    // Whether it is new is decided by its data directory, where there is one.
-    command.args(["--initial-cluster-state", "new"]);
-    // Patroni writes a key each few seconds, and etcd keeps every version until it is told not to.
-    command.args(["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"]);
-    command.args(["--log-outputs", "stderr", "--logger", "zap", "--log-level", "warn"]);
-    command
 }
 
 /// The members of a cluster on one machine: `etcd1` and so on, data below `root`.
@@ -96,9 +129,21 @@ pub(super) fn members(root: &Path, ip: IpAddr, ports: &[MemberPorts]) -> Vec<Etc
             log: root.join("log").join(format!("{name}.log")),
             client: SocketAddr::new(ip, ports.client),
             peer: SocketAddr::new(ip, ports.peer),
-            health: SocketAddr::new(ip, ports.health),
+            health: Some(SocketAddr::new(ip, ports.health)),
             name,
         }
     };
     ports.iter().enumerate().map(member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(version("etcd Version: 3.4.23\nGit SHA: x\n"), Some((3, 4)));
+        assert_eq!(version("etcd Version: 3.10.0-rc.1\n"), Some((3, 10)));
+        assert_eq!(version("etcd: not found"), None);
+    }
 }

@@ -20,7 +20,7 @@ use ureq::{
     tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig},
 };
 
-use super::tls::EtcdTls;
+use super::tls::TlsFiles;
 
 /// Time limit for an answer, with the connection. A member that has lost its leader makes its clients wait.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(1500);
@@ -82,7 +82,7 @@ pub(super) struct EtcdClient {
 }
 
 impl EtcdClient {
-    pub(super) fn new(members: Vec<SocketAddr>, tls: &EtcdTls) -> io::Result<Self> {
+    pub(super) fn new(members: Vec<SocketAddr>, tls: &TlsFiles) -> io::Result<Self> {
         let read = |path| fs::read(path).map_err(|error| io::Error::other(format!("{path:?}: {error}")));
         let ca = Certificate::from_pem(&read(&tls.ca)?).map_err(io::Error::other)?;
         let cert = Certificate::from_pem(&read(&tls.cert)?).map_err(io::Error::other)?;
@@ -130,6 +130,38 @@ impl EtcdClient {
         Outcome::parse(&answer).ok_or_else(|| unexpected(&answer))
     }
 
+    /// The value of a key, as of now: a majority has answered.
+    pub(super) fn value(&self, key: &str) -> io::Result<Option<String>> {
+        let answer = self.ask("kv/range", &json!({ "key": encoded(key) }))?;
+        match answer["kvs"].as_array().and_then(|found| found.first()) {
+            Some(found) => decoded(&found["value"]).map(Some).ok_or_else(|| unexpected(&answer)),
+            None => Ok(None),
+        }
+    }
+
+    /// etcd's members.
+    pub(super) fn members(&self) -> io::Result<Vec<EtcdPeer>> {
+        let answer = self.ask("cluster/member/list", &json!({}))?;
+        let members = answer["members"].as_array().ok_or_else(|| unexpected(&answer))?;
+        members.iter().map(|member| EtcdPeer::parse(member).ok_or_else(|| unexpected(&answer))).collect()
+    }
+
+    /// Adds a member, which has no vote before it has caught up and [`Self::promote_member`].
+    pub(super) fn add_member(&self, peer: SocketAddr) -> io::Result<()> {
+        let peers = [format!("https://{peer}")];
+        self.ask("cluster/member/add", &json!({ "peerURLs": peers, "isLearner": true })).map(drop)
+    }
+
+    /// Gives a member its vote.
+    pub(super) fn promote_member(&self, id: u64) -> io::Result<()> {
+        self.ask("cluster/member/promote", &json!({ "ID": id.to_string() })).map(drop)
+    }
+
+    /// Takes a member out.
+    pub(super) fn remove_member(&self, id: u64) -> io::Result<()> {
+        self.ask("cluster/member/remove", &json!({ "ID": id.to_string() })).map(drop)
+    }
+
     fn ask(&self, path: &str, body: &Value) -> io::Result<Value> {
         let mut last = io::Error::other("etcd has no members");
         for _ in 0..self.members.len() {
@@ -142,7 +174,7 @@ impl EtcdClient {
             }
             self.current.store(current + 1, Ordering::Relaxed);
             // Asked a second time, a transaction would find its own conditions changed.
-            if !path.starts_with("lease/") {
+            if !MAY_BE_REPEATED.iter().any(|asked| path.starts_with(asked)) {
                 break;
             }
         }
@@ -155,6 +187,33 @@ impl EtcdClient {
         let text = answer.body_mut().read_to_string().map_err(ureq::Error::into_io)?;
         let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         Ok((answer.status().as_u16(), value))
+    }
+}
+
+/// What does no harm if it is carried out twice.
+const MAY_BE_REPEATED: [&str; 3] = ["lease/", "kv/range", "cluster/member/list"];
+
+/// A member of etcd, as etcd has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EtcdPeer {
+    pub(super) id: u64,
+    /// Empty until it has been started.
+    pub(super) name: String,
+    /// Where other members find it.
+    pub(super) peer_urls: Vec<String>,
+    /// Whether it has no vote.
+    pub(super) is_learner: bool,
+}
+
+impl EtcdPeer {
+    fn parse(value: &Value) -> Option<Self> {
+        let urls = value["peerURLs"].as_array()?.iter().map(|url| url.as_str().map(str::to_owned));
+        Some(Self {
+            id: value["ID"].as_str()?.parse().ok()?,
+            name: value["name"].as_str().unwrap_or_default().to_owned(),
+            peer_urls: urls.collect::<Option<_>>()?,
+            is_learner: value["isLearner"].as_bool().unwrap_or(false),
+        })
     }
 }
 
@@ -273,6 +332,17 @@ mod tests {
         let refused = Outcome::parse(&json!({ "header": { "revision": "12" } })).unwrap();
         assert!(!refused.is_done && refused.found.is_empty());
         assert_eq!(Outcome::parse(&json!({ "error": "no leader" })), None);
+    }
+
+    #[test]
+    fn members_are_read() {
+        let learner = json!({ "ID": "17237436991929493444", "name": "node2", "peerURLs": ["https://10.0.0.2:2380"],
+                              "clientURLs": ["https://10.0.0.2:2379"], "isLearner": true });
+        let peer = EtcdPeer::parse(&learner).unwrap();
+        assert_eq!((peer.id, &*peer.name, peer.is_learner), (17_237_436_991_929_493_444, "node2", true));
+        let not_started = EtcdPeer::parse(&json!({ "ID": "7", "peerURLs": ["https://10.0.0.2:2380"] })).unwrap();
+        assert_eq!((&*not_started.name, not_started.is_learner), ("", false));
+        assert_eq!(EtcdPeer::parse(&json!({ "name": "node2" })), None);
     }
 
     #[test]

@@ -4,14 +4,17 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use sluice_control::cluster::Rest;
+use sluice_tls::ClientTls;
 
 use super::{
     ADDRESS, Cluster, ClusterError, State,
+    host::{certificates, state::HostState},
     patroni::{self, POOLS},
-    rest,
+    rest::{self, Api},
     roles::REST_PASSWORD as PASSWORD,
 };
 use crate::{
@@ -30,8 +33,10 @@ pub struct Known {
     pub scope: String,
     /// Its nodes' REST APIs.
     pub members: Vec<Rest>,
-    /// The password for what changes something; the user is [`rest::USER`].
-    pub password: Password,
+    /// The certificate to show them, of a host among several; None: they are asked in clear.
+    pub tls: Option<Arc<ClientTls>>,
+    /// The password for what changes something, where no certificate is wanted for it; the user is [`USER`](super::rest::USER).
+    pub password: Option<Password>,
     /// The file with the consoles of the pools, which is there while one runs.
     pub pools: PathBuf,
 }
@@ -43,17 +48,30 @@ impl Known {
     ///
     /// A file that can't be read, or is not as it was written.
     pub fn read(root: &Path) -> Result<Option<Self>, ClusterError> {
+        if let Some(host) = HostState::read(root)? {
+            let files = certificates::copies(root);
+            let tls = rest::client_tls(&files)
+                .map_err(|error| ClusterError::BadFile { path: files.cert, why: error.to_string() })?;
+            let encrypted = |address: &SocketAddr| Rest { is_encrypted: true, ..Api::default().at(*address) };
+            return Ok(Some(Self {
+                scope: host.cluster,
+                members: host.patroni.iter().map(encrypted).collect(),
+                tls: Some(Arc::new(tls)),
+                password: None,
+                pools: root.join(POOLS),
+            }));
+        }
         let Some(state) = State::read(root)? else { return Ok(None) };
         let nodes = state.nodes.iter().enumerate();
         let made = nodes.filter(|(index, _)| root.join(format!("node{}/{}", index + 1, patroni::FILE)).exists());
-        let members: Vec<_> = made.map(|(_, ports)| rest::at(SocketAddr::new(ADDRESS, ports.rest))).collect();
+        let members: Vec<_> = made.map(|(_, ports)| Api::default().at(SocketAddr::new(ADDRESS, ports.rest))).collect();
         if members.is_empty() {
             return Ok(None);
         }
         let path = root.join(PASSWORD);
         let text = fs::read_to_string(&path).map_err(ClusterError::io("read", &path))?;
-        let password = Password::from_file(&text).ok_or(BootstrapError::BadFile { path })?;
-        Ok(Some(Self { scope: state.scope, members, password, pools: root.join(POOLS) }))
+        let password = Some(Password::from_file(&text).ok_or(BootstrapError::BadFile { path })?);
+        Ok(Some(Self { scope: state.scope, members, tls: None, password, pools: root.join(POOLS) }))
     }
 }
 

@@ -22,7 +22,7 @@
 //! | `environment.rs` | the Python environment |
 //! | `state.rs` | `cluster.json` |
 //! | `etcd.rs`, `patroni.rs` | configuration and commands |
-//! | `process.rs` | keeping a program running |
+//! | `process.rs`, `keeper.rs` | keeping a program running, and a node |
 //! | `tls.rs` | the certificates of etcd |
 //! | `roles.rs` | secrets, roles and rules for the nodes among themselves |
 //! | `rest.rs` | asking Patroni and etcd, by `sluice-patroni` |
@@ -34,6 +34,8 @@
 //! | `stop.rs` | stopping |
 //! | `etcd_api.rs` | etcd's keys and leases |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
+//! | `ports.rs` | addresses that are to be listened on |
+//! | `host/` | one host of several |
 //! | `survivors/` | the end of a lost primary's lease, where all standbys agree |
 
 mod control;
@@ -43,8 +45,11 @@ mod error;
 mod etcd;
 mod etcd_api;
 mod folder;
+mod host;
+mod keeper;
 mod known;
 mod patroni;
+mod ports;
 mod prepare;
 mod process;
 mod ready;
@@ -62,7 +67,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     process::Command,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU8},
+    sync::{Arc, Mutex, atomic::AtomicU8},
     thread,
     time::{Duration, Instant},
 };
@@ -71,26 +76,26 @@ pub use self::{
     environment::{Environment, EnvironmentError, PATRONI_VERSION},
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
+    host::{AuthorityError, Bundle, Host, HostSpec, Pause, begin, check, make_bundles, remove},
     known::Known,
     patroni::Node,
     resize::{is_cluster, to_one},
-    rest::{Member, Members},
+    rest::{Api, Member, Members},
     roles::{Secrets, drop_slots},
+    tls::TlsFiles,
 };
 use self::{
+    etcd::Launch,
     etcd_api::EtcdClient,
-    process::{Process, Program},
+    keeper::{NodeKeeper, Slot, Surroundings},
+    process::Program,
+    rest::{Answer, Method},
     state::State,
-    survivors::Agent,
-    tls::EtcdTls,
-    waker::Waker,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec},
     endpoint::Endpoint,
     event::{Event, Observer},
-    orphans,
-    pid_file::{self, Runner},
     tuning::Tuning,
 };
 
@@ -147,40 +152,21 @@ impl ClusterSpec {
 /// A running cluster. Dropping it stops it, PostgreSQL by fast shutdowns.
 pub struct Cluster {
     data_dir: Arc<DataDir>,
-    environment: Environment,
     etcd: PathBuf,
-    etcd_tls: EtcdTls,
+    etcd_tls: TlsFiles,
     scope: String,
     token: String,
     nodes: Vec<Node>,
     members: Vec<EtcdMember>,
     secrets: Secrets,
     observer: Arc<dyn Observer>,
-    patronis: Vec<Slot>,
+    api: Api,
+    keepers: Vec<NodeKeeper>,
     etcds: Vec<Slot>,
-    /// None with a number of nodes that has no survivors to agree, or without the wish for it.
-    agents: Option<Agents>,
-    wakers: Vec<Mutex<Option<Waker>>>,
-    stop_timeout: Duration,
     /// Held by whoever stops it.
     stopping: Mutex<()>,
     /// How hard a stop that is under way has to be, as `StopMode as u8`.
     haste: AtomicU8,
-}
-
-/// What the nodes' survivors need, and those that run.
-struct Agents {
-    /// One a node, which begins with its own member.
-    etcd: Vec<EtcdClient>,
-    running: Vec<Mutex<Option<Agent>>>,
-}
-
-/// A program that runs, or none.
-type Slot = Mutex<Option<Process>>;
-
-fn lock(slot: &Slot) -> MutexGuard<'_, Option<Process>> {
-    // It is replaced whole.
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Cluster {
@@ -205,7 +191,7 @@ impl Cluster {
             // Its data are what the others get.
             cluster.start_node(0)?;
             cluster.wait_leader(deadline)?;
-            roles::make(&cluster.data_dir, &cluster.endpoint(0), &cluster.secrets)?;
+            roles::make(&cluster.data_dir, &cluster.endpoint(0), Some(&cluster.secrets))?;
             state.is_formed = true;
             state.write(&root)?;
         }
@@ -250,92 +236,51 @@ impl Cluster {
         Endpoint { socket_dir: socket_dir.clone(), port: postgres.port(), tcp: Some(*postgres) }
     }
 
+    /// How the nodes' REST APIs are asked.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
     /// The process of a node's Patroni.
     pub fn patroni_pid(&self, node: usize) -> Option<u32> {
-        lock(&self.patronis[node]).as_ref()?.status().pid
+        self.keepers[node].patroni.pid()
     }
 
     /// The process of a node's postmaster.
     pub fn postmaster_pid(&self, node: usize) -> Option<u32> {
-        match pid_file::runner(&self.nodes[node].pgdata) {
-            Ok(Runner::Live(pid)) => u32::try_from(pid).ok(),
-            _ => None,
-        }
+        self.keepers[node].postmaster_pid()
     }
 
     /// All processes of a node: its Patroni, and PostgreSQL's.
     pub fn processes(&self, node: usize) -> Vec<u32> {
-        let servers = orphans::servers_of(&self.nodes[node].pgdata);
-        self.patroni_pid(node).into_iter().chain(servers.into_iter().map(|pid| pid.as_raw().cast_unsigned())).collect()
+        self.keepers[node].processes()
     }
 
     /// The process of a member of etcd.
     pub fn etcd_pid(&self, member: usize) -> Option<u32> {
-        lock(&self.etcds[member]).as_ref()?.status().pid
+        self.etcds[member].pid()
     }
 
     /// Starts a member of etcd, unless it is kept already.
     pub fn start_etcd(&self, member: usize) -> Result<(), ClusterError> {
-        let (etcd, run_as, token) = (self.etcd.clone(), self.data_dir.run_as().clone(), self.token.clone());
-        let (own, all, tls) = (self.members[member].clone(), self.members.clone(), self.etcd_tls.clone());
-        let program = Program {
-            name: own.name.clone(),
-            log: own.log.clone(),
-            command: Box::new(move || etcd::command(&etcd, &run_as, &own, &all, &token, &tls)),
+        let own = self.members[member].clone();
+        let launch = Launch {
+            program: self.etcd.clone(),
+            run_as: self.data_dir.run_as().clone(),
+            member: own.clone(),
+            peers: self.members.iter().map(|one| (one.name.clone(), format!("https://{}", one.peer))).collect(),
+            // Whether it is new is decided by its data directory, where there is one.
+            is_new: true,
+            token: self.token.clone(),
+            tls: self.etcd_tls.clone(),
         };
-        self.keep(&self.etcds[member], program)
+        let program = Program { name: own.name, log: own.log, command: Box::new(move || launch.command()) };
+        self.etcds[member].keep(program, &self.observer)
     }
 
     /// Starts a node's Patroni, unless it is kept already, and by it PostgreSQL; one that runs there is taken over.
     pub fn start_node(&self, node: usize) -> Result<(), ClusterError> {
-        let (environment, run_as) = (self.environment.clone(), self.data_dir.run_as().clone());
-        let own = self.nodes[node].clone();
-        let program = Program {
-            name: own.name.clone(),
-            log: own.log.clone(),
-            command: Box::new(move || patroni::command(&environment, &run_as, &own)),
-        };
-        self.keep(&self.patronis[node], program)?;
-        let own = &self.nodes[node];
-        let mut waker = self.wakers[node].lock().unwrap_or_else(PoisonError::into_inner);
-        if waker.is_none() {
-            let started = Waker::start(own, &self.secrets.rest);
-            *waker = Some(started.map_err(ClusterError::io("start the thread that watches", &own.pgdata))?);
-        }
-        self.start_agent(node)
-    }
-
-    fn stop_waker(&self, node: usize) {
-        drop(self.wakers[node].lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-
-    fn start_agent(&self, node: usize) -> Result<(), ClusterError> {
-        let Some(agents) = &self.agents else { return Ok(()) };
-        let mut agent = agents.running[node].lock().unwrap_or_else(PoisonError::into_inner);
-        if agent.is_none() {
-            let (own, run_as, etcd) = (&self.nodes[node], self.data_dir.run_as(), agents.etcd[node].clone());
-            let started = Agent::start(&self.scope, own, run_as, etcd, &self.secrets.rest, Arc::clone(&self.observer));
-            *agent = Some(started.map_err(ClusterError::io("start the survivor of", &own.home))?);
-        }
-        Ok(())
-    }
-
-    /// A node that is being stopped has no vote any more. What is returned has to be dropped when its PostgreSQL has
-    /// ended, which it may be waiting for.
-    fn stop_agent(&self, node: usize) -> Option<Agent> {
-        let mut agent = self.agents.as_ref()?.running[node].lock().unwrap_or_else(PoisonError::into_inner).take();
-        agent.iter_mut().for_each(Agent::request_stop);
-        agent
-    }
-
-    fn keep(&self, slot: &Slot, program: Program) -> Result<(), ClusterError> {
-        let mut slot = lock(slot);
-        if slot.is_none() {
-            let log = program.log.clone();
-            let process = Process::start(program, Arc::clone(&self.observer));
-            *slot = Some(process.map_err(ClusterError::io("start the thread that keeps the program of", &log))?);
-        }
-        Ok(())
+        self.keepers[node].start()
     }
 
     /// Tells the cluster the settings that its nodes share, which may have been others at its last start. A new leader
@@ -344,7 +289,7 @@ impl Cluster {
         let settings = patroni::shared_settings(self.nodes.len(), &spec.tuning).to_string();
         let path = self.data_dir.root().join(state::NAME);
         loop {
-            match self.send(rest::Method::Patch, "/config", &settings) {
+            match self.send(Method::Patch, "/config", &settings) {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ClusterError::io("share the settings in", &path)(error));
@@ -355,11 +300,11 @@ impl Cluster {
     }
 
     /// Sends a request that changes something to the first node that answers.
-    pub fn send(&self, method: rest::Method, path: &str, body: &str) -> std::io::Result<rest::Answer> {
+    pub fn send(&self, method: Method, path: &str, body: &str) -> std::io::Result<Answer> {
         let mut last = std::io::Error::other("no node");
         for node in &self.nodes {
-            let answer = rest::send(node.rest, method, path, &self.secrets.rest, body, REQUEST_TIME_MAX);
-            match answer.and_then(rest::Answer::good) {
+            let answer = self.api.send(node.rest, method, path, body, REQUEST_TIME_MAX);
+            match answer.and_then(Answer::good) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => last = std::io::Error::other(error),
             }

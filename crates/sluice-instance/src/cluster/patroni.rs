@@ -13,7 +13,7 @@ use std::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::{ClusterSpec, EtcdMember, Secrets, environment::Environment, rest, roles, tls::EtcdTls};
+use super::{Secrets, environment::Environment, rest::USER, roles, tls::TlsFiles};
 use crate::{binaries::Binaries, bootstrap::SUPERUSER, run_as::RunAs, tuning::Tuning};
 
 /// The leader's lease in seconds; Patroni takes no shorter one.
@@ -111,57 +111,125 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// The text of a node's configuration.
-pub(super) fn config(
-    scope: &str,
-    node: &Node,
-    members: &[EtcdMember],
-    tls: &EtcdTls,
-    binaries: &Binaries,
-    spec: &ClusterSpec,
-    secrets: &Secrets,
-) -> String {
-    let mut parameters = json!({ "unix_socket_directories": node.socket_dir });
-    merge(&mut parameters, spec.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect());
-    let etcd: Vec<String> = members.iter().map(|member| member.client.to_string()).collect();
-    let (postgres, api) = (node.postgres.to_string(), node.rest.to_string());
-    let config = json!({
-        "scope": scope,
-        "name": node.name,
-        "restapi": {
-            "listen": api,
-            "connect_address": api,
-            // Asking is everybody's; for what changes something a password is needed.
-            "authentication": { "username": rest::USER, "password": secrets.rest.expose() },
-        },
-        "etcd3": { "hosts": etcd, "protocol": "https", "cacert": tls.ca, "cert": tls.cert, "key": tls.key },
-        "bootstrap": { "dcs": shared_settings(spec.nodes, &spec.tuning) },
-        "postgresql": {
+/// How nodes show each other who they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Access<'a> {
+    /// On one machine: passwords, in clear. Patroni leaves the rules of PostgreSQL alone.
+    Passwords(&'a Secrets),
+    /// Between hosts: certificates, and TLS for all. Patroni writes PostgreSQL's rules and maps.
+    Certificates { tls: &'a TlsFiles, hba: &'a [String], ident: &'a [String] },
+}
+
+/// What a node's configuration is made of.
+#[derive(Debug)]
+pub(super) struct Config<'a> {
+    pub(super) scope: &'a str,
+    pub(super) node: &'a Node,
+    /// Where etcd answers.
+    pub(super) etcd: &'a [SocketAddr],
+    pub(super) etcd_tls: &'a TlsFiles,
+    pub(super) binaries: &'a Binaries,
+    /// The settings that a new cluster begins with.
+    pub(super) shared: Value,
+    /// Further settings of PostgreSQL here.
+    pub(super) settings: &'a [(String, String)],
+    /// The program that holds the pool's clients.
+    pub(super) program: Option<&'a Path>,
+    pub(super) access: Access<'a>,
+}
+
+impl Config<'_> {
+    /// Its text.
+    pub(super) fn text(&self) -> String {
+        let Self { scope, node, etcd_tls, .. } = self;
+        let etcd: Vec<String> = self.etcd.iter().map(SocketAddr::to_string).collect();
+        let mut config = json!({
+            "scope": scope,
+            "name": node.name,
+            "restapi": self.rest(),
+            "etcd3": { "hosts": etcd, "protocol": "https", "cacert": etcd_tls.ca, "cert": etcd_tls.cert,
+                       "key": etcd_tls.key },
+            "bootstrap": {
+                "dcs": self.shared,
+                // Patroni makes no data: whichever node came first would.
+                "method": "none",
+                "none": { "command": "/bin/false" },
+            },
+            "postgresql": self.postgresql(),
+            "watchdog": { "mode": "off" },
+        });
+        if let Access::Certificates { tls, .. } = self.access {
+            config["ctl"] = json!({ "cacert": tls.ca, "certfile": tls.cert, "keyfile": tls.key });
+        }
+        // A value can always be written, and its keys are texts.
+        let text = serde_json::to_string_pretty(&config).unwrap_or_default();
+        format!("# Written by sluice at each start: changes made here are lost. JSON, which is YAML as well.\n{text}\n")
+    }
+
+    /// Asking is everybody's; what changes something takes a password, or a certificate.
+    fn rest(&self) -> Value {
+        let api = self.node.rest.to_string();
+        let mut rest = json!({ "listen": api, "connect_address": api });
+        match self.access {
+            Access::Passwords(secrets) => {
+                rest["authentication"] = json!({ "username": USER, "password": secrets.rest.expose() });
+            }
+            Access::Certificates { tls, .. } => merge(
+                &mut rest,
+                json!({ "certfile": tls.cert, "keyfile": tls.key, "cafile": tls.ca, "verify_client": "optional" }),
+            ),
+        }
+        rest
+    }
+
+    fn postgresql(&self) -> Value {
+        let Self { node, scope, .. } = self;
+        let postgres = node.postgres.to_string();
+        let mut parameters = json!({ "unix_socket_directories": node.socket_dir });
+        let role = |name: &str| match self.access {
+            Access::Passwords(secrets) => {
+                let password = if name == roles::REPLICATION { &secrets.replication } else { &secrets.rewind };
+                json!({ "username": name, "password": password.expose() })
+            }
+            Access::Certificates { tls, .. } => json!({
+                "username": name, "sslmode": "verify-full", "sslcert": tls.cert, "sslkey": tls.key,
+                "sslrootcert": tls.ca,
+            }),
+        };
+        let authentication = json!({
+            // The superuser has no password: it comes by the socket.
+            "superuser": { "username": SUPERUSER },
+            "replication": role(roles::REPLICATION),
+            "rewind": role(roles::REWIND),
+        });
+        if let Access::Certificates { tls, .. } = self.access {
+            merge(
+                &mut parameters,
+                json!({ "ssl": "on", "ssl_ca_file": tls.ca, "ssl_cert_file": tls.cert, "ssl_key_file": tls.key }),
+            );
+        }
+        merge(&mut parameters, self.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect());
+        let mut postgresql = json!({
             "listen": postgres,
             "connect_address": postgres,
             "data_dir": node.pgdata,
-            "bin_dir": binaries.dir,
+            "bin_dir": self.binaries.dir,
             "pgpass": node.home.join("pgpass"),
-            // The superuser has no password: it comes by the socket.
             "use_unix_socket": true,
-            "authentication": {
-                "superuser": { "username": SUPERUSER },
-                "replication": { "username": roles::REPLICATION, "password": secrets.replication.expose() },
-                "rewind": { "username": roles::REWIND, "password": secrets.rewind.expose() },
-            },
+            "authentication": authentication,
             "parameters": parameters,
             // Patroni waits for it, after its checkpoint and before it tells PostgreSQL to stop.
-            "before_stop": spec.program.as_deref().map(|program| hold_command(program, scope, node)),
+            "before_stop": self.program.map(|program| hold_command(program, scope, node)),
             "basebackup": [{ "checkpoint": "fast" }],
             // A node whose data can't be brought in line stays as it is, for somebody to look at.
             "remove_data_directory_on_rewind_failure": false,
             "remove_data_directory_on_diverged_timelines": false,
-        },
-        "watchdog": { "mode": "off" },
-    });
-    // A value can always be written, and its keys are texts.
-    let text = serde_json::to_string_pretty(&config).unwrap_or_default();
-    format!("# Written by sluice at each start: changes made here are lost. JSON, which is YAML as well.\n{text}\n")
+        });
+        if let Access::Certificates { hba, ident, .. } = self.access {
+            merge(&mut postgresql, json!({ "pg_hba": hba, "pg_ident": ident }));
+        }
+        postgresql
+    }
 }
 
 /// The command that holds the pool's clients before this node is stopped, if it is the primary.

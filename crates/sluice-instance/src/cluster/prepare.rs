@@ -1,22 +1,29 @@
 //! Folders and files before a start: after this, programs only have to be started.
 
 use std::{
-    io,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, atomic::AtomicU8},
 };
 
 use super::{
-    ADDRESS, Agents, Cluster, ClusterError, ClusterSpec, EtcdClient, EtcdMember, Node, Secrets, State, earlier, etcd,
-    folder::make_dir, new_state, patroni, resize, roles, state, tls::EtcdTls,
+    ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdClient, EtcdMember, Node, NodeKeeper, Secrets, Slot, State,
+    Surroundings, earlier, etcd,
+    folder::make_dir,
+    new_state,
+    patroni::{self, Access},
+    ports::{check_port, make_log},
+    resize,
+    rest::Api,
+    roles, state,
+    tls::TlsFiles,
 };
 use crate::{
     data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout},
     event::{Event, Observer},
     files::{self, Owner},
     pid_file::{self, Runner},
-    server::{conf, log_file},
+    server::conf,
     socket_dir,
     tuning::POOL_SECRET,
 };
@@ -42,7 +49,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     let members = etcd::members(root, ADDRESS, &state.etcd[..members_count]);
     let nodes = (0..spec.nodes).map(|index| node(&data_dir, &state, index)).collect::<Result<Vec<_>, _>>()?;
     let secrets = Secrets::prepare(root)?;
-    let etcd_tls = EtcdTls::prepare(root, run_as)?;
+    let etcd_tls = TlsFiles::prepare(root, run_as)?;
 
     let own: Vec<PathBuf> =
         nodes.iter().map(Node::config_file).chain(members.iter().map(|member| member.data.clone())).collect();
@@ -61,28 +68,33 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         make_log(&node.log)?;
         write_files(spec, &data_dir, node, &members, &etcd_tls, &state, &secrets)?;
     }
-    let agents = if spec.fast_failover && spec.nodes == state::NODES_MAX {
-        Some(agents(&nodes, &members, &etcd_tls)?)
-    } else {
-        None
-    };
-    let wakers = nodes.iter().map(|_| Mutex::new(None)).collect();
-    let (patronis, etcds) = (slots(nodes.len()), slots(members.len()));
-    let cluster = Cluster {
+    let api = Api::with_password(&secrets.rest);
+    let around = Surroundings {
+        scope: state.scope.clone(),
+        run_as: run_as.clone(),
         environment: spec.environment.clone(),
+        api: api.clone(),
+        stop_timeout: spec.stop_timeout,
+    };
+    // Survivors that agree are at least two.
+    let has_survivors = spec.fast_failover && spec.nodes == state::NODES_MAX;
+    let mut keepers = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let survivor = if has_survivors { Some(survivor(index, &members, &etcd_tls)?) } else { None };
+        keepers.push(NodeKeeper::new(node.clone(), around.clone(), survivor, Arc::clone(&observer)));
+    }
+    let cluster = Cluster {
         etcd,
         etcd_tls,
         scope: state.scope.clone(),
         token: state.token.clone(),
         nodes,
+        etcds: members.iter().map(|_| Slot::default()).collect(),
         members,
         secrets,
         observer,
-        patronis,
-        etcds,
-        agents,
-        wakers,
-        stop_timeout: spec.stop_timeout,
+        api,
+        keepers,
         stopping: Mutex::new(()),
         haste: AtomicU8::new(0),
         data_dir,
@@ -90,19 +102,11 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     Ok((cluster, state))
 }
 
-/// Survivors that agree are at least two.
-fn agents(nodes: &[Node], members: &[EtcdMember], tls: &EtcdTls) -> Result<Agents, ClusterError> {
-    let client = |index: usize| {
-        let mut addresses: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
-        addresses.rotate_left(index);
-        EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
-    };
-    let etcd = (0..nodes.len()).map(client).collect::<Result<_, _>>()?;
-    Ok(Agents { etcd, running: nodes.iter().map(|_| Mutex::new(None)).collect() })
-}
-
-fn slots(count: usize) -> Vec<super::Slot> {
-    (0..count).map(|_| Mutex::new(None)).collect()
+/// A client of etcd that begins with the node's own member.
+fn survivor(index: usize, members: &[EtcdMember], tls: &TlsFiles) -> Result<EtcdClient, ClusterError> {
+    let mut addresses: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
+    addresses.rotate_left(index);
+    EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
 }
 
 /// A node's places and addresses; its folder is made.
@@ -131,30 +135,17 @@ fn node(data_dir: &DataDir, state: &State, index: usize) -> Result<Node, Cluster
     })
 }
 
-/// A log is ours, and its program has it open.
-fn make_log(path: &Path) -> Result<(), ClusterError> {
-    log_file::open(path).map(drop).map_err(ClusterError::io("open the log", path))
-}
-
 /// Each port is free, or PostgreSQL's on that node, which Patroni takes over.
 fn check_ports(root: &Path, nodes: &[Node], members: &[EtcdMember]) -> Result<(), ClusterError> {
     let is_live = |node: &Node| matches!(pid_file::runner(&node.pgdata), Ok(Runner::Live(_)));
     let postgres = nodes.iter().filter(|node| !is_live(node)).map(|node| (node.postgres, "PostgreSQL of ", &node.name));
     let rest = nodes.iter().map(|node| (node.rest, "Patroni of ", &node.name));
-    let etcd =
-        members.iter().flat_map(|one| [one.client, one.peer, one.health].map(|address| (address, "", &one.name)));
-    for (address, what, name) in postgres.chain(rest).chain(etcd) {
-        if let Err(error) = TcpListener::bind(address)
-            && error.kind() == io::ErrorKind::AddrInUse
-        {
-            return Err(ClusterError::PortInUse {
-                address,
-                what: format!("{what}{name}"),
-                file: root.join(state::NAME),
-            });
-        }
-    }
-    Ok(())
+    let etcd = members.iter().flat_map(|one| {
+        [Some(one.client), Some(one.peer), one.health].into_iter().flatten().map(|address| (address, "", &one.name))
+    });
+    let file = root.join(state::NAME);
+    let mut all = postgres.chain(rest).chain(etcd);
+    all.try_for_each(|(address, what, name)| check_port(address, &format!("{what}{name}"), &file))
 }
 
 /// A cluster that etcd has forgotten must not be made anew by whichever node comes first: it may be behind.
@@ -178,7 +169,7 @@ fn write_files(
     data_dir: &DataDir,
     node: &Node,
     members: &[EtcdMember],
-    tls: &EtcdTls,
+    tls: &TlsFiles,
     state: &State,
     secrets: &Secrets,
 ) -> Result<(), ClusterError> {
@@ -186,8 +177,19 @@ fn write_files(
     let write = |path: PathBuf, text: &str| {
         files::write_private(&path, text.as_bytes(), Owner::Postgres(run_as)).map_err(ClusterError::io("write", &path))
     };
-    let config = patroni::config(&state.scope, node, members, tls, data_dir.binaries(), spec, secrets);
-    write(node.config_file(), &config)?;
+    let etcd: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
+    let config = patroni::Config {
+        scope: &state.scope,
+        node,
+        etcd: &etcd,
+        etcd_tls: tls,
+        binaries: data_dir.binaries(),
+        shared: patroni::shared_settings(spec.nodes, &spec.tuning),
+        settings: &spec.settings,
+        program: spec.program.as_deref(),
+        access: Access::Passwords(secrets),
+    };
+    write(node.config_file(), &config.text())?;
     if spec.tuning.gate {
         // One secret for all of them, which the pool has.
         let secret =

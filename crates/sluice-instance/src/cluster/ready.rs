@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Cluster, ClusterError, LogEnd, Members, Node, lock, rest};
+use super::{Cluster, ClusterError, LogEnd, Members, Node};
 use crate::event::Event;
 
 const POLL: Duration = Duration::from_millis(100);
@@ -18,7 +18,7 @@ const FAILURES_MAX: u32 = 5;
 impl Cluster {
     /// The nodes as the first that answers knows them; none if none does.
     pub fn look(&self) -> Members {
-        let answers = self.nodes.iter().filter_map(|node| rest::members(node.rest, ASK_TIME_MAX).ok());
+        let answers = self.nodes.iter().filter_map(|node| self.api.members(node.rest, ASK_TIME_MAX).ok());
         answers.into_iter().next().unwrap_or_default()
     }
 
@@ -31,7 +31,7 @@ impl Cluster {
     /// before its PostgreSQL has been promoted.
     fn leader_of(&self, members: &Members) -> Option<usize> {
         let leader = members.leader()?;
-        self.nodes.iter().position(|node| node.name == leader && is_primary(node))
+        self.nodes.iter().position(|node| node.name == leader && self.is_primary(node))
     }
 
     pub(super) fn wait_majority(&self, deadline: Instant) -> Result<(), ClusterError> {
@@ -41,14 +41,14 @@ impl Cluster {
             if healthy > self.members.len() / 2 {
                 return Ok(());
             }
-            let failed = self.etcds.iter().filter(|etcd| failures(etcd) >= FAILURES_MAX).count();
+            let failed = self.etcds.iter().filter(|etcd| etcd.failures() >= FAILURES_MAX).count();
             if Instant::now() >= deadline || failed > (self.members.len() - 1) / 2 {
                 let logs = self.etcds.iter().zip(&self.members).filter(|(_, member)| !member.is_healthy());
                 return Err(ClusterError::NoMajority {
                     healthy,
                     members: self.members.len(),
                     waited: begin.elapsed(),
-                    logs: logs.filter_map(|(etcd, _)| log_end(etcd)).collect(),
+                    logs: logs.filter_map(|(etcd, _)| etcd.log_end()).collect(),
                 });
             }
             thread::sleep(POLL);
@@ -65,7 +65,7 @@ impl Cluster {
         let standbys = self.nodes.len() - 1;
         self.wait(deadline, |members| {
             let is_ready = self.leader_of(members).is_some() && members.synchronous() >= standbys;
-            (is_ready && self.nodes.iter().all(is_running)).then(|| members.clone())
+            (is_ready && self.nodes.iter().all(|node| self.is_running(node))).then(|| members.clone())
         })
     }
 
@@ -77,7 +77,7 @@ impl Cluster {
             if let Some(found) = done(&members) {
                 return Ok(found);
             }
-            let has_failed = self.patronis.iter().any(|patroni| failures(patroni) >= FAILURES_MAX);
+            let has_failed = self.keepers.iter().any(|keeper| keeper.patroni.failures() >= FAILURES_MAX);
             if Instant::now() >= deadline || has_failed {
                 return Err(self.not_ready(&members, begin.elapsed()));
             }
@@ -96,29 +96,22 @@ impl Cluster {
             found.any(|member| matches!(&*member.state, "running" | "streaming"))
         };
         let shown = |choose: &dyn Fn(usize) -> bool| -> Vec<LogEnd> {
-            let nodes = self.patronis.iter().enumerate().filter(|(index, _)| choose(*index));
-            nodes.filter_map(|(_, patroni)| log_end(patroni)).collect()
+            let nodes = self.keepers.iter().enumerate().filter(|(index, _)| choose(*index));
+            nodes.filter_map(|(_, keeper)| keeper.patroni.log_end()).collect()
         };
-        let failing = shown(&|index| failures(&self.patronis[index]) > 0);
+        let failing = shown(&|index| self.keepers[index].patroni.failures() > 0);
         let missing = shown(&|index| !in_place(&self.nodes[index].name));
         let logs = [failing, missing].into_iter().find(|logs| !logs.is_empty());
         let logs = logs.unwrap_or_else(|| shown(&|_| true));
         ClusterError::NotReady { waited, said: members.to_string(), logs }
     }
-}
 
-fn is_primary(node: &Node) -> bool {
-    rest::own(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.role == "primary" && own.state == "running")
-}
+    fn is_primary(&self, node: &Node) -> bool {
+        let own = self.api.own(node.rest, ASK_TIME_MAX);
+        own.is_ok_and(|own| own.role == "primary" && own.state == "running")
+    }
 
-fn is_running(node: &Node) -> bool {
-    rest::own(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.state == "running")
-}
-
-fn failures(slot: &super::Slot) -> u32 {
-    lock(slot).as_ref().map_or(0, |process| process.status().failures)
-}
-
-fn log_end(slot: &super::Slot) -> Option<LogEnd> {
-    lock(slot).as_ref().map(|process| LogEnd { log: process.log().to_owned(), tail: process.tail() })
+    fn is_running(&self, node: &Node) -> bool {
+        self.api.own(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.state == "running")
+    }
 }

@@ -48,17 +48,19 @@ impl Secrets {
     }
 }
 
-/// Makes the roles, or gives them their passwords, on the leader. It does not wait for a standby: there is none before
+/// Makes the roles, or gives them their passwords, on the leader; without secrets they have none, and come by
+/// certificates. It does not wait for a standby: there is none before
 /// the first of these roles exists.
-pub(super) fn make(data_dir: &DataDir, leader: &Endpoint, secrets: &Secrets) -> Result<(), BootstrapError> {
+pub(super) fn make(data_dir: &DataDir, leader: &Endpoint, secrets: Option<&Secrets>) -> Result<(), BootstrapError> {
     let mut client = bootstrap::superuser(data_dir, leader, "postgres")?;
     let mut statements = String::from("BEGIN;");
-    for (role, attribute, password) in
-        [(REPLICATION, "REPLICATION", &secrets.replication), (REWIND, "NOREPLICATION", &secrets.rewind)]
-    {
+    for (role, attribute, password) in [
+        (REPLICATION, "REPLICATION", secrets.map(|it| &it.replication)),
+        (REWIND, "NOREPLICATION", secrets.map(|it| &it.rewind)),
+    ] {
         let verb = if bootstrap::role_exists(&mut client, role)? { "ALTER" } else { "CREATE" };
-        let verifier = bootstrap::verifier(password);
-        statements += &format!("{verb} ROLE {role} LOGIN {attribute} PASSWORD '{verifier}';");
+        let password = password.map_or_else(|| "NULL".to_owned(), |it| format!("'{}'", bootstrap::verifier(it)));
+        statements += &format!("{verb} ROLE {role} LOGIN {attribute} PASSWORD {password};");
     }
     for function in REWIND_FUNCTIONS {
         statements += &format!("GRANT EXECUTE ON FUNCTION pg_catalog.{function} TO {REWIND};");

@@ -1,4 +1,4 @@
-//! The certificates of etcd: whoever can write there decides about the cluster, and so could become PostgreSQL's
+//! The certificates of etcd on one machine: whoever can write there decides about the cluster, and so could become PostgreSQL's
 //! superuser. Other users of this machine reach its ports, and are refused.
 //!
 //! An authority is made for one certificate, which all members and all of Patroni show each other; the authority's key
@@ -22,19 +22,20 @@ use crate::{
     run_as::RunAs,
 };
 
-/// The files, which PostgreSQL's user can read.
+/// A certificate, its key and the authority that both sides trust, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EtcdTls {
+pub struct TlsFiles {
     /// The authority's certificate.
-    pub(super) ca: PathBuf,
-    /// The certificate of all.
-    pub(super) cert: PathBuf,
+    pub ca: PathBuf,
+    /// The certificate.
+    pub cert: PathBuf,
     /// Its key.
-    pub(super) key: PathBuf,
+    pub key: PathBuf,
 }
 
-impl EtcdTls {
-    /// Finds the files below the instance's directory, or makes them.
+impl TlsFiles {
+    /// Finds the files of etcd on one machine below the instance's directory, or makes them; PostgreSQL's user can read
+    /// them.
     pub(super) fn prepare(root: &Path, run_as: &RunAs) -> Result<Self, ClusterError> {
         let dir = root.join("etcd-tls");
         let tls = Self { ca: dir.join("ca.crt"), cert: dir.join("etcd.crt"), key: dir.join("etcd.key") };

@@ -10,11 +10,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Node, rest};
+use super::{
+    Node,
+    rest::{Api, Method},
+};
 use crate::{
     orphans,
     pid_file::{self, Runner},
-    secret::Password,
 };
 
 const POLL: Duration = Duration::from_millis(50);
@@ -28,9 +30,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const NOTHING: &str = r#"{"sluice_woke_patroni": null}"#;
 
 /// Has a Patroni look at its PostgreSQL and at etcd at once.
-pub(super) fn wake(rest: SocketAddr, password: &Password) {
+pub(super) fn wake(api: &Api, rest: SocketAddr) {
     // A Patroni that does not answer has ended, or will look by itself.
-    let _ = rest::send(rest, rest::Method::Patch, "/config", password, NOTHING, ANSWER_TIME_MAX);
+    let _ = api.send(rest, Method::Patch, "/config", NOTHING, ANSWER_TIME_MAX);
 }
 
 /// Watches a node's postmaster. Dropping it ends that.
@@ -41,9 +43,9 @@ pub(super) struct Waker {
 }
 
 impl Waker {
-    pub(super) fn start(node: &Node, password: &Password) -> io::Result<Self> {
+    pub(super) fn start(node: &Node, api: &Api) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let watch = Watch { pgdata: node.pgdata.clone(), rest: node.rest, password: password.clone() };
+        let watch = Watch { pgdata: node.pgdata.clone(), rest: node.rest, api: api.clone() };
         let thread = thread::Builder::new().name(format!("{}-waker", node.name)).spawn(move || watch.run(&stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -62,7 +64,7 @@ impl Drop for Waker {
 struct Watch {
     pgdata: PathBuf,
     rest: SocketAddr,
-    password: Password,
+    api: Api,
 }
 
 impl Watch {
@@ -79,7 +81,7 @@ impl Watch {
                     postmaster = Some(pid);
                 } else if wakes_left > 0 {
                     wakes_left -= 1;
-                    wake(self.rest, &self.password);
+                    wake(&self.api, self.rest);
                 }
             }
             let pause = if postmaster.is_some() { POLL } else { POLL_NONE };

@@ -1,4 +1,5 @@
 //! Why an instance's directory can't be used. The fault is the configuration's or the machine's, never a client's.
+//! `sluice up` is told its directory by `--data`, `sluice node` by `data` in its file.
 
 use std::{io, path::PathBuf};
 
@@ -19,7 +20,7 @@ pub enum DataDirError {
     },
     /// Another Sluice uses it. Trying again helps once that one has stopped.
     #[error(
-        "another sluice uses {}{}\nstop that one first, or choose another directory with --data DIR",
+        "another sluice uses {}{}\nstop that one first, or choose another directory (--data DIR, or data in node.toml)",
         path.display(),
         pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
     )]
@@ -46,7 +47,7 @@ pub enum DataDirError {
     /// The directory is PostgreSQL's own, not an instance's.
     #[error(
         "{} is a PostgreSQL data directory itself; sluice keeps PostgreSQL's files in a folder pgdata within its own\n\
-         choose another directory with --data DIR, or put the pool before that server with sluice serve",
+         choose another directory (--data DIR, or data in node.toml), or put the pool before that server with sluice serve",
         path.display()
     )]
     IsPgData {
@@ -56,7 +57,7 @@ pub enum DataDirError {
     /// The directory has files of something else.
     #[error(
         "{} is not empty, and was not made by sluice\n\
-         choose an empty or a new directory with --data DIR",
+         choose an empty or a new directory (--data DIR, or data in node.toml)",
         path.display()
     )]
     NotEmpty {
@@ -66,7 +67,7 @@ pub enum DataDirError {
     /// There are files where the data directory should be.
     #[error(
         "{} is not empty, and is no PostgreSQL data directory (no PG_VERSION)\n\
-         move it away, or choose another directory with --data DIR",
+         move it away, or choose another directory (--data DIR, or data in node.toml)",
         path.display()
     )]
     NotPgData {
@@ -108,6 +109,23 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory is that of a host among several.
+    #[error("{} has the data of a host of a cluster: sluice node starts it", path.display())]
+    IsHost {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory has the data of one node, and the host joins a cluster.
+    #[error(
+        "{} has the data of a single node (sluice up), which are not those of the cluster\n\
+         move its folder pgdata away: this host then gets a copy of the cluster's data; or begin a cluster with them, \
+         by sluice node init",
+        path.display()
+    )]
+    IsOne {
+        /// The directory.
+        path: PathBuf,
+    },
     /// Data both where one node has them and where the first of several does.
     #[error(
         "there are data directories in {} and in {}, and only one can be this instance's\n\
@@ -133,7 +151,7 @@ pub enum DataDirError {
     },
     /// Too little room to create one.
     #[error(
-        "{} has {} MB free; a new data directory needs {} MB\nmake room, or choose another disk with --data DIR",
+        "{} has {} MB free; a new data directory needs {} MB\nmake room, or choose another disk (--data DIR, or data in node.toml)",
         path.display(), free_bytes >> 20, needed_bytes >> 20
     )]
     DiskFull {
@@ -163,12 +181,14 @@ impl DataDirError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "\nchoose a directory that you may write, with --data DIR"
+            "\nchoose a directory that you may write, (--data DIR, or data in node.toml)"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "\nthe disk is full: make room, or choose another disk with --data DIR"
+            "\nthe disk is full: make room, or choose another disk (--data DIR, or data in node.toml)"
         }
-        io::ErrorKind::NotADirectory => "\na part of this path is a file: choose another directory with --data DIR",
+        io::ErrorKind::NotADirectory => {
+            "\na part of this path is a file: choose another directory (--data DIR, or data in node.toml)"
+        }
         _ => "",
     }
 }

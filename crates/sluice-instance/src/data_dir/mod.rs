@@ -10,6 +10,7 @@
 //! DIR/sluice.secret  the secret by which the server believes the pool where its clients are
 //! DIR/sluice.toml    the pool's configuration, written at each start
 //! DIR/node1/         with two or three nodes: pgdata/ and run/ of the first; see `cluster/mod.rs` for the others
+//! DIR/node/          of a host among several: see `cluster/host/mod.rs`
 //! ```
 //!
 //! A [`DataDir`] in hand is locked, complete, and fits its binaries. Nothing here starts a server.
@@ -35,6 +36,9 @@ use crate::{
 
 /// The folder of the first node of several.
 pub(crate) const FIRST_NODE: &str = "node1";
+
+/// The folder of the node of a host.
+pub(crate) const HOST: &str = "node";
 
 /// Free space below which no data directory is created: a new one has 40 MB, and grows by its first segments of log.
 const FREE_BYTES_MIN: u64 = 200 << 20;
@@ -66,6 +70,29 @@ pub enum Layout {
         /// Whether it is created if it is missing; a node of a cluster that exists gets its data from the leader.
         may_create: bool,
     },
+    /// `node/pgdata`, of a host of several.
+    Host {
+        /// Whether it is created if it is missing, by the host that begins a cluster.
+        may_create: bool,
+    },
+}
+
+impl Layout {
+    /// The folder that has the data directory; none: the instance's own.
+    fn home(self) -> Option<&'static str> {
+        match self {
+            Self::One => None,
+            Self::First { .. } => Some(FIRST_NODE),
+            Self::Host { .. } => Some(HOST),
+        }
+    }
+
+    fn may_create(self) -> bool {
+        match self {
+            Self::One => true,
+            Self::First { may_create } | Self::Host { may_create } => may_create,
+        }
+    }
 }
 
 impl DataDirSpec {
@@ -91,22 +118,32 @@ pub struct DataDir {
 impl DataDir {
     /// Opens the directory; creates it if it is missing.
     pub fn open(spec: DataDirSpec, observer: &dyn Observer) -> Result<Self, DataDirError> {
-        let root = make_root(&spec)?;
+        let root = make_root(&spec.root, &spec.run_as)?;
         let lock = take_lock(&root)?;
         check_reach(&spec, &root)?;
-        let home = if spec.layout == Layout::One { root.clone() } else { make_node(&spec, &root)? };
+        let home =
+            spec.layout.home().map_or_else(|| Ok(root.clone()), |folder| make_node(&spec, &root.join(folder)))?;
         let socket_dir = socket_dir::prepare(&home, &spec.run_as)
             .map_err(|source| DataDirError::io("prepare the folder of the Unix socket for", &home, source))?;
         make_dir(&root.join("log"), 0o700)?;
 
         let pgdata = home.join("pgdata");
-        if spec.layout != Layout::One {
-            move_data(&root.join("pgdata"), &pgdata)?;
-        } else if !pgdata.exists() && root.join(FIRST_NODE).join("pgdata").exists() {
-            return Err(DataDirError::IsCluster { path: root });
+        let is_there = |folder: &str| root.join(folder).join("pgdata").exists();
+        match spec.layout {
+            Layout::One if pgdata.exists() => {}
+            Layout::One if is_there(FIRST_NODE) => return Err(DataDirError::IsCluster { path: root }),
+            Layout::One if is_there(HOST) => return Err(DataDirError::IsHost { path: root }),
+            Layout::One => {}
+            Layout::First { .. } if is_there(HOST) => return Err(DataDirError::IsHost { path: root }),
+            Layout::Host { .. } if is_there(FIRST_NODE) => return Err(DataDirError::IsCluster { path: root }),
+            // A host that joins a cluster has no use for the data of one node, and leaves them where they are.
+            Layout::Host { may_create: false } if is_there("") => {
+                return Err(DataDirError::IsOne { path: root });
+            }
+            Layout::First { .. } | Layout::Host { .. } => move_data(&root.join("pgdata"), &pgdata)?,
         }
         let created = match look_at(&pgdata)? {
-            Found::Nothing if spec.layout == (Layout::First { may_create: false }) => false,
+            Found::Nothing if !spec.layout.may_create() => false,
             Found::Nothing => {
                 create::create(&spec, &root, &home, &pgdata, observer)?;
                 true
@@ -161,9 +198,9 @@ impl DataDir {
     }
 }
 
-/// Makes the folder of the first node, which belongs to PostgreSQL's user: Patroni moves things in it.
-fn make_node(spec: &DataDirSpec, root: &Path) -> Result<PathBuf, DataDirError> {
-    let home = root.join(FIRST_NODE);
+/// Makes the folder of a node, which belongs to PostgreSQL's user: Patroni moves things in it.
+fn make_node(spec: &DataDirSpec, home: &Path) -> Result<PathBuf, DataDirError> {
+    let home = home.to_owned();
     make_dir(&home, 0o700)?;
     if spec.run_as.switches() {
         let given = chown(&home, Some(spec.run_as.uid()), Some(spec.run_as.gid()));
@@ -189,19 +226,18 @@ pub(crate) fn move_data(from: &Path, to: &Path) -> Result<(), DataDirError> {
 }
 
 /// Creates the directory if it is missing; returns its absolute path without symbolic links.
-fn make_root(spec: &DataDirSpec) -> Result<PathBuf, DataDirError> {
-    let root = &spec.root;
+fn make_root(root: &Path, run_as: &RunAs) -> Result<PathBuf, DataDirError> {
     // Nothing is created where PostgreSQL's user could not follow.
     let existing = root.ancestors().find_map(|part| part.canonicalize().ok());
     if let Some(existing) = existing.filter(|path| path.is_dir()) {
-        check_reach(spec, &existing)?;
+        check_entry(run_as, &existing)?;
     }
     if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(parent);
         made.map_err(|source| DataDirError::io("create", parent, source))?;
     }
     // PostgreSQL's user must be able to pass through; only the owner lists it.
-    if make_dir(root, 0o700)? && spec.run_as.switches() {
+    if make_dir(root, 0o700)? && run_as.switches() {
         let opened = fs::set_permissions(root, fs::Permissions::from_mode(0o711));
         opened.map_err(|source| DataDirError::io("set the mode of", root, source))?;
     }
@@ -218,7 +254,7 @@ fn make_root(spec: &DataDirSpec) -> Result<PathBuf, DataDirError> {
 /// Whether the directory has files, and none of them shows that Sluice made it. A file system of its own has a
 /// `lost+found` from the beginning.
 fn is_foreign(root: &Path) -> io::Result<bool> {
-    if ["lock", "pgdata", "pgdata.new", FIRST_NODE].iter().any(|ours| root.join(ours).exists()) {
+    if ["lock", "pgdata", "pgdata.new", FIRST_NODE, HOST].iter().any(|ours| root.join(ours).exists()) {
         return Ok(false);
     }
     let mut others = fs::read_dir(root)?.filter(|entry| entry.as_ref().map_or(true, |e| e.file_name() != "lost+found"));
@@ -261,12 +297,24 @@ pub(crate) fn take_lock(root: &Path) -> Result<File, DataDirError> {
 
 /// PostgreSQL's user must be able to enter the directory and to run the programs.
 fn check_reach(spec: &DataDirSpec, root: &Path) -> Result<(), DataDirError> {
-    for path in [root, &spec.binaries.postgres] {
-        if let Some(at) = spec.run_as.blocked_at(path) {
-            return Err(DataDirError::Blocked { user: spec.run_as.name().to_owned(), at, path: path.to_owned() });
-        }
+    check_entry(&spec.run_as, root)?;
+    check_entry(&spec.run_as, &spec.binaries.postgres)
+}
+
+fn check_entry(run_as: &RunAs, path: &Path) -> Result<(), DataDirError> {
+    match run_as.blocked_at(path) {
+        Some(at) => Err(DataDirError::Blocked { user: run_as.name().to_owned(), at, path: path.to_owned() }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Makes and locks the directory of a host that has no data.
+pub(crate) fn open_witness(root: &Path, run_as: &RunAs) -> Result<(PathBuf, File), DataDirError> {
+    let root = make_root(root, run_as)?;
+    let lock = take_lock(&root)?;
+    check_entry(run_as, &root)?;
+    make_dir(&root.join("log"), 0o700)?;
+    Ok((root, lock))
 }
 
 enum Found {

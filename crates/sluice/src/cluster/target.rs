@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which cluster")]
 pub(crate) struct Where {
-    /// That of "sluice up --nodes", by its data directory [default: the one that sluice up takes]
+    /// That of "sluice up --nodes" or of "sluice node", by its data directory here [default: the one that sluice up takes]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["rest", "config"])]
     data: Option<PathBuf>,
     /// The REST API of one of its members, as in http://10.0.0.1:8008; more of them in case that one is down
@@ -129,7 +129,7 @@ impl Target {
         let data = at.data.map_or_else(crate::up::usual_data, Ok)?;
         let known = Known::read(&data)?.ok_or_else(|| {
             anyhow!(
-                "there is no cluster in {}\nsluice up --nodes 3 makes one there; name another directory with --data, or \
+                "there is no cluster in {}\nsluice up --nodes 3 makes one there, sluice node a host of one; name another directory with --data, or \
                  the cluster of somebody else with --rest or --config",
                 data.display()
             )
@@ -145,10 +145,10 @@ impl Target {
         if pools.is_empty() {
             pools.add_file(known.pools);
         }
-        let credentials = Credentials { user: USER.to_owned(), password: known.password.expose().to_owned() };
+        let password = known.password.map(|password| password.expose().to_owned());
+        let credentials = password.map(|password| Credentials { user: USER.to_owned(), password });
         let cluster = at.cluster.or(Some(known.scope));
-        let credentials = Some(credentials);
-        Ok(Self { members: known.members, tls: None, credentials, is_by_member: false, cluster, pools })
+        Ok(Self { members: known.members, tls: known.tls, credentials, is_by_member: false, cluster, pools })
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
@@ -226,6 +226,11 @@ impl Target {
     fn refused(&self, rest: &Rest, answer: &Answer) -> String {
         let words = answer.text();
         match &self.credentials {
+            None if answer.status == 403 => format!(
+                "{rest} refuses this host: {words}\nit wants a certificate of its authority: on a host of sluice node, --data \
+                 and as root; elsewhere --cert-file and --key-file, or cert_file and key_file of [[cluster]]. Where it has an \
+                 allowlist, this host has to be in it"
+            ),
             None => format!(
                 "{rest} wants a user and a password: {words}\nthose of restapi.authentication in patroni.yml: --user, and \
                  --password-file or PATRONI_RESTAPI_PASSWORD"

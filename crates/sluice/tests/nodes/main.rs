@@ -5,6 +5,7 @@
 mod commands;
 mod failover;
 mod faults;
+#[path = "../common/ledger.rs"]
 mod ledger;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
 
 use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
 
-use ledger::Ledger;
+use ledger::{Ledger, Servers};
 
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
@@ -32,6 +33,28 @@ const GOING_ON: Duration = Duration::from_secs(1);
 
 /// The time in which processes end that have lost their postmaster.
 const SETTLING: Duration = Duration::from_millis(300);
+
+impl Servers for TestCluster {
+    fn nodes(&self) -> usize {
+        self.nodes()
+    }
+
+    fn leader(&self) -> usize {
+        self.leader()
+    }
+
+    fn try_superuser(&self, node: usize) -> Result<postgres::Client, postgres::Error> {
+        self.try_superuser(node)
+    }
+
+    fn app_name(&self) -> &str {
+        self.app_name()
+    }
+
+    fn password(&self) -> &str {
+        self.password()
+    }
+}
 
 fn pool(cluster: &TestCluster, known: &[usize], driver: Driver) -> TestPool {
     let urls = cluster.rest_urls();

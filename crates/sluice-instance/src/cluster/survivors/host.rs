@@ -12,7 +12,7 @@ use postgres::{Client, Config, NoTls};
 use super::{
     super::{
         Node,
-        rest::{self, AskError},
+        rest::{Api, AskError},
     },
     fence::{Fence, is_fenced},
     view::{Addresses, Sight, Sign},
@@ -41,6 +41,7 @@ const OTHER_SESSIONS: &str = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat
 
 /// A node's host, as seen by its survivor.
 pub(super) struct Host {
+    api: Api,
     config: Config,
     client: Option<Client>,
     fence: Fence,
@@ -51,12 +52,13 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(node: &Node, run_as: &RunAs) -> io::Result<Self> {
+    pub(super) fn new(node: &Node, run_as: &RunAs, api: Api) -> io::Result<Self> {
         let mut config = Config::new();
         config.host_path(&node.socket_dir).port(node.postgres.port()).user(SUPERUSER).dbname("postgres");
         config.application_name(SESSION).connect_timeout(Duration::from_secs(2));
         config.options("-c statement_timeout=5s -c synchronous_commit=local");
-        Ok(Self { config, client: None, fence: Fence::prepare(node, run_as)?, received: None, is_rest_open: false })
+        let fence = Fence::prepare(node, run_as)?;
+        Ok(Self { api, config, client: None, fence, received: None, is_rest_open: false })
     }
 
     /// Looks at PostgreSQL, and then at the primary, unless something came from it since the last look. None if
@@ -92,10 +94,11 @@ impl Host {
 
     /// The sign of life that the primary gives when it is asked.
     fn sign_of(&mut self, primary: &Addresses, patience: Duration) -> Sign {
+        let api = &self.api;
         let (postgres, rest) = thread::scope(|scope| {
             let rest = thread::Builder::new()
                 .name("survivor-rest".to_owned())
-                .spawn_scoped(scope, || ask_rest(primary, patience));
+                .spawn_scoped(scope, || ask_rest(api, primary, patience));
             let postgres = ask_postgres(primary, patience);
             (postgres, rest.ok().and_then(|rest| rest.join().ok()))
         });
@@ -140,10 +143,10 @@ fn connected<'a>(client: &'a mut Option<Client>, config: &Config) -> Result<&'a 
 }
 
 /// Asks Patroni; any answer will do.
-fn ask_rest(primary: &Addresses, patience: Duration) -> Result<(), AskError> {
+fn ask_rest(api: &Api, primary: &Addresses, patience: Duration) -> Result<(), AskError> {
     let mut addresses = (&*primary.rest.0, primary.rest.1).to_socket_addrs().map_err(AskError::Io)?;
     let address = addresses.next().ok_or_else(|| AskError::Io(io::ErrorKind::NotFound.into()))?;
-    rest::get(address, "/liveness", patience).map(drop)
+    api.get(address, "/liveness", patience).map(drop)
 }
 
 fn ask_postgres(primary: &Addresses, patience: Duration) -> io::Result<()> {

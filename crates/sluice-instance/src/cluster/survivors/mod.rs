@@ -39,6 +39,7 @@ use self::{
 use super::{
     Node,
     etcd_api::{EtcdClient, KeyValue},
+    rest::Api,
     waker,
 };
 use crate::{
@@ -64,8 +65,8 @@ impl Agent {
         scope: &str,
         node: &Node,
         run_as: &RunAs,
+        api: Api,
         etcd: EtcdClient,
-        password: &Password,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Self> {
         let run = Password::random().map_err(io::Error::other)?.expose().to_owned();
@@ -75,9 +76,9 @@ impl Agent {
             keys: Keys::new(scope),
             etcd,
             rest: node.rest,
-            password: password.clone(),
+            api: api.clone(),
             seen: Vec::new(),
-            host: Host::new(node, run_as)?,
+            host: Host::new(node, run_as, api)?,
             observer,
             last_error: None,
         };
@@ -110,9 +111,9 @@ struct Driver {
     run: String,
     keys: Keys,
     etcd: EtcdClient,
-    /// This node's Patroni, and the password for it.
+    /// This node's Patroni, and how it is asked.
     rest: SocketAddr,
-    password: Password,
+    api: Api,
     /// Patroni's keys, as they were read last.
     seen: Vec<KeyValue>,
     host: Host,
@@ -207,7 +208,7 @@ impl Driver {
             let _ = self.etcd.transact(&compare, &[replace]);
         }
         // Candidates go by what they have read while there was a leader.
-        waker::wake(self.rest, &self.password);
+        waker::wake(&self.api, self.rest);
         thread::sleep(TURN_TIME);
     }
 

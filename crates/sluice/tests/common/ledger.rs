@@ -1,5 +1,7 @@
 //! A ledger: writers that append numbered entries, and note what has become of each.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::{
     collections::BTreeSet,
     fmt,
@@ -12,7 +14,7 @@ use std::{
 };
 
 use postgres::{Client, NoTls};
-use sluice_testkit::{TestCluster, TestPool};
+use sluice_testkit::TestPool;
 
 /// Writers at once.
 const WRITERS: i64 = 4;
@@ -22,6 +24,15 @@ const APART: i64 = 1_000_000;
 
 /// Far more than the longest failover takes.
 const WRITES_PATIENCE: Duration = Duration::from_secs(100);
+
+/// The servers behind the pool, and the role that writes.
+pub(crate) trait Servers {
+    fn nodes(&self) -> usize;
+    fn leader(&self) -> usize;
+    fn try_superuser(&self, node: usize) -> Result<Client, postgres::Error>;
+    fn app_name(&self) -> &str;
+    fn password(&self) -> &str;
+}
 
 /// Writers at their work.
 pub(crate) struct Ledger {
@@ -79,12 +90,12 @@ impl fmt::Display for Told {
 
 impl Ledger {
     /// Makes its table, and has writers begin.
-    pub(crate) fn begin(cluster: &TestCluster, pool: &TestPool) -> Self {
+    pub(crate) fn begin(cluster: &impl Servers, pool: &TestPool) -> Self {
         Self::begin_round(cluster, pool, 0)
     }
 
     /// The same in one of several rounds, each with numbers of its own.
-    pub(crate) fn begin_round(cluster: &TestCluster, pool: &TestPool, round: u64) -> Self {
+    pub(crate) fn begin_round(cluster: &impl Servers, pool: &TestPool, round: u64) -> Self {
         let mut config = pool.client_config(cluster.app_name(), "postgres");
         config.password(cluster.password());
         config
@@ -124,7 +135,7 @@ impl Ledger {
     }
 
     /// Has them end, and compares with what is there: on all nodes, once they have caught up.
-    pub(crate) fn end(self, cluster: &TestCluster) -> Told {
+    pub(crate) fn end(self, cluster: &impl Servers) -> Told {
         self.is_over.store(true, Ordering::Relaxed);
         let mut all = Written::default();
         for writer in self.writers {
@@ -138,7 +149,7 @@ impl Ledger {
         let commits: Vec<_> = all.unknown.iter().filter(|number| *number % 2 == 1).collect();
         assert!(commits.is_empty(), "what became of these COMMITs can be found out: {commits:?}; {:?}", all.errors);
         let leader = cluster.leader();
-        let there = entries(&mut cluster.superuser(leader));
+        let there = entries(&mut cluster.try_superuser(leader).unwrap());
         let lost: Vec<_> = all.acknowledged.difference(&there).collect();
         assert!(lost.is_empty(), "acknowledged, and lost: {lost:?}; {:?}", all.errors);
         let wrong: Vec<_> = all.refused.intersection(&there).collect();

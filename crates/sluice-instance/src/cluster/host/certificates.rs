@@ -1,0 +1,100 @@
+//! A host's certificates: whether they will do, and copies for the user that runs PostgreSQL and etcd, who need not be
+//! able to read those of `/etc`.
+
+use std::{fs, path::Path, sync::Arc};
+
+use rustls::{
+    RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use sluice_config::NodeConfig;
+
+use super::super::{error::ClusterError, folder::make_dir, rest, tls::TlsFiles};
+use crate::{
+    files::{self, Owner},
+    run_as::RunAs,
+};
+
+/// Those that the file names.
+pub(super) fn given(config: &NodeConfig) -> TlsFiles {
+    TlsFiles { ca: config.ca_file.clone(), cert: config.cert_file.clone(), key: config.key_file.clone() }
+}
+
+/// Looks whether they are this host's, for both sides of a connection.
+pub(super) fn check(config: &NodeConfig) -> Result<(), ClusterError> {
+    let (files, own) = (given(config), config.own());
+    let bad = |key: &str, path: &Path, why: String| ClusterError::BadFile {
+        path: config.file.clone(),
+        why: format!(
+            "tls.{key}: {}: {why}\nsluice node ca makes certificates for all hosts; or bring one along whose common name \
+             is {}, which is for {}, and for servers and clients alike",
+            path.display(),
+            own.name,
+            own.postgres.ip()
+        ),
+    };
+    let chain = read(&files.cert).map_err(|why| bad("cert_file", &files.cert, why))?;
+    let roots = roots(&files.ca).map_err(|why| bad("ca_file", &files.ca, why))?;
+    verify(&roots, &chain, own.postgres.ip().into()).map_err(|why| bad("cert_file", &files.cert, why))?;
+    if sluice_tls::common_name(&chain[0]).as_deref() != Some(&*own.name) {
+        let why = format!("its common name is not {}", own.name);
+        return Err(bad("cert_file", &files.cert, why));
+    }
+    rest::client_tls(&files).map(drop).map_err(|error| bad("key_file", &files.key, error.to_string()))
+}
+
+/// The certificates of a file, one at least.
+pub(super) fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(chain) if chain.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The authorities of a file.
+pub(super) fn roots(path: &Path) -> Result<Arc<RootCertStore>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read(path)? {
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// Whether a certificate is by one of these authorities, for a host of that name or address, as a server and a client.
+pub(super) fn verify(
+    roots: &Arc<RootCertStore>,
+    chain: &[CertificateDer<'_>],
+    host: ServerName<'_>,
+) -> Result<(), String> {
+    let (provider, now) = (Arc::new(ring::default_provider()), UnixTime::now());
+    let as_server = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(&provider)).build();
+    let as_client = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider).build();
+    let (as_server, as_client) = (as_server.map_err(|it| it.to_string())?, as_client.map_err(|it| it.to_string())?);
+    as_server.verify_server_cert(&chain[0], &chain[1..], &host, &[], now).map_err(|error| error.to_string())?;
+    as_client.verify_client_cert(&chain[0], &chain[1..], now).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// Copies them below the host's directory.
+pub(super) fn copy(config: &NodeConfig, root: &Path, run_as: &RunAs) -> Result<TlsFiles, ClusterError> {
+    let dir = root.join("tls");
+    make_dir(&dir, run_as)?;
+    let copies = copies(root);
+    let given = given(config);
+    for (from, to) in [(&given.ca, &copies.ca), (&given.cert, &copies.cert), (&given.key, &copies.key)] {
+        let bytes = fs::read(from).map_err(ClusterError::io("read", from))?;
+        files::write_private(to, &bytes, Owner::Postgres(run_as)).map_err(ClusterError::io("write", to))?;
+    }
+    Ok(copies)
+}
+
+/// The copies below a host's directory.
+pub(in super::super) fn copies(root: &Path) -> TlsFiles {
+    let dir = root.join("tls");
+    TlsFiles { ca: dir.join("ca.crt"), cert: dir.join("node.crt"), key: dir.join("node.key") }
+}

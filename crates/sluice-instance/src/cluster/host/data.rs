@@ -1,0 +1,126 @@
+//! Whether the data of a host are its cluster's. What can't be shown to be is left as it is, and the start ends.
+//!
+//! Data of the same PostgreSQL on an earlier timeline are Patroni's to bring in line: it promotes nobody who may lack
+//! what was acknowledged, so what such data have more is not missed. Data on a later timeline than the primary's, or
+//! further on the same one, were written outside of the cluster.
+
+use std::{fs, io, path::Path};
+
+use sluice_config::NodeConfig;
+
+use super::{
+    super::{control::Control, error::ClusterError, patroni::Node, rest::Api},
+    ASK_TIME_MAX,
+};
+use crate::{
+    data_dir::DataDir,
+    pid_file::{self, Runner},
+};
+
+/// Beside the data: they are being copied, and were none before.
+const MARK: &str = "copying";
+
+/// Looks at the data here, and at the programs, before Patroni does. `system` is the cluster's identifier.
+pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: &Api) -> Result<(), ClusterError> {
+    let nodes = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
+    let primary = nodes.filter_map(|(_, node)| Some((&node.name, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
+    let primary = primary.into_iter().find(|(_, own)| own.role == "primary" && own.state == "running");
+    if let Some((name, own)) = &primary
+        && let Some(major) = own.server_version.map(|version| version / 10_000)
+        && major != data_dir.binaries().version.major
+    {
+        return Err(ClusterError::OtherVersion {
+            node: (*name).clone(),
+            theirs: major,
+            dir: data_dir.binaries().dir.clone(),
+            ours: data_dir.binaries().version.number.clone(),
+            file: config.file.clone(),
+        });
+    }
+    let pgdata = data_dir.pgdata();
+    if !pgdata.join("PG_VERSION").exists() {
+        return Ok(());
+    }
+    let control = Control::read(data_dir.binaries(), pgdata)?;
+    let (pgdata, cluster) = (pgdata.to_owned(), config.cluster.clone());
+    if control.system != system {
+        return Err(ClusterError::ForeignData { pgdata, found: control.system, cluster, expected: system.to_owned() });
+    }
+    // One that runs was started by this cluster's Patroni.
+    if matches!(pid_file::runner(&pgdata), Ok(Runner::Live(_))) {
+        return Ok(());
+    }
+    if let Some((name, own)) = primary
+        && let (Some(timeline), Some(location)) = (own.timeline, own.log.and_then(|log| log.location))
+        && is_further(&control, timeline.into(), location)
+    {
+        let primary = format!("primary {name}, on timeline {timeline}");
+        return Err(ClusterError::FurtherData { pgdata, timeline: control.timeline, cluster, primary });
+    }
+    Ok(())
+}
+
+/// Whether data hold what a primary at that place of its log has not written.
+fn is_further(control: &Control, timeline: u64, location: u64) -> bool {
+    control.timeline > timeline || control.timeline == timeline && control.checkpoint.max(control.recovered) > location
+}
+
+/// Notes that there are no data, if so, before they are copied.
+pub(super) fn mark_copy(node: &Node) -> Result<(), ClusterError> {
+    if node.pgdata.exists() {
+        return Ok(());
+    }
+    let path = node.home.join(MARK);
+    fs::write(&path, "").map_err(ClusterError::io("write", &path))
+}
+
+/// Notes that the data are whole.
+pub(super) fn unmark_copy(node: &Node) -> Result<(), ClusterError> {
+    let path = node.home.join(MARK);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a copy that was interrupted: its control file would have come last. Says whether there was one.
+pub(super) fn remove_half_copy(home: &Path) -> Result<bool, ClusterError> {
+    let (mark, pgdata) = (home.join(MARK), home.join("pgdata"));
+    if !mark.exists() || !pgdata.exists() || pgdata.join("global/pg_control").exists() {
+        return Ok(false);
+    }
+    fs::remove_dir_all(&pgdata).map_err(ClusterError::io("remove", &pgdata))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_elsewhere_is_further() {
+        let control = |timeline, checkpoint, recovered| Control {
+            system: "7".to_owned(),
+            state: "shut down".to_owned(),
+            timeline,
+            checkpoint,
+            recovered,
+        };
+        assert!(is_further(&control(3, 10, 0), 2, 100));
+        assert!(is_further(&control(2, 101, 0), 2, 100) && is_further(&control(2, 10, 101), 2, 100));
+        assert!(!is_further(&control(2, 100, 100), 2, 100) && !is_further(&control(1, 500, 500), 2, 100));
+    }
+
+    #[test]
+    fn only_a_half_copy_is_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let control = home.path().join("pgdata/global/pg_control");
+        fs::create_dir_all(control.parent().unwrap()).unwrap();
+        assert!(!remove_half_copy(home.path()).unwrap(), "nobody has noted that it is a copy");
+        fs::write(home.path().join(MARK), "").unwrap();
+        fs::write(&control, "").unwrap();
+        assert!(!remove_half_copy(home.path()).unwrap(), "it is whole");
+        fs::remove_file(&control).unwrap();
+        assert!(remove_half_copy(home.path()).unwrap() && !home.path().join("pgdata").exists());
+    }
+}

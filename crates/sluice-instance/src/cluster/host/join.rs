@@ -1,0 +1,186 @@
+//! Becoming a member of etcd, and staying one.
+//!
+//! A host whose etcd has no data never begins a cluster by itself, and never goes on as the member that it was: a
+//! member that has forgotten how it voted could vote again. It is taken out and added anew, by the others, without a
+//! vote until it has caught up.
+
+use std::time::Duration;
+
+use sluice_config::NodeMember;
+
+use super::{
+    super::{
+        error::ClusterError,
+        etcd_api::{EtcdClient, EtcdPeer},
+    },
+    FAILURES_MAX, Host, Pause, Stage,
+};
+use crate::event::Event;
+
+/// The pause behind what the others have been asked to change, so that they know each other to be well again.
+const AFTER_CHANGE: Duration = Duration::from_millis(500);
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Have the others add it.
+    Add,
+    /// Have them take it out first: its data are gone.
+    Remove(u64),
+    /// Start it among these, by their names and addresses.
+    Start(Vec<(String, String)>),
+    /// Another host has its name.
+    Namesake(String),
+}
+
+/// What a host does whose etcd has no data, by what the others say of the members.
+fn next(members: &[EtcdPeer], own: &NodeMember) -> Next {
+    let url = url(own);
+    let is_own = |member: &EtcdPeer| member.peer_urls.contains(&url);
+    if let Some(other) = members.iter().find(|member| member.name == own.name && !is_own(member)) {
+        return Next::Namesake(other.peer_urls.join(", "));
+    }
+    match members.iter().find(|member| is_own(member)) {
+        None => Next::Add,
+        Some(member) if !member.name.is_empty() => Next::Remove(member.id),
+        Some(_) => {
+            let name = |member: &EtcdPeer| match &*member.name {
+                _ if is_own(member) => own.name.clone(),
+                // Its name counts for nothing here, but has to be one of its own.
+                "" => format!("not-started-{}", member.id),
+                name => name.to_owned(),
+            };
+            let all = members.iter().flat_map(|one| one.peer_urls.iter().map(move |url| (name(one), url.clone())));
+            Next::Start(all.collect())
+        }
+    }
+}
+
+fn url(member: &NodeMember) -> String {
+    format!("https://{}", member.etcd_peer)
+}
+
+impl Host {
+    /// Starts this host's member of etcd, and waits until it belongs to a majority; false if that was given up.
+    pub(super) fn join_etcd(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+        let own = self.config.own();
+        if self.member.data.join("member").is_dir() {
+            // Its data say among whom.
+            self.start_etcd(vec![(own.name.clone(), url(own))], false)?;
+        } else if self.state.stage == Stage::Begins {
+            self.start_etcd(vec![(own.name.clone(), url(own))], true)?;
+        } else {
+            let Some(peers) = self.be_added(pause)? else { return Ok(false) };
+            self.start_etcd(peers, false)?;
+        }
+        self.wait_voting(pause)
+    }
+
+    /// Has the others add this host's member; returns among whom it is started, none if that was given up.
+    fn be_added(&self, pause: Pause<'_>) -> Result<Option<Vec<(String, String)>>, ClusterError> {
+        let (own, others) = (self.config.own(), self.others()?);
+        let mut waiting = self.waiting();
+        loop {
+            let done = match others.members() {
+                Err(error) => Err(format!(
+                    "no other member of etcd answers ({error})\nare the other hosts started, and their ports open? A new \
+                     cluster begins by sluice node init, on one host"
+                )),
+                Ok(members) => match next(&members, own) {
+                    Next::Start(peers) => return Ok(Some(peers)),
+                    Next::Namesake(url) => {
+                        return Err(ClusterError::BadFile {
+                            path: self.config.file.clone(),
+                            why: format!(
+                                "name: etcd has a member {} already, at {url}\ngive this host a name or the address of its \
+                                 own; if that one is gone for good: sluice node remove",
+                                own.name
+                            ),
+                        });
+                    }
+                    Next::Add => others.add_member(own.etcd_peer).map(|()| "added"),
+                    Next::Remove(id) => others.remove_member(id).map(|()| "removed, since its data are gone"),
+                }
+                .map_err(|error| format!("the other members of etcd can't change their number now: {error}")),
+            };
+            let is_on = match done {
+                Ok(what) => {
+                    self.observer.event(Event::EtcdChanged { name: own.name.clone(), what });
+                    pause(AFTER_CHANGE)
+                }
+                Err(why) => waiting.pause(why, pause),
+            };
+            if !is_on {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until this member has a vote, and a majority is there.
+    fn wait_voting(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+        let (own, others) = (self.config.own(), self.others()?);
+        let alone = super::prepare::etcd_client(vec![own.etcd_client], &self.tls)?;
+        let mut waiting = self.waiting();
+        loop {
+            let Err(error) = alone.value("/sluice/majority") else { return Ok(true) };
+            if self.etcd.failures() >= FAILURES_MAX {
+                let (waited, data) = (waiting.begin.elapsed(), self.member.data.clone());
+                let logs = self.etcd.log_end().into_iter().collect();
+                return Err(ClusterError::EtcdFails { waited, data, logs });
+            }
+            let why = match others.members() {
+                Ok(members) => match members.iter().find(|member| member.peer_urls.contains(&url(own))) {
+                    // Refused until it has caught up.
+                    Some(EtcdPeer { id, is_learner: true, .. }) => match others.promote_member(*id) {
+                        Ok(()) => {
+                            let name = own.name.clone();
+                            self.observer.event(Event::EtcdChanged { name, what: "given its vote" });
+                            continue;
+                        }
+                        Err(error) => format!("this host's etcd catches up: {error}"),
+                    },
+                    _ => format!("this host's etcd has no majority ({error})"),
+                },
+                Err(_) => format!(
+                    "etcd has no majority: no other member answers\nstart the other hosts; of three members two have to \
+                     run, and reach each other at their etcd_peer_port ({error})"
+                ),
+            };
+            if !waiting.pause(why, pause) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// A client of the other members.
+    fn others(&self) -> Result<EtcdClient, ClusterError> {
+        super::prepare::etcd_client(super::prepare::others(&self.config), &self.tls)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> NodeMember {
+        let at = |port| format!("10.0.0.2:{port}").parse().unwrap();
+        let (postgres, patroni, etcd_client, etcd_peer) = (at(5432), at(8008), at(2379), at(2380));
+        NodeMember { name: "b".to_owned(), is_witness: false, postgres, patroni, etcd_client, etcd_peer }
+    }
+
+    fn peer(id: u64, name: &str, host: u8) -> EtcdPeer {
+        let peer_urls = vec![format!("https://10.0.0.{host}:2380")];
+        EtcdPeer { id, name: name.to_owned(), peer_urls, is_learner: false }
+    }
+
+    #[test]
+    fn a_member_without_data_is_added_anew() {
+        let a = || peer(1, "a", 1);
+        assert_eq!(next(&[a()], &own()), Next::Add);
+        assert_eq!(next(&[a(), peer(2, "b", 2)], &own()), Next::Remove(2));
+        let named = |name: &str, host: u8| (name.to_owned(), format!("https://10.0.0.{host}:2380"));
+        let started = next(&[a(), peer(2, "", 2), peer(3, "", 3)], &own());
+        assert_eq!(started, Next::Start(vec![named("a", 1), named("b", 2), named("not-started-3", 3)]));
+        assert_eq!(next(&[a(), peer(2, "b", 9)], &own()), Next::Namesake("https://10.0.0.9:2380".to_owned()));
+    }
+}

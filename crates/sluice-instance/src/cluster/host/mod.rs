@@ -1,0 +1,307 @@
+//! A host of a cluster: its member of etcd, its Patroni and by that its PostgreSQL, among others that are kept
+//! elsewhere. A witness has etcd only.
+//!
+//! ```text
+//! DIR/host.json        which host of which cluster it is, and how the others are asked
+//! DIR/tls/             copies of the certificates, for the user that runs all of it
+//! DIR/etcd/            etcd's data
+//! DIR/node/pgdata/     PostgreSQL's; DIR/node/ is as DIR/node1/ of several nodes on one machine
+//! DIR/log/             node.log, etcd.log
+//! ```
+//!
+//! A cluster begins on one host, which is told so once ([`begin`]); every other one joins it. A host never makes data
+//! by itself, and never takes the word of its own disk for what the cluster is: it asks the others.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `state.rs` | `host.json` |
+//! | `authority.rs` | making certificates for all hosts |
+//! | `certificates.rs` | this host's: whether they will do, and their copies |
+//! | `rules.rs` | `pg_hba.conf` and `pg_ident.conf` |
+//! | `prepare.rs` | folders and files before a start; beginning a cluster |
+//! | `join.rs` | becoming a member of etcd |
+//! | `data.rs` | whether the data here are the cluster's |
+
+mod authority;
+pub(super) mod certificates;
+mod data;
+mod join;
+mod prepare;
+mod rules;
+pub(super) mod state;
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sluice_config::NodeConfig;
+
+use self::state::{HostState, Stage};
+pub use self::{
+    authority::{AuthorityError, Bundle, make_bundles},
+    prepare::{begin, check, remove},
+};
+use super::{
+    environment::Environment,
+    error::ClusterError,
+    etcd::{EtcdMember, Launch},
+    etcd_api::EtcdClient,
+    keeper::{NodeKeeper, Slot, stop_etcd},
+    patroni::Node,
+    process::Program,
+    rest::Api,
+    roles,
+    tls::TlsFiles,
+};
+use crate::{
+    binaries::Binaries,
+    bootstrap::{self, Bootstrapped},
+    data_dir::DataDir,
+    endpoint::Endpoint,
+    event::{Event, Observer},
+    run_as::RunAs,
+    server::StopReport,
+    stop_mode::StopMode,
+    tuning::Tuning,
+};
+
+/// A program that ends by itself so often in a row will not come up.
+const FAILURES_MAX: u32 = 5;
+const POLL: Duration = Duration::from_millis(200);
+/// The interval at which it is told what is waited for.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// A node answers at once, or not soon.
+const ASK_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Patroni's word.
+const PRIMARY: &str = "primary";
+
+/// What a host is started with.
+#[derive(Debug, Clone)]
+pub struct HostSpec {
+    /// Its file.
+    pub config: NodeConfig,
+    /// The user that runs everything.
+    pub run_as: RunAs,
+    /// PostgreSQL's programs and Patroni's place; a witness has neither.
+    pub programs: Option<(Binaries, Environment)>,
+    /// Written to `sluice.conf` at each start.
+    pub tuning: Tuning,
+    /// Time limit for PostgreSQL's shutdown, before it becomes an immediate one.
+    pub stop_timeout: Duration,
+}
+
+/// Pauses for a time; false once the start is to be given up.
+pub type Pause<'a> = &'a dyn Fn(Duration) -> bool;
+
+/// A host that runs. Dropping it stops it.
+pub struct Host {
+    config: NodeConfig,
+    state: HostState,
+    root: PathBuf,
+    run_as: RunAs,
+    /// Of a host that has data.
+    data: Option<(Arc<DataDir>, NodeKeeper)>,
+    /// Of a witness: the directory's lock.
+    _lock: Option<std::fs::File>,
+    etcd_program: PathBuf,
+    member: EtcdMember,
+    tls: TlsFiles,
+    api: Api,
+    etcd: Slot,
+    observer: Arc<dyn Observer>,
+    haste: AtomicU8,
+    bootstrapped: Option<Bootstrapped>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Starts it, and waits until its member of etcd belongs to a majority and its PostgreSQL has its place. That may
+    /// take as long as it takes: others have to be there, and data to be copied. `None` if it was given up meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// What waiting does not help with. Programs that were started are stopped.
+    pub fn start(spec: HostSpec, observer: Arc<dyn Observer>, pause: Pause<'_>) -> Result<Option<Self>, ClusterError> {
+        let begin = Instant::now();
+        let mut host = prepare::prepare(spec, observer)?;
+        if !host.join_etcd(pause)? || !host.start_data(pause)? {
+            host.stop();
+            return Ok(None);
+        }
+        let role = if host.data.is_some() { host.role().unwrap_or_default() } else { "witness".to_owned() };
+        let name = host.config.own().name.clone();
+        host.observer.event(Event::HostReady { name, role, took: begin.elapsed() });
+        Ok(Some(host))
+    }
+
+    /// Its node, unless it is a witness.
+    pub fn node(&self) -> Option<&Node> {
+        self.data.as_ref().map(|(_, keeper)| keeper.node())
+    }
+
+    /// The roles that were made when the cluster began here, in this run.
+    pub fn bootstrapped(&self) -> Option<&Bootstrapped> {
+        self.bootstrapped.as_ref()
+    }
+
+    /// `primary` or `replica`, as Patroni says it; none if it says nothing.
+    pub fn role(&self) -> Option<String> {
+        let node = self.node()?;
+        self.api.own(node.rest, ASK_TIME_MAX).ok().map(|own| own.role)
+    }
+
+    /// Stops it: PostgreSQL by its Patroni, which hands over what it has to hand over, then etcd.
+    pub fn stop(&self) -> StopReport {
+        let begin = Instant::now();
+        let haste = || StopMode::of(self.haste.load(Ordering::Relaxed));
+        let mode = self.data.as_ref().and_then(|(_, keeper)| keeper.stop(&haste));
+        stop_etcd(&self.etcd);
+        StopReport { mode, took: begin.elapsed() }
+    }
+
+    /// Asks a stop that is under way to be harder, without waiting for it.
+    pub fn request_stop(&self, mode: StopMode) {
+        self.haste.fetch_max(mode as u8, Ordering::Relaxed);
+    }
+
+    fn start_etcd(&self, peers: Vec<(String, String)>, is_new: bool) -> Result<(), ClusterError> {
+        let launch = Launch {
+            program: self.etcd_program.clone(),
+            run_as: self.run_as.clone(),
+            member: self.member.clone(),
+            peers,
+            is_new,
+            token: format!("sluice-{}", self.config.cluster),
+            tls: self.tls.clone(),
+        };
+        let EtcdMember { name, log, .. } = self.member.clone();
+        let program = Program { name: format!("{name}'s etcd"), log, command: Box::new(move || launch.command()) };
+        self.etcd.keep(program, &self.observer)
+    }
+
+    /// Starts Patroni, once the data here, if any, are known to be the cluster's; false if it was given up.
+    fn start_data(&mut self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+        let Some((data_dir, keeper)) = &self.data else { return Ok(true) };
+        let begins = self.state.stage == Stage::Begins;
+        if !begins {
+            let Some(system) = self.wait_system(pause)? else { return Ok(false) };
+            data::check(&self.config, data_dir, &system, &self.api)?;
+            data::mark_copy(keeper.node())?;
+        }
+        keeper.start()?;
+        let Some(role) = self.wait_running(keeper, begins, pause)? else { return Ok(false) };
+        data::unmark_copy(keeper.node())?;
+        if begins && role == PRIMARY {
+            let endpoint = endpoint(keeper.node());
+            roles::make(data_dir, &endpoint, None)?;
+            self.bootstrapped = Some(bootstrap::bootstrap(data_dir, &endpoint)?);
+        }
+        if begins {
+            self.state.stage = Stage::Member;
+            self.state.write(&self.root)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until the cluster has data; returns their system identifier, as Patroni keeps it in etcd.
+    fn wait_system(&self, pause: Pause<'_>) -> Result<Option<String>, ClusterError> {
+        let etcd = self.etcd_client(self.config.own)?;
+        let mut waiting = self.waiting();
+        loop {
+            let why = match etcd.value(&format!("/service/{}/initialize", self.config.cluster)) {
+                Ok(Some(system)) if !system.is_empty() => return Ok(Some(system)),
+                Ok(_) => "the cluster has no data yet: its first host (sluice node init) has to be started".to_owned(),
+                Err(error) => format!("etcd does not answer: {error}"),
+            };
+            if !waiting.pause(why, pause) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until PostgreSQL runs, where a cluster begins as its primary; returns its role.
+    fn wait_running(
+        &self,
+        keeper: &NodeKeeper,
+        begins: bool,
+        pause: Pause<'_>,
+    ) -> Result<Option<String>, ClusterError> {
+        let node = keeper.node();
+        let mut waiting = self.waiting();
+        loop {
+            let own = self.api.own(node.rest, ASK_TIME_MAX);
+            let said = own.as_ref().map_or("it has not said anything yet", |own| &*own.state).to_owned();
+            if let Ok(own) = own
+                && own.state == "running"
+                // If somebody else leads by now, it has begun: others come that far only behind what is made below.
+                && (!begins || own.role == PRIMARY || self.is_led_by_another(node))
+            {
+                return Ok(Some(own.role));
+            }
+            if keeper.patroni.failures() >= FAILURES_MAX {
+                let (waited, logs) = (waiting.begin.elapsed(), keeper.patroni.log_end().into_iter().collect());
+                return Err(ClusterError::NotReady { waited, said, logs });
+            }
+            let log = node.log.display();
+            let why = format!("PostgreSQL is not running yet ({said}); {log} says what it is doing");
+            if !waiting.pause(why, pause) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn is_led_by_another(&self, node: &Node) -> bool {
+        let members = self.api.members(node.rest, ASK_TIME_MAX);
+        members.is_ok_and(|members| members.leader().is_some_and(|leader| leader != node.name))
+    }
+
+    /// A client of etcd that begins with that member.
+    fn etcd_client(&self, first: usize) -> Result<EtcdClient, ClusterError> {
+        let mut addresses: Vec<_> = self.config.members.iter().map(|member| member.etcd_client).collect();
+        addresses.rotate_left(first);
+        prepare::etcd_client(addresses, &self.tls)
+    }
+
+    fn waiting(&self) -> Waiting<'_> {
+        Waiting { begin: Instant::now(), told: None, observer: &*self.observer }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn endpoint(node: &Node) -> Endpoint {
+    Endpoint { socket_dir: node.socket_dir.clone(), port: node.postgres.port(), tcp: Some(node.postgres) }
+}
+
+/// Something is waited for; what it is is told once in a while.
+struct Waiting<'a> {
+    begin: Instant,
+    told: Option<Instant>,
+    observer: &'a dyn Observer,
+}
+
+impl Waiting<'_> {
+    fn pause(&mut self, why: String, pause: Pause<'_>) -> bool {
+        let is_due = self.told.map_or(self.begin.elapsed() >= ASK_TIME_MAX, |told| told.elapsed() >= TELL_EVERY);
+        if is_due {
+            self.told = Some(Instant::now());
+            self.observer.event(Event::HostWaiting { waited: self.begin.elapsed(), why });
+        }
+        pause(POLL)
+    }
+}

@@ -1,0 +1,267 @@
+//! Folders and files of a host before a start, and the beginning of a cluster.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicU8},
+};
+
+use sluice_config::NodeConfig;
+
+use super::{
+    super::{
+        earlier,
+        error::ClusterError,
+        etcd::{self, EtcdMember},
+        etcd_api::EtcdClient,
+        folder::make_dir,
+        keeper::{NodeKeeper, Slot, Surroundings},
+        patroni::{self, Access, Node},
+        ports::{check_port, make_log},
+        rest::Api,
+        tls::TlsFiles,
+    },
+    Host, HostSpec, certificates, data, rules,
+    state::{HostState, Stage},
+};
+use crate::{
+    binaries::Binaries,
+    data_dir::{self, DataDir, DataDirSpec, HOST, Layout},
+    event::{Event, Observer},
+    files::{self, Owner},
+    pid_file::{self, Runner},
+    run_as::RunAs,
+    tuning::Tuning,
+};
+
+/// The number of nodes from which on survivors can agree.
+const SURVIVORS_FROM: usize = 3;
+
+/// A client of members of etcd.
+pub(super) fn etcd_client(addresses: Vec<SocketAddr>, tls: &TlsFiles) -> Result<EtcdClient, ClusterError> {
+    EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
+}
+
+/// Where the other members' etcd answers.
+pub(super) fn others(config: &NodeConfig) -> Vec<SocketAddr> {
+    let members = config.members.iter().enumerate().filter(|(place, _)| *place != config.own);
+    members.map(|(_, member)| member.etcd_client).collect()
+}
+
+/// Looks whether a host can be started by its file: its certificate is the right one, etcd is there.
+///
+/// # Errors
+///
+/// What is in the way.
+pub fn check(config: &NodeConfig) -> Result<(), ClusterError> {
+    certificates::check(config)?;
+    etcd::find_for_host().map(drop)
+}
+
+/// Has a cluster begin on this host, at its next start: with the data that are here, or with new ones. `again`: though
+/// it belonged to a cluster before, whose etcd is lost.
+///
+/// # Errors
+///
+/// A cluster that is there, or may be.
+pub fn begin(
+    config: &NodeConfig,
+    run_as: &RunAs,
+    binaries: Binaries,
+    observer: &dyn Observer,
+    again: bool,
+) -> Result<(), ClusterError> {
+    check(config)?;
+    let bad = |why: String| ClusterError::BadFile { path: config.file.clone(), why };
+    if config.own().is_witness {
+        return Err(bad(
+            "this host is the witness, and a cluster begins where its data are: on another host".to_owned()
+        ));
+    }
+    let others = others(config);
+    if !others.is_empty() && etcd_client(others, &certificates::given(config))?.members().is_ok() {
+        return Err(bad("the other hosts have a cluster already\nsluice node has this one join it".to_owned()));
+    }
+    // Its lock is held to the end.
+    let layout = Layout::Host { may_create: true };
+    let spec = DataDirSpec { layout, ..DataDirSpec::new(&config.data, binaries, run_as.clone()) };
+    if let Ok(root) = config.data.canonicalize() {
+        let state = HostState::of(config, &root)?;
+        let etcd = root.join("etcd");
+        if etcd.join("member").is_dir() {
+            let why = "etcd has data here: this host belongs to a cluster, or has begun one\n\
+                       sluice node starts it; where that cluster is lost, move the folder away, on all hosts";
+            return Err(ClusterError::BadFile { path: etcd, why: why.to_owned() });
+        }
+        let has_data = root.join(HOST).join("pgdata/PG_VERSION").exists();
+        if has_data && state.stage == Stage::Member && !again {
+            let why = "this host's data are a cluster's, and its etcd's are gone\n\
+                       sluice node has it join that cluster again; if etcd is lost on all hosts, begin anew with the data \
+                       of the host that was the last primary: sluice node init --again";
+            return Err(ClusterError::BadFile { path: root, why: why.to_owned() });
+        }
+    }
+    let data_dir = DataDir::open(spec, observer)?;
+    let state = HostState { stage: Stage::Begins, ..HostState::of(config, data_dir.root())? };
+    state.write(data_dir.root())
+}
+
+/// Takes the member of that name out of etcd: its host is gone for good, or gets another address.
+///
+/// # Errors
+///
+/// There is none of that name, or the members can't change their number now.
+pub fn remove(config: &NodeConfig, name: &str) -> Result<(), ClusterError> {
+    let addresses = config.members.iter().map(|member| member.etcd_client).collect();
+    let etcd = etcd_client(addresses, &certificates::given(config))?;
+    let bad = |why: String| ClusterError::BadFile { path: config.file.clone(), why };
+    let members = etcd.members().map_err(|error| bad(format!("no member of etcd answers: {error}")))?;
+    let Some(member) = members.iter().find(|member| member.name == name) else {
+        let names: Vec<&str> = members.iter().map(|member| &*member.name).collect();
+        return Err(bad(format!("etcd has no member {name}; its members are {}", names.join(", "))));
+    };
+    etcd.remove_member(member.id).map_err(|error| {
+        bad(format!("etcd does not let go of {name}: {error}\na majority of the members has to run: see its logs"))
+    })
+}
+
+/// Makes everything that a start needs, and nothing that runs.
+pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Host, ClusterError> {
+    let HostSpec { config, run_as, programs, tuning, stop_timeout } = spec;
+    let etcd_program = etcd::find_for_host()?;
+    certificates::check(&config)?;
+    let home = config.data.join(HOST);
+    if data::remove_half_copy(&home)? {
+        observer.event(Event::RemovedLeftover { path: home.join("pgdata") });
+    }
+    let (root, opened, lock) = match programs {
+        None => {
+            let (root, lock) = data_dir::open_witness(&config.data, &run_as)?;
+            (root, None, Some(lock))
+        }
+        Some((binaries, environment)) => {
+            let layout = Layout::Host { may_create: false };
+            let spec = DataDirSpec { layout, ..DataDirSpec::new(&config.data, binaries, run_as.clone()) };
+            let data_dir = Arc::new(DataDir::open(spec, &*observer)?);
+            (data_dir.root().to_owned(), Some((data_dir, environment)), None)
+        }
+    };
+    let state = HostState::of(&config, &root)?;
+    let own = config.own();
+    let member = EtcdMember {
+        name: own.name.clone(),
+        data: root.join("etcd"),
+        log: root.join("log/etcd.log"),
+        client: own.etcd_client,
+        health: None,
+        peer: own.etcd_peer,
+    };
+    let node = opened.as_ref().map(|(data_dir, _)| node(&config, data_dir));
+    let running: Vec<PathBuf> = node.iter().map(Node::config_file).chain([member.data.clone()]).collect();
+    let count = earlier::clear(&running);
+    if count > 0 {
+        observer.event(Event::EndedEarlier { count });
+    }
+    check_ports(&config, node.as_ref())?;
+    let tls = certificates::copy(&config, &root, &run_as)?;
+    let api = Api::with_certificate(&tls)
+        .map_err(|error| ClusterError::BadFile { path: tls.cert.clone(), why: error.to_string() })?;
+    make_dir(&member.data, &run_as)?;
+    make_log(&member.log)?;
+    state.write(&root)?;
+    let data = match opened.zip(node) {
+        None => None,
+        Some(((data_dir, environment), node)) => {
+            write_files(&config, &data_dir, &node, &tls, tuning)?;
+            make_log(&node.log)?;
+            let around = Surroundings {
+                scope: config.cluster.clone(),
+                run_as: run_as.clone(),
+                environment,
+                api: api.clone(),
+                stop_timeout,
+            };
+            let survivor = if config.fast_failover && config.nodes() >= SURVIVORS_FROM {
+                let mut addresses = vec![own.etcd_client];
+                addresses.extend(others(&config));
+                Some(etcd_client(addresses, &tls)?)
+            } else {
+                None
+            };
+            Some((data_dir, NodeKeeper::new(node, around, survivor, Arc::clone(&observer))))
+        }
+    };
+    Ok(Host {
+        config,
+        state,
+        root,
+        run_as,
+        data,
+        _lock: lock,
+        etcd_program,
+        member,
+        tls,
+        api,
+        etcd: Slot::default(),
+        observer,
+        haste: AtomicU8::new(0),
+        bootstrapped: None,
+    })
+}
+
+fn node(config: &NodeConfig, data_dir: &DataDir) -> Node {
+    let own = config.own();
+    Node {
+        name: own.name.clone(),
+        home: data_dir.root().join(HOST),
+        pgdata: data_dir.pgdata().to_owned(),
+        socket_dir: data_dir.socket_dir().to_owned(),
+        log: data_dir.root().join("log/node.log"),
+        postgres: own.postgres,
+        rest: own.patroni,
+    }
+}
+
+/// Each port is free, or PostgreSQL's that runs on these data, which Patroni takes over.
+fn check_ports(config: &NodeConfig, node: Option<&Node>) -> Result<(), ClusterError> {
+    let own = config.own();
+    let mut ports = vec![(own.etcd_client, "etcd (etcd_client_port)"), (own.etcd_peer, "etcd (etcd_peer_port)")];
+    if let Some(node) = node {
+        ports.push((own.patroni, "Patroni (patroni_port)"));
+        if !matches!(pid_file::runner(&node.pgdata), Ok(Runner::Live(_))) {
+            ports.push((own.postgres, "PostgreSQL (postgres_port)"));
+        }
+    }
+    ports.into_iter().try_for_each(|(address, what)| check_port(address, what, &config.file))
+}
+
+fn write_files(
+    config: &NodeConfig,
+    data_dir: &DataDir,
+    node: &Node,
+    tls: &TlsFiles,
+    tuning: Tuning,
+) -> Result<(), ClusterError> {
+    let run_as = data_dir.run_as();
+    let write = |path: &Path, text: &str| {
+        files::write_private(path, text.as_bytes(), Owner::Postgres(run_as)).map_err(ClusterError::io("write", path))
+    };
+    let mut etcd = vec![config.own().etcd_client];
+    etcd.extend(others(config));
+    let patroni = patroni::Config {
+        scope: &config.cluster,
+        node,
+        etcd: &etcd,
+        etcd_tls: tls,
+        binaries: data_dir.binaries(),
+        shared: patroni::shared_settings(config.nodes(), &tuning),
+        settings: &[],
+        program: None,
+        access: Access::Certificates { tls, hba: &rules::hba(config), ident: &rules::ident(config, run_as) },
+    };
+    write(&node.config_file(), &patroni.text())?;
+    if node.pgdata.join("PG_VERSION").exists() {
+        write(&node.pgdata.join("sluice.conf"), &tuning.to_conf())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! `sluice node`: one host of a cluster, with its etcd, its Patroni and its PostgreSQL, in the foreground; and what has
+//! to be done once, for all hosts or for one.
+
+use std::{
+    io::Write,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Subcommand};
+use sluice_config::{NodeConfig, load_node};
+use sluice_instance::{
+    Binaries, Observer, RunAs, StopMode, Tuning,
+    bootstrap::{self, Bootstrapped},
+    cluster::{self, Environment, HostSpec, Node, make_bundles},
+};
+
+use crate::{
+    console::Console,
+    instance::default_cache,
+    signals::{Signals, Wake},
+    systemd::Systemd,
+};
+
+/// Where a host's file usually is.
+const FILE: &str = "/etc/sluice/node.toml";
+
+/// The user of a witness, which Debian's package of etcd makes.
+const WITNESS_USER: &str = "etcd";
+
+/// Time limit for PostgreSQL's shutdown, before it becomes an immediate one.
+const STOP_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// The interval at which it is looked whether the node has another role.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Arguments of `sluice node`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    file: FileArg,
+    #[command(subcommand)]
+    command: Option<NodeCommand>,
+}
+
+#[derive(Debug, Args)]
+struct FileArg {
+    /// This host's file
+    #[arg(short, long, value_name = "FILE", default_value = FILE)]
+    config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum NodeCommand {
+    /// Make an authority, and a folder with certificates for each host
+    ///
+    /// What is there already is kept: for a further host, name it with the same folder.
+    Ca {
+        /// The folder; its ca.key is the cluster's most precious secret, and no host needs it
+        dir: PathBuf,
+        /// The hosts, each with its addresses
+        #[arg(required = true, value_name = "NAME=ADDRESS[,ADDRESS]", value_parser = parse_host)]
+        hosts: Vec<(String, Vec<IpAddr>)>,
+    },
+    /// Have a new cluster begin on this host, when "sluice node" is started next; once, and on one host only
+    ///
+    /// With an empty data directory it makes one. The data of a single node ("sluice up"), stopped, become the cluster's.
+    Init {
+        /// Though it belonged to a cluster before: etcd's data are lost on all hosts, and this one was the last primary
+        #[arg(long)]
+        again: bool,
+        #[command(flatten)]
+        file: FileArg,
+    },
+    /// Check this host's file and its certificates, without starting anything
+    Check {
+        #[command(flatten)]
+        file: FileArg,
+    },
+    /// Take a host out of etcd that is gone for good
+    Remove {
+        /// The host
+        name: String,
+        #[command(flatten)]
+        file: FileArg,
+    },
+}
+
+/// Carries out a command.
+pub(crate) fn node(args: NodeArgs) -> Result<()> {
+    match args.command {
+        None => run(&args.file.config),
+        Some(NodeCommand::Ca { dir, hosts }) => ca(&dir, &hosts),
+        Some(NodeCommand::Init { again, file }) => init(&file.config, again),
+        Some(NodeCommand::Check { file }) => check(&file.config),
+        Some(NodeCommand::Remove { name, file }) => {
+            cluster::remove(&load(&file.config)?, &name)?;
+            println!("{name} is no member of etcd any more");
+            println!("take its [[member]] out of all hosts' files; Patroni forgets it by itself");
+            Ok(())
+        }
+    }
+}
+
+fn load(file: &Path) -> Result<NodeConfig> {
+    load_node(file).map_err(|report| anyhow!("{report}"))
+}
+
+fn ca(dir: &Path, hosts: &[(String, Vec<IpAddr>)]) -> Result<()> {
+    for bundle in make_bundles(dir, hosts)? {
+        let what = if bundle.is_new { "made" } else { "was there, and is kept" };
+        println!("{} {what}", bundle.dir.display());
+    }
+    println!(
+        "Each host gets its own folder (ca_file, cert_file and key_file in its node.toml). Keep {} elsewhere.",
+        dir.join("ca.key").display()
+    );
+    Ok(())
+}
+
+fn check(file: &Path) -> Result<()> {
+    let config = load(file)?;
+    cluster::check(&config)?;
+    run_as(&config)?;
+    if !config.own().is_witness {
+        binaries(&config)?;
+    }
+    println!("{}: good", file.display());
+    Ok(())
+}
+
+fn init(file: &Path, again: bool) -> Result<()> {
+    let config = load(file)?;
+    let signals = Signals::install()?;
+    let console = Console::new(signals.sender());
+    cluster::begin(&config, &run_as(&config)?, binaries(&config)?, &console, again)?;
+    drop(console);
+    println!("Cluster {} begins here. Start sluice node on this host, then on the others.", config.cluster);
+    Ok(())
+}
+
+fn run_as(config: &NodeConfig) -> Result<RunAs> {
+    let is_root = RunAs::resolve(None).map_or(true, |oneself| oneself.switches());
+    let usual = (is_root && config.own().is_witness).then_some(WITNESS_USER);
+    RunAs::resolve(config.run_as.as_deref().or(usual))
+        .map_err(|error| anyhow!("{}: run_as: {error}", config.file.display()))
+}
+
+fn binaries(config: &NodeConfig) -> Result<Binaries> {
+    Binaries::find(config.pg_bin.as_deref()).map_err(|error| anyhow!("{}: pg_bin: {error}", config.file.display()))
+}
+
+/// Keeps the host until a signal.
+fn run(file: &Path) -> Result<()> {
+    let signals = Signals::install()?;
+    let console = Arc::new(Console::new(signals.sender()));
+    let config = load(file)?;
+    let run_as = run_as(&config)?;
+    let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
+    let mut gate = false;
+    let programs = if config.own().is_witness {
+        None
+    } else {
+        let binaries = binaries(&config)?;
+        console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
+        gate = binaries.has_library(bootstrap::GATE);
+        let base = config.patroni_dir.clone().map_or_else(|| default_cache(run_as.switches()), Ok)?;
+        Some((binaries, Environment::prepare(&base, &run_as, &*observer)?))
+    };
+    let tuning = Tuning { gate, has_pool_secret: false, ..Tuning::new(sluice_instance::Host::current(), POOL_SIZE) };
+    let spec = HostSpec { config: config.clone(), run_as, programs, tuning, stop_timeout: STOP_TIME_MAX };
+    // From now on there is something to end in order.
+    signals.running();
+    let pause = |time| !matches!(signals.wait_for(time), Some(Wake::Signal | Wake::End | Wake::Down(_)));
+    let systemd = Systemd::default();
+    let Some(host) = cluster::Host::start(spec, observer, &pause)? else {
+        systemd.stopping("Stopped while starting");
+        console.line("stopped while starting");
+        return Ok(());
+    };
+    console.ready();
+    let name = &config.own().name;
+    let mut role = host.role();
+    systemd.ready(&status(&host, role.as_deref()));
+    if let (Some(roles), Some(node)) = (host.bootstrapped(), host.node()) {
+        // The host goes on even if nobody reads this.
+        let _ = writeln!(std::io::stdout(), "{}", beginning(&config, node, roles));
+    }
+    loop {
+        match signals.wait_for(LOOK_EVERY) {
+            None => {}
+            Some(Wake::Reload) => tracing::warn!("SIGHUP changes nothing: start sluice node again for another file"),
+            Some(Wake::Upgrade) => {
+                tracing::warn!("SIGUSR2 is for \"sluice serve\": sluice node has to be started again")
+            }
+            Some(_) => break,
+        }
+        let now = host.role();
+        if now != role {
+            role = now;
+            tracing::info!("{name}: {}", status(&host, role.as_deref()));
+            systemd.ready(&status(&host, role.as_deref()));
+        }
+    }
+    tracing::info!("stopping: PostgreSQL shuts down in order; a second signal makes it quicker");
+    systemd.stopping("Stopping: PostgreSQL shuts down in order");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while signals.wait_again() {
+                host.request_stop(StopMode::Immediate);
+            }
+        });
+        let report = host.stop();
+        signals.end();
+        tracing::info!("stopped ({:.1} s)", report.took.as_secs_f64());
+    });
+    Ok(())
+}
+
+/// Connections that a pool may have: with the reserve they are PostgreSQL's own default, which the cluster begins with.
+const POOL_SIZE: u32 = 20;
+
+fn status(host: &cluster::Host, role: Option<&str>) -> String {
+    match role {
+        Some(role) => format!("its PostgreSQL is {role}"),
+        None if host.node().is_some() => "its Patroni does not answer".to_owned(),
+        None => "it votes".to_owned(),
+    }
+}
+
+/// What there is when a cluster has begun.
+fn beginning(config: &NodeConfig, node: &Node, roles: &Bootstrapped) -> String {
+    let (socket, port) = (node.socket_dir.display(), node.postgres.port());
+    let auth = config.data.join("auth-password");
+    format!(
+        "\nCluster {} has begun. Its commits wait for a second host: start the others.\n\n\
+         Superuser here   psql -h {socket} -p {port} -U {}\n\
+         First user       {}, password in {}\n\
+         For the pool     [auth.lookup] user = \"{}\", password in {}, query = \"{}\"\n\
+         Its nodes        sluice cluster status --data {}",
+        config.cluster,
+        bootstrap::SUPERUSER,
+        bootstrap::FIRST_USER,
+        roles.password_file.display(),
+        roles.lookup.user,
+        auth.display(),
+        roles.lookup.query,
+        config.data.display(),
+    )
+}
+
+fn parse_host(text: &str) -> Result<(String, Vec<IpAddr>), String> {
+    let form = "a name and its addresses are needed, as in node1=10.0.0.1 or node1=10.0.0.1,fd00::1";
+    let (name, addresses) = text.split_once('=').ok_or(form)?;
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_plain) || name.len() > 32 {
+        return Err(format!("{name:?} is no name of a host: at most 32 of a to z, 0 to 9, - and _, a letter first"));
+    }
+    let addresses: Vec<IpAddr> =
+        addresses.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| form.to_owned())?;
+    Ok((name.to_owned(), addresses))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_on_the_command_line() {
+        let (name, addresses) = parse_host("db-1=10.0.0.1,fd00::1").unwrap();
+        assert_eq!((&*name, addresses.len()), ("db-1", 2));
+        for bad in ["db1", "db1=", "DB1=10.0.0.1", "1db=10.0.0.1", "a/b=10.0.0.1", "db1=host"] {
+            assert!(parse_host(bad).is_err(), "{bad}");
+        }
+    }
+}

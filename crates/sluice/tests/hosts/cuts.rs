@@ -1,0 +1,63 @@
+//! A primary that the others can't reach any more, while clients still can: it acknowledges nothing, and nothing that
+//! was acknowledged is lost.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    GOING_ON, alone,
+    hosts::Hosts,
+    ledger::{Ledger, Servers},
+    network::Network,
+    three,
+};
+
+/// The time in which a write is not acknowledged that would be within a moment.
+const SILENT: Duration = Duration::from_secs(3);
+
+#[test]
+fn a_primary_that_is_cut_off_acknowledges_nothing() {
+    let _alone = alone();
+    let Some(hosts) = three(false) else { return };
+    let pool = hosts.pool();
+    let ledger = Ledger::begin(&hosts, &pool);
+    for (what, cut) in [("both ways", Network::cut as fn(&Network, usize, usize)), ("unheard", Network::cut_one_way)] {
+        thread::sleep(GOING_ON);
+        ledger.longest();
+        let before = hosts.leader();
+        let others: Vec<usize> = (0..3).filter(|host| *host != before).collect();
+        others.iter().for_each(|other| cut(&hosts.network, before, *other));
+        let answer = write_at(&hosts, before);
+        let silence = answer.recv_timeout(SILENT);
+        assert!(matches!(silence, Err(RecvTimeoutError::Timeout)), "{what}: {silence:?}");
+        ledger.wait_for_writes();
+        thread::sleep(GOING_ON);
+        println!("cut off, {what}: {:.1} s without an answer", ledger.longest().as_secs_f64());
+        let next = others.iter().find(|host| hosts.is_primary(**host));
+        assert!(next.is_some(), "{what}: one of the others takes the writes");
+        others.iter().for_each(|other| hosts.network.mend(before, *other));
+        // Its session ends with its time as the primary; it may have ended already.
+        let answer = answer.recv().unwrap();
+        assert!(answer.is_err(), "{what}: it was acknowledged");
+        hosts.wait_streaming(2);
+        assert_ne!(hosts.leader(), before);
+    }
+    let told = ledger.end(&hosts);
+    assert!(told.acknowledged > 100, "{told}");
+    println!("{told}");
+}
+
+/// Has an entry written straight on that host, whoever is the primary; the answer comes some time.
+fn write_at(hosts: &Hosts, host: usize) -> mpsc::Receiver<Result<u64, postgres::Error>> {
+    let mut client = hosts.try_superuser(host).unwrap();
+    client.batch_execute("SET statement_timeout = 0").unwrap();
+    let (sender, answer) = mpsc::channel();
+    thread::spawn(move || {
+        // Nobody may be there to hear it any more.
+        let _ = sender.send(client.execute("INSERT INTO ledger VALUES (-1 - (random() * 1e9)::bigint)", &[]));
+    });
+    answer
+}

@@ -1,0 +1,184 @@
+//! `sluice node` on hosts of their own: three network namespaces, with the real command, etcd, Patroni and PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+mod cuts;
+mod hosts;
+#[path = "../common/ledger.rs"]
+mod ledger;
+mod network;
+mod refused;
+mod strangers;
+
+use std::{
+    fs,
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use sluice_testkit::proc;
+
+use hosts::Hosts;
+use ledger::{Ledger, Servers};
+
+/// The command under test.
+const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// Held by the test that has its cluster: two of them at once want more of the machine than elections have time for.
+static ONE_CLUSTER: Mutex<()> = Mutex::new(());
+
+/// The time for which writers go on behind a fault, so that there is something to lose.
+const GOING_ON: Duration = Duration::from_secs(1);
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A cluster of three that has begun, and is complete; the last one may be a witness.
+fn three(has_witness: bool) -> Option<Hosts> {
+    let hosts = Hosts::new(3, has_witness)?;
+    // Nobody begins a cluster who is not told to; and who waits, can be stopped.
+    for host in [1, 2] {
+        hosts.start(host);
+        hosts.wait_said(host, "no other member of etcd answers");
+    }
+    hosts.stop(2);
+    hosts.init();
+    hosts.start(0);
+    hosts.wait_placed(0);
+    hosts.start(2);
+    hosts.wait_placed(1);
+    hosts.wait_placed(2);
+    hosts.wait_streaming(hosts.nodes() - 1);
+    hosts.make_app();
+    Some(hosts)
+}
+
+/// From nothing to writes through the pool; a host dies and comes back; one loses its disk and gets a new one; one is
+/// stopped in order.
+#[test]
+fn three_hosts() {
+    let _alone = alone();
+    let Some(hosts) = three(false) else { return };
+    strangers::are_refused(&hosts);
+    let pool = hosts.pool();
+    let ledger = Ledger::begin(&hosts, &pool);
+    thread::sleep(GOING_ON);
+
+    let lost = hosts.leader();
+    ledger.longest();
+    hosts.kill(lost);
+    ledger.wait_for_writes();
+    thread::sleep(GOING_ON);
+    let waited = ledger.longest();
+    let next = hosts.leader();
+    let said: String = (0..3).filter(|host| *host != lost).map(|host| hosts.said(host)).collect();
+    assert!(said.contains("is gone, as all standbys agree"), "{said}");
+    hosts.start(lost);
+    hosts.wait_placed(lost);
+    hosts.wait_streaming(2);
+
+    // A host with a new disk is taken in by the others.
+    let renewed = (0..3).find(|host| *host != next && *host != lost).unwrap();
+    hosts.stop(renewed);
+    fs::remove_dir_all(hosts.data(renewed)).unwrap();
+    hosts.start(renewed);
+    hosts.wait_placed(renewed);
+    let said = hosts.said(renewed);
+    assert!(said.contains("is removed, since its data are gone") && said.contains("is given its vote"), "{said}");
+    hosts.wait_streaming(2);
+
+    // A primary that is stopped hands over.
+    hosts.stop(next);
+    ledger.wait_for_writes();
+    assert_ne!(hosts.leader(), next);
+    hosts.start(next);
+    hosts.wait_placed(next);
+    hosts.wait_streaming(2);
+
+    what_dies_is_started_again(&hosts);
+    ledger.wait_for_writes();
+
+    let told = ledger.end(&hosts);
+    assert!(told.acknowledged > 100, "{told}");
+    println!("a lost host: {:.1} s without an answer; {told}", waited.as_secs_f64());
+
+    // What changes something takes a certificate, which a host has.
+    let to = hosts::name(hosts.leader() % 2 + 1);
+    let to = if hosts::name(hosts.leader()) == to { hosts::name(0) } else { to };
+    let mut switchover = Command::new(SLUICE);
+    let said = switchover.args(["cluster", "switchover", "--to", &to, "--data"]).arg(hosts.data(0)).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap() + &String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains(&format!("{to} is the primary")), "{said}");
+    hosts.wait_streaming(2);
+    refused::what_is_not_the_clusters(&hosts);
+    for host in 0..3 {
+        assert!(hosts.told(host).contains("READY=1\nSTATUS=its PostgreSQL is "), "{host}");
+        hosts.stop(host);
+        assert!(hosts.told(host).contains("STOPPING=1"), "{host}");
+    }
+}
+
+/// Each program of a standby's host is killed in turn.
+fn what_dies_is_started_again(hosts: &Hosts) {
+    let host = (0..3).find(|host| *host != hosts.leader()).unwrap();
+    for (program, said) in
+        [("etcd", "'s etcd ended by itself"), ("python", " ended by itself (signal: 9"), ("postgres", "")]
+    {
+        let is_it = |pid: &u32| {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            // Of PostgreSQL's processes the first is the postmaster.
+            comm.starts_with(program)
+        };
+        let pid = hosts.network.processes(host).into_iter().filter(is_it).min().unwrap();
+        proc::send(pid, proc::Kind::SIGKILL);
+        if !said.is_empty() {
+            hosts.wait_said(host, &format!("{}{said}", hosts::name(host)));
+        }
+        hosts.wait_streaming(2);
+    }
+}
+
+/// Two hosts with data, and one that votes: the standby takes over when the primary's lease has ended.
+#[test]
+fn two_hosts_and_a_witness() {
+    let _alone = alone();
+    let Some(hosts) = three(true) else { return };
+    let pool = hosts.pool();
+    let ledger = Ledger::begin(&hosts, &pool);
+    thread::sleep(GOING_ON);
+    let lost = hosts.leader();
+    hosts.kill(lost);
+    ledger.wait_for_writes();
+    thread::sleep(GOING_ON);
+    assert_ne!(hosts.leader(), lost);
+    hosts.start(lost);
+    hosts.wait_placed(lost);
+    hosts.wait_streaming(1);
+    // The witness has no data, and nothing waits for it.
+    hosts.stop(2);
+    ledger.wait_for_writes();
+    hosts.start(2);
+    hosts.wait_placed(2);
+    assert!(!hosts.data(2).join("node").exists());
+    let told = ledger.end(&hosts);
+    assert!(told.acknowledged > 100, "{told}");
+    println!("two hosts and a witness: {told}");
+
+    // etcd is lost on all of them; the data are not.
+    let last = hosts.leader();
+    let others = (0..3).filter(|host| *host != last);
+    others.clone().chain([last]).for_each(|host| hosts.stop(host));
+    (0..3).for_each(|host| fs::remove_dir_all(hosts.data(host).join("etcd")).unwrap());
+    let (said, is_good) = hosts.command(last, &["init"]);
+    assert!(!is_good && said.contains("sluice node init --again"), "{said}");
+    let (said, is_good) = hosts.command(last, &["init", "--again"]);
+    assert!(is_good, "{said}");
+    std::iter::once(last).chain(others).for_each(|host| hosts.start(host));
+    (0..3).for_each(|host| hosts.wait_placed(host));
+    hosts.wait_streaming(1);
+    let count = hosts.try_superuser(hosts.leader()).unwrap().query_one("SELECT count(*) FROM ledger", &[]).unwrap();
+    assert!(count.get::<_, i64>(0) >= told.acknowledged as i64);
+}

@@ -1,0 +1,112 @@
+//! Data and settings that are not the cluster's: each a clear error, and nothing is touched.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use sluice_testkit::Version;
+
+use crate::{
+    hosts::{Hosts, name},
+    ledger::Servers,
+};
+
+/// As PostgreSQL's user, which these are run as.
+fn run(program: &str, arguments: &[&str]) {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+    command.arg(Version::V15.bin_dir().join(program)).args(arguments).current_dir("/").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The digest of what a control file holds.
+fn control(pgdata: &Path) -> Vec<u8> {
+    fs::read(pgdata.join("global/pg_control")).unwrap()
+}
+
+pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
+    let standby = (0..3).find(|host| *host != hosts.leader()).unwrap();
+    hosts.stop(standby);
+    let pgdata = hosts.data(standby).join("node/pgdata");
+    let aside = hosts.data(standby).join("node/aside");
+    let path = |path: &Path| path.display().to_string();
+
+    fs::rename(&pgdata, &aside).unwrap();
+    run("initdb", &["-D", &path(&pgdata), "-U", "postgres"]);
+    is_refused(hosts, standby, &["has data of another PostgreSQL", "move that folder away"], &pgdata);
+    fs::remove_dir_all(&pgdata).unwrap();
+
+    // Somebody has promoted these data by themselves.
+    let copied = Command::new("cp").arg("-a").arg(&aside).arg(&pgdata).status().unwrap();
+    assert!(copied.success());
+    let socket = hosts.data(standby).join("node");
+    let options = format!("-p 6000 -c listen_addresses= -c primary_conninfo= -k {}", path(&socket));
+    run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "-l", "/dev/null", "-o", &options, "start"]);
+    run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "promote"]);
+    run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "-m", "fast", "stop"]);
+    is_refused(hosts, standby, &["goes further than the data of cluster main", "look at it"], &pgdata);
+    fs::remove_dir_all(&pgdata).unwrap();
+    fs::rename(&aside, &pgdata).unwrap();
+
+    settings(hosts, standby);
+    let (said, is_good) = hosts.command(standby, &["init"]);
+    assert!(!is_good && said.contains("the other hosts have a cluster already"), "{said}");
+
+    hosts.start(standby);
+    hosts.wait_placed(standby);
+    hosts.wait_streaming(2);
+}
+
+fn is_refused(hosts: &Hosts, host: usize, words: &[&str], pgdata: &Path) {
+    let before = control(pgdata);
+    hosts.start(host);
+    assert!(!hosts.wait_end(host), "{}", hosts.said(host));
+    let said = hosts.said(host);
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    assert!(control(pgdata) == before, "the data were touched");
+    assert_eq!(hosts.network.processes(host), [0; 0]);
+}
+
+/// A file that is not this host's, and a port that somebody has.
+fn settings(hosts: &Hosts, host: usize) {
+    let (file, text) = (hosts.file(host), fs::read_to_string(hosts.file(host)).unwrap());
+    let other = (host + 1) % 3;
+    let of_other = text.replace(&format!("ca/{}/", name(host)), &format!("ca/{}/", name(other)));
+    fs::write(&file, of_other).unwrap();
+    let (said, is_good) = hosts.command(host, &["check"]);
+    assert!(!is_good && said.contains("tls.cert_file") && said.contains("sluice node ca"), "{said}");
+    fs::write(&file, text.replace("address = ", "adress = ")).unwrap();
+    let (said, is_good) = hosts.command(host, &["check"]);
+    assert!(!is_good && said.contains("did you mean address?") && said.contains(&file.display().to_string()), "{said}");
+    // Another host's name, with its certificates: its address is not here.
+    let as_other = text.replacen(&format!("name = \"{}\"", name(host)), &format!("name = \"{}\"", name(other)), 1);
+    let as_other = as_other.replace(&format!("ca/{}/", name(host)), &format!("ca/{}/", name(other)));
+    fs::write(&file, &as_other).unwrap();
+    let (said, is_good) = hosts.command(host, &[]);
+    assert!(!is_good && said.contains(&format!("this is the directory of host {}", name(host))), "{said}");
+    let elsewhere = hosts.data(host).with_extension("elsewhere");
+    let as_other = as_other.replace(&hosts.data(host).display().to_string(), &elsewhere.display().to_string());
+    fs::write(&file, as_other).unwrap();
+    let (said, is_good) = hosts.command(host, &[]);
+    assert!(!is_good && said.contains("is no address of this machine"), "{said}");
+    fs::write(&file, &text).unwrap();
+    let (said, is_good) = hosts.command(host, &["check"]);
+    assert!(is_good && said.contains("good"), "{said}");
+
+    let script = format!(
+        "import socket, time\ns = socket.socket()\ns.bind(('{}', 8008))\ns.listen()\nprint(flush=True)\ntime.sleep(600)",
+        hosts.network.address(host)
+    );
+    let mut listener = hosts.network.command(host, "python3");
+    let mut listener = listener.args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read(listener.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let (said, is_good) = hosts.command(host, &[]);
+    listener.kill().unwrap();
+    listener.wait().unwrap();
+    assert!(!is_good && said.contains("8008 is in use, where Patroni (patroni_port) has to listen"), "{said}");
+    assert_eq!(fs::metadata(hosts.data(host)).unwrap().permissions().mode() & 0o777, 0o711);
+}
