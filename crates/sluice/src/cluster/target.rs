@@ -136,7 +136,7 @@ impl Target {
         })?;
         if at.password_file.is_some() {
             bail!(
-                "the cluster in {} has a user and a password of its own\nleave --user and --password-file out, or name \
+                "the directory {} says by itself how its cluster is asked\nleave --user and --password-file out, or name \
                  another cluster with --rest or --config",
                 data.display()
             );
