@@ -181,4 +181,22 @@ fn two_hosts_and_a_witness() {
     hosts.wait_streaming(1);
     let count = hosts.try_superuser(hosts.leader()).unwrap().query_one("SELECT count(*) FROM ledger", &[]).unwrap();
     assert!(count.get::<_, i64>(0) >= told.acknowledged as i64);
+    a_member_that_was_removed(&hosts);
+}
+
+/// It is told so, and joins anew once its data are out of the way.
+fn a_member_that_was_removed(hosts: &Hosts) {
+    hosts.stop(2);
+    let (said, is_good) = hosts.command(0, &["remove", "node3"]);
+    assert!(is_good && said.contains("node3 is no member of etcd any more"), "{said}");
+    let (said, is_good) = hosts.command(0, &["remove", "node3"]);
+    assert!(!is_good && said.contains("etcd has no member node3; its members are"), "{said}");
+    hosts.start(2);
+    assert!(!hosts.wait_end(2), "{}", hosts.said(2));
+    let etcd = hosts.data(2).join("etcd");
+    let said = hosts.said(2);
+    assert!(said.contains("permanently removed") && said.contains(&format!("move {} away", etcd.display())), "{said}");
+    fs::remove_dir_all(etcd).unwrap();
+    hosts.start(2);
+    hosts.wait_placed(2);
 }
