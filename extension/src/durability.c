@@ -9,7 +9,8 @@
  * A session chooses its own "synchronous_commit".  A database, a role or the whole
  * server may have a floor, "sluice.synchronous_commit_floor": a command that takes
  * the setting below it fails, and no transaction that has an id commits below it,
- * however the session came there (a startup option, ALTER ROLE, a function).
+ * however the session came there (a startup option, ALTER ROLE, a function).  Going
+ * back to what the session began with is no fault of a command.
  *
  * A cancel ends the wait for a standby, when the transaction has been committed
  * here: the client gets a warning that few of them look at, and COMMIT.  Here a
@@ -38,6 +39,9 @@ static const struct config_enum_entry levels[] = {
 	{NULL, 0, false}
 };
 
+#define COMMIT_BELOW_FLOOR \
+	"the transaction would commit with \"synchronous_commit\" at \"%s\", below its floor, \"%s\""
+
 static int	lowest_level = SYNCHRONOUS_COMMIT_OFF;
 
 /* Whether a cancel ends a commit's wait for standbys, as it does without Sluice. */
@@ -52,10 +56,11 @@ static volatile sig_atomic_t is_committing = false;
 /* Whether a cancel has come meanwhile. */
 static volatile sig_atomic_t was_cancelled = false;
 
+/* Whether this process runs a client's SQL, which it may also send for "replication=database". */
 static bool
 serves_client(void)
 {
-	return MyBackendType == B_BACKEND && !am_walsender;
+	return MyBackendType == B_BACKEND || am_db_walsender;
 }
 
 static const char *
@@ -69,6 +74,26 @@ level_name(int level)
 			return entry->name;
 	}
 	return "unknown";
+}
+
+static int
+level_named(const char *name)
+{
+	const struct config_enum_entry *entry;
+
+	for (entry = levels; entry->name != NULL; entry++)
+	{
+		if (strcmp(entry->name, name) == 0)
+			return entry->val;
+	}
+	return SYNCHRONOUS_COMMIT_OFF;
+}
+
+/* The floor, for the extension's own transactions. */
+int
+durability_floor(void)
+{
+	return lowest_level;
 }
 
 static void
@@ -86,17 +111,23 @@ raise_below_floor(const char *message)
 void
 durability_after_command(int before)
 {
+	const char *began;
+
 	if (likely(synchronous_commit >= lowest_level) || synchronous_commit >= before || !serves_client())
+		return;
+	began = GetConfigOptionResetString("synchronous_commit");
+	if (began != NULL && synchronous_commit >= level_named(began))
 		return;
 	raise_below_floor("\"synchronous_commit\" can't be \"%s\" here, where its floor is \"%s\"");
 }
 
-/* Something is about to be committed. */
+/* Something is about to be committed. What has no id has written nothing that lasts. */
 static void
 check_floor(void)
 {
-	if (unlikely(synchronous_commit < lowest_level) && serves_client())
-		raise_below_floor("the transaction would commit with \"synchronous_commit\" at \"%s\", below its floor, \"%s\"");
+	if (unlikely(synchronous_commit < lowest_level) && TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		serves_client())
+		raise_below_floor(COMMIT_BELOW_FLOOR);
 }
 
 /*
@@ -145,25 +176,35 @@ end_commit(void)
 	was_cancelled = false;
 }
 
-/* Second halves of transactions that were prepared are committed by commands. */
-static bool
-ends_prepared(const Node *command)
-{
-	TransactionStmtKind kind;
-
-	if (!IsA(command, TransactionStmt))
-		return false;
-	kind = ((const TransactionStmt *) command)->kind;
-	return kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED;
-}
-
+/*
+ * A command is about to run.  Second halves of transactions that were prepared are
+ * committed by commands; within a block they only fail, and may do so within a
+ * subtransaction that is rolled back alone.
+ */
 void
 durability_before_utility(const Node *command)
 {
-	if (!ends_prepared(command))
+	TransactionStmtKind kind;
+
+	/* Whatever has become of the commit before. */
+	end_commit();
+	if (!IsA(command, TransactionStmt) || IsTransactionBlock() || IsSubTransaction())
 		return;
+	kind = ((const TransactionStmt *) command)->kind;
+	if (kind == TRANS_STMT_COMMIT_PREPARED && unlikely(synchronous_commit < lowest_level) && serves_client())
+		raise_below_floor(COMMIT_BELOW_FLOOR);
+	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
+		begin_commit();
+}
+
+/*
+ * COMMIT or PREPARE TRANSACTION has set the block's state, so that an error ends the
+ * block.  What others do before the commit, postgres_fdw for one, has not begun.
+ */
+void
+durability_at_commit_command(void)
+{
 	check_floor();
-	begin_commit();
 }
 
 void
@@ -173,10 +214,8 @@ durability_at_end(XactEvent event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			/* What has no id is not committed, and waits for nobody. */
-			if (!TransactionIdIsValid(GetTopTransactionIdIfAny()))
-				break;
 			check_floor();
+			/* It may still be given an id, by NOTIFY. */
 			begin_commit();
 			break;
 		case XACT_EVENT_COMMIT:

@@ -347,7 +347,9 @@ extern void outcome_after_command(void);
 extern void outcome_define_settings(void);
 
 /* durability.c */
+extern int	durability_floor(void);
 extern void durability_after_command(int before);
+extern void durability_at_commit_command(void);
 extern void durability_before_utility(const Node *command);
 extern void durability_at_end(XactEvent event);
 extern void durability_define_settings(void);

@@ -413,7 +413,11 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 		previous_ProcessUtility(plan, text, read_only_tree, context, params,
 								environment, dest, completion);
 		if (kind == TRANS_STMT_COMMIT || kind == TRANS_STMT_PREPARE)
+		{
 			gate_check_block();
+			if (!had_failed)
+				durability_at_commit_command();
+		}
 		after_transaction_command(kind, chain, had_failed);
 	}
 	else if (tag == T_CreateTableAsStmt)

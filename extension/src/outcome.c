@@ -259,6 +259,15 @@ outcome_of(FullTransactionId xid)
 	return text_to_cstring(DatumGetTextPP(status));
 }
 
+/* Up to this transaction's end. */
+static void
+raise_synchronous_commit(int level, const char *name)
+{
+	if (synchronous_commit < level)
+		(void) set_config_option("synchronous_commit", name, PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+}
+
 /* What came of the transaction that was asked for. */
 static const char *
 show_outcome(void)
@@ -279,9 +288,10 @@ show_outcome(void)
 	if (FullTransactionIdEquals(mark.xid, GetTopFullTransactionIdIfAny()))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION), errmsg("the transaction is the one that asks")));
-	if (synchronous_commit < SYNCHRONOUS_COMMIT_ON)
-		(void) set_config_option("synchronous_commit", "on", PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_LOCAL, true, 0, false);
+	if (durability_floor() == SYNCHRONOUS_COMMIT_REMOTE_APPLY)
+		raise_synchronous_commit(SYNCHRONOUS_COMMIT_REMOTE_APPLY, "remote_apply");
+	else
+		raise_synchronous_commit(SYNCHRONOUS_COMMIT_ON, "on");
 	(void) GetCurrentTransactionId();
 	here = write_record(mark_of(GetTopFullTransactionId(), mark.system, new_key()));
 	XLogFlush(XactLastRecEnd);

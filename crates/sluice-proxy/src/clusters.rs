@@ -52,7 +52,7 @@ const SEARCH_EVERY: Duration = Duration::from_millis(200);
 const ASK_WHILE_HELD_EVERY: Duration = Duration::from_millis(100);
 
 /// The interval at which all members are asked though the primary says that it is.
-const ASK_ALL_EVERY: Duration = Duration::from_secs(10);
+const ASK_ALL_EVERY: Duration = Duration::from_secs(2);
 
 /// The time that others have for their answers once one has said who is the primary: an older one may have been quicker.
 const OTHERS_TIME: Duration = Duration::from_millis(100);

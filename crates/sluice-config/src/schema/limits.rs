@@ -123,9 +123,10 @@ pub(crate) static QUERY_TIMEOUT: Key<Time> = Key {
     absent: Absent::Means("there is no limit"),
     meaning: "How long a server may take for a request (a Query, or a batch up to its Sync, with the data of a COPY) \
               before it is sent a cancel, which the client hears of as PostgreSQL says it, SQLSTATE 57014. Where that \
-              has not helped 5 seconds later, the client is disconnected with the same SQLSTATE, and the server \
-              connection is closed. PostgreSQL's `statement_timeout` is more exact, since it counts each statement: \
-              this one is for a server or a network that does not answer.",
+              has not helped 5 seconds later, the client is disconnected with SQLSTATE 08007, since what has become of \
+              its request is open (it may be a commit that waits for a standby), and the server connection is closed. \
+              PostgreSQL's `statement_timeout` is more exact, since it counts each statement: this one is for a server \
+              or a network that does not answer.",
 };
 
 pub(crate) static REWRITTEN_MESSAGE: Key<Size> = Key {

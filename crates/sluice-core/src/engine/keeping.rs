@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use sluice_control::settings::PinPolicy;
-use sluice_wire::{ErrorResponse, sqlstate};
+use sluice_wire::{ErrorResponse, message, sqlstate};
 
 use crate::{
     client::{Client, Phase, Session},
@@ -54,7 +54,7 @@ impl Engine {
             self.own_failed(now, (client, server), *failed, io);
             return;
         }
-        let Some(Client { phase, stream, .. }) = self.clients.get_mut(client) else { return };
+        let Some(Client { phase, stream, conn, .. }) = self.clients.get_mut(client) else { return };
         match phase {
             Phase::Open(session) if session.commit.is_some() => self.tell_outcome(now, client, server, io),
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
@@ -79,7 +79,12 @@ impl Engine {
             }
             Phase::Open(session) if state.follows_statements() => {
                 session.failures = 0;
+                let conn = *conn;
                 follow_session(now, state, session);
+                let reports = went_back(state, session);
+                if !reports.is_empty() {
+                    io.send(conn, &reports);
+                }
                 self.keep_or_detach(now, client, server, io);
                 let goes_on = |client: &Client| {
                     // What it has sent meanwhile has waited for this, or for a cancel on its way to the server that it
@@ -205,6 +210,30 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
             session.profile = profile;
         }
     }
+}
+
+/// ParameterStatus messages for the settings that have gone back to what the client began with, though no text has shown
+/// that, and of which the server has reported its own defaults.
+fn went_back(server: &mut Server, session: &Session) -> Vec<u8> {
+    let mut out = Vec::new();
+    let of_server = server.session.profile();
+    let gone: Vec<&String> =
+        session.start.settings().keys().filter(|name| of_server.get(name.as_str()).is_none()).collect();
+    if gone.is_empty() {
+        return out;
+    }
+    let reported: Vec<String> = server.parameters.iter().map(|(name, _)| name.to_owned()).collect();
+    for name in reported {
+        let is_gone = gone.iter().any(|gone| gone.eq_ignore_ascii_case(&name));
+        if is_gone
+            && let Some(start) = session.start_reported(&name)
+            && server.parameters.told(&name) != Some(start)
+        {
+            message::put_parameter_status(&mut out, &name, start);
+            server.parameters.tell(&name, start);
+        }
+    }
+    out
 }
 
 /// A profile with the settings that the client began with: RESET goes back to those, and not to the server's own

@@ -47,7 +47,11 @@ impl Engine {
     }
 }
 
+/// What has become of the request is not known: it may be a commit that waits for its standbys.
 fn does_not_answer() -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::QUERY_CANCELED, "the server has not answered in time, nor a cancel since")
-        .hint("The limit is \"query_timeout\" under [limits] in the pool's configuration.")
+    ErrorResponse::fatal(
+        sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
+        "the server has not answered in time, nor a cancel since",
+    )
+    .hint("The limit is \"query_timeout\" under [limits] in the pool's configuration.")
 }

@@ -157,10 +157,10 @@ impl<I: Io> ClientRelay<'_, I> {
     /// the batch goes by them; `text` comes next, if it is known.
     pub(super) fn restore_within(&mut self, text: &[u8]) {
         let resets = self.server.as_deref_mut().and_then(|server| server.exchange.take_done_resets(text));
-        let Some(resets) = resets else { return };
+        let Some((resets, is_late)) = resets else { return };
         self.flush();
         let mut own = restoring(&self.session.start, &resets);
-        if resets.may_discard() {
+        if resets.may_discard() && !is_late {
             // What follows is another transaction, which has begun by the server's own settings.
             own.extend(characteristics(&self.session.start));
         }

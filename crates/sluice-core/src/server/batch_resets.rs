@@ -24,6 +24,8 @@ pub(super) struct BatchResets {
     resets: Option<Reset>,
     /// Whether a portal was run since they were put in place again.
     is_done: bool,
+    /// Whether something has run behind them before they could be, so that their transaction has begun.
+    is_late: bool,
     portals: BTreeMap<Box<[u8]>, Act>,
 }
 
@@ -73,12 +75,19 @@ impl BatchResets {
         self.resets.as_ref().filter(|_| self.is_done)
     }
 
+    /// Something runs before they are put in place again.
+    pub(super) fn come_late(&mut self) {
+        self.is_late = true;
+    }
+
     /// They are put in place again for what follows in the batch: nothing is left to be done about them at its end.
-    pub(super) fn take_done(&mut self) -> Option<Reset> {
+    /// With them, whether that comes late.
+    pub(super) fn take_done(&mut self) -> Option<(Reset, bool)> {
         if !std::mem::take(&mut self.is_done) {
             return None;
         }
-        self.resets.replace(Reset::default())
+        let is_late = std::mem::take(&mut self.is_late);
+        Some((self.resets.replace(Reset::default())?, is_late))
     }
 
     /// The batch goes on, where its end was taken to have come.
@@ -94,7 +103,7 @@ impl BatchResets {
 
     /// The batch ends.
     pub(super) fn take(&mut self) -> Option<Reset> {
-        self.is_done = false;
+        (self.is_done, self.is_late) = (false, false);
         self.resets.take()
     }
 
@@ -145,7 +154,7 @@ mod tests {
         assert!(batch.done().is_some_and(|resets| !resets.covers("work_mem")));
         bind(&mut batch, "b", "select 1");
         batch.run(b"b");
-        assert!(batch.take_done().is_some_and(|resets| !resets.covers("datestyle")), "it is another portal");
+        assert!(batch.take_done().is_some_and(|(resets, _)| !resets.covers("datestyle")), "it is another portal");
         assert!(batch.take_done().is_none());
     }
 

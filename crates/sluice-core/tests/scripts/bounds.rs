@@ -468,5 +468,5 @@ fn a_request_that_takes_too_long_is_cancelled_and_a_server_that_does_not_answer_
     assert_eq!(table.hears(client), "");
     table.passes(Duration::from_millis(100));
     let error = table.hears_error(client);
-    assert!(error.contains("57014") && error.contains("query_timeout"), "{error}");
+    assert!(error.contains("08007") && error.contains("query_timeout"), "{error}");
 }

@@ -1,6 +1,8 @@
 //! Settings that are taken back in the midst of a text: each as a script that is run beside PostgreSQL.
 
-use sluice_testkit::{Case, Mode, matrix};
+use std::collections::BTreeMap;
+
+use sluice_testkit::{Case, Mode, matrix, raw::Message};
 
 use crate::{
     beside::{Beside, Startup, beside, s},
@@ -15,6 +17,8 @@ matrix!(brief:
     what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it,
     a_reset_is_answered_in_the_midst_of_a_message,
     calls_behind_a_reset,
+    what_a_function_has_reset_is_told,
+    what_may_stand_alone_behind_a_discard_begins_the_transaction,
     commands_that_stand_alone,
     what_stands_behind_a_discard_has_the_clients_characteristics,
 );
@@ -182,6 +186,61 @@ fn calls_behind_a_reset(case: Case) {
                 b.query(client, "SHOW TimeZone");
                 b.query(client, "ROLLBACK");
                 b.query(client, "RESET ALL");
+            }
+        }
+    });
+}
+
+fn what_a_function_has_reset_is_told(case: Case) {
+    // No text shows it, so that the client hears of it behind the transaction, before anything else of its own.
+    beside(case, &[&[("client_encoding", "LATIN1"), ("TimeZone", "Asia/Tokyo")], &[]], |b| {
+        for (set, back) in [
+            ("SELECT 1", "SELECT set_config('client_encoding', null, false)"),
+            ("SELECT 1", "BEGIN; SELECT set_config('client_encoding', null, false); COMMIT"),
+            ("SELECT 1", "DO 'BEGIN RESET client_encoding; END'"),
+            ("SET TimeZone = 'Asia/Seoul'", "DO 'BEGIN RESET ALL; END'"),
+            ("SET client_encoding = 'UTF8'", "SELECT set_config('client_encoding', null, false)"),
+        ] {
+            b.query(0, set);
+            let script = s().query(back);
+            let told = [&mut b.pooled[0], &mut b.alone[0]].map(|raw| {
+                raw.send(&script);
+                let mut heard = raw.until_ready(1);
+                raw.send(&s().query("SELECT 1"));
+                heard.append(&mut raw.until_ready(1));
+                last_told(&heard)
+            });
+            let [pooled, alone] = told;
+            for (name, value) in alone {
+                assert!(pooled.get(&name).is_none_or(|told| *told == value), "{back}: {name} is {value}, {pooled:?}");
+            }
+            for (name, told) in &pooled {
+                let real = b.query(0, &format!("SELECT current_setting('{name}')"));
+                assert!(real.contains(&**told), "{back}: told {name} = {told}; {real}");
+            }
+            b.query(1, "SELECT 1");
+            b.query(0, "RESET ALL");
+        }
+    });
+}
+
+/// The parameters that messages tell of, as they tell last.
+fn last_told(messages: &[Message]) -> BTreeMap<String, String> {
+    let told = messages.iter().filter(|message| message.tag == b'S');
+    told.map(|message| {
+        let (name, value) = sluice_wire::message::read_parameter_status(&message.body).unwrap();
+        (name.to_owned(), value.to_owned())
+    })
+    .collect()
+}
+
+fn what_may_stand_alone_behind_a_discard_begins_the_transaction(case: Case) {
+    beside(case, &[&[("default_transaction_isolation", "serializable")], &[]], |b| {
+        b.query(0, "CREATE TABLE IF NOT EXISTS behind (i int)");
+        for first in ["DO $$ BEGIN PERFORM 1; END $$", "SELECT 1", "CALL nothing()"] {
+            for then in ["INSERT INTO behind VALUES (1)", "SELECT count(*) FROM behind"] {
+                b.says(0, &s().unnamed("DISCARD ALL", &[]).unnamed(first, &[]).unnamed(then, &[]).sync());
+                b.query(0, "SHOW default_transaction_isolation");
             }
         }
     });
