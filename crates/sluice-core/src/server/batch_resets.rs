@@ -24,7 +24,7 @@ pub(super) struct BatchResets {
     resets: Option<Reset>,
     /// Whether a portal was run since they were put in place again.
     is_done: bool,
-    /// Whether something has run behind them before they could be, so that their transaction has begun.
+    /// Whether a query may have run behind them before they could be.
     is_late: bool,
     portals: BTreeMap<Box<[u8]>, Act>,
 }
@@ -75,13 +75,13 @@ impl BatchResets {
         self.resets.as_ref().filter(|_| self.is_done)
     }
 
-    /// Something runs before they are put in place again.
+    /// A query may run before they are put in place again.
     pub(super) fn come_late(&mut self) {
         self.is_late = true;
     }
 
     /// They are put in place again for what follows in the batch: nothing is left to be done about them at its end.
-    /// With them, whether that comes late.
+    /// With them, whether that comes late, behind a query.
     pub(super) fn take_done(&mut self) -> Option<(Reset, bool)> {
         if !std::mem::take(&mut self.is_done) {
             return None;

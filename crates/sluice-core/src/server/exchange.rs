@@ -400,11 +400,12 @@ impl Exchange {
 
     /// The settings that the open batch has reset already, and that are about to be put in place again for what
     /// follows in it: that text, if one is known. Behind what discards all, which is a transaction of its own, others may
-    /// have to stand alone. With them, whether something has run since.
+    /// have to stand alone. With them, whether a query may have run since, behind which a transaction's isolation level
+    /// can't be set.
     #[inline]
     pub fn take_done_resets(&mut self, text: &[u8]) -> Option<(Reset, bool)> {
         let stands_alone = self.batch_resets.done()?.may_discard() && !sql::may_follow(text);
-        if stands_alone {
+        if stands_alone && sql::may_query(text) {
             self.batch_resets.come_late();
         }
         if stands_alone || !self.prepares() { None } else { self.batch_resets.take_done() }

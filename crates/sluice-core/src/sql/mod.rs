@@ -221,6 +221,11 @@ pub(crate) fn may_follow(text: &[u8]) -> bool {
     }
 }
 
+/// Whether a text that may have to stand alone may run queries of its own.
+pub(crate) fn may_query(text: &[u8]) -> bool {
+    Words::new(text).take_any(&["do", "call"]).is_some()
+}
+
 /// The name that a DEALLOCATE of one statement forgets.
 pub(crate) fn deallocated(text: &[u8]) -> Option<Box<[u8]>> {
     match command(text)? {
