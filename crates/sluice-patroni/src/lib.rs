@@ -16,4 +16,4 @@ mod own;
 
 pub use http::{Answer, AskError, Credentials, Method, Question};
 pub use members::{Lag, Member, Members};
-pub use own::{Own, Replayed};
+pub use own::{Own, Replayed, Tags};

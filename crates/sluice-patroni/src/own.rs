@@ -34,8 +34,22 @@ pub struct Own {
     /// Whether settings have been changed that a restart is needed for.
     #[serde(default)]
     pub pending_restart: bool,
+    /// How a standby gets what the primary writes: `streaming`, or another of Patroni's words.
+    #[serde(default)]
+    pub replication_state: Option<String>,
+    /// What the node's configuration says of it.
+    #[serde(default)]
+    pub tags: Tags,
     #[serde(default)]
     patroni: Option<Itself>,
+}
+
+/// Patroni's tags, as far as they count here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct Tags {
+    /// Whether readers are to be kept away.
+    #[serde(default)]
+    pub noloadbalance: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -59,6 +73,9 @@ pub struct Replayed {
     /// The time at which the last transaction was committed that has been replayed, in PostgreSQL's words.
     #[serde(default)]
     pub replayed_timestamp: Option<String>,
+    /// Whether somebody has the replay wait.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 impl Own {
@@ -104,6 +121,14 @@ mod tests {
         assert_eq!((own.timeline, own.name(), own.server_version), (Some(7), Some("a"), Some(150_015)));
         assert_eq!(own.system.as_deref(), Some("7430000000000000001"));
         assert_eq!(own.log.and_then(|log| log.location), Some(50_331_648));
+        let body = br#"{"state": "running", "role": "replica", "timeline": 7, "replication_state": "streaming",
+            "xlog": {"received_location": 67109216, "replayed_location": 67109216,
+            "replayed_timestamp": "2026-11-26 07:00:01.000001+00:00", "paused": true},
+            "tags": {"noloadbalance": true, "nosync": false}}"#;
+        let own = Own::read(&Answer { status: 200, body: body.to_vec() }).unwrap();
+        assert_eq!((own.replication_state.as_deref(), own.tags.noloadbalance), (Some("streaming"), true));
+        let log = own.log.unwrap();
+        assert_eq!((log.replayed_location, log.paused), (Some(67_109_216), true));
         let silent = br#"{"state": "stopping", "role": "primary", "dcs_last_seen": 1}"#;
         let own = Own::read(&Answer { status: 503, body: silent.to_vec() }).unwrap();
         assert_eq!((&*own.state, own.timeline, own.started), ("stopping", None, None));
