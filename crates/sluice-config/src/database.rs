@@ -1,8 +1,8 @@
 //! `[[database]]`: reads the entries, and checks names, servers and logins.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, path::PathBuf, time::Duration};
 
-use sluice_control::{CLIENT_ADDRESS_SECRET_BYTES, settings::PoolSettings};
+use sluice_control::{CLIENT_ADDRESS_SECRET_BYTES, reading::Reading, settings::PoolSettings};
 
 use crate::{
     DatabaseConfig, Secret, ServerAddress, cluster, credentials,
@@ -18,11 +18,15 @@ pub(crate) const RULES: &[&str] = &[
     "At least one `[[database]]` is needed; no name, `\"*\"` included, may come twice.",
     "A `password` or `password_file` needs `user`: without it, every client would log in with the same password as \
      another user.",
+    "`target_session_attrs` needs `cluster`; `max_lag` and `max_lag_bytes` need `target_session_attrs`.",
     "A server can't be the place where Sluice itself listens.",
 ];
 
 /// The folder of a server's sockets if the file does not say: Debian's place.
 const SOCKET_DIR: &str = "/var/run/postgresql";
+
+/// The time that a standby may be behind if the file does not say.
+const LAG_MAX: Duration = Duration::from_secs(30);
 
 /// PostgreSQL's port.
 const PORT: u32 = 5432;
@@ -49,12 +53,14 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clus
     }
     let pool = Pool::read(&section.table(&schema::DATABASE_POOL), defaults);
     let cluster = read_cluster(section, clusters);
+    let reading = read_reading(section);
     let config = DatabaseConfig {
         name: name.as_ref().map(|(name, _)| name.clone()).filter(|name| name != "*"),
         server: match &cluster {
             Read::Given(entry, _) => ServerAddress::Primary(entry.cluster.name.clone()),
             Read::Absent | Read::Bad => read_server(section, listen),
         },
+        reading,
         tls: tls::read_database(section),
         dbname: section.read(&schema::DBNAME).value(),
         user: user.value(),
@@ -101,6 +107,36 @@ fn read_cluster<'a>(section: &Section<'_>, clusters: &'a [cluster::Entry]) -> Re
             Read::Bad
         }
     }
+}
+
+/// Reads `target_session_attrs`, and what there is to say of readers.
+fn read_reading(section: &Section<'_>) -> Option<Reading> {
+    let target = section.read(&schema::TARGET);
+    let (lag, bytes) = (section.read(&schema::MAX_LAG), section.read(&schema::MAX_LAG_BYTES));
+    let reads = matches!(target, Read::Given(Some(_), _));
+    if let Read::Given(Some(_), offset) = target
+        && !section.has(schema::DATABASE_CLUSTER.name)
+    {
+        let what = "there are no other nodes than the server";
+        section.note(&schema::TARGET, offset, Fault::new(what, "give the cluster as well, or leave it out"));
+    }
+    if !reads && !matches!(target, Read::Bad) {
+        let fault = || {
+            let what = "it says how far a standby may be behind, and clients are led to none";
+            Fault::new(what, "give target_session_attrs as well, or leave it out")
+        };
+        if let Read::Given(_, offset) = lag {
+            section.note(&schema::MAX_LAG, offset, fault());
+        }
+        if let Read::Given(_, offset) = bytes {
+            section.note(&schema::MAX_LAG_BYTES, offset, fault());
+        }
+    }
+    Some(Reading {
+        target: target.value().flatten()?,
+        lag_max: lag.value().unwrap_or(LAG_MAX),
+        lag_bytes_max: bytes.value().map(u64::from),
+    })
 }
 
 /// Reads `host` and `port`.

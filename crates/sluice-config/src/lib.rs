@@ -46,6 +46,7 @@ pub use sluice_control::{
     access::{Admin, Encryption, Method, Policy},
     address::Network,
     cluster::{Cluster, Rest},
+    reading::Reading,
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, FileServer, ServerFile};
@@ -137,10 +138,13 @@ pub struct LookupConfig {
 /// A database as clients name it, and where it really is.
 #[derive(Debug, Clone)]
 pub struct DatabaseConfig {
-    /// The name that clients use; `None` is `"*"`, any name that no other entry has.
+    /// The name that clients use; `None` is `"*"`, any name that no other entry has. One that begins with an asterisk is for
+    /// those that end like it.
     pub name: Option<String>,
     /// The server.
     pub server: ServerAddress,
+    /// The decisions about its readers, where it is for reading from the nodes of a cluster.
+    pub reading: Option<Reading>,
     /// The encryption on the way to it; `None`: none.
     pub tls: Option<Arc<ClientTls>>,
     /// The name on the server; `None` keeps the client's.

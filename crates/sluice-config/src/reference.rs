@@ -39,6 +39,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 |---|---|
 | `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
 | `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told. A server that is being put in order for the next client is `tested` |
+| `SHOW NODES` | the nodes of clusters that have readers, as they were seen last: role, timeline, how far they are behind, the `databases` whose readers go there, and why others' do not (`unfit`) |
 | `SHOW CLUSTERS` | each cluster with its primary and what is held: `held_us` is the length of the hold that is under way, or of the last one, `hold_ended` the way in which that ended, `sv_busy` the transactions that are open |
 | `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
 | `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands behind a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol |
@@ -132,6 +133,41 @@ cluster = \"main\"
   ones wait. One that keeps its server is not held.
 - Patroni's `restapi.authentication` is not needed, since Sluice only reads. It connects to PostgreSQL by the addresses
   that members announce (`postgresql.connect_address`).
+
+### Reading from standbys
+
+A second name of a database leads to standbys. Whoever says `app:ro` reads there; `\"*:ro\"` in the place of `\"app:ro\"`
+and `dbname` has a second name for each database.
+
+```toml
+[[database]]
+name = \"app:ro\"
+dbname = \"app\"
+cluster = \"main\"
+target_session_attrs = \"prefer-standby\"
+max_lag = \"10s\"
+```
+
+- All members are asked each second. A standby will do that is on the primary's timeline, streams, replays, and is no
+  more than `max_lag` (and `max_lag_bytes`) behind; Patroni's tag `noloadbalance` keeps readers away. How far a standby is
+  behind is measured by what the primary had written when it was asked, so no clocks are compared. Between two looks it
+  may fall behind by another second. One that was too far behind is taken again at half of the bound.
+- While no primary answers, standbys go on serving readers up to `max_lag`.
+- A client has its place at one standby, so it never sees time go backwards between its transactions: that with the fewest
+  clients, when it logs in. It leaves it where that standby will not do any more, or another one has come that is to have
+  its share: between two transactions, with its settings and prepared statements, as with a primary that changes.
+- Each node has a pool of its own: `size` and the others count for each of them, `servers` for all together.
+- Where no standby will do, clients wait for `failover_timeout`, and then get SQLSTATE 57P03 with the reason for each node;
+  with `prefer-standby` they go to the primary, and back when there is a standby.
+- A connection is taken only if PostgreSQL itself says that it is in recovery (or, where readers go to the primary, that it
+  is not). A standby that is promoted ends no connection: what is open there ends with its transaction.
+- PostgreSQL refuses what writes (25006), and may cancel a query for what it has to replay (40001): clients hear its own
+  words. Sessions begin with `default_transaction_read_only`, so that the same is refused where readers go to the primary.
+- A block that is lost with its standby fails with 40001, and the client stays, as above.
+- Users and secrets are looked up at the primary, so log-ins need one where `[auth.lookup]` is used.
+- What is committed at the primary is seen at a standby a moment later, by whoever has committed it as well: read at the
+  primary what has just been written. A standby's catalogs change by replay, of which no extension tells: statements
+  see that within a second.
 
 [The decision](../decisions/0024-a-primary-is-one-that-says-so.md) has the reasons.
 ";

@@ -477,12 +477,15 @@ pub(crate) static DATABASE: Table = Table {
     path: "database",
     many: true,
     meaning: "A database as clients name it, and where it really is. At least one is needed; the entry named `\"*\"` \
-              takes the names that no other entry has.",
+              takes the names that no other entry has, and one such as `\"*:ro\"` those that end so.",
     keys: &[
         &DATABASE_NAME,
         &HOST,
         &PORT,
         &DATABASE_CLUSTER,
+        &TARGET,
+        &MAX_LAG,
+        &MAX_LAG_BYTES,
         &SSLMODE,
         &SSLROOTCERT,
         &SSLCERT,
@@ -498,8 +501,12 @@ pub(crate) static DATABASE: Table = Table {
     tables: &[&DATABASE_POOL],
 };
 
-pub(crate) static DATABASE_NAME: Key<Text> =
-    Key { name: "name", kind: NAME, absent: Absent::Required, meaning: "The name that clients use, or `\"*\"`." };
+pub(crate) static DATABASE_NAME: Key<Text> = Key {
+    name: "name",
+    kind: NAME,
+    absent: Absent::Required,
+    meaning: "The name that clients use, or `\"*\"`, or an asterisk and the end of many names.",
+};
 
 pub(crate) static HOST: Key<Host> = Key {
     name: "host",
@@ -520,7 +527,7 @@ pub(crate) static PORT: Key<Integer> = Key {
 pub(crate) static DBNAME: Key<Text> = Key {
     name: "dbname",
     kind: NAME,
-    absent: Absent::Means("the client's name for it"),
+    absent: Absent::Means("the client's name for it, without the end that the entry's name says"),
     meaning: "The database's name on the server.",
 };
 

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use sluice_control::cluster::Rest;
+use sluice_control::{cluster::Rest, reading::Target};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table};
 
 use crate::{
@@ -134,16 +134,26 @@ impl ServerFile {
                 put(&mut database, &schema::DATABASE_CLUSTER, name)?;
             }
         }
+        let is_cluster = matches!(self.server, FileServer::Cluster { .. });
         put_some(&mut database, &schema::CLIENT_ADDRESS_SECRET_FILE, self.client_address_secret_file.as_ref())?;
         let mut pool = Table::new();
         put(&mut pool, &schema::SIZE, &self.pool_size)?;
         put_some(&mut pool, &schema::WAIT_TIMEOUT, self.wait_timeout.as_ref())?;
         database.insert(schema::DATABASE_POOL.name(), pool.into());
-        let databases: ArrayOfTables = [database].into_iter().collect();
+        // All that readers need not say is as in the other entry.
+        let mut readers = is_cluster.then(|| database.clone());
+        if let Some(readers) = &mut readers {
+            put(readers, &schema::DATABASE_NAME, &READERS_NAMES.to_owned())?;
+            put(readers, &schema::TARGET, &Some(Target::PreferStandby))?;
+        }
+        let databases: ArrayOfTables = [database].into_iter().chain(readers).collect();
         document.insert(schema::DATABASE.name(), Item::ArrayOfTables(databases));
         Ok(document.to_string())
     }
 }
+
+/// The second names of all databases of a cluster: those of their readers.
+const READERS_NAMES: &str = "*:ro";
 
 /// The entry of a cluster.
 fn cluster(name: &String, members: &[SocketAddr]) -> io::Result<Table> {
@@ -224,6 +234,9 @@ mod tests {
         let text = ServerFile { server, ..file() }.to_toml(&[]).unwrap();
         let read = parse(&text, Path::new("written.toml")).unwrap();
         assert_eq!(read.databases[0].server, ServerAddress::Primary("main".into()));
+        let readers = &read.databases[1];
+        assert_eq!((readers.name.as_deref(), &readers.server), (Some("*:ro"), &read.databases[0].server));
+        assert_eq!(readers.reading.as_ref().map(|it| it.target), Some(Target::PreferStandby));
         let urls: Vec<String> = read.clusters[0].members.iter().map(ToString::to_string).collect();
         assert_eq!(urls, ["http://127.0.0.1:8008", "http://[::1]:8009"]);
     }

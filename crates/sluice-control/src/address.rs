@@ -7,7 +7,7 @@ use std::{
 };
 
 /// A server's address: nothing left to resolve but a host's name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
     /// The path of a Unix socket.
     Unix(PathBuf),
@@ -15,6 +15,8 @@ pub enum Address {
     Tcp(String, u16),
     /// The primary of that cluster, as long as nobody knows which node that is: there is no connecting to it.
     Primary(Arc<str>),
+    /// A node of that cluster for readers, as long as none will do: likewise.
+    Readers(Arc<str>),
 }
 
 impl std::fmt::Display for Address {
@@ -24,6 +26,7 @@ impl std::fmt::Display for Address {
             Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp(host, port) => write!(f, "{host}:{port}"),
             Self::Primary(cluster) => write!(f, "the primary of cluster \"{cluster}\""),
+            Self::Readers(cluster) => write!(f, "the readers' node of cluster \"{cluster}\""),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     access::{Access, Encryption, Policy, Users},
     address::{Address, Network},
     cluster::{Cluster, Primary, Rest, Standing},
+    reading::{Reader, Reading},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings},
     snapshot::{Database, Snapshot},
 };
@@ -121,6 +122,12 @@ fn shown_networks(networks: &[Network]) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
+fn shown_readers(readers: &[Reader]) -> Option<String> {
+    let shown =
+        |it: &Reader| format!("\"{}\" at {}{}", it.node, it.address, if it.is_primary { " (primary)" } else { "" });
+    (!readers.is_empty()).then(|| readers.iter().map(shown).collect::<Vec<_>>().join(", "))
+}
+
 #[derive(Default)]
 struct Differences(Vec<Change>);
 
@@ -222,6 +229,15 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     if let Some((before, now)) = moved((&before.cluster, &before.address), (&now.cluster, &now.address)) {
         found.compare(key("server"), &before, &now);
     }
+    let reading = |read: fn(&Reading) -> String| move |it: &Database| it.reading.as_ref().map(read);
+    for (name, of) in [
+        ("target_session_attrs", reading(|it| it.target.name().to_owned())),
+        ("max_lag", reading(|it| it.lag_max.show())),
+        ("max_lag_bytes", reading(|it| it.lag_bytes_max.map(Quantity::from).show())),
+    ] {
+        found.compare(key(name), &of(before), &of(now));
+    }
+    found.compare(key("readers' nodes"), &shown_readers(&before.readers), &shown_readers(&now.readers));
     let mode = |database: &Database| database.tls.as_ref().map_or(SslMode::Disable, |tls| tls.mode).name();
     found.compare(key("sslmode"), &mode(before), &mode(now));
     if mode(before) == mode(now) {

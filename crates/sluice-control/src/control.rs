@@ -1,13 +1,14 @@
 //! The state machine: observations in, snapshots out.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     access::{AccessRules, Policy, Users},
     address::Address,
     changes::{self, Change},
     cluster::Primary,
-    snapshot::{Configuration, Snapshot},
+    reading::Node,
+    snapshot::{Configuration, Seen, Snapshot},
 };
 
 /// Something that has been observed outside.
@@ -19,6 +20,8 @@ pub enum Observation {
     ServerRules(Address, Option<Arc<AccessRules>>),
     /// That node of that cluster says that it is the primary, and holds the lock by which it is.
     Primary(Arc<str>, Primary),
+    /// The nodes of that cluster have been looked at, in an order of their own.
+    Nodes(Arc<str>, Vec<Node>),
 }
 
 /// A snapshot that is to be gone by from now on.
@@ -36,8 +39,8 @@ pub struct Control {
     snapshot: Arc<Snapshot>,
     /// The operator's decisions, as they were read last.
     configuration: Configuration,
-    /// The primaries of clusters, as they were seen last.
-    primaries: HashMap<Arc<str>, Primary>,
+    /// The clusters, as they were seen last.
+    seen: Seen,
     /// The access rules that a server has told last, and its address, as long as it is the one that is asked.
     server_rules: Option<(Address, Option<Arc<AccessRules>>)>,
 }
@@ -45,9 +48,8 @@ pub struct Control {
 impl Control {
     /// With that configuration.
     pub fn new(configuration: Configuration) -> Self {
-        let primaries = HashMap::new();
         let snapshot = Arc::new(Snapshot::first(configuration.clone()));
-        Self { snapshot, configuration, primaries, server_rules: None }
+        Self { snapshot, configuration, seen: Seen::default(), server_rules: None }
     }
 
     /// The snapshot that was published last.
@@ -60,7 +62,8 @@ impl Control {
         match observation {
             Observation::Configured(configuration) => {
                 let has_cluster = |name: &Arc<str>| configuration.clusters.iter().any(|it| it.name == *name);
-                self.primaries.retain(|name, _| has_cluster(name));
+                self.seen.primaries.retain(|name, _| has_cluster(name));
+                self.seen.nodes.retain(|name, _| has_cluster(name));
                 self.configuration = *configuration;
             }
             Observation::ServerRules(address, rules) => {
@@ -73,14 +76,23 @@ impl Control {
             Observation::Primary(cluster, primary) => {
                 // Likewise.
                 let is_followed = self.configuration.clusters.iter().any(|it| it.name == cluster);
-                let is_older = self.primaries.get(&cluster).is_some_and(|before| primary.follows(before).is_err());
+                let is_older = self.seen.primaries.get(&cluster).is_some_and(|before| primary.follows(before).is_err());
                 if !is_followed || is_older {
                     return None;
                 }
-                self.primaries.insert(cluster, primary);
+                self.seen.primaries.insert(cluster, primary);
+            }
+            Observation::Nodes(cluster, nodes) => {
+                if !self.configuration.clusters.iter().any(|it| it.name == cluster) {
+                    return None;
+                }
+                self.seen.nodes.insert(cluster, nodes);
+                if self.snapshot.has_readers_of(&self.seen) {
+                    return None;
+                }
             }
         }
-        let next = self.snapshot.next(self.configuration.clone(), &self.primaries, |policy, users| {
+        let next = self.snapshot.next(self.configuration.clone(), &self.seen, |policy, users| {
             // A server that is not asked any more may load others, which nobody would notice.
             self.server_rules.take_if(|(address, _)| asked(policy, users) != Some(address));
             if let (Policy::ServerRules(rules), Some((_, told))) = (policy, &self.server_rules) {
@@ -315,14 +327,14 @@ mod tests {
     fn an_address_is_not_for_clients_to_see_and_a_role_is() {
         let before = &configuration().databases[0];
         let moved = Database { address: Address::Unix("/elsewhere".into()), ..before.clone() };
-        assert!(moved.continues(before, "one") && !moved.keeps_pools_of(before, "one"));
+        assert!(moved.continues(before, "one") && !moved.keeps_pool_of(before, "one", &before.address));
         let other = Database { user: Some("app".to_owned()), ..before.clone() };
-        assert!(!other.continues(before, "one") && !other.keeps_pools_of(before, "one"));
+        assert!(!other.continues(before, "one") && !other.keeps_pool_of(before, "one", &before.address));
         // The same database by another entry.
         let any = Database { name: None, ..before.clone() };
-        assert!(any.continues(before, "one") && any.keeps_pools_of(before, "one"));
+        assert!(any.continues(before, "one") && any.keeps_pool_of(before, "one", &before.address));
         assert!(!Database { dbname: Some("two".to_owned()), ..any }.continues(before, "one"));
         let larger = Database { pool: PoolSettings { size: 50, ..before.pool.clone() }, ..before.clone() };
-        assert!(larger.keeps_pools_of(before, "one"));
+        assert!(larger.keeps_pool_of(before, "one", &before.address));
     }
 }

@@ -12,6 +12,7 @@ pub mod address;
 mod changes;
 pub mod cluster;
 mod control;
+pub mod reading;
 pub mod settings;
 mod snapshot;
 

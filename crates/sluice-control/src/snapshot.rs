@@ -9,6 +9,7 @@ use crate::{
     access::{Access, Admin, Encryption, Policy, Users},
     address::{Address, Network, PeerAddress},
     cluster::{Cluster, Primary, Standing},
+    reading::{Node, Reader, Reading},
     settings::{Limits, PoolSettings},
 };
 
@@ -34,12 +35,16 @@ pub struct Configuration {
 /// A database as clients may name it, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Database {
-    /// The name; `None` matches any that no other has.
+    /// The name; `None` matches any that no other has, and one that begins with an asterisk those that end like it.
     pub name: Option<String>,
     /// The server's address.
     pub address: Address,
     /// The cluster whose primary that is; `None`: it is one server.
     pub cluster: Option<Arc<str>>,
+    /// The decisions about its readers, where it is for reading; its address is then of no account.
+    pub reading: Option<Reading>,
+    /// The nodes that those go to now, in an order of their own.
+    pub readers: Vec<Reader>,
     /// The encryption on the way to it; `None`: none.
     pub tls: Option<Arc<ClientTls>>,
     /// The name there; `None` keeps the client's.
@@ -79,6 +84,15 @@ pub struct Snapshot {
     pub clusters: Vec<Standing>,
 }
 
+/// The clusters as they were seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Their primaries.
+    pub(crate) primaries: HashMap<Arc<str>, Primary>,
+    /// The nodes of those that have readers.
+    pub(crate) nodes: HashMap<Arc<str>, Vec<Node>>,
+}
+
 impl Database {
     /// Any database of the server at that address, under the clients' own names.
     pub fn any_at(address: Address, pool: PoolSettings) -> Self {
@@ -86,6 +100,8 @@ impl Database {
             name: None,
             address,
             cluster: None,
+            reading: None,
+            readers: Vec::new(),
             tls: None,
             dbname: None,
             user: None,
@@ -99,7 +115,31 @@ impl Database {
 
     /// The name on the server for clients that call it `name`.
     pub fn dbname_for<'a>(&'a self, name: &'a str) -> &'a str {
-        self.dbname.as_deref().unwrap_or(name)
+        let plain = || self.suffix().and_then(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+        self.dbname.as_deref().unwrap_or_else(plain)
+    }
+
+    /// The end that all of its names have, if it is for such.
+    fn suffix(&self) -> Option<&str> {
+        self.name.as_deref()?.strip_prefix('*').filter(|suffix| !suffix.is_empty())
+    }
+
+    /// Whether clients that say `name` may mean it by the end of that.
+    fn ends(&self, name: &str) -> bool {
+        self.suffix().is_some_and(|suffix| name.len() > suffix.len() && name.ends_with(suffix))
+    }
+
+    /// The addresses at which it has pools; one of them is none where nobody knows where it is.
+    pub fn addresses(&self) -> Vec<Address> {
+        match &*self.readers {
+            [] => vec![self.address.clone()],
+            readers => readers.iter().map(|reader| reader.address.clone()).collect(),
+        }
+    }
+
+    /// The reader's node at that address.
+    pub fn reader(&self, address: &Address) -> Option<&Reader> {
+        self.readers.iter().find(|reader| reader.address == *address)
     }
 
     /// The role on the server for a client of that user.
@@ -114,11 +154,17 @@ impl Database {
         seen(self) == seen(before)
     }
 
-    /// Whether that one's pools are just as good for this: no more than sizes and times differ.
-    pub fn keeps_pools_of(&self, before: &Self, name: &str) -> bool {
+    /// Whether that one's pool at an address is just as good for this: no more than sizes and times differ.
+    pub fn keeps_pool_of(&self, before: &Self, name: &str, address: &Address) -> bool {
+        let role = |it: &Self| it.reader(address).map(|reader| reader.is_primary);
+        let leads_there = self.addresses().contains(address) && role(self) == role(before);
+        leads_there && self.reading.is_some() == before.reading.is_some() && self.is_alike(before, name)
+    }
+
+    fn is_alike(&self, before: &Self, name: &str) -> bool {
         let settled = |it: &Self| {
             let login = (it.user.clone(), it.password.clone(), it.client_address_secret.clone());
-            (it.address.clone(), it.tls.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing)
+            (it.tls.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing)
         };
         settled(self) == settled(before)
     }
@@ -138,25 +184,40 @@ impl Snapshot {
     pub(crate) fn next(
         &self,
         configuration: Configuration,
-        primaries: &HashMap<Arc<str>, Primary>,
+        seen: &Seen,
         fill_in: impl FnOnce(&mut Policy, &Users),
     ) -> Self {
         let Configuration { databases, mut access, encryption, admin, balancers, limits, clusters } = configuration;
         let keep = |database: Database| {
-            let database = located(database, primaries);
+            let mut database = located(database, &seen.primaries);
+            database.readers = self.readers_of(&database, seen);
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
         let databases = databases.into_iter().map(keep).collect();
-        locate_look_up(&mut access, primaries);
+        locate_look_up(&mut access, &seen.primaries);
         fill_in(&mut access.policy, &access.users);
         let access = self.kept_access(access);
         let standing = |cluster: Cluster| {
-            let primary = primaries.get(&cluster.name).cloned();
+            let primary = seen.primaries.get(&cluster.name).cloned();
             Standing { cluster: self.kept_cluster(cluster), primary }
         };
         let clusters = clusters.into_iter().map(standing).collect();
         Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits, clusters }
+    }
+
+    /// Whether all readers go to those nodes already: nodes are looked at each second, and mostly nothing has changed.
+    pub(crate) fn has_readers_of(&self, seen: &Seen) -> bool {
+        self.databases.iter().all(|it| self.readers_of(it, seen) == it.readers)
+    }
+
+    /// The nodes for a database's readers, as they are now.
+    fn readers_of(&self, database: &Database, seen: &Seen) -> Vec<Reader> {
+        let (Some(reading), Some(cluster)) = (&database.reading, &database.cluster) else { return Vec::new() };
+        let before = self.databases.iter().find(|it| it.name == database.name && it.cluster == database.cluster);
+        let before = before.map_or(&[][..], |before| &before.readers);
+        let nodes = seen.nodes.get(cluster).map_or(&[][..], Vec::as_slice);
+        reading.readers(nodes, seen.primaries.get(cluster), before)
     }
 
     /// The same value as in this one, unless it has changed.
@@ -180,13 +241,17 @@ impl Snapshot {
     /// The database that a client means by that name; `None` if there is none.
     pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
         let named = self.databases.iter().find(|database| database.name.as_deref() == Some(name));
-        named.or_else(|| self.databases.iter().find(|database| database.name.is_none()))
+        let length = |database: &&Arc<Database>| database.name.as_ref().map(String::len);
+        let ends = || self.databases.iter().filter(|database| database.ends(name)).max_by_key(length);
+        named.or_else(ends).or_else(|| self.databases.iter().find(|database| database.name.is_none()))
     }
 }
 
 /// A database at the primary of its cluster, where that is known.
 fn located(mut database: Database, primaries: &HashMap<Arc<str>, Primary>) -> Database {
-    if let Some(primary) = database.cluster.as_ref().and_then(|cluster| primaries.get(cluster)) {
+    if database.reading.is_none()
+        && let Some(primary) = database.cluster.as_ref().and_then(|cluster| primaries.get(cluster))
+    {
         database.address = primary.address.clone();
     }
     database

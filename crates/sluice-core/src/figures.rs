@@ -2,7 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sluice_control::{address::Address, settings::PoolMode};
+use sluice_control::{
+    Snapshot,
+    address::Address,
+    cluster::Standing,
+    reading::{Node, Reading},
+    settings::PoolMode,
+};
 
 use crate::{
     holding::PinCounts,
@@ -25,6 +31,27 @@ pub struct Figures {
     pub servers: u32,
     /// Each pool that is of any account: those where nobody is and no server has ever been are left out.
     pub pools: Vec<PoolFigures>,
+    /// The nodes of clusters that have readers.
+    pub nodes: Vec<NodeFigures>,
+}
+
+/// The figures of a node.
+#[derive(Debug, Clone)]
+pub struct NodeFigures {
+    /// Its cluster.
+    pub cluster: Arc<str>,
+    /// The node, as it was seen last.
+    pub node: Node,
+    /// The databases, as they are configured, whose readers go there.
+    pub databases: Vec<String>,
+    /// The reason why those of another database do not.
+    pub unfit: Option<String>,
+    /// Readers that have their place there.
+    pub clients: u32,
+    /// Servers that they have, or that are being put in order.
+    pub active: u32,
+    /// Their servers that are idle.
+    pub idle: u32,
 }
 
 /// The figures of a pool.
@@ -36,6 +63,8 @@ pub struct PoolFigures {
     pub role: String,
     /// The server's address.
     pub address: Address,
+    /// Whether it is one of a database's pools for readers, of which there is one for each node.
+    pub is_for_reading: bool,
     /// The time for which a client keeps a server.
     pub mode: PoolMode,
     /// Clients that are logged in; within one or two of the truth while servers are handed on.
@@ -60,14 +89,50 @@ impl PoolFigures {
 impl Hub {
     /// The figures of now.
     pub fn figures(&self, now: Time) -> Figures {
+        let pools: Vec<_> = self.pools().iter().filter_map(|pool| figures_of(pool, now)).collect();
         Figures {
             version: self.snapshot().version,
             connections: self.connections(),
             clients: self.clients(),
             servers: self.servers(),
-            pools: self.pools().iter().filter_map(|pool| figures_of(pool, now)).collect(),
+            nodes: self.node_figures(&pools),
+            pools,
         }
     }
+
+    fn node_figures(&self, pools: &[PoolFigures]) -> Vec<NodeFigures> {
+        let snapshot = self.snapshot();
+        let seen =
+            snapshot.clusters.iter().filter_map(|standing| Some((standing, self.nodes(&standing.cluster.name)?)));
+        let figures = |(standing, nodes): (&Standing, Arc<[Node]>)| {
+            nodes.iter().map(|node| figures_of_node(&snapshot, standing, node, pools)).collect::<Vec<_>>()
+        };
+        seen.flat_map(figures).collect()
+    }
+}
+
+fn figures_of_node(snapshot: &Snapshot, standing: &Standing, node: &Node, pools: &[PoolFigures]) -> NodeFigures {
+    let name = &standing.cluster.name;
+    let of_cluster = snapshot.databases.iter().filter(|it| it.cluster.as_ref() == Some(name));
+    let (here, others): (Vec<_>, Vec<_>) =
+        of_cluster.filter(|it| it.reading.is_some()).partition(|it| it.reader(&node.address).is_some());
+    let unfit = |reading: &Reading| reading.judge(node, standing.primary.as_ref(), false).err();
+    let unfit = others.iter().find_map(|it| unfit(it.reading.as_ref()?));
+    let mut figures = NodeFigures {
+        cluster: name.clone(),
+        node: node.clone(),
+        databases: here.iter().map(|it| it.name.clone().unwrap_or_else(|| "*".to_owned())).collect(),
+        unfit: unfit.map(|unfit| unfit.to_string()),
+        clients: 0,
+        active: 0,
+        idle: 0,
+    };
+    for pool in pools.iter().filter(|pool| pool.is_for_reading && pool.address == node.address) {
+        figures.clients += pool.clients;
+        figures.active += pool.active();
+        figures.idle += pool.counts.idle;
+    }
+    figures
 }
 
 /// `None` where nobody is and no server has ever been: a client has named a database that does not exist, perhaps.
@@ -83,6 +148,7 @@ fn figures_of(pool: &Arc<Pool>, now: Time) -> Option<PoolFigures> {
         database: pool.database.clone(),
         role: pool.upstream.user.clone(),
         address: pool.upstream.address.clone(),
+        is_for_reading: pool.upstream.is_for_reading,
         mode: pool.sharing.mode,
         clients,
         counts,

@@ -3,6 +3,7 @@
 mod holds;
 mod limits;
 mod pausing;
+mod readers;
 mod upstream;
 
 use std::{
@@ -17,15 +18,16 @@ use std::{
 
 use foldhash::fast::RandomState;
 use lru::LruCache;
-use sluice_control::{Database, Snapshot, access::Access, address::Address, settings::Sharing};
+use sluice_control::{Database, Snapshot, access::Access, address::Address, reading::Node, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
 pub use holds::{Held, Hold};
 pub use pausing::CalledIn;
-pub use upstream::Upstream;
+pub use upstream::{NodeRole, Upstream};
 
 use holds::Holds;
 use pausing::Paused;
+use readers::{Leaving, Replays, Shares};
 
 use crate::{
     admission::Admissions,
@@ -80,8 +82,9 @@ pub struct Pool {
     pub slow: Threshold,
     state: Mutex<PoolState>,
     login: Mutex<Login>,
-    /// Whether another one has come in its place, or none: no server is opened, and none becomes idle.
-    is_retired: AtomicBool,
+    /// The clients that are to go on with another one. All of them, where another one has come in its place, or none: no
+    /// server is opened then, and none becomes idle.
+    leaving: Leaving,
     /// The time at which it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
     /// Until when a statement waits for its database to be left by all, in microseconds.
@@ -186,13 +189,13 @@ impl Login {
 impl Pool {
     fn new(
         database: &str,
-        role: &str,
+        (role, address): (&str, Address),
         entry: Arc<Database>,
         (catalog, log_ins): (Arc<Catalog>, Arc<LogIns>),
         budgets: Budgets,
         (statements, name_prefix): (Registry, Box<[u8]>),
     ) -> Self {
-        let upstream = Upstream::new(&entry, database, role);
+        let upstream = Upstream::new(&entry, database, role, address);
         Self {
             database: database.to_owned(),
             state: Mutex::new(upstream.new_state(&entry)),
@@ -208,7 +211,7 @@ impl Pool {
             name_prefix,
             traffic: Traffic::default(),
             login: Mutex::default(),
-            is_retired: AtomicBool::new(false),
+            leaving: Leaving::default(),
             unused_since: AtomicU64::new(IN_USE),
             to_be_left_until: AtomicU64::new(0),
         }
@@ -223,7 +226,17 @@ impl Pool {
 
     /// Whether the configuration has another one in its place by now, or none ([`Hub::successor`]).
     pub fn is_retired(&self) -> bool {
-        self.is_retired.load(Ordering::Acquire)
+        self.leaving.are_all()
+    }
+
+    /// Whether any of its clients is to go on with another one.
+    pub fn has_leaving(&self) -> bool {
+        self.leaving.is_anybody()
+    }
+
+    /// A client that could go on with another one does so, if it is to.
+    pub fn lets_go(&self) -> bool {
+        self.leaving.take_one()
     }
 
     /// Whether clients are to give up servers that were opened so and that they could do without: others need them, an
@@ -330,8 +343,8 @@ pub struct Nonces {
     pub statements: u32,
 }
 
-/// A pool's name: the database's, as clients say it, and the role's on the server.
-type Key = (String, String);
+/// What a pool is known by: the database's name, as clients say it, the role's on the server, and the server's address.
+type Key = (String, String, Address);
 
 /// Everything the workers share.
 #[derive(Debug)]
@@ -353,6 +366,10 @@ pub struct Hub {
     paused: Mutex<Paused>,
     /// The clusters whose clients are held.
     holds: Mutex<Holds>,
+    /// The nodes of clusters that have readers, as they were seen last.
+    nodes: Mutex<HashMap<Arc<str>, Arc<[Node]>>>,
+    /// The versions of their primaries' catalogs that standbys replay, and the looks at nodes since.
+    replays: Mutex<Replays>,
     /// The pools that reloads have taken away, while they have servers or clients.
     retired: Mutex<Vec<Weak<Pool>>>,
     /// Whether clients end as soon as they have no transaction open, and others are refused.
@@ -383,6 +400,8 @@ impl Hub {
             log_ins: Mutex::default(),
             paused: Mutex::default(),
             holds: Mutex::default(),
+            nodes: Mutex::default(),
+            replays: Mutex::default(),
             retired: Mutex::default(),
             is_draining: AtomicBool::new(false),
             addresses: AtomicU32::new(0),
@@ -413,17 +432,19 @@ impl Hub {
         }
         self.limit_servers(&snapshot);
         let mut moved_to = Vec::new();
+        let mut shares = Shares::default();
         let mut retired = lock(&self.retired);
         retired.retain(|pool| pool.strong_count() > 0);
         pools.retain(|_, pool| match snapshot.database(&pool.database) {
-            Some(entry) if entry.keeps_pools_of(&pool.entry, &pool.database) => {
+            Some(entry) if entry.keeps_pool_of(&pool.entry, &pool.database, &pool.upstream.address) => {
+                shares.go_on(pool, entry, &before);
                 pool.state().set_settings(entry.pool.clone());
                 pool.slow.set(entry.pool.log_min_duration);
                 true
             }
             entry => {
                 moved_to.extend(entry.map(|entry| entry.address.clone()).filter(|a| *a != pool.upstream.address));
-                pool.is_retired.store(true, Ordering::Release);
+                pool.leaving.retire();
                 retired.push(Arc::downgrade(pool));
                 false
             }
@@ -432,6 +453,9 @@ impl Hub {
         // Pools that are made from now on lead there.
         self.end_holds_of_changed(&before, &snapshot, &pools);
         drop(pools);
+        for entry in snapshot.databases.iter().filter(|entry| entry.reading.is_some()) {
+            moved_to.extend(readers::came(entry, before.databases.iter().find(|it| it.name == entry.name)));
+        }
         // Nobody has seen what happened there while no pool led there.
         let log_ins = lock(&self.log_ins);
         for log_ins in moved_to.iter().filter_map(|address| log_ins.get(address)) {
@@ -449,23 +473,29 @@ impl Hub {
     fn pool_within(&self, database: &str, user: &str, is_limited: bool) -> Result<Arc<Pool>, NoPool> {
         let snapshot = self.snapshot();
         let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
-        let key = (database.to_owned(), entry.role_for(user).to_owned());
-        if let Some(pool) = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            pool.unused_since.store(IN_USE, Ordering::Relaxed);
-            return Ok(pool.clone());
+        {
+            let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+            let address = readers::place(&pools, entry, database);
+            let key = (database.to_owned(), entry.role_for(user).to_owned(), address);
+            if let Some(pool) = pools.get(&key) {
+                pool.unused_since.store(IN_USE, Ordering::Relaxed);
+                return Ok(pool.clone());
+            }
         }
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         // None can come in between now.
         let snapshot = self.snapshot();
         let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
-        let key = (database.to_owned(), entry.role_for(user).to_owned());
+        let address = readers::place(&pools, entry, database);
+        let key = (database.to_owned(), entry.role_for(user).to_owned(), address.clone());
         let pools_max = snapshot.limits.pools as usize;
         if !pools.contains_key(&key) && pools.len() >= pools_max && !give_up_unused(&mut pools) && is_limited {
             return Err(NoPool::TooMany);
         }
         let made = || {
-            let pool = self.make_pool(&snapshot, database, entry, entry.role_for(user));
+            let pool = self.make_pool(&snapshot, database, entry, (entry.role_for(user), address));
             pool.know_listed(&snapshot.access);
+            self.tell_why_nowhere(&pool);
             Arc::new(pool)
         };
         let pool = pools.entry(key).or_insert_with(made).clone();
@@ -476,14 +506,20 @@ impl Hub {
         Ok(pool)
     }
 
-    fn make_pool(&self, snapshot: &Snapshot, database: &str, entry: &Arc<Database>, role: &str) -> Pool {
+    fn make_pool(
+        &self,
+        snapshot: &Snapshot,
+        database: &str,
+        entry: &Arc<Database>,
+        (role, address): (&str, Address),
+    ) -> Pool {
         let pools_max = snapshot.limits.pools as usize;
-        let log_ins = self.log_ins(&entry.address, pools_max);
-        let catalog = self.catalog(&entry.address, entry.dbname_for(database), &log_ins, pools_max);
-        let budgets = self.budgets_of(snapshot, database, &entry.address, role);
+        let log_ins = self.log_ins(&address, pools_max);
+        let catalog = self.catalog(&address, entry.dbname_for(database), &log_ins, pools_max);
+        let budgets = self.budgets_of(snapshot, database, &address, role);
         let prefix = name_prefix(self.nonces.statements);
         let statements = Registry::new(&prefix, self.statements.clone());
-        Pool::new(database, role, entry.clone(), (catalog, log_ins), budgets, (statements, prefix))
+        Pool::new(database, (role, address), entry.clone(), (catalog, log_ins), budgets, (statements, prefix))
     }
 
     /// The pool that clients of a retired one go on with, however many there are; `None` if the configuration has none

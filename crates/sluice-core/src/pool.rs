@@ -168,6 +168,11 @@ impl PoolState {
         Self { nowhere: Some(error.into()), ..Self::new(settings) }
     }
 
+    /// There is another reason why it has servers nowhere.
+    pub fn set_nowhere(&mut self, error: ErrorResponse) {
+        self.nowhere = Some(error.into());
+    }
+
     /// An empty pool.
     pub fn new(settings: PoolSettings) -> Self {
         Self {

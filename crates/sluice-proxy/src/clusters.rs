@@ -29,10 +29,10 @@ use crate::resolver::Resolver;
 
 /// A member that has said where it is.
 #[derive(Debug, Clone)]
-struct Member {
-    name: String,
-    rest: Rest,
-    address: Address,
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) rest: Rest,
+    pub(crate) address: Address,
 }
 
 /// The time that an answer may take.
@@ -46,7 +46,7 @@ const HURRIED_ANSWER_TIME: Duration = Duration::from_millis(300);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The same at which all members are, while there seems to be none.
-const SEARCH_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const SEARCH_EVERY: Duration = Duration::from_millis(200);
 
 /// The interval while clients are held: each round that is waited for in vain is theirs.
 const ASK_WHILE_HELD_EVERY: Duration = Duration::from_millis(100);
@@ -80,6 +80,10 @@ impl Suspicion {
     pub(crate) fn raise(&self) {
         self.0.send_replace(());
     }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.0.subscribe()
+    }
 }
 
 /// Follows the clusters that the snapshot has, for ever, and tells their primaries.
@@ -108,7 +112,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
                     started: None,
                     said: BTreeSet::new(),
                 };
-                (cluster.clone(), tasks.spawn(follower.run(suspicion.0.subscribe())))
+                (cluster.clone(), tasks.spawn(follower.run(suspicion.subscribe())))
             });
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -281,24 +285,23 @@ async fn ask(cluster: &Cluster, member: &Member, time_max: Duration) -> Result<F
 }
 
 /// Asks a member something. Its name may have to be looked up, which is not the runtime's to wait for.
-async fn question<T: Send + 'static>(
+pub(crate) async fn question<T: Send + 'static>(
     rest: &Rest,
     tls: Option<Arc<ClientTls>>,
     time_max: Duration,
     ask: fn(&Question<'_>) -> Result<T, AskError>,
-) -> Result<T, String> {
+) -> Result<T, AskError> {
     let rest = rest.clone();
     let asked = tokio::task::spawn_blocking(move || {
         ask(&Question { rest: &rest, tls: tls.as_deref(), credentials: None, time_max })
     });
     match timeout(time_max, asked).await {
-        Ok(Ok(answer)) => answer.map_err(|error| error.to_string()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(AskError::Silent(time_max).to_string()),
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) | Err(_) => Err(AskError::Silent(time_max)),
     }
 }
 
 /// A member that has said where it is.
-fn placed(member: &sluice_patroni::Member) -> Option<Member> {
+pub(crate) fn placed(member: &sluice_patroni::Member) -> Option<Member> {
     Some(Member { name: member.name.clone(), rest: member.rest()?, address: member.address()? })
 }

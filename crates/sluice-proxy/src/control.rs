@@ -19,6 +19,7 @@ use crate::{
     desk::Desk,
     lookup::{self, Asker, Request},
     mailbox::Mailboxes,
+    nodes,
     resolver::Resolver,
     server_rules,
 };
@@ -81,10 +82,13 @@ pub(crate) async fn control(
     let (tell_primaries, primaries_told) = mpsc::channel(1);
     let followed =
         clusters::follow(office.hub.clone(), asker.resolver.clone(), office.suspicion.clone(), tell_primaries);
-    let told = ToldOf { rules: rules_told, primaries: primaries_told };
+    let (tell_nodes, nodes_told) = mpsc::channel(1);
+    let looked_at = nodes::follow(office.hub.clone(), asker.resolver.clone(), office.suspicion.clone(), tell_nodes);
+    let told = ToldOf { rules: rules_told, primaries: primaries_told, nodes: nodes_told };
     tokio::select! {
         () = obey(control, orders, told, office) => {}
         () = followed => {}
+        () = looked_at => {}
         () = rules => {}
         () = names => {}
         () = lookup::answer(Arc::new(asker), requests) => {}
@@ -97,6 +101,8 @@ struct ToldOf {
     rules: mpsc::Receiver<server_rules::Told>,
     /// Primaries of clusters.
     primaries: mpsc::Receiver<clusters::Told>,
+    /// Nodes of clusters that have readers.
+    nodes: mpsc::Receiver<nodes::Told>,
 }
 
 /// Carries out orders, and goes by what others tell, one after the other.
@@ -106,6 +112,13 @@ async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, mut told:
             order = orders.recv() => order,
             Some((cluster, primary)) = told.primaries.recv() => {
                 for change in office.observe(&mut control, Observation::Primary(cluster, primary)) {
+                    tracing::info!("{change}");
+                }
+                continue;
+            }
+            Some((cluster, nodes)) = told.nodes.recv() => {
+                office.hub.tell_nodes(&cluster, nodes.clone().into());
+                for change in office.observe(&mut control, Observation::Nodes(cluster, nodes)) {
                     tracing::info!("{change}");
                 }
                 continue;

@@ -24,8 +24,13 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     };
     let databases = config.databases.iter().map(|database| Database {
         name: database.name.clone(),
-        address: sockets::address(&database.server),
+        address: match (&database.reading, cluster_of(database)) {
+            (Some(_), Some(cluster)) => Address::Readers(cluster),
+            _ => sockets::address(&database.server),
+        },
         cluster: cluster_of(database),
+        reading: database.reading.clone(),
+        readers: Vec::new(),
         tls: database.tls.clone(),
         dbname: database.dbname.clone(),
         user: database.user.clone(),

@@ -23,6 +23,7 @@ mod log;
 mod lookup;
 mod mailbox;
 mod net;
+mod nodes;
 mod open_files;
 mod pace;
 mod pulse;

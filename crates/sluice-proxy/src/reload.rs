@@ -77,9 +77,10 @@ impl Reloader {
         let config = sluice_config::load(&self.file)?;
         check_open_files(&config)?;
         let configuration = Box::new(files::configuration(&config)?);
-        let primaries = self.hub.snapshot();
-        let primaries = primaries.clusters.iter().filter_map(|it| it.primary.as_ref()).map(|it| &it.address);
-        self.resolver.know(files::addresses(&config).iter().chain(primaries));
+        let snapshot = self.hub.snapshot();
+        let primaries = snapshot.clusters.iter().filter_map(|it| it.primary.as_ref()).map(|it| &it.address);
+        let readers = snapshot.databases.iter().flat_map(|it| &it.readers).map(|it| &it.address);
+        self.resolver.know(files::addresses(&config).iter().chain(primaries).chain(readers));
         let (done, changes) = oneshot::channel();
         let order = Order::Configure(configuration, done);
         self.orders.blocking_send(order).map_err(|_| ReloadError::Ending)?;

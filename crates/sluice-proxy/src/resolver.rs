@@ -96,7 +96,7 @@ impl Resolver {
                     _ => Err(io::Error::other("the host name has not been resolved")),
                 }
             }
-            Address::Primary(_) => Err(io::Error::other(format!("{place} is not known"))),
+            Address::Primary(_) | Address::Readers(_) => Err(io::Error::other(format!("{place} is not known"))),
         }
     }
 

@@ -1,7 +1,9 @@
 //! `[[cluster]]`, and the key of a `[[database]]` that names one.
 
-use super::{Absent, HOUR, Key, NAME, Table, ms, seconds};
-use crate::kinds::{FilePath, RestUrls, Text, Time};
+use sluice_control::reading::Target;
+
+use super::{Absent, DAY, HOUR, Key, NAME, Table, ms, seconds};
+use crate::kinds::{FilePath, RestUrls, Size, Text, Time, Words};
 
 pub(crate) static CLUSTER: Table = Table {
     path: "cluster",
@@ -60,5 +62,34 @@ pub(crate) static DATABASE_CLUSTER: Key<Text> = Key {
     name: "cluster",
     kind: NAME,
     absent: Absent::Means("the server at `host` and `port`"),
-    meaning: "The cluster whose primary is the server, whichever node that is.",
+    meaning: "The cluster whose primary is the server, whichever node that is; with `target_session_attrs`, standbys of \
+              it.",
+};
+
+pub(crate) static TARGET: Key<Words<Option<Target>>> = Key {
+    name: "target_session_attrs",
+    kind: Words(&[
+        ("primary", None),
+        ("standby", Some(Target::Standby)),
+        ("prefer-standby", Some(Target::PreferStandby)),
+        ("any", Some(Target::Any)),
+    ]),
+    absent: Absent::Default("\"primary\""),
+    meaning: "The nodes of the cluster that clients of this name are led to, by libpq's words. `\"standby\"`: standbys \
+              only; where none will do, clients wait for `failover_timeout`. `\"prefer-standby\"`: the primary then. \
+              `\"any\"`: standbys and the primary alike. See [Reading from standbys](#reading-from-standbys).",
+};
+
+pub(crate) static MAX_LAG: Key<Time> = Key {
+    name: "max_lag",
+    kind: Time { min: seconds(1), max: seconds(DAY) },
+    absent: Absent::Default("\"30s\""),
+    meaning: "How far a standby may be behind for clients to be led there.",
+};
+
+pub(crate) static MAX_LAG_BYTES: Key<Size> = Key {
+    name: "max_lag_bytes",
+    kind: Size { min: 1 << 10, max: 1 << 31 },
+    absent: Absent::Means("`max_lag` alone"),
+    meaning: "The same in bytes of log that it has not replayed.",
 };

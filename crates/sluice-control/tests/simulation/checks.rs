@@ -37,7 +37,10 @@ pub(crate) struct Step<'a> {
 pub(crate) fn expected(model: &Model) -> Content {
     let mut configuration = model.configuration.clone();
     for database in &mut configuration.databases {
-        database.address = model.place(database.cluster.as_ref(), &database.address);
+        match database.reading {
+            Some(_) => database.readers = model.readers.get(&database.name).map(|it| it.1.clone()).unwrap_or_default(),
+            None => database.address = model.place(database.cluster.as_ref(), &database.address),
+        }
     }
     if let Users::LookedUp(look_up) = &mut configuration.access.users {
         look_up.address = model.place(look_up.cluster.as_ref(), &look_up.address);
@@ -78,7 +81,10 @@ pub(crate) fn check(step: &Step<'_>, model: &Model) {
     news(step);
     same_values(step);
     for database in &step.snapshot.databases {
-        primaries(database, model);
+        match database.reading {
+            Some(_) => readers(database, model),
+            None => primaries(database, model),
+        }
     }
     look_up(step.snapshot, model);
 }
@@ -133,12 +139,25 @@ fn primaries(database: &Database, model: &Model) {
     assert_eq!(here, ours().map(|it| it.timeline).max(), "{} is behind in {cluster}", database.address);
 }
 
+/// Readers are at nodes that have been seen, none of them twice, and a standby among them is no primary.
+fn readers(database: &Database, model: &Model) {
+    let cluster = database.cluster.as_ref().expect("readers are a cluster's");
+    assert_eq!(database.address, Address::Readers(cluster.clone()));
+    let primary = model.primary(cluster);
+    for (index, reader) in database.readers.iter().enumerate() {
+        let is_primary = primary.is_some_and(|it| it.address == reader.address);
+        assert_eq!(reader.is_primary, is_primary, "{reader:?} is told to be another");
+        assert!(database.readers[..index].iter().all(|it| it.address != reader.address), "{reader:?} is there twice");
+    }
+}
+
 /// Secrets are looked up where the database is whose server is asked, and rules are that server's.
 fn look_up(snapshot: &Snapshot, model: &Model) {
     let Users::LookedUp(look_up) = &snapshot.access.users else { return };
     let asked = model.asks.as_ref().expect("a database's server is asked");
     let database = snapshot.databases.iter().find(|it| it.name == *asked).expect("it is there");
-    assert_eq!((&look_up.address, &look_up.cluster), (&database.address, &database.cluster));
+    assert_eq!(look_up.cluster, database.cluster);
+    assert_eq!(look_up.address, model.place(database.cluster.as_ref(), &database.address), "it is the primary's");
     if let Policy::ServerRules(Some(_)) = &snapshot.access.policy {
         assert_eq!(model.asked().as_ref(), Some(&look_up.address), "they are those of another server");
     }

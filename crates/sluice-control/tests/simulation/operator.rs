@@ -11,6 +11,7 @@ use sluice_control::{
     access::{Access, AccessRules, Admin, LookUp, Method, Policy, Users},
     address::{Address, Network},
     cluster::{Cluster, Rest},
+    reading::{Reading, Target},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing, UserLimits},
 };
 use sluice_hba::{RuleRow, Rules, ServerRules};
@@ -98,6 +99,8 @@ impl Operator {
             name,
             address: Address::Tcp(rng.pick(&HOSTS).to_owned(), 5432),
             cluster: rng.percent(60).then(|| rng.pick(&CLUSTERS).into()),
+            reading: rng.percent(50).then(|| reading(rng)),
+            readers: Vec::new(),
             tls: rng.pick(&[0, 1, 2].map(|at| &self.tls[at])).clone(),
             dbname: rng.percent(30).then(|| "elsewhere".to_owned()),
             user: rng.percent(30).then(|| rng.pick(&USERS).to_owned()),
@@ -119,6 +122,8 @@ impl Operator {
                     name,
                     address,
                     cluster,
+                    reading,
+                    readers,
                     tls,
                     dbname,
                     user,
@@ -255,9 +260,15 @@ impl Operator {
         for database in &mut *databases {
             let is_there = |name: &Arc<str>| clusters.iter().any(|it| it.name == *name);
             database.cluster = database.cluster.take().filter(is_there);
+            database.reading = database.reading.take().filter(|_| database.cluster.is_some());
             match (&database.cluster, &database.address) {
+                (Some(cluster), _) if database.reading.is_some() => {
+                    database.address = Address::Readers(cluster.clone())
+                }
                 (Some(cluster), _) => database.address = Address::Primary(cluster.clone()),
-                (None, Address::Primary(_)) => database.address = Address::Tcp(rng.pick(&HOSTS).to_owned(), 5432),
+                (None, Address::Primary(_) | Address::Readers(_)) => {
+                    database.address = Address::Tcp(rng.pick(&HOSTS).to_owned(), 5432)
+                }
                 (None, _) => {}
             }
         }
@@ -266,7 +277,10 @@ impl Operator {
             *asks = database.map(|it| it.name.clone());
             match database {
                 Some(Database { address, cluster, tls, .. }) => {
-                    (look_up.address, look_up.cluster, look_up.tls) = (address.clone(), cluster.clone(), tls.clone());
+                    // Secrets are the primary's.
+                    let primary = cluster.clone().map(Address::Primary);
+                    look_up.address = primary.unwrap_or_else(|| address.clone());
+                    (look_up.cluster, look_up.tls) = (cluster.clone(), tls.clone());
                     look_up.asks_roles = !matches!(access.policy, Policy::Method(_));
                 }
                 None => access.users = Users::Listed(HashMap::new()),
@@ -320,6 +334,14 @@ fn look_up(rng: &mut Rng, secret: String) -> LookUp {
         query: rng.pick(&["SELECT $1", "SELECT lower($1)"]).to_owned(),
         asks_roles: false,
         cache: duration(rng),
+    }
+}
+
+fn reading(rng: &mut Rng) -> Reading {
+    Reading {
+        target: rng.pick(&[Target::Standby, Target::PreferStandby, Target::Any]),
+        lag_max: Duration::from_secs(rng.pick(&[4, 10])),
+        lag_bytes_max: rng.percent(30).then(|| rng.pick(&[100, 1000])),
     }
 }
 

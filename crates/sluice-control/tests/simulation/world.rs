@@ -1,12 +1,13 @@
 //! A run: the operator, the servers and the clusters say something, one after the other, and the control plane hears it.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use sluice_control::{
-    Configuration, Control, Observation,
+    Configuration, Control, Database, Observation,
     access::{AccessRules, Policy, Users},
     address::Address,
     cluster::Primary,
+    reading::{Lag, Node, NodeState, Reader, Standby, Target},
 };
 use sluice_sim::Rng;
 
@@ -38,6 +39,16 @@ pub(crate) struct Figures {
     rules_of_others: u64,
     /// Snapshots in which a database waited for a primary.
     without_primary: u64,
+    /// Looks at nodes that led readers elsewhere.
+    led: u64,
+    /// Those that did not.
+    stayed: u64,
+    /// Snapshots in which a database's readers went to several nodes.
+    spread: u64,
+    /// Snapshots in which they had none.
+    without_reader: u64,
+    /// Standbys that were left for being behind, and had not come near enough yet.
+    held_off: u64,
 }
 
 impl Figures {
@@ -49,11 +60,19 @@ impl Figures {
         self.rules += other.rules;
         self.rules_of_others += other.rules_of_others;
         self.without_primary += other.without_primary;
+        self.led += other.led;
+        self.stayed += other.stayed;
+        self.spread += other.spread;
+        self.without_reader += other.without_reader;
+        self.held_off += other.held_off;
     }
 
-    fn numbers(&self) -> [u64; 7] {
-        let Self { published, unchanged, promoted, refused, rules, rules_of_others, without_primary } = *self;
-        [published, unchanged, promoted, refused, rules, rules_of_others, without_primary]
+    fn numbers(&self) -> [u64; 12] {
+        let Self { published, unchanged, promoted, refused, rules, rules_of_others, without_primary, .. } = *self;
+        let Self { led, stayed, spread, without_reader, held_off, .. } = *self;
+        let before = [published, unchanged, promoted, refused, rules, rules_of_others, without_primary];
+        let [a, b, c, d, e, f, g] = before;
+        [a, b, c, d, e, f, g, led, stayed, spread, without_reader, held_off]
     }
 
     /// A simulation in which something never happens shows nothing of it.
@@ -71,6 +90,12 @@ pub(crate) struct Model {
     pub(crate) claims: HashMap<Arc<str>, Vec<Primary>>,
     /// The rules that the server has told which is asked for secrets, since it is.
     pub(crate) rules: Option<Arc<AccessRules>>,
+    /// The nodes of each cluster, as they were seen last.
+    pub(crate) nodes: HashMap<Arc<str>, Vec<Node>>,
+    /// The nodes that the readers of each database went to last, and its cluster.
+    pub(crate) readers: HashMap<Option<String>, (Arc<str>, Vec<Reader>)>,
+    /// Standbys that would have done, had they not been left before.
+    held_off: u64,
 }
 
 impl Model {
@@ -97,6 +122,60 @@ impl Model {
         }
     }
 
+    /// Whether readers of a database may go to a node that is so far behind at most.
+    fn will_do(&self, database: &Database, node: &Node, share: u32) -> bool {
+        let Some(reading) = &database.reading else { return false };
+        let Some(primary) = database.cluster.as_ref().and_then(|it| self.primary(it)) else { return false };
+        let NodeState::Standby(standby) = &node.state else { return false };
+        let is_current = (standby.timeline, &standby.system) == (primary.timeline, &primary.system);
+        let replays = standby.streams && !standby.is_paused && !standby.is_excluded;
+        let is_near = standby.lag.time.is_some_and(|time| time * share <= reading.lag_max);
+        let max = reading.lag_bytes_max;
+        let has_log = max.is_none_or(|max| standby.lag.bytes.is_some_and(|it| it <= max / u64::from(share)));
+        node.address != primary.address && is_current && replays && is_near && has_log
+    }
+
+    /// The nodes for a database's readers now.
+    fn readers_of(&self, database: &Database) -> (Vec<Reader>, u64) {
+        let (Some(reading), Some(cluster)) = (&database.reading, &database.cluster) else { return (Vec::new(), 0) };
+        let before = self.readers.get(&database.name).filter(|(of, _)| of == cluster);
+        let was_one = |node: &Node| {
+            before.is_some_and(|(_, all)| all.iter().any(|it| it.address == node.address && !it.is_primary))
+        };
+        let reader = |node: &str, address: &Address, is_primary| Reader {
+            node: node.to_owned(),
+            address: address.clone(),
+            is_primary,
+        };
+        let (mut readers, mut held_off) = (Vec::new(), 0);
+        for node in self.nodes.get(cluster).into_iter().flatten() {
+            if self.will_do(database, node, if was_one(node) { 1 } else { 2 }) {
+                readers.push(reader(&node.name, &node.address, false));
+            } else if self.will_do(database, node, 1) {
+                held_off += 1;
+            }
+        }
+        let takes_primary = match reading.target {
+            Target::Any => true,
+            Target::PreferStandby => readers.is_empty(),
+            Target::Standby => false,
+        };
+        if let Some(primary) = self.primary(cluster).filter(|_| takes_primary) {
+            readers.push(reader(&primary.node, &primary.address, true));
+        }
+        (readers, held_off)
+    }
+
+    fn lead_readers(&mut self) {
+        let mut all = HashMap::new();
+        for database in &self.configuration.databases {
+            let (readers, held_off) = self.readers_of(database);
+            self.held_off += held_off;
+            all.extend(database.cluster.clone().map(|cluster| (database.name.clone(), (cluster, readers))));
+        }
+        self.readers = all;
+    }
+
     /// Takes in what was said.
     fn hear(&mut self, said: &Said, asks: Option<&Option<String>>) {
         let asked = self.asked();
@@ -104,6 +183,7 @@ impl Model {
             Said::Configuration(configuration) => {
                 let clusters = &configuration.clusters;
                 self.claims.retain(|name, _| clusters.iter().any(|it| it.name == *name));
+                self.nodes.retain(|name, _| clusters.iter().any(|it| it.name == *name));
                 self.configuration = Configuration::clone(configuration);
                 self.asks = asks.cloned();
             }
@@ -111,11 +191,15 @@ impl Model {
             Said::Primary(cluster, primary) if self.configuration.clusters.iter().any(|it| it.name == *cluster) => {
                 self.claims.entry(cluster.clone()).or_default().push(primary.clone());
             }
-            Said::Rules(..) | Said::Primary(..) => {}
+            Said::Nodes(cluster, nodes) if self.configuration.clusters.iter().any(|it| it.name == *cluster) => {
+                self.nodes.insert(cluster.clone(), nodes.clone());
+            }
+            Said::Rules(..) | Said::Primary(..) | Said::Nodes(..) => {}
         }
         if self.asked() != asked {
             self.rules = None;
         }
+        self.lead_readers();
     }
 }
 
@@ -124,6 +208,7 @@ enum Said {
     Configuration(Box<Configuration>),
     Rules(Address, Option<Arc<AccessRules>>),
     Primary(Arc<str>, Primary),
+    Nodes(Arc<str>, Vec<Node>),
 }
 
 impl fmt::Display for Said {
@@ -132,6 +217,7 @@ impl fmt::Display for Said {
             Self::Configuration(_) => f.write_str("a configuration"),
             Self::Rules(address, None) => write!(f, "{address} does not tell its rules"),
             Self::Rules(address, Some(rules)) => write!(f, "the rules of {address}: {}", rules.text),
+            Self::Nodes(cluster, nodes) => write!(f, "the nodes of {cluster}: {nodes:?}"),
             Self::Primary(cluster, Primary { node, address, timeline, system }) => {
                 write!(f, "{node} of {cluster}, at {address}, timeline {timeline}, system {system}")
             }
@@ -154,7 +240,8 @@ impl World {
         let operator = Operator::new(&mut rng);
         let (configuration, asks) = (operator.configuration.clone(), operator.asks.clone());
         let control = Control::new(configuration.clone());
-        let model = Model { configuration, asks, claims: HashMap::new(), rules: None };
+        let (claims, nodes, readers) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let model = Model { configuration, asks, claims, rules: None, nodes, readers, held_off: 0 };
         Self { rng, operator, model, control, figures: Figures::default(), is_traced }
     }
 
@@ -162,7 +249,8 @@ impl World {
         for step in 0..STEPS {
             let said = match self.rng.below(10) {
                 0..=2 => Said::Configuration(Box::new(self.operator.write(&mut self.rng))),
-                3..=5 => self.rules(),
+                3..=4 => self.rules(),
+                5..=7 => self.nodes(),
                 _ => self.primary(),
             };
             if self.is_traced {
@@ -196,6 +284,21 @@ impl World {
         Said::Primary(cluster, before.filter(|_| rng.percent(20)).unwrap_or(said))
     }
 
+    /// The nodes of a cluster: mostly standbys that follow, now and then one that is something else.
+    fn nodes(&mut self) -> Said {
+        let cluster: Arc<str> = self.rng.pick(&CLUSTERS).into();
+        let primary = self.model.primary(&cluster).cloned();
+        let timeline = primary.as_ref().map_or(5, |it| it.timeline);
+        let system = primary.map_or_else(|| "7".to_owned(), |it| it.system);
+        let known: Vec<_> = NODES.into_iter().filter(|_| self.rng.percent(90)).collect();
+        let node = |name: &str| Node {
+            name: name.to_owned(),
+            address: Address::Tcp(name.to_owned(), 5432),
+            state: state(&mut self.rng, timeline, &system),
+        };
+        Said::Nodes(cluster, known.into_iter().map(node).collect())
+    }
+
     /// The control plane hears it, and so does the model.
     fn take(&mut self, said: Said) {
         let before = self.control.snapshot().clone();
@@ -204,10 +307,12 @@ impl World {
         self.model.hear(&said, self.operator.asks.as_ref());
         let now = checks::expected(&self.model);
         let (is_primary, is_rules) = (matches!(said, Said::Primary(..)), matches!(said, Said::Rules(..)));
+        let is_nodes = matches!(said, Said::Nodes(..));
         let published = self.control.observe(match said {
             Said::Configuration(configuration) => Observation::Configured(configuration),
             Said::Rules(address, rules) => Observation::ServerRules(address, rules),
             Said::Primary(cluster, primary) => Observation::Primary(cluster, primary),
+            Said::Nodes(cluster, nodes) => Observation::Nodes(cluster, nodes),
         });
         if self.is_traced {
             let changes = published.iter().flat_map(|it| &it.changes);
@@ -224,6 +329,34 @@ impl World {
         let snapshot = self.control.snapshot();
         let waits = snapshot.databases.iter().any(|it| matches!(it.address, Address::Primary(_)));
         count(&mut self.figures.without_primary, waits);
+        count(&mut self.figures.led, is_nodes && is_news);
+        count(&mut self.figures.stayed, is_nodes && !is_news);
+        count(&mut self.figures.spread, snapshot.databases.iter().any(|it| it.readers.len() > 1));
+        let has_none = |it: &Arc<Database>| it.reading.is_some() && it.readers.is_empty();
+        count(&mut self.figures.without_reader, snapshot.databases.iter().any(has_none));
+        self.figures.held_off += std::mem::take(&mut self.model.held_off);
         checks::check(&Step { before, published, snapshot, was, now }, &self.model);
     }
+}
+
+/// What a node may be.
+fn state(rng: &mut Rng, timeline: u32, system: &str) -> NodeState {
+    match rng.below(20) {
+        0 => return NodeState::Silent("refused".to_owned()),
+        1 => return NodeState::Down("starting".to_owned()),
+        2 | 3 => return NodeState::Primary { timeline },
+        _ => {}
+    }
+    let lag = Lag {
+        time: rng.percent(95).then(|| Duration::from_secs(rng.pick(&[0, 0, 1, 2, 3, 5, 9, 20]))),
+        bytes: rng.percent(95).then(|| rng.pick(&[0, 10, 50, 70, 900, 5000])),
+    };
+    NodeState::Standby(Standby {
+        timeline: if rng.percent(90) { timeline } else { rng.pick(&[timeline - 1, timeline + 1]) },
+        system: if rng.percent(97) { system.to_owned() } else { "9".to_owned() },
+        streams: rng.percent(95),
+        is_paused: rng.percent(5),
+        is_excluded: rng.percent(5),
+        lag,
+    })
 }

@@ -255,7 +255,7 @@ impl Engine {
             if let Some(session) = state.session_mut() {
                 session.link = Link::None;
                 session.former = Vec::new();
-                if session.pool.is_retired() {
+                if session.pool.has_leaving() {
                     self.todo.push_back(Todo::Move(client));
                 }
             }

@@ -184,7 +184,7 @@ pub(super) fn lost() -> ErrorResponse {
         sqlstate::SERIALIZATION_FAILURE,
         "the transaction was lost with its server, and is rolled back",
     )
-    .hint("Another node of the cluster is becoming the primary: run the transaction again.")
+    .hint("Another node of the cluster takes its place: run the transaction again.")
 }
 
 fn plain_begin() -> sql::Begin {

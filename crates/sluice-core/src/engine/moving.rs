@@ -2,11 +2,13 @@
 //! and what is under way ends there; clients go on with the pool that has come in the place of theirs, or end where
 //! there is none.
 
+use std::sync::Arc;
+
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{
     client::{Client, Link},
-    hub::{Pool, Upstream},
+    hub::{NodeRole, Pool, Upstream},
     ids::ClientId,
     io::Io,
     server::Role,
@@ -63,7 +65,9 @@ impl Engine {
     /// Moves a client without a server to the pool that has come in the place of its own, or ends it.
     pub(super) fn move_client(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
         let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) else { return };
-        if !session.pool.is_retired() {
+        // Others are to have it where it has nothing under way.
+        let is_let_go = || session.link == Link::None && session.pool.lets_go();
+        if !session.pool.is_retired() && !is_let_go() {
             return;
         }
         let waits = match session.link {
@@ -79,6 +83,7 @@ impl Engine {
             Link::Coming | Link::Server(_) => return,
         };
         match self.hub.successor(&session.pool) {
+            Some(next) if Arc::ptr_eq(&next, &session.pool) => {}
             Some(next) => {
                 session.move_to(next);
                 if waits {
@@ -95,8 +100,14 @@ impl Engine {
     /// Whether that pool leads to a node that has been its cluster's primary, and is no longer.
     fn has_failed_over(&self, pool: &Pool) -> bool {
         let Some(database) = self.snapshot.database(&pool.database) else { return false };
-        let Upstream { cluster, address, .. } = &pool.upstream;
-        cluster.is_some() && *cluster == database.cluster && *address != database.address
+        let Upstream { cluster, address, node_role, .. } = &pool.upstream;
+        let Some(cluster) = cluster.as_ref().filter(|_| *cluster == database.cluster) else { return false };
+        let clusters = &self.snapshot.clusters;
+        match clusters.iter().find(|it| it.cluster.name == *cluster).and_then(|it| it.primary.as_ref()) {
+            // What a standby says is true of a moment before, whatever becomes of it.
+            Some(primary) => *node_role == Some(NodeRole::Primary) && primary.address != *address,
+            None => database.reading.is_none() && database.address != *address,
+        }
     }
 
     /// The reason why a client of that pool ends as soon as it has no transaction open, if there is one.
@@ -106,9 +117,9 @@ impl Engine {
     }
 }
 
-/// Whether a client is without a server and its pool is retired.
+/// Whether a client is without a server and may have to leave its pool.
 fn is_left(client: &Client) -> bool {
-    client.session().is_some_and(|session| session.pool.is_retired() && !matches!(session.link, Link::Server(_)))
+    client.session().is_some_and(|session| session.pool.has_leaving() && !matches!(session.link, Link::Server(_)))
 }
 
 /// PostgreSQL's words for a session that is ended.

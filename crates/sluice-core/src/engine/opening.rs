@@ -10,7 +10,7 @@ use sluice_wire::{
 };
 
 use crate::{
-    hub::{Pool, Upstream},
+    hub::{NodeRole, Pool, Upstream},
     ids::ServerId,
     io::{Io, LogEvent, Owner},
     mail::Mail,
@@ -26,6 +26,9 @@ use super::{
 
 /// No message of a login is larger than this, in bytes.
 const LOGIN_BYTES_MAX: usize = 1 << 20;
+
+/// The parameter by which transactions of readers are read-only at a primary as well.
+const READ_ONLY: (&str, &str) = ("default_transaction_read_only", "on");
 
 /// The end of a server's login.
 enum Ended {
@@ -73,9 +76,10 @@ impl Engine {
         let upstream = &server.pool.upstream;
         let known = [("user", upstream.user.as_str()), ("database", upstream.dbname.as_str())];
         // Where clients share it, nothing else is set: what RESET goes back to is then the server's own default.
-        let is_known_elsewhere = server.follows_statements() && upstream.cluster.is_some();
+        let is_known_elsewhere = server.follows_statements() && upstream.cluster.is_some() && !upstream.is_for_reading;
         let reports = is_known_elsewhere.then_some(REPORT_TRANSACTIONS);
-        let parameters = known.into_iter().chain(reports).chain(server.opened.startup.iter());
+        let reads = upstream.is_for_reading.then_some(READ_ONLY);
+        let parameters = known.into_iter().chain(reports).chain(reads).chain(server.opened.startup.iter());
         self.scratch.clear();
         startup::put_session(&mut self.scratch, ProtocolVersion::V3_2, parameters);
         io.send(server.conn, &self.scratch);
@@ -149,7 +153,7 @@ impl Engine {
                 }
             }
             BackendKind::ErrorResponse => return Some(Ended::Failed(ErrorResponse::from_body(body))),
-            BackendKind::ReadyForQuery if is_standby(server) => return Some(Ended::Failed(not_primary(server))),
+            BackendKind::ReadyForQuery if has_other_role(server) => return Some(Ended::Failed(other_role(server))),
             BackendKind::ReadyForQuery => return Some(Ended::Ready),
             BackendKind::NoticeResponse if !server.follows_statements() => {
                 server.notices.add(server.key.is_some(), body);
@@ -194,15 +198,17 @@ impl Engine {
     }
 }
 
-/// Whether a server is a standby where a cluster's primary was to be: it has been demoted, or is not promoted yet. Every
-/// PostgreSQL that reports this (14 and later) does so at the log-in.
-fn is_standby(server: &Server) -> bool {
-    server.pool.upstream.cluster.is_some() && server.parameters.get("in_hot_standby") == Some("on")
+/// Whether a server is a standby where a cluster's primary was to be, or the other way round: it has been demoted or
+/// promoted, or not yet. Every PostgreSQL that reports this (14 and later) does so at the log-in.
+fn has_other_role(server: &Server) -> bool {
+    let is_standby = server.parameters.get("in_hot_standby") == Some("on");
+    server.pool.upstream.node_role.is_some_and(|role| is_standby != (role == NodeRole::Standby))
 }
 
-fn not_primary(server: &Server) -> ErrorResponse {
+fn other_role(server: &Server) -> ErrorResponse {
     let Upstream { address, .. } = &server.pool.upstream;
-    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, format!("the server at {address} is not the primary"))
+    let role = if server.pool.upstream.is_standby() { "a standby" } else { "the primary" };
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, format!("the server at {address} is not {role}"))
 }
 
 /// Whether trying again soon would end the same way: a wrong name or password, a database that admits nobody (55000), a

@@ -16,6 +16,9 @@ impl<I: Io> ServerRelay<'_, I> {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
         let before = self.server.parameters.get(name).map(str::to_owned);
         let known = self.server.parameters.told(name).map(str::to_owned);
+        // That ends no connection.
+        let is_promoted = name == "in_hot_standby" && value == "off" && self.server.pool.upstream.is_standby();
+        self.server.is_worn |= is_promoted;
         match self.server.take_parameter(name, value) {
             Reported::Clients if !self.is_own() || self.is_preparing() => {}
             Reported::Clients => {
@@ -28,6 +31,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.io.log(LogEvent::ReportUnreadable { address, report: value });
                 return Verdict::Swallow;
             }
+        }
+        if is_promoted {
+            // No setting has been made.
+            self.server.parameters.tells_truth(name);
+            return Verdict::Pass;
         }
         let is_nobodys = self.server.is_fresh() && !self.server.exchange.owes();
         if matches!(self.server.role, Role::Idle) || is_nobodys {

@@ -44,7 +44,7 @@ pub(super) struct Holds {
 }
 
 impl Hub {
-    /// Has the pools of a cluster give out no servers from now on, until that time at most; again while they do so, it
+    /// Has the pools of a cluster's primary give out no servers from now on, until that time at most; again while they do so, it
     /// may be longer. The snapshot is to have that cluster.
     pub fn hold(&self, now: Time, cluster: &Arc<str>, until: Time) -> CalledIn {
         // None is made in between.
@@ -76,7 +76,7 @@ impl Hub {
         lock(&self.holds).over.get(cluster).copied()
     }
 
-    /// The pools of a cluster.
+    /// The pools that lead to a cluster's primary.
     pub fn pools_of_cluster(&self, cluster: &str) -> Vec<Arc<Pool>> {
         self.pools().into_iter().filter(|pool| is_of(pool, cluster)).collect()
     }
@@ -104,7 +104,7 @@ impl Hub {
     /// Holds a pool that has just been made, if its cluster's are held.
     pub(super) fn hold_new(&self, pool: &Pool) {
         let Some(cluster) = &pool.upstream.cluster else { return };
-        if lock(&self.holds).under_way.contains_key(cluster) {
+        if is_of(pool, cluster) && lock(&self.holds).under_way.contains_key(cluster) {
             pool.state().hold(reason(cluster));
         }
     }
@@ -121,7 +121,8 @@ impl Hub {
 }
 
 fn is_of(pool: &Pool, cluster: &str) -> bool {
-    pool.upstream.cluster.as_deref() == Some(cluster)
+    // Standbys do not change hands.
+    pool.upstream.cluster.as_deref() == Some(cluster) && !pool.upstream.is_standby()
 }
 
 /// The error for those who have waited for too long.

@@ -8,13 +8,26 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::pool::PoolState;
 
+/// The role that a cluster's node has to have for a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeRole {
+    /// It is out of recovery.
+    Primary,
+    /// It is in recovery.
+    Standby,
+}
+
 /// The way to the server of a pool, and to log in there.
 #[derive(Debug, Clone)]
 pub struct Upstream {
     /// Its address.
     pub address: Address,
-    /// The cluster whose primary it was when this was made; `None`: it is one server.
+    /// The cluster that it is a node of; `None`: it is one server.
     pub cluster: Option<Arc<str>>,
+    /// The role that it had there when this was made, and has to have.
+    pub node_role: Option<NodeRole>,
+    /// Whether its sessions are for reading: their transactions are read-only unless they say otherwise.
+    pub is_for_reading: bool,
     /// The encryption on the way to it, if any is wanted.
     pub tls: Option<Arc<ClientTls>>,
     /// The database's name there.
@@ -41,13 +54,23 @@ impl Upstream {
 
     /// Whether it is known where it is.
     pub fn is_known(&self) -> bool {
-        !matches!(self.address, Address::Primary(_))
+        !matches!(self.address, Address::Primary(_) | Address::Readers(_))
+    }
+
+    /// Whether it leads to a standby.
+    pub fn is_standby(&self) -> bool {
+        self.node_role == Some(NodeRole::Standby)
     }
 
     /// The one of a role, where clients name a database that the configuration has this entry for.
-    pub(super) fn new(entry: &Database, database: &str, role: &str) -> Self {
+    pub(super) fn new(entry: &Database, database: &str, role: &str, address: Address) -> Self {
+        let is_for_reading = entry.reading.is_some();
+        let reads_standby = is_for_reading && !entry.reader(&address).is_some_and(|reader| reader.is_primary);
+        let node_role = if reads_standby { NodeRole::Standby } else { NodeRole::Primary };
         Self {
-            address: entry.address.clone(),
+            address,
+            node_role: entry.cluster.as_ref().map(|_| node_role),
+            is_for_reading,
             cluster: entry.cluster.clone(),
             tls: entry.tls.clone(),
             dbname: entry.dbname_for(database).to_owned(),

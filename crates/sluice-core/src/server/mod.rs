@@ -335,13 +335,18 @@ impl Server {
 
     /// Whether it has said of late how often its catalogs have changed.
     pub fn knows_catalogs(&self, now: Time) -> bool {
-        self.session.reports() && now.since(self.exchange.ready_at()) < CATALOG_AGE_MAX
+        self.tells_of_catalogs() && now.since(self.exchange.ready_at()) < CATALOG_AGE_MAX
+    }
+
+    /// Whether it says when its catalogs have changed. A standby counts no change: it replays them.
+    fn tells_of_catalogs(&self) -> bool {
+        self.session.reports() && !self.pool.upstream.is_standby()
     }
 
     /// Whether a shared copy that was prepared then is too old to serve unnamed statements: it might have been parsed by
     /// other catalogs.
     pub fn is_too_old(&self, since: Time, now: Time) -> bool {
-        let age_max = if self.session.reports() { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
+        let age_max = if self.tells_of_catalogs() { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
         now.since(since) >= age_max && !self.knows_catalogs(now)
     }
 

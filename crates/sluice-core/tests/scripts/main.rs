@@ -16,6 +16,7 @@ mod lending;
 mod limits;
 mod logins;
 mod messages;
+mod readers;
 mod refused_begins;
 mod reloads;
 mod resets;

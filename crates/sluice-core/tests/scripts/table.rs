@@ -2,13 +2,14 @@
 //!
 //! Messages are written as bytes by the functions of `messages` and read as short texts: `P(a: SELECT 1) B(a) E S`.
 
+mod clusters;
+
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use sluice_control::{
     Configuration, Control, Database, Observation, Secret, Snapshot,
     access::{Access, Method, Policy, Users},
     address::{Address, PeerAddress},
-    cluster::{Cluster, Primary},
     settings::{Limits, PoolSettings},
 };
 use sluice_core::{
@@ -40,6 +41,8 @@ const BUFFERS: (u16, usize) = (64, 4 << 20);
 pub(crate) struct Table {
     net: Lockstep,
     hub: Arc<Hub>,
+    /// What observes the cluster, if there is one.
+    control: Option<Control>,
     /// The keys that clients were told.
     keys: HashMap<Side, Vec<u8>>,
     /// The StartupMessages of servers' connections.
@@ -110,6 +113,7 @@ impl Table {
         Self {
             net,
             hub,
+            control: None,
             keys: HashMap::new(),
             cancels: Vec::new(),
             startups: HashMap::new(),
@@ -127,22 +131,6 @@ impl Table {
     /// The configuration has this database from now on, in place of what it had.
     pub(crate) fn publishes(&mut self, database: Database) {
         self.changes(|configuration| configuration.databases = vec![database]);
-    }
-
-    /// The configuration has this database from now on, which is that of a cluster, with this node as its primary.
-    pub(crate) fn has_primary(&mut self, database: Database, node: Option<&str>) {
-        let cluster = database.cluster.clone().expect("it is a cluster's");
-        let mut configuration = configuration_of(&self.hub.snapshot());
-        configuration.clusters = vec![Cluster { name: cluster.clone(), members: Vec::new(), tls: None }];
-        configuration.databases = vec![database];
-        let mut control = Control::new(configuration);
-        if let Some(node) = node {
-            let address = Address::Tcp(node.to_owned(), 5432);
-            let primary = Primary { node: node.to_owned(), address, timeline: 1, system: "7".to_owned() };
-            control.observe(Observation::Primary(cluster, primary)).expect("it is news");
-        }
-        self.hub.publish(control.snapshot().clone());
-        self.net.post(0, Mail::Published);
     }
 
     /// The configuration is changed in that way.

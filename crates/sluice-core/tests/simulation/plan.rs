@@ -7,6 +7,8 @@ use sluice_control::{
     Configuration, Database, Secret as Hidden,
     access::{Access, LookUp, Method, Policy, Users},
     address::Address,
+    cluster::Cluster,
+    reading::{Reading, Target},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
 use sluice_core::time::Time;
@@ -26,6 +28,9 @@ pub(crate) const PARSE_BYTES_MAX: u32 = 100 << 10;
 /// Two ways to the server.
 pub(crate) const ADDRESSES: [&str; 2] = ["/simulated", "/the/same"];
 
+/// Any standby will do that is seen.
+const READING: Reading = Reading { target: Target::Standby, lag_max: Duration::from_secs(1), lag_bytes_max: None };
+
 /// The number of kinds of runs.
 pub(crate) const KINDS: u64 = 16;
 
@@ -42,6 +47,9 @@ pub(crate) struct Plan {
     tells: bool,
     /// Whether the database is that of a cluster: where its address changes, another node is the primary.
     pub(crate) in_cluster: bool,
+    /// Whether clients are readers of that cluster: the addresses are those of its standbys, and another configuration is
+    /// that others of them will do.
+    pub(crate) reads: bool,
     /// Whether servers say by themselves what their sessions hold.
     pub(crate) reports: bool,
     pub(crate) servers: u32,
@@ -206,13 +214,19 @@ impl Plan {
         if rng.percent(40) {
             plan.in_cluster = true;
             plan.pool.failover_timeout = Some(plan.pool.connect_timeout);
+            plan.reads = rng.percent(40);
         }
         plan
     }
 
     /// Whether servers may be lost at any moment.
     pub(crate) fn loses_servers(&self) -> bool {
-        self.crashes > 0 || (self.in_cluster && self.configurations > 0)
+        self.crashes > 0 || self.replaces_primaries()
+    }
+
+    /// Whether servers are closed with a primary that is replaced. Readers leave theirs between transactions.
+    pub(crate) fn replaces_primaries(&self) -> bool {
+        self.in_cluster && !self.reads && self.configurations > 0
     }
 
     fn calm(rng: &mut Rng) -> Self {
@@ -244,6 +258,7 @@ impl Plan {
             pool,
             tells: rng.percent(30),
             in_cluster: false,
+            reads: false,
             reports: rng.percent(30),
             servers: 100,
             shares: [None; 3],
@@ -325,19 +340,25 @@ impl Plan {
             rewritten_message_bytes: PARSE_BYTES_MAX,
             ..Limits::default()
         };
+        let address = match self.reads {
+            true => Address::Readers("main".into()),
+            false => Address::Unix(ADDRESSES[0].into()),
+        };
         let database = Database {
             client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
             servers: self.shares[2],
             cluster: self.in_cluster.then(|| "main".into()),
-            ..Database::any_at(Address::Unix(ADDRESSES[0].into()), self.pool.clone())
+            reading: self.reads.then_some(READING),
+            ..Database::any_at(address, self.pool.clone())
         };
+        let cluster = Cluster { name: "main".into(), members: Vec::new(), tls: None };
         Configuration {
             databases: vec![database],
             access: Access { policy: Policy::Method(self.method), users },
             encryption: None,
             admin: None,
             balancers: Vec::new(),
-            clusters: Vec::new(),
+            clusters: self.reads.then_some(cluster).into_iter().collect(),
             limits,
         }
     }

@@ -222,8 +222,11 @@ impl Postgres {
                             let is_shared = io.plan.pool.sharing.mode == PoolMode::Transaction;
                             let is_report = |(name, _): &(String, String)| *name == REPORT_TRANSACTIONS.0;
                             let reports = request.parameters.iter().any(is_report);
-                            assert_eq!(reports, is_shared && io.plan.in_cluster, "who reports transactions");
-                            request.parameters.retain(|parameter| !is_report(parameter));
+                            let reads = io.plan.reads;
+                            assert_eq!(reports, is_shared && io.plan.in_cluster && !reads, "who reports transactions");
+                            let is_read_only = |(name, _): &(String, String)| name == "default_transaction_read_only";
+                            assert_eq!(request.parameters.iter().any(is_read_only), reads, "who only reads");
+                            request.parameters.retain(|parameter| !is_report(parameter) && !is_read_only(parameter));
                             assert!(!is_shared || request.parameters.len() == 2, "the pool starts with settings");
                             let backend = &mut self.backends[index];
                             backend.marks = (reports && io.plan.reports).then(Marks::default);
@@ -316,6 +319,9 @@ impl Postgres {
         };
         let mut out = AUTHENTICATION_OK.to_vec();
         out.extend(session.welcome());
+        if io.plan.reads {
+            message::put_parameter_status(&mut out, "in_hot_standby", "on");
+        }
         let pid = 1000 + index as u32;
         message::put_backend_key_data(&mut out, pid, &backend.key);
         out.extend_from_slice(&message::TransactionStatus::Idle.ready_for_query());

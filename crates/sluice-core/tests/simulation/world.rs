@@ -2,7 +2,14 @@
 
 use std::{collections::HashMap, io::ErrorKind, rc::Rc, sync::Arc, time::Duration};
 
-use sluice_control::{Control, Observation, access::Method, address::Address, settings::PoolMode};
+use sluice_control::{
+    Control, Observation,
+    access::Method,
+    address::Address,
+    cluster::Primary,
+    reading::{Lag, Node, NodeState, Standby},
+    settings::PoolMode,
+};
 use sluice_core::{
     Engine,
     engine::BACKLOG_HIGH_BYTES,
@@ -70,7 +77,11 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, tracing: bool) -> Self {
         let plan = Plan::new(seed);
-        let control = Control::new(plan.configuration());
+        let mut control = Control::new(plan.configuration());
+        if plan.reads {
+            control.observe(the_primary());
+            control.observe(standbys(&ADDRESSES)).expect("it is news");
+        }
         let hub = sluice_sim::hub(control.snapshot().clone(), plan.workers);
         let upstream_checks = plan.method != Method::Trust;
         let mut io = SimIo::new(seed, plan, tracing);
@@ -448,7 +459,7 @@ impl World {
         let victims = self.clients.iter().filter(lost).count();
         let plan = &self.io.plan;
         let trouble = plan.connect_trouble || plan.login_trouble || plan.stops_after_micros.is_some();
-        let trouble = trouble || (plan.in_cluster && plan.configurations > 0);
+        let trouble = trouble || plan.replaces_primaries();
         assert!(victims <= crashes || trouble, "{victims} clients lost their servers in {crashes} crashes");
     }
 
@@ -475,16 +486,27 @@ impl World {
 
     /// The pool has another size, goes to the server in another way, or makes less of its clients' statements.
     fn configure(&mut self) {
+        if self.io.plan.reads && self.io.rng.percent(80) {
+            let all = [&ADDRESSES[..], &ADDRESSES[..1], &ADDRESSES[1..]];
+            let seen = standbys(self.io.rng.pick(&all));
+            return self.observe(seen);
+        }
         let mut configuration = self.io.plan.configuration();
         let rng = &mut self.io.rng;
         let database = &mut configuration.databases[0];
-        database.address = Address::Unix(rng.pick(&ADDRESSES).into());
+        if !self.io.plan.reads {
+            database.address = Address::Unix(rng.pick(&ADDRESSES).into());
+        }
         database.pool.size += rng.below(2) as u32;
         if database.pool.sharing.mode == PoolMode::Transaction {
             database.pool.sharing.auto_prepare = rng.percent(50);
             database.pool.sharing.lazy_begin = rng.percent(50);
         }
-        let Some(published) = self.control.observe(Observation::Configured(configuration.into())) else { return };
+        self.observe(Observation::Configured(configuration.into()));
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        let Some(published) = self.control.observe(observation) else { return };
         self.io.trace(|| published.changes.iter().map(|change| format!("{change}; ")).collect());
         self.hub.publish(published.snapshot);
         // They wait elsewhere now.
@@ -525,6 +547,25 @@ impl World {
         assert!(self.workers.iter().all(SimWorker::is_finished), "a stopping service does not come to its end");
         assert_eq!(self.hub.servers(), 0, "servers are still counted at the end");
     }
+}
+
+/// The node that readers do not go to.
+fn the_primary() -> Observation {
+    let (node, address) = ("primary".to_owned(), Address::Unix("/primary".into()));
+    Observation::Primary("main".into(), Primary { node, address, timeline: 1, system: "7".to_owned() })
+}
+
+/// Standbys that will do, and no others.
+fn standbys(addresses: &[&str]) -> Observation {
+    let lag = Lag { time: Some(Duration::ZERO), bytes: Some(0) };
+    let state =
+        Standby { timeline: 1, system: "7".to_owned(), streams: true, is_paused: false, is_excluded: false, lag };
+    let node = |address: &&str| Node {
+        name: (*address).to_owned(),
+        address: Address::Unix((*address).into()),
+        state: NodeState::Standby(state.clone()),
+    };
+    Observation::Nodes("main".into(), addresses.iter().map(node).collect())
 }
 
 impl Figures {

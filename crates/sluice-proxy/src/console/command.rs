@@ -40,6 +40,7 @@ pub(super) enum Show {
     Databases,
     Pools,
     Clusters,
+    Nodes,
     Clients,
     Servers,
     Pins,
@@ -54,12 +55,13 @@ pub(super) enum Show {
 }
 
 /// Each table with its name.
-const SHOWN: [(&str, Show); 16] = [
+const SHOWN: [(&str, Show); 17] = [
     ("help", Show::Help),
     ("version", Show::Version),
     ("databases", Show::Databases),
     ("pools", Show::Pools),
     ("clusters", Show::Clusters),
+    ("nodes", Show::Nodes),
     ("clients", Show::Clients),
     ("servers", Show::Servers),
     ("pins", Show::Pins),

@@ -4,6 +4,7 @@
 mod clusters;
 mod command;
 mod listed;
+mod nodes;
 mod rows;
 mod statements;
 mod tables;
@@ -188,6 +189,7 @@ impl Console {
             Show::Version => tables::version(),
             Show::Databases => self.seen().databases(),
             Show::Clusters => self.clusters().await?,
+            Show::Nodes => nodes::nodes(&self.figures()),
             Show::Pools => self.seen().pools(),
             Show::Clients => self.listed().await?.clients(),
             Show::Servers => self.listed().await?.servers(),

@@ -106,7 +106,7 @@ impl Seen<'_> {
         ];
         let mut table = Table::new(&COLUMNS, &["name", "host", "database", "force_user", "pool_mode"]);
         for (name, database) in self.named_databases() {
-            let (host, port) = host_and_port(&database.address);
+            let (host, port) = places(database);
             let its = self.figures.pools.iter().filter(|pool| pool.database == name);
             let open: u32 = its.map(|pool| pool.counts.open).sum();
             let PoolSettings { size, min, sharing, .. } = &database.pool;
@@ -156,16 +156,20 @@ impl Seen<'_> {
             "pool_mode",
         ];
         let mut table = Table::new(&COLUMNS, &["database", "user", "pool_mode"]);
-        for pool in &self.figures.pools {
-            let PoolFigures { counts, longest_wait, .. } = pool;
-            let clients = pool.clients.saturating_sub(counts.waiting);
-            let servers = [pool.active(), counts.idle, counts.connecting];
-            let wait = (longest_wait.as_secs(), longest_wait.subsec_micros());
+        // Readers have a pool at each node; programs that read this know a pool by its database and user.
+        let is_one =
+            |one: &PoolFigures, other: &PoolFigures| (&one.database, &one.role) == (&other.database, &other.role);
+        for pools in self.figures.pools.chunk_by(is_one) {
+            let sum = |count: fn(&PoolFigures) -> u32| pools.iter().map(count).sum::<u32>();
+            let clients = sum(|pool| pool.clients.saturating_sub(pool.counts.waiting));
+            let servers = [sum(PoolFigures::active), sum(|pool| pool.counts.idle), sum(|pool| pool.counts.connecting)];
+            let longest = pools.iter().map(|pool| pool.longest_wait).max().unwrap_or_default();
+            let pool = &pools[0];
             table.push(pool_row(
                 [&pool.database, &pool.role, mode(pool.mode)],
-                [clients, counts.waiting],
+                [clients, sum(|pool| pool.counts.waiting)],
                 servers,
-                wait,
+                (longest.as_secs(), longest.subsec_micros()),
             ));
         }
         let in_pools: u32 = self.figures.pools.iter().map(|pool| pool.clients).sum();
@@ -377,12 +381,19 @@ fn mode(mode: PoolMode) -> &'static str {
     }
 }
 
+/// The hosts of a database, and the port that all of them have.
+fn places(database: &Database) -> (String, Option<u32>) {
+    let (hosts, ports): (Vec<_>, Vec<_>) = database.addresses().iter().map(host_and_port).unzip();
+    let port = ports.first().copied().flatten().filter(|port| ports.iter().all(|it| *it == Some(*port)));
+    (hosts.join(","), port)
+}
+
 /// The host and the port; of a Unix socket its folder, and the port in its name.
 pub(super) fn host_and_port(address: &Address) -> (String, Option<u32>) {
     match address {
         Address::Tcp(host, port) => (host.clone(), Some((*port).into())),
         // There is no server.
-        Address::Primary(_) => (address.to_string(), None),
+        Address::Primary(_) | Address::Readers(_) => (address.to_string(), None),
         Address::Unix(path) => {
             let port = path.extension().and_then(|port| port.to_str()?.parse().ok());
             let dir = path.parent().unwrap_or(path);

@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use sluice_core::{
-    figures::{Figures, PoolFigures},
+    figures::{Figures, NodeFigures, PoolFigures},
     histogram::{self, Times},
 };
 
@@ -39,7 +39,7 @@ struct Seen {
 
 impl Collector for Seen {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
-        let Figures { version, connections, clients, servers, pools } = &self.figures;
+        let Figures { version, connections, clients, servers, pools, nodes } = &self.figures;
         let mut info = out.encode_descriptor("build", "The version that runs", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
         let mut gauge = |name: &str, help: &str, value: u64| {
@@ -77,9 +77,13 @@ impl Collector for Seen {
             let counts = &pool.counts;
             for (state, count) in [("active", pool.active()), ("idle", counts.idle), ("connecting", counts.connecting)]
             {
-                let [database, user] = labels(pool);
-                states.encode_family(&[database, user, ("state", state.into())])?.encode_gauge(&u64::from(count))?;
+                let mut labels = labels(pool);
+                labels.push(("state", state.into()));
+                states.encode_family(&labels)?.encode_gauge(&u64::from(count))?;
             }
+        }
+        if !nodes.is_empty() {
+            put_nodes(&mut out, nodes)?;
         }
         let help = "The time that the client which comes next has waited";
         let mut longest = out.encode_descriptor("pool_longest_wait", help, Some(&Unit::Seconds), MetricType::Gauge)?;
@@ -114,9 +118,42 @@ impl Collector for Seen {
     }
 }
 
+/// The nodes of clusters that have readers.
+fn put_nodes(out: &mut DescriptorEncoder<'_>, nodes: &[NodeFigures]) -> fmt::Result {
+    let labels = |it: &'_ NodeFigures| {
+        [("cluster", escaped(&it.cluster).into_owned()), ("node", escaped(&it.node.name).into_owned())]
+    };
+    let mut readers =
+        out.encode_descriptor("node_readers", "Readers that have their place at the node", None, MetricType::Gauge)?;
+    for node in nodes {
+        readers.encode_family(&labels(node))?.encode_gauge(&u64::from(node.clients))?;
+    }
+    let help = "Whether readers of any database are led to the node";
+    let mut fit = out.encode_descriptor("node_fit_for_readers", help, None, MetricType::Gauge)?;
+    for node in nodes {
+        fit.encode_family(&labels(node))?.encode_gauge(&u64::from(!node.databases.is_empty()))?;
+    }
+    let lags = || nodes.iter().filter_map(|it| Some((it, it.node.state.standby()?.lag)));
+    let help = "The time that a standby is behind, at most";
+    let mut times = out.encode_descriptor("node_lag", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    for (node, time) in lags().filter_map(|(node, lag)| Some((node, lag.time?))) {
+        times.encode_family(&labels(node))?.encode_gauge(&time.as_secs_f64())?;
+    }
+    let help = "The bytes of log that a standby has not replayed";
+    let mut sizes = out.encode_descriptor("node_lag", help, Some(&Unit::Bytes), MetricType::Gauge)?;
+    for (node, bytes) in lags().filter_map(|(node, lag)| Some((node, lag.bytes?))) {
+        sizes.encode_family(&labels(node))?.encode_gauge(&bytes)?;
+    }
+    Ok(())
+}
+
 /// The labels of a pool, by which Prometheus tells it from others.
-fn labels(pool: &PoolFigures) -> [(&str, Cow<'_, str>); 2] {
-    [("database", escaped(&pool.database)), ("user", escaped(&pool.role))]
+fn labels(pool: &PoolFigures) -> Vec<(&str, Cow<'_, str>)> {
+    let mut labels = vec![("database", escaped(&pool.database)), ("user", escaped(&pool.role))];
+    if pool.is_for_reading {
+        labels.push(("server", Cow::Owned(escaped(&pool.address.to_string()).into_owned())));
+    }
+    labels
 }
 
 /// A label's value as it stands between quotes. Clients choose names, and `prometheus-client` writes them as they are.

@@ -71,6 +71,19 @@ pub(super) struct Seen {
     pub(super) waiting: u64,
     /// Transactions that are open.
     pub(super) busy: u64,
+    /// The nodes for readers, where the pool leads any to standbys.
+    pub(super) readers: Vec<ReaderNode>,
+}
+
+/// A node, as a pool sees it for readers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReaderNode {
+    pub(super) node: String,
+    /// The databases whose readers go there.
+    pub(super) databases: String,
+    /// Why those of others do not.
+    pub(super) unfit: Option<String>,
+    pub(super) clients: u64,
 }
 
 /// The pools that could be reached, and why others could not.
@@ -184,7 +197,22 @@ impl Pool {
             clients: number("clients").unwrap_or_default(),
             waiting: number("cl_waiting").unwrap_or_default(),
             busy: number("sv_busy").unwrap_or_default(),
+            readers: self.readers(),
         })
+    }
+
+    /// A pool of before has no such table.
+    fn readers(&mut self) -> Vec<ReaderNode> {
+        let shown = self.client.simple_query("SHOW NODES").unwrap_or_default();
+        let ours = rows(&shown).filter(|row| row.get("cluster") == Some(&*self.cluster));
+        let text = |row: &SimpleQueryRow, column: &str| row.get(column).map(str::to_owned);
+        let node = |row: &SimpleQueryRow| ReaderNode {
+            node: text(row, "node").unwrap_or_default(),
+            databases: text(row, "databases").unwrap_or_default(),
+            unfit: text(row, "unfit"),
+            clients: row.get("clients").and_then(|number| number.parse().ok()).unwrap_or_default(),
+        };
+        ours.map(node).collect()
     }
 }
 

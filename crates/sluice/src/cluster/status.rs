@@ -134,6 +134,12 @@ fn as_value(members: &Members, nodes: &[Node], seen: &[(String, Result<Seen>)], 
             "clients": seen.clients,
             "waiting": seen.waiting,
             "open_transactions": seen.busy,
+            "readers": seen.readers.iter().map(|it| json!({
+                "node": it.node,
+                "databases": it.databases,
+                "unfit": it.unfit,
+                "clients": it.clients,
+            })).collect::<Vec<_>>(),
         }),
         Err(error) => json!({ "console": name, "error": error.to_string() }),
     };
@@ -194,12 +200,23 @@ fn pool_line(name: &str, seen: &Seen) -> String {
         None => "not held".to_owned(),
     };
     let Seen { clients, waiting, busy, .. } = seen;
-    format!("\nPool {name} {primary}: {clients} clients, {busy} in a transaction, {waiting} waiting; {held}\n")
+    let mut text =
+        format!("\nPool {name} {primary}: {clients} clients, {busy} in a transaction, {waiting} waiting; {held}\n");
+    for it in &seen.readers {
+        text += &match (&*it.databases, &it.unfit) {
+            ("", why) => {
+                format!("  no readers on {}: {}\n", it.node, why.as_deref().unwrap_or("it has just become fit"))
+            }
+            (databases, _) => format!("  readers of {databases} on {}: {}\n", it.node, it.clients),
+        };
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::pools::ReaderNode;
 
     fn members() -> Members {
         serde_json::from_value(json!({ "scope": "main", "members": [
@@ -230,6 +247,14 @@ mod tests {
             clients: 9,
             waiting: 2,
             busy: 1,
+            readers: [("a", "", Some("it is the primary")), ("b", "app:ro", None)]
+                .map(|(node, databases, unfit)| ReaderNode {
+                    node: node.to_owned(),
+                    databases: databases.to_owned(),
+                    unfit: unfit.map(str::to_owned),
+                    clients: 4,
+                })
+                .to_vec(),
         };
         let seen = [("boss@10.0.0.9:6432".to_owned(), Ok(seen))];
         let page = page(&members, &nodes, &seen, &["cannot connect to x".to_owned()]);
@@ -243,6 +268,8 @@ c     replica         starting   -         -            async   -        -
 b has to be restarted: max_connections: 100 -> 200
 
 Pool boss@10.0.0.9:6432 goes to a: 9 clients, 1 in a transaction, 2 waiting; held for 1.5 s
+  no readers on a: it is the primary
+  readers of app:ro on b: 4
 
 Pool: cannot connect to x
 ";

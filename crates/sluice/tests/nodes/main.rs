@@ -7,6 +7,7 @@ mod failover;
 mod faults;
 #[path = "../common/ledger.rs"]
 mod ledger;
+mod readers;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
