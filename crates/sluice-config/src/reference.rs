@@ -149,7 +149,8 @@ max_lag = \"10s\"
 ```
 
 - All members are asked each second. A standby will do that is on the primary's timeline, streams, replays, and is no
-  more than `max_lag` (and `max_lag_bytes`) behind; Patroni's tag `noloadbalance` keeps readers away. How far a standby is
+  more than `max_lag` (and `max_lag_bytes`) behind; Patroni's tag `noloadbalance` keeps readers away, and so
+  does a Patroni that does not answer. How far a standby is
   behind is measured by what the primary had written when it was asked, so no clocks are compared. Between two looks it
   may fall behind by another second. One that was too far behind is taken again at half of the bound.
 - While no primary answers, standbys go on serving readers up to `max_lag`.
@@ -163,7 +164,9 @@ max_lag = \"10s\"
   is not). A standby that is promoted ends no connection: what is open there ends with its transaction.
 - PostgreSQL refuses what writes (25006), and may cancel a query for what it has to replay (40001): clients hear its own
   words. Sessions begin with `default_transaction_read_only`, so that the same is refused where readers go to the primary.
-- A block that is lost with its standby fails with 40001, and the client stays, as above.
+- A block that is lost with its standby fails with 40001, also where its COMMIT was under way, and the client stays. A
+  statement outside of a block whose answer was lost ends its client's connection (08007), as above.
+- In session mode, and with what can't follow it (`SHOW PINS`), a client stays where it is as long as its server lives.
 - Users and secrets are looked up at the primary, so log-ins need one where `[auth.lookup]` is used.
 - What is committed at the primary is seen at a standby a moment later, by whoever has committed it as well: read at the
   primary what has just been written. A standby's catalogs change by replay, of which no extension tells: statements
@@ -321,11 +324,15 @@ once for up to 5 s each:
 | `sluice_pool_transaction_seconds` | histogram | how long transactions had a server, idle in them or not |
 | `sluice_pool_query_seconds` | histogram | queries and batches, from the first message to the end of the answer |
 | `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered |
+| `sluice_node_readers` | gauge | of a cluster with readers, by `cluster` and `node`: readers that have their place at a node |
+| `sluice_node_fit_for_readers` | gauge | whether readers of any database are led there |
+| `sluice_node_lag_seconds`, `sluice_node_lag_bytes` | gauge | how far a standby is behind |
 
 `docs/grafana/sluice.json` is a dashboard for Grafana that shows them.
 
-Those of pools have the labels `database`, as clients say it, and `user`, the role on the server. Histograms have 22
-buckets, from 64 µs to 67 s, each twice as long as the one before it.
+Those of pools have the labels `database`, as clients say it, and `user`, the role on the server; where clients read from
+standbys there is a pool for each node, and `server` is its address. Histograms have 22 buckets, from 64 µs to 67 s, each
+twice as long as the one before it.
 ";
 
 /// The reference page, in Markdown.

@@ -80,10 +80,12 @@ impl Ready<'_> {
             writeln!(f, "{title:<10}{name}: {role}, PostgreSQL on {postgres}, Patroni on http://{patroni}")?;
         }
         match self.nodes.len() {
-            0 | 1 => Ok(()),
-            2 => writeln!(f, "Commits   wait for the other node while it is there (synchronous)"),
-            _ => writeln!(f, "Commits   wait for one of the two other nodes, always (quorum, strict)"),
+            0 | 1 => return Ok(()),
+            2 => writeln!(f, "Commits   wait for the other node while it is there (synchronous)")?,
+            _ => writeln!(f, "Commits   wait for one of the two other nodes, always (quorum, strict)")?,
         }
+        let database = bootstrap::FIRST_DATABASE;
+        writeln!(f, "Readers   the same line with the database {database}:ro reads from standbys")
     }
 
     fn write_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

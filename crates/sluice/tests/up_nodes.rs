@@ -78,8 +78,11 @@ fn one_node_becomes_three_and_one_again() {
     let typed = three.line("PGPASSFILE=");
     three.line("Nodes     node1: leader, PostgreSQL on 127.0.0.1:");
     three.line("Commits   wait for one of the two other nodes, always (quorum, strict)");
+    three.line("Readers   the same line with the database sluice:ro reads from standbys");
     three.ready();
     assert_eq!(ask(&typed, "INSERT INTO t VALUES (2); SHOW synchronous_commit"), "INSERT 0 1\non\n");
+    let reading = format!("{}:ro", typed.trim_end());
+    eventually("standbys are seen", || ask(&reading, "SELECT pg_is_in_recovery()") == "t\n");
     // The pool finds the primary, whichever it is then.
     let pid_file = fs::read_to_string(data.join("node1/pgdata/postmaster.pid")).unwrap();
     let postmaster: i32 = pid_file.lines().next().unwrap().parse().unwrap();

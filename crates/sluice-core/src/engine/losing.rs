@@ -14,7 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
-    server::Exchange,
+    server::{Exchange, Server},
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -31,13 +31,17 @@ impl Engine {
     /// A server is gone. Where its client has a block open that is rolled back for certain, the client is told, at once
     /// or by its next message, and goes on without a server. Returns whether that is so.
     pub(super) fn lose_block(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
-        if !self.can_outlast_server(client) || !self.servers.get(id).is_some_and(|server| server.rolls_back()) {
+        let server = self.servers.get(id).filter(|_| self.can_outlast_server(client));
+        let fails_commit = server.is_some_and(Server::fails_commit);
+        if !fails_commit && !server.is_some_and(Server::rolls_back) {
             return false;
         }
         let asks = self.servers[id].exchange.replies().have_clients() || self.servers[id].exchange.has_open_batch();
         let serial = self.servers[id].serial;
         let reports = self.servers[id].parameters.before_block();
-        if asks {
+        if fails_commit {
+            self.answer_commit_as_failed(now, id, &reports, io);
+        } else if asks {
             self.answer_as_failed(now, id, &reports, io);
         }
         // The client may have left it by those answers, and then it would be the next one's.
@@ -49,8 +53,10 @@ impl Engine {
         session.link = Link::None;
         session.former = Vec::new();
         session.portal = None;
-        session.begun.get_or_insert(Begun { begin: plain_begin(), by_query: true, failed: true });
-        session.is_lost = true;
+        if !fails_commit {
+            session.begun.get_or_insert(Begun { begin: plain_begin(), by_query: true, failed: true });
+            session.is_lost = true;
+        }
         if !asks {
             session.reports.extend(reports);
         }
@@ -64,6 +70,15 @@ impl Engine {
     /// Whether a client could go on without its server: it is logged in, and not in the midst of a message.
     pub(super) fn can_outlast_server(&self, client: ClientId) -> bool {
         self.is_open(client) && self.clients.get(client).is_some_and(|client| !client.stream.is_passing())
+    }
+
+    /// Answers a COMMIT as if its server had refused it.
+    fn answer_commit_as_failed(&mut self, now: Time, id: ServerId, reports: &[u8], io: &mut impl Io) {
+        self.server_bytes(now, id, &lost().to_bytes(), false, io);
+        if self.servers.get(id).is_some_and(|server| server.exchange.replies().end_requests()) {
+            let ready = TransactionStatus::Idle.ready_for_query();
+            self.server_bytes(now, id, &[reports, &ready].concat(), false, io);
+        }
     }
 
     /// Answers what a server owes as if it had said that itself: the first request that is open fails because of the

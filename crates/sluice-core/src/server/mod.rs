@@ -306,6 +306,13 @@ impl Server {
         self.is_expendable() && self.exchange.rolls_back()
     }
 
+    /// Whether its client has sent a COMMIT to a standby and has no answer to it: a block there has written nothing, so
+    /// it is as good as rolled back.
+    pub fn fails_commit(&self) -> bool {
+        let reads = self.pool.upstream.is_standby() && !self.is_worn;
+        reads && self.is_expendable() && self.exchange.unanswered_commit().is_some()
+    }
+
     /// The COMMIT that its client has sent and has no answer to, if its transaction can be known on another server, and
     /// nothing else of its session goes with this one.
     pub fn lost_commit(&self) -> Option<LostCommit> {
@@ -315,7 +322,7 @@ impl Server {
 
     /// Whether its client stays when it is lost: that client hears then what has become of its block.
     pub fn outlasts_loss(&self) -> bool {
-        self.rolls_back() || self.lost_commit().is_some()
+        self.rolls_back() || self.fails_commit() || self.lost_commit().is_some()
     }
 
     /// Whether a cluster's primary that is lost takes nothing with it that its client has there, but for a transaction.

@@ -11,7 +11,7 @@ use sluice_control::{
 
 use crate::{
     one,
-    table::{Side, Table, answers, query, scripted},
+    table::{Side, Table, answers, bind, execute, parse, query, scripted, sync},
 };
 
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(45);
@@ -213,6 +213,24 @@ fn a_lost_standby_fails_its_blocks_and_no_one_else() {
     asks(&mut table, idle);
     asks(&mut table, amid);
     assert_eq!(table.places(), [("b:5432".to_owned(), 2)]);
+}
+
+#[test]
+fn a_commit_that_is_lost_with_a_standby_fails() {
+    for commit in [query("COMMIT"), [parse("", "COMMIT"), bind("", 0), execute(), sync()].concat()] {
+        let mut table = table(&["a"]);
+        let (client, server) = comes(&mut table);
+        let server = server.expect("it is the first one");
+        table.says(client, &query("BEGIN READ ONLY"));
+        table.hears(server);
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        table.hears(client);
+        table.says(client, &commit);
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(40001) Z(I)");
+        table.has_nodes(good(&["b"]));
+        asks(&mut table, client);
+    }
 }
 
 #[test]
