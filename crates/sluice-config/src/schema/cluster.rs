@@ -83,7 +83,7 @@ pub(crate) static TARGET: Key<Words<Option<Target>>> = Key {
 pub(crate) static MAX_LAG: Key<Time> = Key {
     name: "max_lag",
     kind: Time { min: seconds(1), max: seconds(DAY) },
-    absent: Absent::Default("\"30s\""),
+    absent: Absent::Means("`\"30s\"` where `target_session_attrs` leads to standbys"),
     meaning: "How far a standby may be behind for clients to be led there.",
 };
 
