@@ -248,6 +248,33 @@ fn what_postgresql_refuses_to_readers_is_its_own_answer() {
 }
 
 #[test]
+fn what_changes_the_primarys_catalogs_counts_at_standbys_as_well() {
+    let mut table = Table::new(settings());
+    table.reports_at_login("in_hot_standby", "off");
+    table.has_primary(read_at(Target::Any, settings()), Some("p"));
+    let (writer, at_primary) = comes(&mut table);
+    let at_primary = at_primary.expect("it is the first one");
+    table.reports_at_login("in_hot_standby", "on");
+    table.has_nodes(good(&["a"]));
+    let (reader, at_standby) = comes(&mut table);
+    let at_standby = at_standby.expect("it is the first one there");
+    let prepared = |name: &str| [parse(name, "SELECT x"), sync()].concat();
+    table.says(reader, &prepared("s"));
+    assert!(table.hears(at_standby).starts_with("P("), "it is new");
+    table.says(at_standby, &answers("1 t(0) n Z(I)"));
+    assert_eq!(table.hears(reader), "1 Z(I)");
+    table.has_nodes(good(&["a"]));
+    table.says(reader, &prepared("t"));
+    assert_eq!(table.hears(reader), "1 Z(I)", "it is known, and nothing has changed");
+    table.says(writer, &query("CREATE TABLE t ()"));
+    assert_eq!(table.hears(at_primary), "Q(CREATE TABLE t ())");
+    table.says(at_primary, &answers("C(CREATE TABLE) Z(I)"));
+    table.has_nodes(good(&["a"]));
+    table.says(reader, &prepared("u"));
+    assert!(table.hears(at_standby).contains("P("), "it may mean something else by now");
+}
+
+#[test]
 fn readers_are_not_held_while_the_primary_changes_hands() {
     let mut table = table(&["a"]);
     let (client, _) = comes(&mut table);
