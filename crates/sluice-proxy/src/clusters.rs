@@ -36,7 +36,7 @@ pub(crate) struct Member {
 }
 
 /// The time that an answer may take.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// The same in every other round of questions to all members: one that was stopped where it is must not hold up what the
 /// others have to say.

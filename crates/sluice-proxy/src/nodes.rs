@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    clusters::{Member, SEARCH_EVERY, Suspicion, placed, question},
+    clusters::{ANSWER_TIME, Member, SEARCH_EVERY, Suspicion, placed, question},
     resolver::Resolver,
 };
 
@@ -131,7 +131,7 @@ impl Watcher {
         let mut tasks = JoinSet::new();
         for rest in asked {
             let tls = self.cluster.tls.clone();
-            tasks.spawn(async move { question(&rest, tls, Members::ask).await });
+            tasks.spawn(async move { question(&rest, tls, ANSWER_TIME, Members::ask).await });
         }
         let mut members = BTreeMap::new();
         while let Some(answer) = tasks.join_next().await {
@@ -153,7 +153,7 @@ impl Watcher {
         let mut primary_answers = false;
         if let Some((primary, member)) = primary.and_then(|it| Some((it, self.members.get(&it.node)?))) {
             let begun = Instant::now();
-            let own = question(&member.rest, self.cluster.tls.clone(), Own::ask).await;
+            let own = question(&member.rest, self.cluster.tls.clone(), ANSWER_TIME, Own::ask).await;
             if let Ok(own) = &own
                 && let Some(end) = end_of_log(own, primary)
             {
@@ -165,7 +165,7 @@ impl Watcher {
         let mut tasks = JoinSet::new();
         for member in self.members.values().filter(|member| !said.contains_key(&member.name)) {
             let (name, rest, tls) = (member.name.clone(), member.rest.clone(), self.cluster.tls.clone());
-            tasks.spawn(async move { (name, question(&rest, tls, Own::ask).await) });
+            tasks.spawn(async move { (name, question(&rest, tls, ANSWER_TIME, Own::ask).await) });
         }
         while let Some(answer) = tasks.join_next().await {
             said.extend(answer.ok());
