@@ -17,7 +17,8 @@
  * client_address.c lets the pool report its client's address, session.c reports
  * session state to the pool (session.h declares its parts), catalog.c reports
  * catalog changes, outcome.c says what became of a transaction, and durability.c
- * sees to it that an acknowledged commit is worth what it should be.
+ * sees to it that an acknowledged commit is worth what it should be.  portals.c
+ * keeps one client from crashing the server for all.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -353,6 +354,9 @@ extern void durability_at_commit_command(void);
 extern void durability_before_utility(const Node *command);
 extern void durability_at_end(XactEvent event);
 extern void durability_define_settings(void);
+
+/* portals.c */
+extern void portals_init(void);
 
 /* controller.c */
 extern void sluice_register_controller(void);

@@ -510,5 +510,6 @@ _PG_init(void)
 	previous_ExecutorRun = ExecutorRun_hook ? ExecutorRun_hook : standard_ExecutorRun;
 	ExecutorRun_hook = sluice_ExecutorRun;
 	session_init();
+	portals_init();
 	RegisterXactCallback(at_end_of_transaction, NULL);
 }

@@ -100,7 +100,7 @@ pub(crate) fn node(args: NodeArgs) -> Result<()> {
         Some(NodeCommand::Check { file }) => check(&file.config),
         Some(NodeCommand::Remove { name, file }) => {
             cluster::remove(&load(&file.config)?, &name)?;
-            println!("{name} is no member of etcd any more");
+            println!("{name} is no longer a member of etcd");
             println!("take its [[member]] out of all hosts' files; Patroni forgets it by itself");
             Ok(())
         }

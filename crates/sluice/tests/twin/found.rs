@@ -353,7 +353,7 @@ fn case_09_what_hides_in_a_text(case: Case) {
 }
 
 fn case_10_time_outs_of_others(case: Case) {
-    let hasty: Startup<'_> = &[("statement_timeout", "150ms"), ("options", "-c idle_session_timeout=250ms")];
+    let hasty: Startup<'_> = &[("statement_timeout", "150ms"), ("options", "-c idle_session_timeout=2s")];
     beside(case, &[hasty, &[], &[("options", "-c statement_timeout=20s")]], |b| {
         assert!(b.query(0, "SELECT pg_sleep(0.6)").contains("57014"));
         for client in [1, 2, 1] {
@@ -361,7 +361,7 @@ fn case_10_time_outs_of_others(case: Case) {
             b.query(client, "SHOW statement_timeout");
             b.query(client, "SHOW idle_session_timeout");
         }
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        std::thread::sleep(std::time::Duration::from_millis(2500));
         for client in [1, 2] {
             b.query(client, "SELECT 1");
         }

@@ -1,0 +1,54 @@
+/*
+ * portals.c
+ *		Portals that outlive their statements.
+ *
+ * The text and the statements of a Query are kept where its message is, and end with
+ * that.  When it fails in a transaction block, its portal stays until the block has
+ * ended, by the name "", with pointers to them.  A client that then sends Execute for the unnamed
+ * portal has the server look at what is there now: it crashes, with all sessions, if
+ * that memory has been given back, as it is behind a text of some hundred kilobytes
+ * (seen in PostgreSQL 15.20 and 18.4 without this extension).  A server that many share must
+ * not be ended by one of them.
+ *
+ * Such a portal can't be run.  Here it has neither from its failure on, so that
+ * Execute gets the error that it should: the transaction is aborted.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "gate.h"
+#include "utils/portal.h"
+
+static void
+forget_statements(void)
+{
+	Portal		portal = GetPortalByName("");
+
+	/* Those of a prepared statement are the portal's own, or the plan cache's. */
+	if (PortalIsValid(portal) && portal->cplan == NULL)
+	{
+		portal->stmts = NIL;
+		portal->sourceText = "";
+	}
+}
+
+static void
+at_abort(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT)
+		forget_statements();
+}
+
+static void
+at_subabort(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		forget_statements();
+}
+
+void
+portals_init(void)
+{
+	RegisterXactCallback(at_abort, NULL);
+	RegisterSubXactCallback(at_subabort, NULL);
+}
