@@ -188,7 +188,7 @@ fn two_hosts_and_a_witness() {
 fn a_member_that_was_removed(hosts: &Hosts) {
     hosts.stop(2);
     let (said, is_good) = hosts.command(0, &["remove", "node3"]);
-    assert!(is_good && said.contains("node3 is no member of etcd any more"), "{said}");
+    assert!(is_good && said.contains("node3 is no longer a member of etcd"), "{said}");
     let (said, is_good) = hosts.command(0, &["remove", "node3"]);
     assert!(!is_good && said.contains("etcd has no member node3; its members are"), "{said}");
     hosts.start(2);
