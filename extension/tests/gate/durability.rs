@@ -160,6 +160,18 @@ fn writes_nothing(client: &mut Client, server: &TestServer) {
 /// From here on commits wait for a standby that never comes.
 fn lose_standby(server: &TestServer) {
     alter(server, "SET synchronous_standby_names = 'nobody'", "nobody");
+    // The checkpointer tells sessions of it when it has heard itself: from when the first of them waits.
+    let mut first = server.superuser("postgres");
+    let pid = pid_of(&mut first);
+    let waits_now = Arc::new(AtomicBool::new(false));
+    let is_over = waits_now.clone();
+    thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            run(&mut first, "INSERT INTO t VALUES (0)");
+        }
+    });
+    becomes("commits wait", true, || waits(server, pid));
+    waits_now.store(true, Ordering::Relaxed);
 }
 
 fn need_no_standby(server: &TestServer) {
@@ -174,8 +186,6 @@ fn alter(server: &TestServer, change: &str, becomes_this: &str) {
     becomes(change, becomes_this.to_owned(), || {
         looks.query_one("SHOW synchronous_standby_names", &[]).unwrap().get::<_, String>(0)
     });
-    // The checkpointer is who tells sessions that there is nobody to wait for.
-    run(&mut looks, "CHECKPOINT");
 }
 
 fn waits(server: &TestServer, pid: i32) -> bool {
