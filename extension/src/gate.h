@@ -356,6 +356,7 @@ extern void durability_at_end(XactEvent event);
 extern void durability_define_settings(void);
 
 /* portals.c */
+extern void portals_at_end(XactEvent event);
 extern void portals_init(void);
 
 /* controller.c */

@@ -442,6 +442,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 	session_at_end(event);
 	catalog_at_end(event);
 	durability_at_end(event);
+	portals_at_end(event);
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:

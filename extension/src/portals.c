@@ -4,11 +4,11 @@
  *
  * The text and the statements of a Query are kept where its message is, and end with
  * that.  When it fails in a transaction block, its portal stays until the block has
- * ended, by the name "", with pointers to them.  A client that then sends Execute for the unnamed
- * portal has the server look at what is there now: it crashes, with all sessions, if
- * that memory has been given back, as it is behind a text of some hundred kilobytes
- * (seen in PostgreSQL 15.20 and 18.4 without this extension).  A server that many share must
- * not be ended by one of them.
+ * ended, by the name "", with pointers to them.  A client that then sends Execute for
+ * the unnamed portal has the server look at what is there now: it crashes, with all
+ * sessions, if that memory has been given back, as it is behind a text of some hundred
+ * kilobytes (seen in PostgreSQL 15.20 and 18.4 without this extension).  A server that
+ * many share must not be ended by one of them.
  *
  * Such a portal can't be run.  Here it has neither from its failure on, so that
  * Execute gets the error that it should: the transaction is aborted.
@@ -32,8 +32,8 @@ forget_statements(void)
 	}
 }
 
-static void
-at_abort(XactEvent event, void *arg)
+void
+portals_at_end(XactEvent event)
 {
 	if (event == XACT_EVENT_ABORT)
 		forget_statements();
@@ -49,6 +49,5 @@ at_subabort(SubXactEvent event, SubTransactionId own, SubTransactionId parent, v
 void
 portals_init(void)
 {
-	RegisterXactCallback(at_abort, NULL);
 	RegisterSubXactCallback(at_subabort, NULL);
 }

@@ -216,16 +216,12 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
 /// that, and of which the server has reported its own defaults.
 fn went_back(server: &mut Server, session: &Session) -> Vec<u8> {
     let mut out = Vec::new();
-    let of_server = server.session.profile();
-    let gone: Vec<&String> =
-        session.start.settings().keys().filter(|name| of_server.get(name.as_str()).is_none()).collect();
-    if gone.is_empty() {
+    if missing(server.session.profile(), &session.start).next().is_none() {
         return out;
     }
     let reported: Vec<String> = server.parameters.iter().map(|(name, _)| name.to_owned()).collect();
     for name in reported {
-        let is_gone = gone.iter().any(|gone| gone.eq_ignore_ascii_case(&name));
-        if is_gone
+        if server.session.profile().get(&name.to_ascii_lowercase()).is_none()
             && let Some(start) = session.start_reported(&name)
             && server.parameters.told(&name) != Some(start)
         {
@@ -236,15 +232,15 @@ fn went_back(server: &mut Server, session: &Session) -> Vec<u8> {
     out
 }
 
+/// The settings that a client began with, and a profile lacks.
+fn missing<'a>(profile: &'a Profile, start: &'a Profile) -> impl Iterator<Item = (&'a String, &'a Box<[u8]>)> {
+    start.settings().iter().filter(|(name, _)| profile.get(name).is_none())
+}
+
 /// A profile with the settings that the client began with: RESET goes back to those, and not to the server's own
 /// defaults.
 fn with_start(profile: &Profile, start: &Profile) -> Profile {
-    let missing: Settings = start
-        .settings()
-        .iter()
-        .filter(|(name, _)| profile.get(name).is_none())
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
+    let missing: Settings = missing(profile, start).map(|(name, value)| (name.clone(), value.clone())).collect();
     if missing.is_empty() {
         return if profile == start { start.clone() } else { profile.clone() };
     }

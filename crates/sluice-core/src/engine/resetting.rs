@@ -51,10 +51,8 @@ impl<I: Io> ServerRelay<'_, I> {
 
     /// Reports what the client began with in place of what the server has reported.
     fn report_instead(&mut self, name: &str, before: Option<&str>) -> Verdict {
-        let key = name.to_ascii_lowercase();
         let Some((_, session)) = &self.client else { return Verdict::Pass };
         let Some(start) = session.start_reported(name) else { return Verdict::Pass };
-        self.server.parameters.note_reset(key);
         self.server.parameters.tell(name, start);
         if before != Some(start) {
             let mut message = Vec::new();
@@ -93,15 +91,12 @@ impl<I: Io> ServerRelay<'_, I> {
     /// Tells the client of what it began with where it has reset a parameter to that, and the server has nothing
     /// to report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {
-        let reported = self.server.parameters.take_resets();
         let Some((_, session)) = &self.client else { return };
         let mut started = Vec::new();
-        for (name, value) in self.server.parameters.iter() {
-            let key = name.to_ascii_lowercase();
-            if resets.covers(&key)
-                && !reported.contains(&key)
+        for (name, _) in self.server.parameters.iter() {
+            if resets.covers(&name.to_ascii_lowercase())
                 && let Some(start) = session.start_reported(name)
-                && start != value
+                && self.server.parameters.told(name) != Some(start)
             {
                 started.push((name.to_owned(), start.to_owned()));
             }

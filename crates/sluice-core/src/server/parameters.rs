@@ -1,9 +1,6 @@
 //! The parameters that a server reports (PostgreSQL documentation, 55.2.7).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    hash::BuildHasher,
-};
+use std::{collections::BTreeMap, hash::BuildHasher};
 
 use sluice_wire::{Frame, Framer, message};
 
@@ -18,8 +15,6 @@ pub struct Parameters {
     values: BTreeMap<String, String>,
     /// What its client was told of those that it reset to what it began with, where that is not there yet.
     told: BTreeMap<String, String>,
-    /// Those that were reported while its client reset them to what it began with, by their lower-case names.
-    resets: BTreeSet<String>,
     /// Those that were reported while it reset them up to its transaction's end only, with what they were before.
     deferred: Vec<(String, Option<String>)>,
     /// Those that have changed in this transaction though no statement shows why, with what they were before.
@@ -105,16 +100,6 @@ impl Parameters {
             }
         }
         out
-    }
-
-    /// It has been reported in answer to a client that resets it. The name is in lower case.
-    pub fn note_reset(&mut self, name: String) {
-        self.resets.insert(name);
-    }
-
-    /// Those that have been, since the last call.
-    pub fn take_resets(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.resets)
     }
 
     /// It has been reported where a client resets it up to its transaction's end, and was that before.
