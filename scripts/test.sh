@@ -28,15 +28,15 @@ if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
 fi
 # Made once, by what Sluice makes it with.
 "$target/debug/examples/patroni_environment" >&2
-# Three programs at once, for the same reason, each after others of its lane. Those of the laboratory come last, alone:
-# they provoke stalls and find their causes, and would find the other tests.
+# Three programs at once, for the same reason, each after others of its lane. The laboratory's tests that provoke stalls and
+# find their causes come last, alone: they would find the other tests.
 clusters='nodes up_nodes hosts cluster simulation regress package'
 sharing='twin gate'
-alone='bench'
+alone='stalls::'
 names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"
 rest=''
 for name in $names; do
-    case " $clusters $sharing $alone " in
+    case " $clusters $sharing " in
         *" $name "*) ;;
         *) rest="$rest $name" ;;
     esac
@@ -51,12 +51,11 @@ run() { cargo test --workspace --locked --no-fail-fast "$@" 2>&1; }
     # shellcheck disable=SC2046,SC2086
     run $(tests $sharing) >"$target/tests/sharing" &
     # shellcheck disable=SC2046,SC2086
-    run --lib --bins $(tests $rest) || true
+    run --lib --bins $(tests $rest) -- --skip "$alone" || true
     run --doc || true
     wait
     cat "$target/tests/clusters" "$target/tests/sharing"
-    # shellcheck disable=SC2046,SC2086
-    run $(tests $alone) || true
+    run --test bench -- "$alone" || true
 } | {
     # One line for all runners, from their own closing lines.
     awk '{ print } /^test result:/ { passed += $4; failed += $6; ignored += $8 }

@@ -121,38 +121,33 @@ impl Case {
     }
 }
 
-/// Makes a test of each function for each of its cases, named `function::case`.
+/// Makes a test of each function for each of its cases, named `function::case`. Where a list has two cases of a mode, each
+/// PostgreSQL and each driver is in one of them: the core does not know by which driver its bytes come.
 ///
 /// | list | cases |
 /// |---|---|
-/// | `both_modes` | both PostgreSQLs, both drivers, both modes |
-/// | `transaction` | both PostgreSQLs, both drivers, transaction mode |
-/// | `session` | both PostgreSQLs, both drivers, session mode |
-/// | `brief` | io_uring with 15 and epoll with 18, transaction mode: for what takes long |
+/// | `transaction` | two in transaction mode |
+/// | `session` | two in session mode |
+/// | `both_modes` | two in each mode |
+/// | `all` | each PostgreSQL with each driver, in transaction mode |
+/// | `servers_with_tls` | both drivers with the PostgreSQL that has TLS |
 #[macro_export]
 macro_rules! matrix {
+    (transaction: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Transaction, pg18_epoll V18 Epoll Transaction);)+
+    };
+    (session: $($name:ident),+ $(,)?) => {
+        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Session, pg18_epoll V18 Epoll Session);)+
+    };
     (both_modes: $($name:ident),+ $(,)?) => {
         $($crate::matrix!(@ $name:
-            pg15_io_uring_transaction V15 Uring Transaction, pg15_epoll_transaction V15 Epoll Transaction,
-            pg18_io_uring_transaction V18 Uring Transaction, pg18_epoll_transaction V18 Epoll Transaction,
-            pg15_io_uring_session V15 Uring Session, pg15_epoll_session V15 Epoll Session,
-            pg18_io_uring_session V18 Uring Session, pg18_epoll_session V18 Epoll Session);)+
+            pg15_io_uring_transaction V15 Uring Transaction, pg18_epoll_transaction V18 Epoll Transaction,
+            pg15_epoll_session V15 Epoll Session, pg18_io_uring_session V18 Uring Session);)+
     };
-    (transaction: $($name:ident),+ $(,)?) => {
+    (all: $($name:ident),+ $(,)?) => {
         $($crate::matrix!(@ $name:
             pg15_io_uring V15 Uring Transaction, pg15_epoll V15 Epoll Transaction,
             pg18_io_uring V18 Uring Transaction, pg18_epoll V18 Epoll Transaction);)+
-    };
-    (session: $($name:ident),+ $(,)?) => {
-        $($crate::matrix!(@ $name:
-            pg15_io_uring V15 Uring Session, pg15_epoll V15 Epoll Session,
-            pg18_io_uring V18 Uring Session, pg18_epoll V18 Epoll Session);)+
-    };
-    (brief: $($name:ident),+ $(,)?) => {
-        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Transaction, pg18_epoll V18 Epoll Transaction);)+
-    };
-    (brief_session: $($name:ident),+ $(,)?) => {
-        $($crate::matrix!(@ $name: pg15_io_uring V15 Uring Session, pg18_epoll V18 Epoll Session);)+
     };
     // The tests' PostgreSQL 18 is built without TLS.
     (servers_with_tls: $($name:ident),+ $(,)?) => {

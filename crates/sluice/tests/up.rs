@@ -222,7 +222,7 @@ fn transactions_finish_unless_hastened() {
     let mut up = Up::start(&mut sluice(&data));
     let typed = up.line("PGPASSFILE=");
     up.ready();
-    let in_transaction = psql(&typed, "-c 'BEGIN; SELECT pg_sleep(1.5); CREATE TABLE finished (); COMMIT'");
+    let in_transaction = psql(&typed, "-c 'BEGIN; SELECT pg_sleep(5); CREATE TABLE finished (); COMMIT'");
     eventually("a transaction", || is_asleep(&data));
     up.signal(Signal::SIGINT);
     up.line("stopping: transactions may finish");

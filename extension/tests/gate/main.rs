@@ -12,6 +12,7 @@ mod deadlocks;
 mod durability;
 mod limits;
 mod outcomes;
+mod passes;
 mod portals;
 mod regression;
 mod retain;

@@ -11,7 +11,7 @@ use std::{
 
 use sluice_testkit::{Version, becomes, versions};
 
-use crate::server::{Gate, Running, meanwhile, meanwhile_run, pid_of, run};
+use crate::server::{Gate, ONE_BLOCK, Running, meanwhile, meanwhile_run, pid_of, run};
 
 versions!(
     a_session_goes_on_while_others_wait,
@@ -25,7 +25,6 @@ versions!(
     limits_change_meanwhile,
 );
 
-const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
 const THREE_TRANSACTIONS: (&str, &str) = ("sluice.transactions_per_admission", "3");
 
 /// Far longer than a slot may be retained, even on a busy machine, and far shorter than `deadlock_timeout`.

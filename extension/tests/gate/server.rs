@@ -33,6 +33,11 @@ pub(crate) const START: [(&str, &str); 4] = [
     ("sluice.superuser_reserved_slots", "1"),
 ];
 
+/// Limits of one.
+pub(crate) const ONE_BLOCK: (&str, &str) = ("sluice.transaction_concurrency", "1");
+pub(crate) const ONE_QUERY: (&str, &str) = ("sluice.query_concurrency", "1");
+pub(crate) const ONE_WRITE: (&str, &str) = ("sluice.autocommit_concurrency", "1");
+
 /// A server, a database on it, and its limits, for the time of a test.
 pub(crate) struct Gate {
     pub(crate) server: &'static TestServer,
@@ -160,5 +165,26 @@ pub(crate) fn code<T>(outcome: Result<T, postgres::Error>) -> SqlState {
     match outcome {
         Ok(_) => panic!("it succeeded"),
         Err(error) => error.code().unwrap_or_else(|| panic!("{error:?}")).clone(),
+    }
+}
+
+/// The slot of the query gate, taken by a statement that waits for an advisory lock, which another session holds.
+pub(crate) struct Occupied {
+    holder: Client,
+    inside: Running,
+}
+
+impl Occupied {
+    pub(crate) fn by(gate: &Gate, sql: &'static str) -> Self {
+        let mut holder = gate.session();
+        run(&mut holder, "SELECT pg_advisory_lock(1)");
+        let inside = meanwhile_run(gate.session(), sql);
+        gate.runs("query", 1);
+        Self { holder, inside }
+    }
+
+    pub(crate) fn end(self) {
+        drop(self.holder);
+        self.inside.join().unwrap().1.unwrap();
     }
 }

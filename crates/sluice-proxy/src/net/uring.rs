@@ -11,6 +11,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     ptr::NonNull,
     sync::atomic::{AtomicU16, Ordering},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -28,6 +29,10 @@ const SUBMISSIONS: u32 = 1024;
 
 /// Completions the kernel can hold; more than that it keeps aside.
 const COMPLETIONS: u32 = 8192;
+
+/// The waits between attempts to make a ring where the kernel has no memory for it: rings that were closed give theirs back
+/// a little later.
+const MEMORY_WAITS: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(1)];
 
 /// The group of the provided buffers.
 const GROUP: u16 = 0;
@@ -294,15 +299,8 @@ impl Uring {
     }
 }
 
-/// Whether a call has only said that its time is up, or that it should be made again.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
-}
-
-impl System for Uring {
-    const NAME: &'static str = "io_uring";
-
-    fn new() -> io::Result<(Self, Buffers)> {
+impl Uring {
+    fn set_up() -> io::Result<(Self, Buffers)> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -333,6 +331,27 @@ impl System for Uring {
             has_closed: false,
         };
         Ok((driver, buffers))
+    }
+}
+
+/// Whether a call has only said that its time is up, or that it should be made again.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
+}
+
+impl System for Uring {
+    const NAME: &'static str = "io_uring";
+
+    fn new() -> io::Result<(Self, Buffers)> {
+        let mut waits = MEMORY_WAITS.iter();
+        loop {
+            match Self::set_up() {
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+                    thread::sleep(*waits.next().ok_or(error)?);
+                }
+                done => return done,
+            }
+        }
     }
 
     fn accept(&mut self, listener: OwnedFd) -> io::Result<()> {

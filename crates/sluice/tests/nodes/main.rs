@@ -164,5 +164,6 @@ fn a_primary_that_wakes_up_again_is_none() {
 }
 
 fn client_is_lost(error: &postgres::Error) -> bool {
-    error.is_closed() || error.code().is_some_and(|code| code.code().starts_with("08"))
+    // 57P01 is what PostgreSQL says itself, if there is time for that.
+    error.is_closed() || error.code().is_some_and(|it| it.code().starts_with("08") || it.code() == "57P01")
 }

@@ -20,7 +20,7 @@ use crate::{
     config, database,
 };
 
-matrix!(brief:
+matrix!(transaction:
     clients_come_through_haproxy,
     the_server_hears_where_a_client_behind_a_balancer_is,
     headers_come_in_any_pieces,

@@ -13,8 +13,11 @@ use sluice_wire::startup::{self, ProtocolVersion};
 use crate::{HOLD, config, database};
 
 matrix!(both_modes: half_a_message_holds_a_server_for_a_time, an_idle_transaction_holds_a_server_for_a_time);
-matrix!(transaction: answers_that_nobody_reads_are_not_kept);
-matrix!(brief: look_ups_do_not_wait_for_each_other, names_that_are_made_up_leave_nothing);
+matrix!(transaction:
+    answers_that_nobody_reads_are_not_kept,
+    look_ups_do_not_wait_for_each_other,
+    names_that_are_made_up_leave_nothing,
+);
 
 /// The size of the answers that the client asks for without reading any, in bytes.
 const UNREAD_BYTES: usize = 32 << 20;

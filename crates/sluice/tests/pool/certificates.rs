@@ -14,7 +14,7 @@ matrix!(servers_with_tls:
     a_server_is_its_first_common_name,
     channels_are_bound_to_certificates_as_by_postgresql,
 );
-matrix!(brief:
+matrix!(transaction:
     lists_that_can_not_be_used_are_named,
     who_shows_a_certificate_that_is_refused_is_told_of_in_the_log,
 );

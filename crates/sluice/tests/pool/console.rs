@@ -17,13 +17,24 @@ use sluice_testkit::{
 
 use crate::{HOLD, SLUICE, config, database, pgbouncer::PgBouncer};
 
-matrix!(brief: its_tables_say_what_there_is, figures_count_what_clients_do, who_may_do_what,
-    clients_and_servers_are_listed_one_by_one, statements_are_counted_as_they_are_run,
-    statements_are_shown_without_their_constants, its_tables_have_the_columns_of_pgbouncers);
-matrix!(brief: prometheus_is_told_by_an_exporter_of_pgbouncers);
-matrix!(brief: a_pause_holds_clients_until_it_is_over, a_pause_waits_for_what_a_reload_takes_away, servers_are_opened_anew,
-    a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect, clients_of_a_database_are_ended);
-matrix!(brief: a_drain_is_ended_by_resume_once, a_reload_says_what_is_wrong, the_extended_protocol_is_refused_and_the_session_goes_on);
+matrix!(transaction:
+    its_tables_say_what_there_is,
+    figures_count_what_clients_do,
+    who_may_do_what,
+    clients_and_servers_are_listed_one_by_one,
+    statements_are_counted_as_they_are_run,
+    statements_are_shown_without_their_constants,
+    its_tables_have_the_columns_of_pgbouncers,
+    prometheus_is_told_by_an_exporter_of_pgbouncers,
+    a_pause_holds_clients_until_it_is_over,
+    a_pause_waits_for_what_a_reload_takes_away,
+    servers_are_opened_anew,
+    a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect,
+    clients_of_a_database_are_ended,
+    a_drain_is_ended_by_resume_once,
+    a_reload_says_what_is_wrong,
+    the_extended_protocol_is_refused_and_the_session_goes_on,
+);
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
 fn with_console(case: Case) -> PoolConfig {

@@ -30,7 +30,7 @@ use sluice_wire::startup::{self, ProtocolVersion};
 
 use crate::{SLUICE, upgrade::Stop};
 
-matrix!(brief: nothing_is_lost_or_mixed_up_by_faults);
+matrix!(transaction: nothing_is_lost_or_mixed_up_by_faults);
 
 const CLIENTS: usize = 12;
 

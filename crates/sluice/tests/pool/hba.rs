@@ -20,14 +20,15 @@ use sluice_testkit::{
 
 use crate::SLUICE;
 
-matrix!(servers_with_tls: whoever_is_let_in_by_postgresql_is_let_in);
-matrix!(servers_with_tls: a_certificate_is_its_first_common_names);
-matrix!(servers_with_tls: rules_are_read_again);
-matrix!(servers_with_tls: the_servers_own_rules_are_followed);
-matrix!(servers_with_tls: members_of_roles_are_let_in_as_by_postgresql);
-matrix!(servers_with_tls: members_are_looked_up_again);
-matrix!(brief: after_a_failover_the_rules_of_the_other_server_count);
-matrix!(brief: peers_are_let_in_as_by_postgresql);
+matrix!(servers_with_tls:
+    whoever_is_let_in_by_postgresql_is_let_in,
+    a_certificate_is_its_first_common_names,
+    rules_are_read_again,
+    the_servers_own_rules_are_followed,
+    members_of_roles_are_let_in_as_by_postgresql,
+    members_are_looked_up_again,
+);
+matrix!(transaction: after_a_failover_the_rules_of_the_other_server_count, peers_are_let_in_as_by_postgresql);
 
 /// The users: each way of keeping a secret, and none.
 const USERS: [&str; 4] = ["app", "hashed_user", "scram_user", "nobody_s"];

@@ -13,7 +13,7 @@ use sluice_wire::startup::ProtocolVersion;
 
 use crate::{config, database};
 
-matrix!(brief: figures_are_told_as_prometheus_reads_them, health_is_told, nobody_holds_up_others,
+matrix!(transaction: figures_are_told_as_prometheus_reads_them, health_is_told, nobody_holds_up_others,
     the_dashboard_shows_what_there_is, odd_names_stay_within_their_quotes,
     databases_that_do_not_exist_are_not_told);
 

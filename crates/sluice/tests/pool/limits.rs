@@ -11,7 +11,7 @@ use sluice_testkit::{Case, PoolConfig, TestPool, eventually, matrix};
 
 use crate::{config, database};
 
-matrix!(brief: beyond_a_limit_clients_are_told_as_postgresql_tells_them, an_address_has_as_many_clients_as_it_may,
+matrix!(transaction: beyond_a_limit_clients_are_told_as_postgresql_tells_them, an_address_has_as_many_clients_as_it_may,
     the_console_is_open_when_the_pool_is_full, pools_that_share_a_limit_have_equal_parts_of_it);
 
 /// The code and the message of an error.

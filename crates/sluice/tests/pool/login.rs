@@ -25,15 +25,14 @@ matrix!(transaction:
     startup_settings_are_in_place_on_every_server,
     reported_parameters_are_postgresqls,
     bad_settings_are_fatal,
-);
-matrix!(brief:
     a_query_may_give_the_name_before_the_secret,
     a_role_that_was_made_again_has_its_own_servers,
     long_names_are_cut,
     who_does_not_exist_is_asked_as_who_does,
     as_many_settings_as_a_packet_holds,
+    limits_on_logins,
+    strangers_are_heard_at_the_limit,
 );
-matrix!(brief: limits_on_logins, strangers_are_heard_at_the_limit);
 matrix!(both_modes: a_seed_at_the_start_sows_nothing);
 matrix!(session: startup_settings_in_session_mode);
 

@@ -20,7 +20,7 @@ use sluice_testkit::{Auth, Case, PoolConfig, Raw, Script, TestServer, eventually
 
 use crate::{HOLD, SLUICE};
 
-matrix!(brief: a_network_that_is_cut_keeps_nobody_waiting, a_name_with_several_addresses_is_tried_at_each);
+matrix!(transaction: a_network_that_is_cut_keeps_nobody_waiting, a_name_with_several_addresses_is_tried_at_each);
 
 /// Set for the process that has the namespace.
 const INSIDE: &str = "SLUICE_TEST_NAMESPACE";

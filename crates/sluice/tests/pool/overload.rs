@@ -12,7 +12,7 @@ use sluice_wire::startup::ProtocolVersion;
 
 use crate::{config, database};
 
-matrix!(brief: beyond_ten_times_its_clients_the_served_keep_their_pace);
+matrix!(transaction: beyond_ten_times_its_clients_the_served_keep_their_pace);
 
 /// The clients that may be there, and those that try to be.
 const SERVED: usize = 8;

@@ -7,7 +7,7 @@ use sluice_testkit::{Auth, Case, TestPool, eventually, matrix};
 
 use crate::{HOLD, config, database};
 
-matrix!(brief: the_log_may_be_of_json, secrets_are_nowhere_to_be_read, requests_that_take_long_are_logged);
+matrix!(transaction: the_log_may_be_of_json, secrets_are_nowhere_to_be_read, requests_that_take_long_are_logged);
 
 fn the_log_may_be_of_json(case: Case) {
     let database = database(case);

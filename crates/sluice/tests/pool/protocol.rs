@@ -17,7 +17,7 @@ matrix!(both_modes:
     notices_reach_their_client,
     malformed_messages_end_that_client_only,
 );
-matrix!(brief: messages_cut_at_every_byte, oversized_messages_are_refused);
+matrix!(transaction: messages_cut_at_every_byte, oversized_messages_are_refused);
 
 /// The transcript of a script, sent in pieces of `piece` bytes.
 fn run(mut client: Raw, steps: &[Step], piece: usize) -> Vec<String> {

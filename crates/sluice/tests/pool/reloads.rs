@@ -7,10 +7,13 @@ use sluice_testkit::{Auth, Case, Database, Mode, PoolConfig, TestServer, becomes
 use crate::{HOLD, SLUICE, config, database};
 
 matrix!(both_modes: another_size_counts_for_those_who_wait, a_database_that_is_gone_ends_its_clients);
-matrix!(brief: a_password_changes_in_the_file_and_on_the_server);
-matrix!(brief: users_come_and_go, a_configuration_that_can_not_be_is_not_gone_by);
-matrix!(brief: clients_go_on_where_the_database_has_moved);
-matrix!(brief_session: a_session_stays_where_its_server_is);
+matrix!(transaction:
+    a_password_changes_in_the_file_and_on_the_server,
+    users_come_and_go,
+    a_configuration_that_can_not_be_is_not_gone_by,
+    clients_go_on_where_the_database_has_moved,
+);
+matrix!(session: a_session_stays_where_its_server_is);
 
 fn users(list: &[(&str, &str)]) -> Auth {
     Auth::Scram(list.iter().map(|(user, secret)| ((*user).to_owned(), (*secret).to_owned())).collect())

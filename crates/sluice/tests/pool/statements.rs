@@ -17,8 +17,8 @@ matrix!(transaction:
     a_known_parse_needs_no_server,
     discarding_hurts_nobody_else,
     statements_survive_lost_servers,
+    pgbench_runs_to_its_end_by_every_protocol,
 );
-matrix!(brief: pgbench_runs_to_its_end_by_every_protocol);
 
 fn s() -> Script {
     Script::new()

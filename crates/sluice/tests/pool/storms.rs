@@ -17,8 +17,7 @@ use sluice_wire::startup::{self, ProtocolVersion};
 
 use crate::{SLUICE, config, database};
 
-matrix!(brief: postgresql_is_killed_under_load, ten_thousand_connects);
-matrix!(transaction: clients_are_killed_under_load);
+matrix!(transaction: postgresql_is_killed_under_load, ten_thousand_connects, clients_are_killed_under_load);
 
 /// Files and memory of a pool.
 #[derive(Debug)]

@@ -18,8 +18,12 @@ use sluice_testkit::{Case, PATIENCE, Raw, eventually, matrix, proc};
 
 use crate::{SLUICE, config, database};
 
-matrix!(brief: systemd_hears_what_it_does, a_worker_that_hangs_starves_the_watchdog, passed_sockets_are_used);
-matrix!(brief: an_upgrade_keeps_passed_sockets_and_tells_the_new_process);
+matrix!(transaction:
+    systemd_hears_what_it_does,
+    a_worker_that_hangs_starves_the_watchdog,
+    passed_sockets_are_used,
+    an_upgrade_keeps_passed_sockets_and_tells_the_new_process,
+);
 
 /// The socket that systemd hears by.
 struct Systemd {

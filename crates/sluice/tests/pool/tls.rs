@@ -20,7 +20,7 @@ use sluice_wire::startup::{ProtocolVersion, SSL_REQUEST_PACKET};
 use crate::{HOLD, SLUICE, config, database};
 
 // The PostgreSQL 18 of the tests is built without TLS, so that there is one server with it.
-matrix!(brief:
+matrix!(transaction:
     libpq_connects_by_every_sslmode,
     clients_without_tls_are_refused_where_it_is_required,
     certificates_of_clients_are_checked,
@@ -31,8 +31,6 @@ matrix!(brief:
     handshakes_that_are_left_undone_end,
     long_answers_come_whole,
     requests_for_encryption_are_answered_as_by_postgresql,
-);
-matrix!(brief:
     servers_are_reached_by_every_sslmode,
     cancels_are_encrypted_too,
     servers_pass_between_workers,

@@ -6,7 +6,7 @@ use sluice_testkit::{Case, matrix};
 
 use crate::{SLUICE, config, database};
 
-matrix!(brief: a_page_says_what_goes_on, what_is_no_console_is_told);
+matrix!(transaction: a_page_says_what_goes_on, what_is_no_console_is_told);
 
 fn top(args: &[&str]) -> (bool, String, String) {
     let output = Command::new(SLUICE).arg("top").args(args).output().unwrap();

@@ -14,7 +14,7 @@ use sluice_testkit::{Auth, Case, Driver, PoolConfig, TestServer, case::repositor
 
 use crate::{SLUICE, database};
 
-matrix!(brief: the_filter_of_system_calls_lets_the_pool_work);
+matrix!(transaction: the_filter_of_system_calls_lets_the_pool_work);
 
 fn unit(name: &str) -> PathBuf {
     repository().join("packaging/systemd").join(name)

@@ -13,9 +13,14 @@ use sluice_testkit::{Case, Raw, Script, TestPool, eventually, matrix, port::free
 use crate::{HOLD, config, database};
 
 matrix!(both_modes: clients_stay_until_they_leave);
-matrix!(brief: nobody_is_refused_in_five_upgrades, a_cancel_finds_its_client_in_an_old_process);
-matrix!(brief: after_its_time_the_old_process_shuts_down, a_new_process_that_fails_changes_nothing);
-matrix!(brief: the_new_process_goes_by_the_new_configuration, nobody_waits_where_nobody_listens);
+matrix!(transaction:
+    nobody_is_refused_in_five_upgrades,
+    a_cancel_finds_its_client_in_an_old_process,
+    after_its_time_the_old_process_shuts_down,
+    a_new_process_that_fails_changes_nothing,
+    the_new_process_goes_by_the_new_configuration,
+    nobody_waits_where_nobody_listens,
+);
 
 const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
 

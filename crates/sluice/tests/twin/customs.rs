@@ -11,7 +11,7 @@ use crate::{
     wire,
 };
 
-matrix!(brief:
+matrix!(transaction:
     a_value_that_looks_like_a_name_makes_nothing,
     a_set_that_fails_makes_nothing,
     a_set_local_makes_what_it_sets,

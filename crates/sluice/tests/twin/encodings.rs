@@ -4,7 +4,7 @@ use sluice_testkit::{Case, matrix};
 
 use crate::beside::{beside, s};
 
-matrix!(brief:
+matrix!(transaction:
     names_in_another_encoding,
     results_in_another_encoding,
     characters_where_a_table_was_changed,

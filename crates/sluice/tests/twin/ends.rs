@@ -11,7 +11,7 @@ use crate::{
     wire,
 };
 
-matrix!(brief: a_bursts_end_is_known_in_each_state);
+matrix!(transaction: a_bursts_end_is_known_in_each_state);
 
 fn a_bursts_end_is_known_in_each_state(case: Case) {
     let copy = || s().unnamed("COPY lines FROM STDIN", &[]);

@@ -15,7 +15,7 @@ use sluice_wire::{FrontendKind, message::framed};
 
 use crate::beside::{Beside, Startup, beside, query_of, s};
 
-matrix!(brief:
+matrix!(transaction:
     case_01_literals_under_other_settings,
     case_02_types_that_have_changed,
     case_03_literals_of_their_time,

@@ -10,7 +10,7 @@ use crate::{
     wire,
 };
 
-matrix!(brief:
+matrix!(transaction:
     parameters_that_go_back,
     parameters_that_go_back_within_a_batch,
     cursors_that_are_gone,

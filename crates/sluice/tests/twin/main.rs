@@ -90,10 +90,10 @@ const TLS: u64 = 6;
 /// The part of them that sends messages in any order.
 const MESSAGES: u64 = 6;
 
-matrix!(transaction: without_the_extension, with_the_extension);
-matrix!(brief: cancelled_without_the_extension, cancelled_with_the_extension);
-matrix!(brief_session: session_mode_without_the_extension, session_mode_with_the_extension);
-matrix!(brief: messages_without_the_extension, messages_with_the_extension);
+matrix!(all: without_the_extension, with_the_extension);
+matrix!(transaction: cancelled_without_the_extension, cancelled_with_the_extension);
+matrix!(session: session_mode_without_the_extension, session_mode_with_the_extension);
+matrix!(transaction: messages_without_the_extension, messages_with_the_extension);
 
 matrix!(servers_with_tls: encrypted);
 

@@ -4,7 +4,7 @@ use sluice_testkit::{Case, Script, matrix};
 
 use crate::beside::{Beside, beside, s};
 
-matrix!(brief:
+matrix!(transaction:
     names_that_both_know,
     names_under_settings,
     names_of_clients_that_go,

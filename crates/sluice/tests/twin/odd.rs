@@ -4,7 +4,7 @@ use sluice_testkit::{Case, Version, matrix};
 
 use crate::beside::{Beside, Startup, beside, s};
 
-matrix!(brief:
+matrix!(transaction:
     a_close_that_is_skipped_closes_nothing,
     a_query_that_is_skipped_leaves_the_unnamed_statement,
     a_result_without_columns_is_described_as_one,

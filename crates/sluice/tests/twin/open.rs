@@ -5,7 +5,7 @@ use sluice_testkit::{Case, matrix};
 
 use crate::beside::{beside, s};
 
-matrix!(brief: what_the_protocol_closes_ties_nobody, unnamed_portals_outlive_what_the_pool_does);
+matrix!(transaction: what_the_protocol_closes_ties_nobody, unnamed_portals_outlive_what_the_pool_does);
 
 fn what_the_protocol_closes_ties_nobody(case: Case) {
     beside(case, &[], |b| {

@@ -6,7 +6,7 @@ use sluice_testkit::{Case, matrix};
 
 use crate::beside::{Startup, beside, s};
 
-matrix!(brief:
+matrix!(transaction:
     parameters_are_described_before_a_result_fails,
     what_has_no_result_is_described_whatever_has_become_of_its_tables,
     an_unnamed_statement_that_a_skipped_one_would_have_replaced,

@@ -9,7 +9,7 @@ use crate::{
     ignored::ordered,
 };
 
-matrix!(brief:
+matrix!(transaction:
     what_stands_behind_a_reset_goes_by_the_clients_start,
     errors_behind_a_reset_name_places_in_the_clients_text,
     what_a_session_began_with_is_there_in_session_mode,

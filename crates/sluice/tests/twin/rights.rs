@@ -6,7 +6,7 @@ use sluice_wire::startup::ProtocolVersion;
 
 use crate::beside::{Beside, beside, beside_with, s, shown};
 
-matrix!(brief:
+matrix!(transaction:
     settings_of_superusers_stay_with_their_client,
     roles_that_are_taken_away,
     roles_that_are_taken_away_in_another_database,

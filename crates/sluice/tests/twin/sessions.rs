@@ -9,7 +9,7 @@ use crate::{
     rights::at_log_ins,
 };
 
-matrix!(brief_session:
+matrix!(session:
     log_ins_go_by_changes,
     a_session_leaves_nothing,
     a_plain_session_leaves_its_server,

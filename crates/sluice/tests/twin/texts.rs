@@ -4,7 +4,7 @@ use sluice_testkit::{Case, matrix};
 
 use crate::beside::{Startup, beside, query_of, s};
 
-matrix!(brief:
+matrix!(transaction:
     explained_statements_run,
     names_of_users_functions,
     names_that_are_keywords_elsewhere,
