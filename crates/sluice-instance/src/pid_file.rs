@@ -2,7 +2,10 @@
 //!
 //! The file's lines are those of PostgreSQL's `src/include/utils/pidfile.h`.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use crate::orphans;
 
@@ -10,6 +13,8 @@ use crate::orphans;
 pub(crate) const NAME: &str = "postmaster.pid";
 
 const LINE_PID: usize = 0;
+const LINE_PORT: usize = 3;
+const LINE_SOCKET_DIR: usize = 4;
 /// Written from PostgreSQL 10 on.
 const LINE_STATUS: usize = 7;
 
@@ -73,6 +78,17 @@ pub(crate) fn runner(pgdata: &Path) -> io::Result<Runner> {
     Ok(if orphans::is_server_of(pid, pgdata) { Runner::Live(pid) } else { Runner::Stale(pid) })
 }
 
+/// The port of the server that runs on `pgdata`, and the folder of its Unix socket; none, where there is none.
+pub(crate) fn socket(pgdata: &Path) -> io::Result<Option<(PathBuf, u16)>> {
+    let Runner::Live(_) = runner(pgdata)? else { return Ok(None) };
+    Ok(socket_of(&fs::read_to_string(pgdata.join(NAME))?))
+}
+
+fn socket_of(text: &str) -> Option<(PathBuf, u16)> {
+    let line = |nth: usize| text.lines().nth(nth).map(str::trim).filter(|line| !line.is_empty());
+    Some((PathBuf::from(line(LINE_SOCKET_DIR)?), line(LINE_PORT)?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +111,8 @@ mod tests {
             let parsed = PidFile::parse(&text).map(|file| (file.pid, file.status));
             assert_eq!(parsed, expected, "{text:?}");
         }
+        assert_eq!(socket_of(&format!("{full}ready\n")), Some((PathBuf::from("/data/run"), 5432)));
+        assert_eq!(socket_of("4711\n/data/pgdata\n1700000000\n5432\n\n"), None);
     }
 
     #[test]

@@ -103,10 +103,14 @@ fn one_node_becomes_three_and_one_again() {
     let said = switchover.args(["cluster", "switchover", "--data"]).arg(&data).output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap() + &String::from_utf8_lossy(&said.stderr);
     assert!(said.contains("is the primary, in the place of node") && said.contains("held its clients for"), "{said}");
+    assert!(said.contains("has made a checkpoint first"), "{said}");
     // The old primary's Patroni itself would, before it stops PostgreSQL; here it has been done already.
     let logs =
         ["node1", "node2", "node3"].map(|node| fs::read_to_string(data.join(format!("log/{node}.log"))).unwrap());
     assert!(logs.concat().contains("holds its clients already"), "{logs:?}");
+    // By it, and not by the Patroni that ran it.
+    let shut = ["PostgreSQL has been shut down", "PostgreSQL is being shut down"];
+    assert!(shut.iter().any(|said| logs.concat().contains(said)), "{logs:?}");
     stop(again, &data);
 
     let mut one = Up::start(&mut up(&data, 1));

@@ -37,6 +37,8 @@ pub struct Known {
     pub tls: Option<Arc<ClientTls>>,
     /// The password for what changes something, where no certificate is wanted for it; the user is [`USER`](super::rest::USER).
     pub password: Option<Password>,
+    /// The data directories that are here, by the names of their nodes.
+    pub data: Vec<(String, PathBuf)>,
     /// The file with the consoles of the pools, which is there while one runs.
     pub pools: PathBuf,
 }
@@ -58,20 +60,23 @@ impl Known {
                 members: host.patroni.iter().map(encrypted).collect(),
                 tls: Some(Arc::new(tls)),
                 password: None,
+                data: vec![(host.name, root.join("node/pgdata"))],
                 pools: root.join(POOLS),
             }));
         }
         let Some(state) = State::read(root)? else { return Ok(None) };
-        let nodes = state.nodes.iter().enumerate();
-        let made = nodes.filter(|(index, _)| root.join(format!("node{}/{}", index + 1, patroni::FILE)).exists());
-        let members: Vec<_> = made.map(|(_, ports)| Api::default().at(SocketAddr::new(ADDRESS, ports.rest))).collect();
+        let nodes = state.nodes.iter().enumerate().map(|(index, ports)| (format!("node{}", index + 1), ports));
+        let made: Vec<_> = nodes.filter(|(name, _)| root.join(name).join(patroni::FILE).exists()).collect();
+        let at = |rest: u16| Api::default().at(SocketAddr::new(ADDRESS, rest));
+        let members: Vec<_> = made.iter().map(|(_, ports)| at(ports.rest)).collect();
+        let data = made.into_iter().map(|(name, _)| (name.clone(), root.join(name).join("pgdata"))).collect();
         if members.is_empty() {
             return Ok(None);
         }
         let path = root.join(PASSWORD);
         let text = fs::read_to_string(&path).map_err(ClusterError::io("read", &path))?;
         let password = Some(Password::from_file(&text).ok_or(BootstrapError::BadFile { path })?);
-        Ok(Some(Self { scope: state.scope, members, tls: None, password, pools: root.join(POOLS) }))
+        Ok(Some(Self { scope: state.scope, members, tls: None, password, data, pools: root.join(POOLS) }))
     }
 }
 

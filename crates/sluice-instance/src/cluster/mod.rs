@@ -32,6 +32,7 @@
 //! | `control.rs`, `resize.rs` | whose data they are, and how far they go; from one node to several and back |
 //! | `ready.rs` | waiting for all of them |
 //! | `stop.rs` | stopping |
+//! | `shutdown.rs` | what makes a primary's shutdown short |
 //! | `etcd_api.rs` | etcd's keys and leases |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
 //! | `ports.rs` | addresses that are to be listened on |
@@ -56,6 +57,7 @@ mod ready;
 mod resize;
 pub mod rest;
 mod roles;
+mod shutdown;
 mod state;
 mod stop;
 mod survivors;
@@ -82,6 +84,7 @@ pub use self::{
     resize::{is_cluster, to_one},
     rest::{Api, Member, Members},
     roles::{Secrets, drop_slots},
+    shutdown::{checkpoint, shut_down},
     tls::TlsFiles,
 };
 use self::{

@@ -232,12 +232,14 @@ impl Config<'_> {
     }
 }
 
-/// The command that holds the pool's clients before this node is stopped, if it is the primary.
+/// The command that holds the pool's clients before this node is stopped, if it is the primary, and begins its shutdown
+/// then.
 fn hold_command(program: &Path, scope: &str, node: &Node) -> String {
     let (program, pools) = (program.display().to_string(), node.pools_file().display().to_string());
-    let rest = format!("http://{}", node.rest);
+    let (rest, pgdata) = (format!("http://{}", node.rest), node.pgdata.display().to_string());
     let words = [&*program, "cluster", "hold", "--cluster", scope, "--rest", &rest, "--pools-file", &pools];
-    words.map(quoted).join(" ")
+    let words = words.into_iter().chain(["--shut-down", &*pgdata]);
+    words.map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as Python's `shlex` reads it.

@@ -1,6 +1,9 @@
 //! Clients that are held and let go on, by hand or by Patroni's `before_stop`.
 
+use std::{path::Path, time::Duration};
+
 use anyhow::{Result, bail};
+use sluice_instance::cluster;
 
 use super::{
     Patience,
@@ -8,10 +11,13 @@ use super::{
     target::{Target, Where},
 };
 
+/// The time for a primary's shutdown before Patroni goes on with it: after that it would have looked by itself.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
+
 /// Holds the clients of all pools. By Patroni this is run before each stop of PostgreSQL, whatever the reason: only that
 /// of a primary is waited for, and only while it can reach the place where the cluster is kept, since otherwise it has to
-/// stop at once.
-pub(super) fn hold(at: Where, patience: Patience) -> Result<()> {
+/// stop at once. `data` is the data directory of one whose shutdown is begun then.
+pub(super) fn hold(at: Where, patience: Patience, data: Option<&Path>) -> Result<()> {
     let target = Target::find(at)?;
     let scope = match target.first() {
         // By hand.
@@ -29,7 +35,25 @@ pub(super) fn hold(at: Where, patience: Patience) -> Result<()> {
             members.scope
         }
     };
-    let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), &scope)?;
+    let held = hold_all(&target, &scope, patience);
+    if let Some(data) = data {
+        // Whatever has come of the hold, Patroni stops it next.
+        shut_down(data);
+    }
+    held
+}
+
+/// What fails here, Patroni does by itself.
+fn shut_down(data: &Path) {
+    match cluster::shut_down(data, SHUTDOWN_TIME) {
+        Ok(true) => println!("PostgreSQL has been shut down"),
+        Ok(false) => println!("PostgreSQL is being shut down"),
+        Err(error) => println!("the shutdown of PostgreSQL in {} is left to Patroni: {error}", data.display()),
+    }
+}
+
+fn hold_all(target: &Target, scope: &str, patience: Patience) -> Result<()> {
+    let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), scope)?;
     for fault in &pools.faults {
         println!("not held: {fault}");
     }

@@ -25,7 +25,7 @@ mod status;
 mod switchover;
 mod target;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -168,6 +168,12 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct HoldArgs {
     #[command(flatten)]
     patience: Patience,
+    /// The member's data directory: then also begin the fast shutdown of its PostgreSQL that Patroni asks for next
+    ///
+    /// Patroni looks once a second whether PostgreSQL has ended, and clients wait for that. One that has ended before is not
+    /// waited for.
+    #[arg(long, value_name = "PGDATA", requires = "rest")]
+    shut_down: Option<PathBuf>,
     #[command(flatten)]
     at: Where,
 }
@@ -193,7 +199,7 @@ pub(crate) fn cluster(command: ClusterCommand) -> Result<()> {
                 config::set(&Target::find(at)?, &settings)
             }
         },
-        ClusterCommand::Hold(HoldArgs { patience, at }) => hold::hold(at, patience),
+        ClusterCommand::Hold(HoldArgs { patience, shut_down, at }) => hold::hold(at, patience, shut_down.as_deref()),
         ClusterCommand::Release(PlainArgs { at }) => hold::release(at),
     }
 }

@@ -108,6 +108,7 @@ fn restart_primary(
     let members = target.look()?;
     let plan = Plan::make(&members, None)?;
     let old = &plan.leader.name;
+    target.checkpoint(plan.leader);
     let mut held = Held::begin(target, &members.scope, how)?;
     let done = plan.carry_out(target, None);
     held.end(&done.map(|node| format!("{node} is the primary, and {old} is restarted as a standby")))?;
@@ -123,6 +124,7 @@ fn restart_in_place(
     how: Holding,
 ) -> Result<()> {
     let name = &primary.name;
+    target.checkpoint(primary);
     let mut held = Held::begin(target, &members.scope, how)?;
     let done = restart(target, primary).and_then(|()| target.wait_primary(timeout, |leader| leader.name == *name));
     held.end(&done.map(|node| format!("{node} is restarted, and the primary still")))

@@ -27,6 +27,7 @@ pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result
     let members = settled(target, to)?;
     let plan = Plan::make(&members, to)?;
     target.check_rights(plan.leader)?;
+    target.checkpoint(plan.leader);
     let mut held = Held::begin(target, &members.scope, how)?;
     let done = plan.carry_out(target, to);
     held.end(&done.map(|node| format!("{node} is the primary, in the place of {}", plan.leader.name)))

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use sluice_config::Cluster;
-use sluice_instance::cluster::{Known, rest::USER};
+use sluice_instance::cluster::{self, Known, rest::USER};
 use sluice_patroni::{Answer, AskError, Credentials, Member, Members, Method, Own, Question};
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
@@ -79,6 +79,8 @@ pub(super) struct Target {
     /// Its name in the pools' configuration, if it was said.
     pub(super) cluster: Option<String>,
     pub(super) pools: PoolArgs,
+    /// The data directories of its nodes that are here, by name.
+    data: Vec<(String, PathBuf)>,
 }
 
 impl Target {
@@ -108,6 +110,7 @@ impl Target {
                 is_by_member: false,
                 cluster: name,
                 pools,
+                data: Vec::new(),
             });
         }
         if !at.rest.is_empty() {
@@ -124,6 +127,7 @@ impl Target {
                 is_by_member: true,
                 cluster: at.cluster,
                 pools: at.pools,
+                data: Vec::new(),
             });
         }
         let data = at.data.map_or_else(crate::up::usual_data, Ok)?;
@@ -148,7 +152,8 @@ impl Target {
         let password = known.password.map(|password| password.expose().to_owned());
         let credentials = password.map(|password| Credentials { user: USER.to_owned(), password });
         let cluster = at.cluster.or(Some(known.scope));
-        Ok(Self { members: known.members, tls: known.tls, credentials, is_by_member: false, cluster, pools })
+        let (members, tls, data) = (known.members, known.tls, known.data);
+        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data })
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
@@ -211,6 +216,20 @@ impl Target {
             bail!("{}", self.refused(&rest, &answer));
         }
         Ok(answer)
+    }
+
+    /// Has a primary whose data are here make a checkpoint, so that Patroni's own is short while clients are held. It is for
+    /// speed only: where it can't be had, that is said.
+    pub(super) fn checkpoint(&self, primary: &Member) {
+        let Some((_, data)) = self.data.iter().find(|(name, _)| *name == primary.name) else { return };
+        let begun = Instant::now();
+        match cluster::checkpoint(data) {
+            Ok(true) => {
+                println!("{} has made a checkpoint first, in {:.2} s", primary.name, begun.elapsed().as_secs_f64())
+            }
+            Ok(false) => {}
+            Err(error) => println!("no checkpoint first: {error}"),
+        }
     }
 
     /// Sees that this command may change something, before anything is.
