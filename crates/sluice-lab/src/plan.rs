@@ -76,6 +76,8 @@ pub struct Choices {
     pub class: Class,
     /// Directory of PostgreSQL's programs.
     pub pg_bin: Option<PathBuf>,
+    /// Where environments for Patroni are kept, for several nodes.
+    pub patroni_dir: Option<PathBuf>,
 }
 
 /// All that is to be run.
@@ -319,6 +321,9 @@ impl Plan {
             return Some(format!("needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"));
         }
         let target = &self.targets[turn.target];
+        if target.servers() > 1 && !self.class.is_unlimited() {
+            return Some(format!("the limits of a class ({}) are for one node: leave them out", self.class));
+        }
         let of_pool = target.pool().map_or(0, |pool| 2 * FILES_BESIDES + clients * pool.files_per_client());
         if of_pool > limit {
             return Some(format!(
@@ -338,7 +343,8 @@ impl Plan {
                 ));
             }
             let each = BACKEND_BYTES + self.shared_buffers_bytes(turn) / PAGE_TABLE_SHARE;
-            let needed_mb = (clients * each + self.shared_buffers_bytes(turn)) >> 20;
+            let of_servers = self.shared_buffers_bytes(turn) * target.servers() as u64;
+            let needed_mb = (clients * each + of_servers) >> 20;
             let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
             let of_machine = proc::value_kb(&memory, "MemAvailable:").map_or(u64::MAX, |kb| kb << 10);
             let of_class = self.class.memory.map_or(u64::MAX, Memory::bytes);
@@ -377,7 +383,15 @@ impl Plan {
         let of_wal = wal_max.min(seconds.saturating_mul(WAL_BYTES_A_SECOND));
         let of_log = (seconds as f64 * LOG_BYTES_A_SECOND * load.log_share) as u64;
         // Tables twice, for dead rows; and PostgreSQL's own.
-        [of_tables, of_tables, of_wal, of_log, 1 << 30].into_iter().fold(0, u64::saturating_add)
+        let of_server = [of_tables, of_tables, of_wal, 1 << 30].into_iter().fold(0, u64::saturating_add);
+        of_server.saturating_mul(self.data_directories()).saturating_add(of_log)
+    }
+
+    /// Data directories that exist at the same time: one server for most targets, and one for each of several nodes.
+    fn data_directories(&self) -> u64 {
+        let kinds: BTreeSet<(Option<usize>, usize)> =
+            self.targets.iter().map(|target| (target.nodes().map(|shape| shape.count), target.servers())).collect();
+        kinds.into_iter().map(|(_, servers)| servers as u64).sum::<u64>().max(1)
     }
 
     fn max_wal_bytes(&self, turn: &PlannedTurn) -> u64 {

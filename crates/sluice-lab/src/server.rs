@@ -1,7 +1,8 @@
 //! A PostgreSQL of the laboratory's own: made new for each run, with the settings that a turn asks for, and gone
 //! afterwards.
 //!
-//! Its superuser comes in by the Unix socket. Who pgbench is has a password, as clients do.
+//! It may be several nodes, of which the primary answers. Its superuser comes in by the Unix socket. Who pgbench is has a
+//! password, as clients do.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +17,14 @@ use postgres::{Client, Config};
 use sluice_instance::{
     Binaries, Class, ClassReport, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode,
     bootstrap::{self, Bootstrapped, FIRST_USER, GATE, SUPERUSER},
+    cluster::Environment,
 };
 use sluice_units::{Dimension, Quantity, Unit};
 
 use crate::{
     connect::Access,
     error::Error,
+    nodes::{self, Nodes},
     pgbench::{APPLICATION, Endpoint},
     process::{self, Interrupt},
     scenario::{Data, Maker},
@@ -52,8 +55,7 @@ pub struct Tables {
 
 /// The server. It runs from its first [`Server::ensure`] on.
 pub struct Server {
-    data_dir: Arc<DataDir>,
-    address: SocketAddr,
+    place: Place,
     running: Option<Running>,
     filled: Vec<(Tables, String)>,
     /// Number of databases made so far, for their names.
@@ -61,72 +63,185 @@ pub struct Server {
     interrupt: Interrupt,
 }
 
+/// Where it is, before it runs.
+enum Place {
+    One {
+        data_dir: Arc<DataDir>,
+        address: SocketAddr,
+        /// With the settings that `sluice up` writes, as several nodes have them.
+        is_tuned: bool,
+    },
+    Several(nodes::Order),
+}
+
 struct Running {
-    postgres: Postgres,
+    server: Alive,
     settings: Settings,
     class: Class,
     roles: Bootstrapped,
 }
 
+enum Alive {
+    One(Postgres),
+    Several(Box<Nodes>),
+}
+
 impl Server {
     /// Makes its directory; starts nothing.
     pub fn create(dir: &Path, pg_bin: Option<&Path>, interrupt: &Interrupt) -> Result<Self, Error> {
-        let binaries = Binaries::find(pg_bin).map_err(Error::server)?;
-        let run_as = RunAs::resolve(None).map_err(Error::server)?;
-        let mut spec = DataDirSpec::new(dir, binaries, run_as);
-        // Should the machine fail, the run is lost anyway.
-        spec.sync = false;
-        let data_dir = Arc::new(DataDir::open(spec, &Silent).map_err(Error::server)?);
+        Self::create_one(dir, pg_bin, interrupt, false)
+    }
+
+    /// The same for so many nodes, as `sluice up` makes them; Patroni is installed in `patroni_dir`, if it is not there.
+    pub fn create_nodes(
+        dir: &Path,
+        pg_bin: Option<&Path>,
+        count: usize,
+        patroni_dir: Option<&Path>,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Error> {
+        if count == 1 {
+            return Self::create_one(dir, pg_bin, interrupt, true);
+        }
+        let patroni_dir = patroni_dir.ok_or_else(|| {
+            Error::Input(
+                "several nodes need a folder for Patroni's Python packages\nname it with --patroni-dir".to_owned(),
+            )
+        })?;
+        let data_dir = spec(dir, pg_bin)?;
+        let environment = Environment::prepare(patroni_dir, &data_dir.run_as, &Silent).map_err(Error::server)?;
+        Ok(Self::new(Place::Several(nodes::Order { count, data_dir, environment }), interrupt))
+    }
+
+    fn create_one(dir: &Path, pg_bin: Option<&Path>, interrupt: &Interrupt, is_tuned: bool) -> Result<Self, Error> {
+        let data_dir = Arc::new(DataDir::open(spec(dir, pg_bin)?, &Silent).map_err(Error::server)?);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        Ok(Self { data_dir, address, running: None, filled: Vec::new(), made: 0, interrupt: interrupt.clone() })
+        Ok(Self::new(Place::One { data_dir, address, is_tuned }, interrupt))
+    }
+
+    fn new(place: Place, interrupt: &Interrupt) -> Self {
+        Self { place, running: None, filled: Vec::new(), made: 0, interrupt: interrupt.clone() }
     }
 
     /// The directory of PostgreSQL's programs.
     pub fn bin(&self) -> &Path {
-        &self.data_dir.binaries().dir
+        match &self.place {
+            Place::One { data_dir, .. } => &data_dir.binaries().dir,
+            Place::Several(order) => &order.data_dir.binaries.dir,
+        }
     }
 
-    /// PostgreSQL's data directory.
+    /// Its directory.
+    fn root(&self) -> &Path {
+        match &self.place {
+            Place::One { data_dir, .. } => data_dir.root(),
+            Place::Several(order) => &order.data_dir.root,
+        }
+    }
+
+    /// The nodes that run, if they are several.
+    fn nodes(&self) -> Option<&Nodes> {
+        match self.running.as_ref().map(|running| &running.server) {
+            Some(Alive::Several(nodes)) => Some(nodes),
+            Some(Alive::One(_)) | None => None,
+        }
+    }
+
+    /// PostgreSQL's data directory; of several nodes, the primary's.
     pub fn data(&self) -> &Path {
-        self.data_dir.pgdata()
+        match (&self.place, self.nodes()) {
+            (_, Some(nodes)) => nodes.pgdata(),
+            (Place::One { data_dir, .. }, None) => data_dir.pgdata(),
+            (Place::Several(order), None) => &order.data_dir.root,
+        }
     }
 
-    /// The server's log file.
+    /// The server's log file; of several nodes, the primary's.
     pub fn log(&self) -> PathBuf {
-        self.data_dir.log_file()
+        match (&self.place, self.nodes()) {
+            (_, Some(nodes)) => nodes.log(),
+            (Place::One { data_dir, .. }, None) => data_dir.log_file(),
+            (Place::Several(order), None) => order.data_dir.root.join("log"),
+        }
     }
 
     /// The user that runs it.
     pub fn run_as(&self) -> &RunAs {
-        self.data_dir.run_as()
+        match &self.place {
+            Place::One { data_dir, .. } => data_dir.run_as(),
+            Place::Several(order) => &order.data_dir.run_as,
+        }
     }
 
-    /// Has it run with these settings in this class; starts it, or starts it anew.
+    /// Has it run with these settings in this class, which is for one node only; starts it, or starts it anew.
     pub fn ensure(&mut self, settings: &Settings, class: Class) -> Result<(), Error> {
         if let Some(running) = &self.running
             && running.settings == *settings
             && running.class == class
-            && running.postgres.pid().is_some()
+            && running.is_up()
         {
             return Ok(());
         }
         self.stop();
-        let mut config = PostgresConfig::new(Arc::clone(&self.data_dir));
-        config.tcp = Some(self.address);
-        config.class = class;
-        let shared_buffers = settings.get("shared_buffers").and_then(|text| bytes(text)).unwrap_or(0);
-        config.stop_timeout += class.time_to_write(shared_buffers);
-        config.settings = settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let postgres = Postgres::start(config, Arc::new(Silent)).map_err(Error::server)?;
-        let roles = bootstrap::bootstrap(&self.data_dir, postgres.endpoint()).map_err(Error::server)?;
-        self.running = Some(Running { postgres, settings: settings.clone(), class, roles });
+        let (server, roles) = match &self.place {
+            Place::One { data_dir, address, is_tuned } => {
+                let mut config = PostgresConfig::new(Arc::clone(data_dir));
+                config.tcp = Some(*address);
+                config.tuning = is_tuned.then(|| nodes::tuning(settings));
+                config.class = class;
+                let shared_buffers = settings.get("shared_buffers").and_then(|text| bytes(text)).unwrap_or(0);
+                config.stop_timeout += class.time_to_write(shared_buffers);
+                config.settings = settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let postgres = Postgres::start(config, Arc::new(Silent)).map_err(Error::server)?;
+                let roles = bootstrap::bootstrap(data_dir, postgres.endpoint());
+                (Alive::One(postgres), roles)
+            }
+            Place::Several(order) => {
+                let nodes = Nodes::start(order, settings)?;
+                let roles = bootstrap::bootstrap(nodes.data_dir(), &nodes.endpoint());
+                (Alive::Several(Box::new(nodes)), roles)
+            }
+        };
+        let roles = roles.map_err(Error::server)?;
+        self.running = Some(Running { server, settings: settings.clone(), class, roles });
         Ok(())
+    }
+
+    /// Has several nodes be in their places, so far from each other.
+    pub fn place_nodes(&mut self, round_trip: Option<Duration>) -> Result<(), Error> {
+        match self.running.as_mut().map(|running| &mut running.server) {
+            Some(Alive::Several(nodes)) => {
+                nodes.settle()?;
+                nodes.place(round_trip)
+            }
+            Some(Alive::One(_)) | None => Ok(()),
+        }
+    }
+
+    /// Waits until standbys have replayed all, if there are any.
+    pub fn wait_replayed(&self) -> Result<(), Error> {
+        self.nodes().map_or(Ok(()), |nodes| nodes.wait_replayed(&self.superuser("postgres"), &self.interrupt))
+    }
+
+    /// An error unless several nodes have stayed in their places.
+    pub fn check_nodes(&self) -> Result<(), Error> {
+        self.nodes().map_or(Ok(()), Nodes::check)
+    }
+
+    /// For a connection by the way that standbys reach the primary by, if there are any.
+    pub fn standbys_way(&self, database: &str) -> Option<Access> {
+        let way = self.nodes()?.way();
+        self.first_user(database, way.port()).ok()
     }
 
     /// Stops it, if it runs.
     pub fn stop(&mut self) {
-        if let Some(running) = self.running.take() {
-            running.postgres.stop(StopMode::Fast);
+        match self.running.take().map(|running| running.server) {
+            Some(Alive::One(postgres)) => {
+                postgres.stop(StopMode::Fast);
+            }
+            Some(Alive::Several(nodes)) => drop(nodes),
+            None => {}
         }
     }
 
@@ -134,14 +249,26 @@ impl Server {
         self.running.as_ref().ok_or_else(|| Error::Server("PostgreSQL is not running".to_owned()))
     }
 
-    /// The postmaster.
+    /// The postmaster; of several nodes, the primary's.
     pub fn postmaster(&self) -> Option<u32> {
-        self.running.as_ref().and_then(|running| running.postgres.pid())
+        self.postmasters().first().copied()
+    }
+
+    /// The postmasters of all nodes.
+    pub fn postmasters(&self) -> Vec<u32> {
+        match self.running.as_ref().map(|running| &running.server) {
+            Some(Alive::One(postgres)) => postgres.pid().into_iter().collect(),
+            Some(Alive::Several(nodes)) => nodes.postmasters(),
+            None => Vec::new(),
+        }
     }
 
     /// The limits of its class, as far as the machine enforces them.
     pub fn class(&self) -> ClassReport {
-        self.running.as_ref().map(|running| running.postgres.class()).unwrap_or_default()
+        match self.running.as_ref().map(|running| &running.server) {
+            Some(Alive::One(postgres)) => postgres.class(),
+            Some(Alive::Several(_)) | None => ClassReport::default(),
+        }
     }
 
     /// For the pool's configuration.
@@ -150,14 +277,23 @@ impl Server {
     }
 
     /// The endpoint at which the pool finds it.
-    pub fn instance_endpoint(&self) -> Result<&sluice_instance::Endpoint, Error> {
-        Ok(self.running()?.postgres.endpoint())
+    pub fn instance_endpoint(&self) -> Result<sluice_instance::Endpoint, Error> {
+        Ok(match &self.running()?.server {
+            Alive::One(postgres) => postgres.endpoint().clone(),
+            Alive::Several(nodes) => nodes.endpoint(),
+        })
     }
 
     /// For a connection as the superuser.
     pub fn superuser(&self, database: &str) -> Access {
+        let (dir, port) = match (&self.place, self.nodes().map(Nodes::endpoint)) {
+            (_, Some(endpoint)) => (endpoint.socket_dir, endpoint.port),
+            (Place::One { data_dir, address, .. }, None) => (data_dir.socket_dir().to_owned(), address.port()),
+            // Nobody answers there.
+            (Place::Several(order), None) => (order.data_dir.root.clone(), 0),
+        };
         let mut config = Config::new();
-        config.host_path(self.data_dir.socket_dir()).port(self.address.port());
+        config.host_path(dir).port(port);
         config.user(SUPERUSER).dbname(database).connect_timeout(CONNECT_MAX).application_name("sluice-lab control");
         config.into()
     }
@@ -167,9 +303,13 @@ impl Server {
         self.superuser(database).connect().map_err(Error::sql(format!("connect to database {database}")))
     }
 
-    /// The TCP port that it listens on.
+    /// The TCP port that it listens on; of several nodes, the primary's.
     pub fn port(&self) -> u16 {
-        self.address.port()
+        match (&self.place, self.nodes().map(Nodes::endpoint)) {
+            (_, Some(endpoint)) => endpoint.port,
+            (Place::One { address, .. }, None) => address.port(),
+            (Place::Several(_), None) => 0,
+        }
     }
 
     /// The endpoint at which pgbench finds a database, by TCP.
@@ -235,12 +375,29 @@ impl Server {
 
     fn fill(&self, database: &str, tables: &Tables) -> Result<(), Error> {
         let endpoint = self.endpoint(database)?;
-        fill(self.bin(), &endpoint, tables, &self.data_dir.root().join("schema.sql"), &self.interrupt)?;
+        fill(self.bin(), &endpoint, tables, &self.root().join("schema.sql"), &self.interrupt)?;
         let mut client = self.connect(database)?;
         set_unlogged(&mut client, tables.unlogged)?;
         add_extensions(&mut client);
         Ok(())
     }
+}
+
+impl Running {
+    fn is_up(&self) -> bool {
+        match &self.server {
+            Alive::One(postgres) => postgres.pid().is_some(),
+            Alive::Several(nodes) => !nodes.postmasters().is_empty(),
+        }
+    }
+}
+
+/// A directory of the laboratory's, with PostgreSQL's programs.
+fn spec(dir: &Path, pg_bin: Option<&Path>) -> Result<DataDirSpec, Error> {
+    let binaries = Binaries::find(pg_bin).map_err(Error::server)?;
+    let run_as = RunAs::resolve(None).map_err(Error::server)?;
+    // Should the machine fail, the run is lost anyway.
+    Ok(DataDirSpec { sync: false, ..DataDirSpec::new(dir, binaries, run_as) })
 }
 
 impl Drop for Server {

@@ -33,6 +33,7 @@
 //! | `ready.rs` | waiting for all of them |
 //! | `stop.rs` | stopping |
 //! | `shutdown.rs` | what makes a primary's shutdown short |
+//! | `route.rs` | where the nodes reach each other, if not where they listen |
 //! | `etcd_api.rs` | etcd's keys and leases |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
 //! | `ports.rs` | addresses that are to be listened on |
@@ -57,6 +58,7 @@ mod ready;
 mod resize;
 pub mod rest;
 mod roles;
+mod route;
 mod shutdown;
 mod state;
 mod stop;
@@ -150,6 +152,12 @@ impl ClusterSpec {
             fast_failover: true,
         }
     }
+}
+
+/// The thing that this machine lacks for several nodes, as far as that can be seen without installing anything; with the
+/// remedy.
+pub fn lacks() -> Option<String> {
+    etcd::find().is_none().then(|| ClusterError::NoEtcd.to_string())
 }
 
 /// A running cluster. Dropping it stops it, PostgreSQL by fast shutdowns.

@@ -24,6 +24,10 @@ const LOOP_WAIT_SECONDS: u32 = 2;
 /// Patroni allows: `loop_wait + 2 * retry_timeout` must not exceed `ttl`.
 const RETRY_TIMEOUT_SECONDS: u32 = 8;
 
+/// The first line of that file; the rest is JSON.
+pub(super) const HEADER: &str =
+    "# Written by sluice at each start: changes made here are lost. JSON, which is YAML as well.\n";
+
 /// The name of a node's configuration file.
 pub(super) const FILE: &str = "patroni.yml";
 
@@ -163,7 +167,7 @@ impl Config<'_> {
         }
         // A value can always be written, and its keys are texts.
         let text = serde_json::to_string_pretty(&config).unwrap_or_default();
-        format!("# Written by sluice at each start: changes made here are lost. JSON, which is YAML as well.\n{text}\n")
+        format!("{HEADER}{text}\n")
     }
 
     /// Asking is everybody's; what changes something takes a password, or a certificate.

@@ -4,7 +4,7 @@
 
 use super::{
     columns,
-    number::{count, figure, times},
+    number::{self, count, figure, times},
     outline::{Load, Outline},
     stalls::Stalled,
     tables::{Cell, Heading, Table},
@@ -26,7 +26,14 @@ pub(super) struct Comparison {
     pub(super) series: Vec<Series>,
     /// Gains of a gate, there and here.
     pub(super) gains: Vec<Gain>,
+    /// What three nodes lose against two, there and here.
+    pub(super) losses: Option<Table>,
 }
+
+/// What the table of losses means.
+pub(super) const LOSSES: &str = "What three nodes do less than two, in percent of their transactions a second, and the same \
+                                 with a distance between the nodes; less than nothing is more. Here it is the median of \
+                                 the rounds, each of which had both.";
 
 /// A series that others reported.
 #[derive(Clone, Debug)]
@@ -46,6 +53,8 @@ pub(super) struct Gain {
 
 /// The ladder's targets: our name, and its reporters'.
 const LADDER_TARGETS: [(&str, &str); 2] = [("straight", "community"), ("gate", "builtin_pool")];
+/// Of targets that are several nodes of the laboratory's.
+const NODES: &str = "nodes-";
 /// The step whose statements were reported.
 const STATEMENTS_AT: u32 = 16_384;
 /// A step is another's if its clients are within this factor: 1,000 and 1,024.
@@ -87,6 +96,7 @@ fn session_log(outline: &Outline<'_>) -> Comparison {
         table: table(&["case", "figure"], rows),
         series,
         gains: Vec::new(),
+        losses: None,
     }
 }
 
@@ -138,6 +148,7 @@ fn ladder(outline: &Outline<'_>) -> Comparison {
         table: table(&["case", "figure", "reported at"], rows),
         series: Vec::new(),
         gains,
+        losses: None,
     }
 }
 
@@ -199,7 +210,7 @@ fn sync_matrix(outline: &Outline<'_>) -> Comparison {
     let mut rows = Vec::new();
     for load in outline.all_loads() {
         for case in outline.cases_of(load).into_iter().filter(|case| outline.is_measured(case)) {
-            for step in steps.iter().filter(|step| step.workload.replace('_', "-") == load.variant) {
+            for step in of_workload(&steps, load.variant).filter(|step| is_of_as_many(&case.target, step.nodes)) {
                 rows.extend(sync_rows(outline, case, step));
             }
         }
@@ -211,7 +222,46 @@ fn sync_matrix(outline: &Outline<'_>) -> Comparison {
         table: table(&["case", "figure", "nodes there"], rows),
         series: Vec::new(),
         gains: Vec::new(),
+        losses: losses(outline, &steps),
     }
+}
+
+fn of_workload<'a>(steps: &'a [SyncStep], variant: &'a str) -> impl Iterator<Item = &'a SyncStep> {
+    steps.iter().filter(move |step| step.workload.replace('_', "-") == variant)
+}
+
+/// Whether a target has so many nodes; one of which that is not known may have.
+fn is_of_as_many(target: &str, nodes: u32) -> bool {
+    let behind = target.strip_prefix(NODES).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    behind.is_none_or(|count| count == nodes)
+}
+
+/// Three nodes against two, at each distance that both were measured at.
+fn losses(outline: &Outline<'_>, steps: &[SyncStep]) -> Option<Table> {
+    let percent = |ratio: f64| 100.0 * (1.0 - ratio);
+    let mut rows = Vec::new();
+    for load in outline.all_loads() {
+        let tps = |nodes: u32| of_workload(steps, load.variant).find(|step| step.nodes == nodes).map(|step| step.tps);
+        let reported = tps(3).zip(tps(2)).map(|(three, two)| percent(three / two));
+        for (distance, three) in
+            outline.targets.iter().filter_map(|target| Some((target.strip_prefix("nodes-3")?, *target)))
+        {
+            let two = format!("nodes-2{distance}");
+            let cases = outline.case(load, three).zip(outline.case(load, &two));
+            let ratio = cases.and_then(|(three, two)| outline.result.ratio(three, two, columns::TPS.of));
+            let Some(here) = ratio.map(percent) else { continue };
+            let distance = distance.strip_prefix('-').unwrap_or("same host").to_owned();
+            rows.push(vec![
+                Cell::Text(load.label()),
+                Cell::Text(distance),
+                Cell::Number(reported.map_or_else(|| figure(None), |percent| number::trimmed(percent, 2))),
+                Cell::Number(number::trimmed(here, 2)),
+            ]);
+        }
+    }
+    let head = [("workload", ""), ("round trip between nodes", ""), ("reported", "%"), ("here", "%")];
+    let head = head.map(|(title, unit)| Heading::new(title, unit)).into();
+    (!rows.is_empty()).then_some(Table { head, rows })
 }
 
 fn sync_rows(outline: &Outline<'_>, case: &CaseKey, step: &SyncStep) -> Vec<Vec<Cell>> {
@@ -245,6 +295,20 @@ fn named(outline: &Outline<'_>, case: &CaseKey) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_compared_with_as_many() {
+        for (target, nodes, is_it) in [
+            ("nodes-2", 2, true),
+            ("nodes-2", 3, false),
+            ("nodes-3-2ms", 3, true),
+            ("nodes-1", 2, false),
+            ("straight", 2, true),
+            ("my-own", 3, true),
+        ] {
+            assert_eq!(is_of_as_many(target, nodes), is_it, "{target} {nodes}");
+        }
+    }
 
     #[test]
     fn a_step_is_another_s_if_it_is_near() {

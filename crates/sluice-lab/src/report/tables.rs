@@ -227,6 +227,31 @@ fn spread(outline: &Outline<'_>, case: &CaseKey) -> String {
     }
 }
 
+/// What a commit waits for, by target, where there are nodes between which it does, or targets differ.
+pub(super) fn commits(outline: &Outline<'_>) -> Option<Table> {
+    let of = |target: &str| outline.result.servers.get(target)?.commit.as_ref();
+    let known: Vec<_> = outline.targets.iter().filter_map(|target| Some((*target, of(target)?))).collect();
+    let has_nodes = known.iter().any(|(_, commit)| commit.nodes_round_trip_us.is_some());
+    if !has_nodes && known.windows(2).all(|pair| pair[0].1.flushes == pair[1].1.flushes) {
+        return None;
+    }
+    let rows = known.into_iter().map(|(target, commit)| {
+        vec![
+            Cell::Named { name: target.to_owned(), class: outline.colour(target) },
+            Cell::Number(count(commit.flushes)),
+            Cell::figure(commit.nodes_round_trip_us.map(|us| us / 1000.0)),
+            Cell::Text(commit.why.clone()),
+        ]
+    });
+    let head = [("target", ""), ("WAL flushes", ""), ("round trip between nodes", "ms"), ("which, and why", "")];
+    let head = head.into_iter().map(|(title, unit)| Heading::new(title, unit)).collect();
+    Some(Table { head, rows: rows.collect() }.without_empty_columns())
+}
+
+/// What the table of commits means.
+pub(super) const COMMITS: &str = "A transaction that has written waits for these, one after the other; one that has only \
+                                  read waits for none. With several clients one flush serves all that wait for it.";
+
 /// The statements of a load: means of the middle turn of each target.
 pub(super) fn statements(outline: &Outline<'_>, load: Load<'_>) -> Vec<(String, Vec<Option<f64>>)> {
     let mut statements: Vec<(String, Vec<Option<f64>>)> = Vec::new();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{
     number,
     outline::{Outline, label},
-    reference::Comparison,
+    reference::{self, Comparison},
     stalls::{causes, span},
     tables,
     verdict::{self, verdict},
@@ -31,9 +31,15 @@ pub fn summary(result: &RunResult) -> String {
         };
         let _ = writeln!(text, "## {heading}\n\n{}", tables::cases(&outline, &group).text());
     }
+    if let Some(commits) = tables::commits(&outline) {
+        let _ = writeln!(text, "## What a commit waits for\n\n{}\n\n{}", tables::COMMITS, commits.text());
+    }
     text += &stalls(result);
     if let Some(comparison) = Comparison::of(&outline) {
         let _ = writeln!(text, "## {}\n\n{}\n\n{}", comparison.title, comparison.remark, comparison.table.text());
+        if let Some(losses) = &comparison.losses {
+            let _ = writeln!(text, "{}\n\n{}", reference::LOSSES, losses.text());
+        }
     }
     let remarks = verdict::remarks(result);
     if !remarks.is_empty() {

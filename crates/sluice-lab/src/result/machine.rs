@@ -99,4 +99,19 @@ pub struct Server {
     /// The median round trip of an empty query, µs, where a DSN leads to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
+    /// What a commit there waits for, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitWait>,
+}
+
+/// What the commit of a transaction that has written waits for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CommitWait {
+    /// Flushes of the write-ahead log, one after the other.
+    pub flushes: u32,
+    /// Which they are, and what makes it wait for them.
+    pub why: String,
+    /// The median round trip of an empty query from a standby's place to the primary, µs, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes_round_trip_us: Option<f64>,
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     figures::{Figures, StatementFigures},
-    machine::{DiskProbe, DiskRow, GroupLimits, Machine, Server},
+    machine::{CommitWait, DiskProbe, DiskRow, GroupLimits, Machine, Server},
     series::{Checkpoint, Metric, Samples, Second},
     stall::{Cause, Confirmation, Evidence, Finding, Stall},
 };

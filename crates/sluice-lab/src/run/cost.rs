@@ -27,7 +27,8 @@ struct Mark {
 /// the connections are in the window.
 pub(super) struct Watch {
     pool: Option<u32>,
-    postmaster: Option<u32>,
+    /// Of all nodes.
+    postmasters: Vec<u32>,
     /// The pool's processor time, in seconds.
     samples: Vec<(Instant, f64)>,
     rss_kb_peak: u64,
@@ -58,8 +59,8 @@ pub(super) struct Cost {
 
 impl Watch {
     /// Starts to watch; call it just before pgbench starts.
-    pub(super) fn new(pool: Option<u32>, postmaster: Option<u32>) -> Self {
-        let mut watch = Self { pool, postmaster, samples: Vec::new(), rss_kb_peak: 0, first: None, window: None };
+    pub(super) fn new(pool: Option<u32>, postmasters: Vec<u32>) -> Self {
+        let mut watch = Self { pool, postmasters, samples: Vec::new(), rss_kb_peak: 0, first: None, window: None };
         watch.sample();
         watch
     }
@@ -72,7 +73,7 @@ impl Watch {
             Moment::Report(report) => self.progress(report),
             Moment::Ending => {
                 if let Some(window) = &mut self.window {
-                    window.end = Some(mark(self.pool, self.postmaster));
+                    window.end = Some(mark(self.pool, &self.postmasters));
                 }
             }
         }
@@ -100,7 +101,7 @@ impl Watch {
                     // A first report on time had most of its second for transactions; a late one came right after the
                     // last log-in.
                     is_settled: window.is_some() || report.elapsed_s < SETTLED_AT_S,
-                    begin: mark(self.pool, self.postmaster),
+                    begin: mark(self.pool, &self.postmasters),
                     end: None,
                     reports: Vec::new(),
                     last_elapsed_s: report.elapsed_s,
@@ -137,8 +138,13 @@ impl Watch {
     }
 }
 
-fn mark(pool: Option<u32>, postmaster: Option<u32>) -> Mark {
-    Mark { at: Instant::now(), pool_s: pool.map(tree_cpu_exact_s), postgres_s: postmaster.map(tree_cpu_exact_s) }
+fn mark(pool: Option<u32>, postmasters: &[u32]) -> Mark {
+    let postgres_s = postmasters.iter().map(|postmaster| tree_cpu_exact_s(*postmaster)).sum();
+    Mark {
+        at: Instant::now(),
+        pool_s: pool.map(tree_cpu_exact_s),
+        postgres_s: (!postmasters.is_empty()).then_some(postgres_s),
+    }
 }
 
 /// The mean of rates over the spans they held; none if nothing happened.
@@ -180,7 +186,7 @@ mod tests {
     /// A turn with reports at these moments, and its end behind the last.
     fn watched(elapsed_s: &[f64]) -> Watch {
         let own = std::process::id();
-        let mut watch = Watch::new(Some(own), Some(own));
+        let mut watch = Watch::new(Some(own), vec![own]);
         for elapsed_s in elapsed_s {
             let report =
                 Progress { elapsed_s: *elapsed_s, tps: 10.0, mean_ms: 1.0, stddev_ms: 0.1, failed: 0, skipped: 0 };

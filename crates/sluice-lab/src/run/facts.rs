@@ -4,12 +4,17 @@ use std::{collections::BTreeSet, time::Instant};
 
 use postgres::Client;
 
+use super::commits;
 use crate::{
     connect::{Access, first_value},
-    result::Server,
+    nodes::Shape,
+    result::{CommitWait, Server},
     stats,
     target::{Kind, POOL_SIZE},
 };
+
+/// The settings that say what a commit waits for.
+const COMMIT_SETTINGS: [&str; 3] = ["synchronous_commit", "synchronous_standby_names", "fsync"];
 
 const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
     WHERE source NOT IN ('default', 'override', 'client', 'session') \
@@ -22,12 +27,14 @@ const WARM: &str = "SELECT 100.0 * count(*) * current_setting('block_size')::int
 /// Empty queries whose median is a round trip.
 const ROUND_TRIPS: usize = 51;
 
-/// `cores`: those that the server may use, if that is known. What a variant sets is not the server's.
+/// `cores`: those that the server may use, if that is known. What a variant sets is not the server's. `way`: by which
+/// standbys reach it.
 pub(super) fn of(
     access: &Access,
     kind: &Kind,
     cores: Option<f64>,
     of_variants: &BTreeSet<&String>,
+    way: Option<&Access>,
 ) -> Result<Server, postgres::Error> {
     let mut client = access.connect()?;
     let mut versions = vec![client.query_one("SELECT version()", &[])?.get(0)];
@@ -48,12 +55,42 @@ pub(super) fn of(
             Kind::Dsn(_) => Some(round_trip_us(&mut client)?),
             _ => None,
         },
+        commit: commit_wait(&mut client, of_variants, way)?,
     })
+}
+
+/// What a commit waits for; none, where that differs between variants.
+fn commit_wait(
+    client: &mut Client,
+    of_variants: &BTreeSet<&String>,
+    way: Option<&Access>,
+) -> Result<Option<CommitWait>, postgres::Error> {
+    if COMMIT_SETTINGS.iter().any(|name| of_variants.iter().any(|set| set == name)) {
+        return Ok(None);
+    }
+    let query = COMMIT_SETTINGS.map(|name| format!("current_setting('{name}')")).join(", ");
+    let row = client.query_one(&format!("SELECT {query}"), &[])?;
+    let [level, standbys, fsync]: [String; 3] = [row.get(0), row.get(1), row.get(2)];
+    let wait = commits::wait(&level, &standbys, fsync == "on");
+    let nodes_round_trip_us = way.map(|way| round_trip_us(&mut way.connect()?)).transpose()?;
+    Ok(Some(CommitWait { nodes_round_trip_us, ..wait }))
 }
 
 fn reached(kind: &Kind) -> String {
     match kind {
-        Kind::Straight | Kind::Gate(_) => "by TCP over loopback, with a connection for each client".to_owned(),
+        Kind::Straight | Kind::Gate(_) | Kind::Nodes(Shape { count: 1, .. }) => {
+            "by TCP over loopback, with a connection for each client".to_owned()
+        }
+        Kind::Nodes(Shape { count, round_trip }) => {
+            let between = match round_trip {
+                None => "over loopback".to_owned(),
+                Some(time) => format!("by relays, {} ms there and back", time.as_secs_f64() * 1000.0),
+            };
+            format!(
+                "the primary of {count} nodes, by TCP over loopback, with a connection for each client; the nodes reach \
+                 each other {between}"
+            )
+        }
         Kind::Pool(pool) => {
             let how = if pool.tls { "by TLS over loopback" } else { "by TCP over loopback" };
             match pool.shares() {

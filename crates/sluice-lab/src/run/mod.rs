@@ -4,6 +4,7 @@
 //! cut short goes on where it was.
 
 mod begin;
+mod commits;
 mod confirm;
 mod cost;
 mod facts;
@@ -34,7 +35,7 @@ use crate::{
     process::Interrupt,
     result::{CaseKey, Machine, Outcome, RunResult, Turn},
     server::{self, Server, Settings, Tables},
-    target::{Kind, Target},
+    target::Kind,
 };
 
 /// The file in which a run keeps its findings.
@@ -63,7 +64,8 @@ struct Run<'a> {
     order: &'a Order<'a>,
     scratch: PathBuf,
     pgbench: PathBuf,
-    server: Option<Server>,
+    /// The laboratory's own: one server for most targets, and each number of nodes that there are targets of.
+    servers: BTreeMap<Option<usize>, Server>,
     has_gate: bool,
     result: RunResult,
     /// Databases of others that hold their tables, by target, and whether these are unlogged.
@@ -88,22 +90,29 @@ impl<'a> Run<'a> {
     fn begin(order: &'a Order, scratch: PathBuf) -> Result<Self, Error> {
         let plan = order.plan;
         ready::check_disk(plan, &scratch)?;
-        let needs_server = plan.targets.iter().any(Target::is_own);
         let pg_bin = plan.choices.pg_bin.as_deref();
         let pgbench = ready::find_pgbench(pg_bin)?;
         let has_gate = server::has_gate(pg_bin);
         ready::tell_what_lacks(order, has_gate)?;
         order.progress.step("looking at the machine");
         let mut machine = Machine::describe();
-        let server = match needs_server {
-            true => {
-                order.progress.step("creating a PostgreSQL");
-                let dir = scratch.join("postgres");
-                Some(Server::create(&dir, pg_bin, order.interrupt)?)
+        let mut servers = BTreeMap::new();
+        for target in plan.targets.iter().filter(|target| target.is_own() && target.lacks(has_gate).is_none()) {
+            let count = target.nodes().map(|shape| shape.count);
+            if servers.contains_key(&count) {
+                continue;
             }
-            false => None,
-        };
-        if server.is_some() {
+            order.progress.step("creating a PostgreSQL");
+            let server = match count {
+                None => Server::create(&scratch.join("postgres"), pg_bin, order.interrupt),
+                Some(nodes) => {
+                    let dir = scratch.join(format!("nodes-{nodes}"));
+                    Server::create_nodes(&dir, pg_bin, nodes, plan.choices.patroni_dir.as_deref(), order.interrupt)
+                }
+            };
+            servers.insert(count, server?);
+        }
+        if !servers.is_empty() {
             order.progress.step("probing the disk");
             let how = if plan.choices.brief { Probe::Brief } else { Probe::Short };
             machine.disk = Some(machine::probe_disk(&scratch, how));
@@ -113,7 +122,7 @@ impl<'a> Run<'a> {
             Some(earlier) => begin::resumed(order, earlier, &machine),
             None => begin::new_result(order, machine),
         };
-        Ok(Self { order, scratch, pgbench, server, has_gate, result, filled: BTreeMap::new() })
+        Ok(Self { order, scratch, pgbench, servers, has_gate, result, filled: BTreeMap::new() })
     }
 
     fn finish(mut self) -> Result<RunResult, Error> {
@@ -161,7 +170,8 @@ impl<'a> Run<'a> {
         }
         let Taken { mut measured, facts } = self.measure(turn, &Settings::new(), plan.class)?;
         self.result.servers.extend(facts.map(|facts| (target.name.clone(), facts)));
-        if plan.choices.confirm && target.is_own() {
+        // What several nodes have in common is Patroni's to set.
+        if plan.choices.confirm && target.is_own() && target.servers() == 1 {
             for without in confirm::to_be_taken_away(&measured.stalls, plan.class) {
                 self.order.progress.step(&format!("it stalled: the same again, with {}", without.describe()));
                 match self.measure(turn, &without.settings, without.class(plan.class)) {
@@ -196,7 +206,7 @@ impl<'a> Run<'a> {
             }
             _ => self.prepare_own(turn, &tables, besides, class)?,
         };
-        let server = self.server.as_ref().filter(|_| target.is_own());
+        let server = self.servers.get(&target.nodes().map(|shape| shape.count)).filter(|_| target.is_own());
         let see = |what: &str| self.order.progress.report(what);
         let ground = Ground {
             plan,
@@ -208,7 +218,9 @@ impl<'a> Run<'a> {
             interrupt: self.order.interrupt,
             see: &see,
         };
-        ground.take()
+        let taken = ground.take()?;
+        server.map_or(Ok(()), Server::check_nodes)?;
+        Ok(taken)
     }
 
     /// The laboratory's server with a turn's settings and tables; the database's name.
@@ -221,8 +233,14 @@ impl<'a> Run<'a> {
     ) -> Result<String, Error> {
         let mut settings = self.order.plan.settings(turn);
         settings.extend(besides.clone());
-        let server = self.server.as_mut().ok_or_else(|| Error::Server("there is no server".to_owned()))?;
+        let shape = self.order.plan.targets[turn.target].nodes();
+        let server = self.servers.get_mut(&shape.map(|shape| shape.count));
+        let server = server.ok_or_else(|| Error::Server("there is no server".to_owned()))?;
+        if shape.is_some_and(|shape| shape.count > 1) {
+            self.order.progress.report("having all nodes in their places");
+        }
         server.ensure(&settings, class)?;
+        server.place_nodes(shape.and_then(|shape| shape.round_trip))?;
         let enforced = server.class().to_string();
         // A run that confirms a cause may be in another class.
         let is_planned = class == self.order.plan.class;

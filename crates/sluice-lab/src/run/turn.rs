@@ -66,7 +66,8 @@ impl Ground<'_> {
         }
         self.reset(&access)?;
         // Facts about the server are worth a connection, not a turn.
-        let facts = facts::of(&access, &target.kind, self.cores(), &self.plan.set_by_variants()).ok();
+        let way = self.server.and_then(|server| server.standbys_way(self.database));
+        let facts = facts::of(&access, &target.kind, self.cores(), &self.plan.set_by_variants(), way.as_ref()).ok();
         let measured = self.measure(&endpoint, &access, pool.as_ref());
         if let Some(pool) = &mut pool {
             // Its last words say more than pgbench's.
@@ -126,7 +127,9 @@ impl Ground<'_> {
             prewarm(&mut client, &data.prewarm);
             Ok(())
         };
-        self.interrupt.during(|| access.cancel(&token), reset)?
+        self.interrupt.during(|| access.cancel(&token), reset)??;
+        // What they have to catch up with is not the turn's.
+        self.server.map_or(Ok(()), Server::wait_replayed)
     }
 
     fn pgbench<'b>(&'b self, endpoint: &'b Endpoint, load: &'b Load, clients: u32, seconds: u32) -> Pgbench<'b> {
@@ -156,7 +159,8 @@ impl Ground<'_> {
         };
         let sampler = self.sample_period().map(|period| Sampler::start(&subject, period)).transpose()?;
         let pgbench = self.pgbench(endpoint, load, self.turn.clients, load.seconds);
-        let mut watch = Watch::new(subject.pool, subject.postmaster);
+        let postmasters = self.server.map(Server::postmasters).unwrap_or_default();
+        let mut watch = Watch::new(subject.pool, postmasters);
         let shares = self.plan.targets[self.turn.target].shares();
         let mut closed = Ok(None);
         let outcome = pgbench.run(|moment| {

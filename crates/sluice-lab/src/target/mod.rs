@@ -2,13 +2,17 @@
 
 mod pool;
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use sluice_config::DriverChoice;
-use sluice_instance::bootstrap::{GATE, SUPERUSER};
+use sluice_instance::{
+    bootstrap::{GATE, SUPERUSER},
+    cluster,
+};
+use sluice_units::{Dimension, Quantity};
 
 pub use self::pool::{POOL_SIZE, Pool, PoolKind, Program, SPARE_CLIENTS};
-use crate::{connect::Dsn, error::Error, server::Settings};
+use crate::{connect::Dsn, error::Error, nodes::Shape, server::Settings};
 
 /// By which name servers know the laboratory's own sessions, but for the sampler's.
 const APPLICATION: &str = "sluice bench";
@@ -31,6 +35,8 @@ pub enum Kind {
     Straight,
     /// The same with the gate, by this limit for each of its classes; without one it finds its limits by itself.
     Gate(Option<u32>),
+    /// One, two or three nodes of the laboratory's.
+    Nodes(Shape),
     /// A pool before the first.
     Pool(PoolKind),
     /// A server that runs already.
@@ -53,15 +59,35 @@ const NAMED: &[(&str, Kind)] = &[
 impl FromStr for Target {
     type Err = Error;
 
-    /// A name of [`NAMED`], `gate-LIMIT`, `NAME=DSN`, or `NAME=PROGRAM`, another build of Sluice.
+    /// A name of [`NAMED`], `gate-LIMIT`, `nodes-N`, `nodes-N-TIME`, `NAME=DSN`, or `NAME=PROGRAM`, another build of Sluice.
     fn from_str(text: &str) -> Result<Self, Error> {
         let named = NAMED.iter().find(|(name, _)| *name == text).map(|(_, kind)| kind.clone());
         let limited = || Some(Kind::Gate(Some(text.strip_prefix("gate-")?.parse().ok()?)));
-        match named.or_else(limited) {
+        match named.or_else(limited).or_else(|| nodes(text)) {
             Some(kind) => Ok(Self { name: text.to_owned(), kind }),
             None => Self::by_own_name(text),
         }
     }
+}
+
+/// The longest round trip that is emulated: nodes further from each other take each other for gone.
+const ROUND_TRIP_MS_MAX: f64 = 1000.0;
+
+/// `nodes-3`, or `nodes-3-2ms`: with a round trip of that time between them.
+fn nodes(text: &str) -> Option<Kind> {
+    let (count, time) = match text.strip_prefix("nodes-")?.split_once('-') {
+        Some((count, time)) => (count, Some(time)),
+        None => (text.strip_prefix("nodes-")?, None),
+    };
+    let count = count.parse().ok().filter(|count| (1..=3).contains(count))?;
+    let round_trip = match time {
+        Some(time) => {
+            let ms = Quantity::with_unit(time, Dimension::Time)?.amount;
+            Some(Duration::from_secs_f64(Some(ms).filter(|ms| *ms > 0.0 && *ms <= ROUND_TRIP_MS_MAX)? / 1000.0))
+        }
+        None => None,
+    };
+    (count > 1 || round_trip.is_none()).then_some(Kind::Nodes(Shape { count, round_trip }))
 }
 
 impl Target {
@@ -69,9 +95,10 @@ impl Target {
         let wrong = || {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             Error::Input(format!(
-                "there is no target {text:?}\nchoose from {}, gate-LIMIT; or name a server of your own: NAME=DSN, for \
-                 example standby='host=10.0.0.2 user=me dbname=bench'; or another build of Sluice's program: \
-                 NAME=PATH, for example before=old/sluice",
+                "there is no target {text:?}\nchoose from {}, gate-LIMIT; or nodes-1, nodes-2, nodes-3, the latter two \
+                 also so far from each other: nodes-3-2ms; or name a server of your own: NAME=DSN, for example \
+                 standby='host=10.0.0.2 user=me dbname=bench'; or another build of Sluice's program: NAME=PATH, for \
+                 example before=old/sluice",
                 names.join(", ")
             ))
         };
@@ -96,6 +123,23 @@ impl Target {
     /// Whether it needs the laboratory's own server.
     pub fn is_own(&self) -> bool {
         !matches!(self.kind, Kind::Dsn(..))
+    }
+
+    /// The nodes that answer, if it is they.
+    pub fn nodes(&self) -> Option<Shape> {
+        match &self.kind {
+            Kind::Nodes(shape) => Some(*shape),
+            _ => None,
+        }
+    }
+
+    /// The PostgreSQL servers that the laboratory starts for it.
+    pub fn servers(&self) -> usize {
+        match &self.kind {
+            Kind::Nodes(shape) => shape.count,
+            Kind::Dsn(_) => 0,
+            Kind::Straight | Kind::Gate(_) | Kind::Pool(_) => 1,
+        }
     }
 
     /// The pool that is started for it, if one is.
@@ -130,7 +174,7 @@ impl Target {
         match &self.kind {
             Kind::Gate(_) => true,
             Kind::Pool(pool) => pool.extension,
-            Kind::Straight | Kind::Dsn(_) => false,
+            Kind::Straight | Kind::Nodes(_) | Kind::Dsn(_) => false,
         }
     }
 
@@ -138,6 +182,9 @@ impl Target {
     pub fn lacks(&self, has_gate: bool) -> Option<String> {
         if self.needs_extension() && !has_gate {
             return Some("PostgreSQL lacks Sluice's extension: install it with `make -C extension install`".to_owned());
+        }
+        if self.nodes().is_some_and(|shape| shape.count > 1) {
+            return cluster::lacks();
         }
         self.pool()?.lacks()
     }
@@ -170,6 +217,21 @@ mod tests {
         {
             assert!(wrong.parse::<Target>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn nodes_by_their_number_and_distance() {
+        let shape = |text: &str| text.parse::<Target>().unwrap().nodes().unwrap();
+        assert_eq!(shape("nodes-1"), Shape { count: 1, round_trip: None });
+        assert_eq!(shape("nodes-3-0.1ms"), Shape { count: 3, round_trip: Some(Duration::from_micros(100)) });
+        assert_eq!(shape("nodes-2-30ms").round_trip, Some(Duration::from_millis(30)));
+        for wrong in
+            ["nodes-", "nodes-0", "nodes-4", "nodes-1-2ms", "nodes-2-", "nodes-2-2", "nodes-2-0ms", "nodes-2-1h"]
+        {
+            assert!(wrong.parse::<Target>().is_err(), "{wrong}");
+        }
+        let target: Target = "nodes-3".parse().unwrap();
+        assert!(target.is_own() && !target.shares() && target.pool().is_none() && target.servers() == 3);
     }
 
     #[test]

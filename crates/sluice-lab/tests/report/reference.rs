@@ -1,8 +1,11 @@
 //! Runs beside what others reported.
 
-use sluice_lab::{report::summary, result::RunResult};
+use sluice_lab::{
+    report::{html, summary},
+    result::{CommitWait, RunResult, Server},
+};
 
-use super::sample::{empty, figures, ladder, session_log, small, turn};
+use super::sample::{empty, figures, ladder, server, session_log, small, turn};
 
 /// The cells of the first row about a case and a figure.
 fn row(result: &RunResult, case: &str, figure: &str) -> Vec<String> {
@@ -46,6 +49,33 @@ fn the_sync_matrix_against_two_nodes_and_three() {
     let text = summary(&result);
     assert_eq!(text.matches("read-only, 64 clients, straight ").count(), 4, "tps and mean of each: {text}");
     assert!(text.contains("Reported from other hardware"), "{text}");
+}
+
+#[test]
+fn three_nodes_against_two_and_what_a_commit_waits_for() {
+    let mut result = empty("sync-matrix", "The sync matrix");
+    for (target, tps) in [("nodes-1", 900.0), ("nodes-2", 500.0), ("nodes-3", 450.0), ("nodes-3-2ms", 100.0)] {
+        result.turns.push(turn(("write-only", 64, target), 1, figures(tps, 6.4)));
+        let flushes = if target == "nodes-1" { 1 } else { 2 };
+        let why = format!("as {target} has it");
+        let nodes_round_trip_us = (flushes > 1).then_some(2_070.0);
+        let commit = Some(CommitWait { flushes, why, nodes_round_trip_us });
+        result.servers.insert(target.to_owned(), Server { commit, ..server(&[]) });
+    }
+    let text = summary(&result);
+    let row = |begin: &str| {
+        let line = text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
+        line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>()
+    };
+    let loss = row("| write-only, 64 clients |");
+    assert_eq!(loss[1..5], ["write-only, 64 clients", "same host", "8.62", "10"], "{text}");
+    assert_eq!(row("| nodes-1 ")[2..5], ["1", "–", "as nodes-1 has it"]);
+    assert_eq!(row("| nodes-3-2ms ")[2..5], ["2", "2.07", "as nodes-3-2ms has it"]);
+    // Of one node nothing is reported, and of two only what two have done.
+    assert!(!text.contains("write-only, 64 clients, nodes-1 "), "{text}");
+    assert_eq!(text.matches("write-only, 64 clients, nodes-2 ").count(), 2, "{text}");
+    let page = html(&result);
+    assert!(page.contains("What a commit waits for") && page.contains("What three nodes do less than two"), "{page}");
 }
 
 #[test]

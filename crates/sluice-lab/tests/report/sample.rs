@@ -59,6 +59,7 @@ pub(super) fn server(pairs: &[(&str, &str)]) -> Server {
         warm_percent: Some(99.2),
         cores: Some(2.0),
         round_trip_us: None,
+        commit: None,
     }
 }
 

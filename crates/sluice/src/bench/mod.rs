@@ -13,6 +13,7 @@ use clap::{
     Args, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
+use sluice_instance::RunAs;
 use sluice_lab::{
     compare::{self, Named},
     plan::{Choices, Plan},
@@ -28,7 +29,7 @@ use sluice_lab::{
 };
 
 use self::display::Display;
-use crate::{class::ClassArgs, number::number};
+use crate::{class::ClassArgs, instance::default_cache, number::number};
 
 /// The directory for runs, unless told otherwise.
 const RESULTS: &str = "sluice-bench";
@@ -75,7 +76,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..=100))]
     turns: Option<u32>,
     /// Who answers: straight, gate, gate-LIMIT, pool, pool-epoll, pool-tls, pool-extension, pgbouncer, pgbouncer-tls,
-    /// haproxy, NAME=DSN, or NAME=PROGRAM for another build of Sluice; may be given several times
+    /// haproxy, nodes-1, nodes-2 and nodes-3 (also nodes-3-2ms, so far from each other), NAME=DSN, or NAME=PROGRAM for
+    /// another build of Sluice; may be given several times
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<Target>,
     /// Only these variants of the scenario
@@ -119,6 +121,10 @@ pub(crate) struct RunArgs {
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR")]
     pg_bin: Option<PathBuf>,
+    /// Where Patroni's Python packages are kept, for several nodes; made once [default: /var/cache/sluice for root, else
+    /// $XDG_CACHE_HOME/sluice or ~/.cache/sluice]
+    #[arg(long, value_name = "DIR")]
+    patroni_dir: Option<PathBuf>,
 }
 
 fn protocols() -> impl TypedValueParser<Value = Protocol> {
@@ -212,6 +218,8 @@ fn choices(args: RunArgs) -> Choices {
         confirm: args.confirm,
         class: args.class.into(),
         pg_bin: args.pg_bin,
+        // Without one, whoever asks for several nodes is told.
+        patroni_dir: args.patroni_dir.or_else(|| default_cache(RunAs::resolve(None).ok()?.switches()).ok()),
     }
 }
 

@@ -7,11 +7,12 @@ use nix::{
     unistd::Pid,
 };
 use sluice_lab::{
-    result::{Outcome, RunResult},
+    result::{Measured, Outcome, RunResult, Turn},
     sample::metrics,
     scenario,
     target::Target,
 };
+use sluice_testkit::case::repository;
 
 use crate::bench::{Run, bench, beside_others, place, read, stdout};
 
@@ -36,9 +37,13 @@ fn in_seconds(name: &str) {
     let some: &[&str] = match name {
         "peers" => &["--variant", "select, extended", "--variant", "TPC-B, prepared"],
         "sessions" => &["--variant", "a setting"],
+        // Two nodes are as many more processes.
+        "sync-matrix" => &["--variant", "write-only", "--target", "nodes-1", "--target", "nodes-3-2ms"],
         _ => &[],
     };
-    let output = bench(&[&["run", name, "--brief", "--output", dir.to_str().unwrap()], some].concat());
+    let patroni = repository().join("target/patroni");
+    let folders = ["--output", dir.to_str().unwrap(), "--patroni-dir", patroni.to_str().unwrap()];
+    let output = bench(&[&["run", name, "--brief"], &folders[..], some].concat());
     let text = stdout(&output);
     assert!(text.contains("report.html"), "{text}");
     let result = read(&dir);
@@ -66,6 +71,19 @@ fn in_seconds(name: &str) {
         assert!(fs::metadata(dir.join(file)).is_ok_and(|file| file.len() > 200), "{name}: {file}");
     }
     assert!(!dir.join(".work").exists(), "{name} leaves its server behind");
+    if name == "sync-matrix" {
+        let flushes = |target: &str| result.servers[target].commit.as_ref().unwrap().flushes;
+        assert_eq!((flushes("nodes-1"), flushes("nodes-3-2ms")), (1, 2), "{text}");
+        let round_trip_us = result.servers["nodes-3-2ms"].commit.as_ref().unwrap().nodes_round_trip_us.unwrap();
+        assert!(round_trip_us > 2000.0 && text.contains("whichever of"), "{round_trip_us}: {text}");
+        // The relays' way there and back.
+        let commit_ms = |target: &str| {
+            let of =
+                |(turn, measured): (&Turn, &Measured)| (turn.case.target == target).then_some(measured.figures.mean_ms);
+            result.measured().find_map(of).unwrap()
+        };
+        assert!(commit_ms("nodes-3-2ms") > 2.0, "{text}");
+    }
     let server = result.servers.values().next().unwrap();
     assert!(server.versions[0].starts_with("PostgreSQL ") && server.settings.contains_key("shared_buffers"));
 }

@@ -4,7 +4,7 @@ use super::super::{
     chart::{Band, Caption, Key, Ladder, Line, Lines, Point, Rung, ladder, lines},
     html::Html,
     outline::Outline,
-    reference::{Comparison, Gain, Series},
+    reference::{Comparison, Gain, LOSSES, Series},
     stalls::span,
 };
 
@@ -19,6 +19,10 @@ pub(super) fn reference(outline: &Outline<'_>) -> Html {
         comparison.gains.iter().for_each(|gain| html.push(&gain_chart(gain)));
     });
     html.push(&comparison.table.html());
+    if let Some(losses) = &comparison.losses {
+        html.leaf("p", &[("class", &"about")], LOSSES);
+        html.push(&losses.html());
+    }
     html
 }
 

@@ -6,7 +6,7 @@ use super::super::{
     html::Html,
     number::{bytes, count, figure, trimmed, with_unit},
     outline::Outline,
-    tables::{Cell, Heading, Table},
+    tables::{self, Cell, Heading, Table},
 };
 use crate::result::{DiskProbe, Machine, RunResult};
 
@@ -120,6 +120,11 @@ fn servers(html: &mut Html, outline: &Outline<'_>) {
     });
     let head = head.into_iter().map(|(title, unit)| Heading::new(title, unit)).collect();
     html.push(&Table { head, rows: rows.collect() }.without_empty_columns().html());
+    if let Some(commits) = tables::commits(outline) {
+        html.leaf("h3", &[], "What a commit waits for");
+        html.leaf("p", &[("class", &"about")], tables::COMMITS);
+        html.push(&commits.html());
+    }
 }
 
 /// The settings that variants add.
