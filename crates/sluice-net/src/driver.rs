@@ -32,6 +32,22 @@ pub enum Event<S> {
     Mail,
 }
 
+/// How far what was sent by a socket has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// The peer has taken all of it, as the kernel says, or there is no telling.
+    Complete,
+    /// Some of it is under way.
+    UnderWay,
+    /// The peer has no room for the rest of it.
+    Unread {
+        /// The bytes that it has taken since it is connected.
+        taken_bytes: u64,
+        /// The time since it answered last.
+        silent: Duration,
+    },
+}
+
 /// A socket. Dropping it closes the connection.
 pub trait Socket {
     /// Ends one direction or both; one that is not connected any more has them ended already.
@@ -39,6 +55,12 @@ pub trait Socket {
 
     /// The outcome of its connect.
     fn connect_result(&self) -> io::Result<()>;
+
+    /// How far what was sent has come.
+    fn delivery(&self) -> Delivery;
+
+    /// Sets the time after which the kernel ends the connection if its peer does not answer, or has no room.
+    fn set_user_timeout(&self, time: Duration);
 
     /// The address of the other side; an error where there is none any more.
     fn peer(&self) -> io::Result<PeerAddress>;

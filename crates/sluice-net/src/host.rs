@@ -1,6 +1,6 @@
 //! The process around a worker, as [`Net`](crate::Net) needs it.
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, time::Duration};
 
 use sluice_core::{
     ids::ClientRef,
@@ -59,6 +59,9 @@ pub trait Host {
 
     /// Begins to connect to a place.
     fn connect(&mut self, place: &Address) -> io::Result<Self::Socket>;
+
+    /// The time after which a peer that does not answer is considered dead. Sockets come with it.
+    fn tcp_user_timeout(&self) -> Duration;
 
     /// A connect to that place of an address has failed, or was given up.
     fn connect_failed(&mut self, address: &Address, place: &Address);

@@ -21,7 +21,7 @@ mod tls;
 mod worker;
 
 pub use buffers::{BufferId, Buffers, Chunk};
-pub use driver::{Driver, Event, LinkId, Socket};
+pub use driver::{Delivery, Driver, Event, LinkId, Socket};
 pub use host::{Host, Lister, Parcel};
 pub use mailbox::{Bell, Mailboxes};
 pub use net::{LinkKey, Net, Notice};

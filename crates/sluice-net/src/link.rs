@@ -53,6 +53,19 @@ pub(crate) struct Link<S> {
     pub(crate) dirty: bool,
     /// Whether nothing more will come.
     pub(crate) ended: bool,
+    /// Whether it is among those that may not have taken all yet that they were sent.
+    pub(crate) is_awaited: bool,
+    /// Since when its peer has no room for that.
+    pub(crate) stall: Option<Box<Stall>>,
+}
+
+/// A peer that has no room for what it is sent.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    /// The time at which this was seen first.
+    pub(crate) since: Time,
+    /// The bytes that it had taken until then.
+    pub(crate) taken_bytes: u64,
 }
 
 impl<S: Socket> Link<S> {
@@ -72,6 +85,8 @@ impl<S: Socket> Link<S> {
             connecting_since: Time::default(),
             high: false,
             dirty: false,
+            is_awaited: false,
+            stall: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The connections of a worker, and the actions of the engine on them.
 
+mod arrivals;
 mod connecting;
 mod ending;
 mod securing;
@@ -17,6 +18,7 @@ use sluice_core::{
 };
 use sluice_tls::{Secured, Side};
 
+use self::arrivals::Arrivals;
 use crate::{
     BufferId, Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
     attempt::Attempt,
@@ -86,6 +88,7 @@ pub struct Net<D: Driver, H> {
     closing: Vec<LinkId>,
     /// The next time that these are looked at.
     next_tick: Option<Time>,
+    arrivals: Arrivals,
     /// The chunk that is being handled.
     current: Option<Current>,
     events: Vec<Event<D::Socket>>,
@@ -106,6 +109,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             dirty: Vec::new(),
             closing: Vec::new(),
             next_tick: None,
+            arrivals: Arrivals::default(),
             current: None,
             events: Vec::new(),
             notices: VecDeque::new(),
@@ -234,7 +238,13 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
 
     /// The time when [`tick`](Self::tick) has something to do next; `None` if nothing.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.next_tick
+        Time::first_of([self.next_tick, self.arrivals.at])
+    }
+
+    /// Does what time has brought.
+    pub fn tick(&mut self) {
+        self.end_overdue();
+        self.look_at_arrivals();
     }
 
     fn event(&mut self, event: Event<D::Socket>) {
@@ -340,6 +350,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     }
 
     fn send_flight(&mut self, id: LinkId) {
+        self.await_arrival(id);
         let Some(link) = self.links.get_mut(id as usize) else { return };
         let (Some(flight), Some(socket)) = (&mut link.flight, &link.socket) else { return };
         if let Some(result) = self.driver.send(id, socket, flight, &self.buffers) {

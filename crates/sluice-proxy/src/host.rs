@@ -51,6 +51,10 @@ impl sluice_net::Host for Host {
         sockets::begin_connect(&self.resolver.target(place)?, self.tcp_user_timeout)
     }
 
+    fn tcp_user_timeout(&self) -> Duration {
+        self.tcp_user_timeout
+    }
+
     fn connect_failed(&mut self, address: &Address, place: &Address) {
         self.resolver.failed(address, place);
     }

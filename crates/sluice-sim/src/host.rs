@@ -1,6 +1,6 @@
 //! The process around a simulated worker.
 
-use std::{collections::VecDeque, io, rc::Rc};
+use std::{collections::VecDeque, io, rc::Rc, time::Duration};
 
 use sluice_core::{
     ids::ClientRef,
@@ -56,6 +56,10 @@ impl Host for SimHost {
 
     fn places(&mut self, address: &Address) -> Vec<Address> {
         vec![address.clone()]
+    }
+
+    fn tcp_user_timeout(&self) -> Duration {
+        Duration::from_secs(60)
     }
 
     fn connect_failed(&mut self, _: &Address, _: &Address) {}

@@ -1,9 +1,9 @@
 //! Pipes between peers and workers. A pipe is a socket at the worker's end, and a function call at the peer's.
 
-use std::{cell::RefCell, collections::VecDeque, io, net::Shutdown, rc::Rc};
+use std::{cell::RefCell, collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 
 use sluice_core::{ids::ServerRef, io::PeerAddress};
-use sluice_net::{LinkId, Socket};
+use sluice_net::{Delivery, LinkId, Socket};
 
 use crate::{Faults, bytes::Bytes};
 
@@ -571,6 +571,13 @@ impl Socket for SimSocket {
             Connect::UnderWay => panic!("a connect is asked for its result before it has one"),
         }
     }
+
+    /// Nothing is lost here without both sides being told.
+    fn delivery(&self) -> Delivery {
+        Delivery::Complete
+    }
+
+    fn set_user_timeout(&self, _: Duration) {}
 
     fn peer(&self) -> io::Result<PeerAddress> {
         Ok(self.network.0.borrow().pipes[self.pipe].address)

@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod cluster;
+pub mod network;
 mod place;
 pub mod pool;
 pub mod port;
@@ -22,6 +23,7 @@ pub mod tokio_checks;
 pub use crate::{
     case::{Case, Driver, Mode, Version},
     cluster::TestCluster,
+    network::Network,
     pool::{Auth, PoolConfig, TestPool},
     random::Random,
     raw::{Message, Raw, Script},

@@ -166,7 +166,9 @@ impl PoolConfig {
             Auth::Rules(..) => ("", "users_file = \"users.txt\"\n".to_owned()),
             Auth::RulesLookUp(_, _, more) => ("", look_up(more)),
             Auth::ServerRules => ("server", look_up("cache = \"1s\"")),
-            Auth::Trust => ("trust", String::new()),
+            Auth::Trust if self.listen.ip().is_loopback() => ("trust", String::new()),
+            // On a network of the test's own.
+            Auth::Trust => ("trust", "trust_anyone = true\n".to_owned()),
             Auth::TrustListed(_) => ("trust", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Scram(_) => ("scram-sha-256", "users_file = \"users.txt\"\n".to_owned()),

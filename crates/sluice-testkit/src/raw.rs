@@ -252,7 +252,7 @@ impl Script {
     }
 }
 
-enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
@@ -260,7 +260,7 @@ enum Stream {
 
 impl Stream {
     /// Its socket, if it goes by TCP.
-    fn tcp(&self) -> Option<&TcpStream> {
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Self::Tcp(stream) => Some(stream),
             Self::Tls(stream) => Some(&stream.sock),
@@ -308,7 +308,7 @@ impl Write for Stream {
 
 /// A connection.
 pub struct Raw {
-    stream: Stream,
+    pub(crate) stream: Stream,
     /// Bytes that have been read and not been looked at.
     read: Vec<u8>,
     /// The parameters that the server reported at login.
@@ -338,9 +338,10 @@ impl Raw {
 
     /// The same by a configuration of the library's.
     pub fn try_secure_by(mut self, tls: ClientConfig, asked: &[u8]) -> std::io::Result<Self> {
-        self.send_bytes(asked);
+        self.try_send(asked)?;
         if !asked.is_empty() {
-            assert_eq!(self.byte(), Some(b'S'), "there is TLS");
+            let answer = self.byte().ok_or(ErrorKind::UnexpectedEof)?;
+            assert_eq!(answer, b'S', "there is TLS");
         }
         let Stream::Tcp(stream) = self.stream else { panic!("only by TCP") };
         let name = ServerName::try_from("localhost").unwrap();
@@ -470,6 +471,8 @@ impl Raw {
             }
             // A backend that is terminated does not always say goodbye in TLS.
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => false,
+            // By the kernel: a peer that is only silent is `WouldBlock`. And one that was reset behind its end.
+            Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::BrokenPipe) => false,
             Err(error) => panic!("nothing more came ({error}); unread: {} bytes", self.read.len()),
         }
     }
@@ -508,6 +511,11 @@ impl Raw {
                 return None;
             }
         }
+    }
+
+    /// Whether the beginning of a message has come, and no more.
+    pub fn is_amid_message(&self) -> bool {
+        !self.read.is_empty()
     }
 
     /// The next `count` messages; fewer if the stream ends.
@@ -584,7 +592,8 @@ impl Raw {
     pub fn cancel(&self, mut over: Raw) {
         let mut packet = Vec::new();
         startup::put_cancel(&mut packet, self.key.0, &self.key.1);
-        over.send_bytes(&packet);
+        // One that is not let in is told nothing, as every one.
+        let _ = over.try_send(&packet);
         assert_eq!(over.until_end(), []);
     }
 }

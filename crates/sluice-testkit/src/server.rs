@@ -22,6 +22,7 @@ use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, 
 
 use crate::{
     case::Version,
+    network::Network,
     place::{place, remove_after_us},
     port::free_address,
     raw::Raw,
@@ -105,12 +106,26 @@ impl TestServer {
         Self::start_in(place(), version, settings, HBA, Some(free_address()))
     }
 
+    /// A cluster that also listens on a host of a network, with TLS or without, and lets the others' clients in.
+    pub fn start_on(network: &Network, host: usize, version: Version, settings: &[(&str, &str)], tls: bool) -> Self {
+        let hba = HBA.replace("127.0.0.1/32", &network.addresses());
+        let address = (network.address(host), 5432).into();
+        network.within(host, || Self::start_by_tcp(version, settings, &hba, address, tls))
+    }
+
     /// A cluster that also listens on 127.0.0.1, where it lets nobody in without TLS.
     pub fn start_with_tls(version: Version, settings: &[(&str, &str)]) -> Self {
+        Self::start_by_tcp(version, settings, HBA, free_address(), true)
+    }
+
+    fn start_by_tcp(version: Version, settings: &[(&str, &str)], hba: &str, address: SocketAddr, tls: bool) -> Self {
+        if !tls {
+            return Self::start_in(place(), version, settings, hba, Some(address));
+        }
         let of_tls = Certificates::shared().settings();
         let of_tls = of_tls.iter().map(|(name, value)| (*name, value.as_str()));
         let settings: Vec<_> = of_tls.chain(settings.iter().copied()).collect();
-        Self::start_in(place(), version, &settings, &HBA.replace("host ", "hostssl "), Some(free_address()))
+        Self::start_in(place(), version, &settings, &hba.replace("host ", "hostssl "), Some(address))
     }
 
     /// The same, for a static.

@@ -5,14 +5,14 @@ use std::{net::Shutdown, time::Duration};
 use sluice_core::time::Time;
 
 use super::{LINGER, Net};
-use crate::{Driver, Host, LinkId, Parcel, link::Life};
+use crate::{Driver, Host, LinkId, Parcel, Socket, link::Life};
 
 /// The interval at which connections are looked at whose end is overdue.
 const LEFTOVERS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     /// Ends the lives that have taken too long.
-    pub fn tick(&mut self) {
+    pub(super) fn end_overdue(&mut self) {
         if self.next_tick.is_none_or(|at| self.now < at) {
             return;
         }
@@ -81,6 +81,9 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
     fn leave(&mut self, id: LinkId) {
         let link = self.links.remove(id as usize);
         self.driver.forget(id);
+        if let (Some(_), Some(socket)) = (&link.stall, &link.socket) {
+            socket.set_user_timeout(self.host.tcp_user_timeout());
+        }
         if let (Life::Leaving { worker, server, client, early }, Some(socket)) = (link.life, link.socket) {
             self.host.post(worker, Parcel::Server { socket, tls: link.tls, server, client, early });
         }

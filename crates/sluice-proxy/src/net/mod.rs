@@ -1,5 +1,6 @@
 //! The system interfaces under a worker: sockets, and the drivers that move their bytes.
 
+mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod passed;
 pub(crate) mod sockets;

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     net::{Shutdown, SocketAddr},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
@@ -14,7 +14,10 @@ use rustix::{
     net::{SocketFlags, accept_with},
 };
 use sluice_core::io::{Address, PeerAddress};
+use sluice_net::Delivery;
 use socket2::{Domain, SockAddr, SockRef, TcpKeepalive, Type};
+
+use super::delivery;
 
 /// As long a queue as the kernel allows (`net.core.somaxconn`): thousands of clients may come at once.
 const BACKLOG: i32 = 4096;
@@ -106,6 +109,15 @@ impl sluice_net::Socket for Socket {
 
     fn connect_result(&self) -> io::Result<()> {
         SockRef::from(&self.0).take_error()?.map_or(Ok(()), Err)
+    }
+
+    fn delivery(&self) -> Delivery {
+        delivery::of(self.0.as_fd())
+    }
+
+    fn set_user_timeout(&self, time: Duration) {
+        // It fails where the connection is one by a Unix socket, or has ended.
+        let _ = SockRef::from(&self.0).set_tcp_user_timeout(Some(time));
     }
 
     /// Only a Unix socket is local: a connection by TCP that was reset at once has no address left, and its bytes can

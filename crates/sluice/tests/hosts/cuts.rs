@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
+use sluice_testkit::Network;
+
 use crate::{
     GOING_ON, alone,
     hosts::Hosts,
     ledger::{Ledger, Servers},
-    network::Network,
     three,
 };
 

@@ -11,10 +11,10 @@ use std::{
 
 use postgres::{Client, NoTls};
 use sluice_testkit::{
-    Auth, Case, Driver, Mode, PoolConfig, TestPool, Version, case::repository, cluster::environment, proc,
+    Auth, Case, Driver, Mode, Network, PoolConfig, TestPool, Version, case::repository, cluster::environment, proc,
 };
 
-use crate::{SLUICE, ledger::Servers, network::Network};
+use crate::{SLUICE, ledger::Servers};
 
 /// The time for what takes long on a busy machine: copies, elections, recoveries.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);

@@ -6,7 +6,6 @@ mod cuts;
 mod hosts;
 #[path = "../common/ledger.rs"]
 mod ledger;
-mod network;
 mod refused;
 mod strangers;
 

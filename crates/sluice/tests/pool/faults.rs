@@ -1,12 +1,17 @@
-//! Faults of all kinds under work of all kinds, in clear and by TLS: servers are ended, PostgreSQL crashes,
-//! configurations, certificates and processes change, peers stall, stop half-way, and are gone. Whatever happens, each
-//! client has the answers of its own session or is told that it has ended; what was acknowledged is there, and nothing
-//! else; and nothing is left behind.
+//! Faults of all kinds under work of all kinds, in clear and by TLS: servers are ended, PostgreSQL crashes, networks are
+//! cut, configurations, certificates and processes change, peers stall, stop half-way, and are gone. Whatever happens,
+//! each client has the answers of its own session or is told that it has ended; what was acknowledged is there, and
+//! nothing else; and nothing is left behind.
+//!
+//! Clients, the pool and PostgreSQL are on hosts of their own, which are network namespaces. Where those can't be had
+//! (they take root) it says so, and goes on without faults of the network.
 //!
 //! | variable | |
 //! |---|---|
 //! | `SLUICE_FAULT_SECONDS=1800` | so long for each case |
 //! | `SLUICE_FAULT_SEED=7` | the faults in that order |
+
+mod cuts;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,8 +27,8 @@ use std::{
 };
 
 use sluice_testkit::{
-    Case, Certificates, Database, PoolConfig, Raw, Script, TestPool, TestServer, Version, becomes, eventually, matrix,
-    port::free_port, proc, random::Random, raw::transcript,
+    Case, Certificates, Database, Network, PoolConfig, Raw, Script, TestPool, TestServer, Version, becomes, eventually,
+    matrix, port::free_port, proc, random::Random, raw::transcript,
 };
 use sluice_tls::{ClientTls, SslMode};
 use sluice_wire::startup::{self, ProtocolVersion};
@@ -36,6 +41,9 @@ const CLIENTS: usize = 12;
 
 /// Sessions that end are told so by these: PostgreSQL's own words, or the pool's.
 const ENDS: [&str; 8] = ["57P01", "57P02", "57P03", "08006", "08007", "08001", "53300", "25P03"];
+
+/// More than fits between a server and a client that does not read.
+const LARGE: &str = "SELECT repeat('x', 9999) FROM generate_series(1, 2000)";
 
 /// The rows that clients have written.
 #[derive(Default)]
@@ -51,11 +59,44 @@ struct World<'a> {
     address: SocketAddr,
     database: &'a str,
     tls: Arc<ClientTls>,
+    /// Whether the network is one that can be cut.
+    has_network: bool,
+    /// Odd while clients are cut off.
+    cuts: AtomicUsize,
     stop: AtomicBool,
     books: Mutex<Books>,
     /// Steps that were answered, and sessions that were ended.
     steps: AtomicUsize,
     ends: AtomicUsize,
+}
+
+impl World<'_> {
+    /// A connection to the pool.
+    fn connect(&self) -> Raw {
+        let raw = Raw::tcp(self.address);
+        if self.has_network { raw.impatient(cuts::CLIENTS_TIMEOUT) } else { raw }
+    }
+
+    /// Notes that clients can be told nothing, until this is dropped.
+    fn cuts_clients_off(&self) -> Cut<'_> {
+        self.cuts.fetch_add(1, Ordering::Relaxed);
+        Cut(&self.cuts)
+    }
+
+    /// Whether a client that began at that count of cuts may end without a word.
+    fn was_cut(&self, since: usize) -> bool {
+        let now = self.cuts.load(Ordering::Relaxed);
+        now != since || now % 2 == 1
+    }
+}
+
+/// Clients are cut off.
+struct Cut<'a>(&'a AtomicUsize);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A session that has ended, as it was told.
@@ -66,6 +107,10 @@ struct Session<'a> {
     world: &'a World<'a>,
     raw: Raw,
     client: i64,
+    /// The count of cuts when it began.
+    cuts: usize,
+    /// Whether it reads so slowly that it may be cut short inside a row.
+    is_slow: bool,
     /// A text that nobody else's session has.
     mark: String,
     dice: Random,
@@ -75,12 +120,21 @@ impl<'a> Session<'a> {
     /// Logs in, and leaves its mark.
     fn begin(world: &'a World<'a>, client: i64, number: u64) -> Result<Self, Ended> {
         let mut dice = Random::new(client as u64 * 1_000_003 + number);
-        let raw = Raw::tcp(world.address);
-        let mut raw = if dice.below(2) == 0 { raw.secure(&world.tls) } else { raw };
+        let cuts = world.cuts.load(Ordering::Relaxed);
+        let raw = world.connect();
+        let mut raw = match dice.below(2) {
+            0 => match raw.try_secure(&world.tls, &startup::SSL_REQUEST_PACKET) {
+                Err(_) if world.was_cut(cuts) => return Err(Ended),
+                secured => secured.unwrap_or_else(|error| panic!("client {client}: TLS: {error}")),
+            },
+            _ => raw,
+        };
+        // Whether it was is for `judge` to say.
+        raw.may_be_cut = true;
         let (mark, name) = (format!("m{client}_{number}"), format!("client {client}"));
         let parameters = [("user", "app"), ("database", world.database), ("application_name", &name)];
         let messages = raw.login_with(ProtocolVersion::V3_0, &parameters);
-        let mut session = Self { world, raw, client, mark, dice };
+        let mut session = Self { world, raw, client, cuts, is_slow: false, mark, dice };
         session.judge(&transcript(&messages), messages.last().is_some_and(|message| message.tag == b'Z'))?;
         let set = format!("SET app.mark = '{}'", session.mark);
         session.hears(&Script::new().query(&set), 1, &["C(SET) Z(I)"])?;
@@ -95,9 +149,10 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let code = heard.rsplit_once("E(FATAL ").and_then(|(_, rest)| rest.strip_suffix(')'));
-        let is_known = code.is_some_and(|code| ENDS.contains(&code));
+        let is_told = code.is_some_and(|code| ENDS.contains(&code)) && !self.raw.is_amid_message();
         // Inside half a row nothing can be said.
-        assert!(is_known || self.raw.may_be_cut, "client {} ended without a word: {heard}", self.client);
+        let is_excused = self.is_slow || self.world.was_cut(self.cuts);
+        assert!(is_told || is_excused, "client {} ended without a word: {heard}", self.client);
         self.world.ends.fetch_add(1, Ordering::Relaxed);
         Err(Ended)
     }
@@ -156,20 +211,20 @@ impl<'a> Session<'a> {
                 let slow = Script::new().query("SELECT pg_sleep(0.2)");
                 let _ = self.raw.try_send(&slow.0);
                 thread::sleep(Duration::from_millis(self.dice.below(20) as u64));
-                self.raw.cancel(Raw::tcp(self.world.address));
+                self.raw.cancel(self.world.connect());
                 let slept = "T(pg_sleep) D() C(SELECT 1) Z(I)";
                 let cancelled = ["T(pg_sleep) D() E(57014) Z(I)", "T(pg_sleep) E(57014) Z(I)", "E(57014) Z(I)"];
                 self.hears(&Script::new(), 1, &[&[slept][..], &cancelled].concat()).map(drop)
             }
             9 => {
                 // More than the pool keeps for a client that does not read.
-                self.raw.may_be_cut = true;
+                self.is_slow = true;
                 let _ =
                     self.raw.try_send(&Script::new().query("SELECT repeat('x', 999) FROM generate_series(1, 2000)").0);
                 thread::sleep(Duration::from_millis(self.dice.below(100) as u64));
                 let row = format!(" D({}..999 bytes)", "x".repeat(20));
                 self.hears(&Script::new(), 1, &[&format!("T(repeat){} C(SELECT 2000) Z(I)", row.repeat(2000))])?;
-                self.raw.may_be_cut = false;
+                self.is_slow = false;
                 Ok(())
             }
             10 => self.writes(number, false),
@@ -282,20 +337,35 @@ impl Keys {
     }
 }
 
+/// A client reads nothing for longer than the network may be away, and then all.
+fn a_client_stalls(address: SocketAddr, database: &str) {
+    let mut raw = Raw::tcp(address).login("app", database);
+    raw.send(&Script::new().query(LARGE));
+    thread::sleep(cuts::USER_TIMEOUT * 5 / 2);
+    let messages = raw.until_ready(1);
+    let rows = messages.iter().filter(|message| message.tag == b'D').count();
+    let last = transcript(&messages[messages.len().saturating_sub(2)..]);
+    assert!(rows == 2000 && last == "C(SELECT 2000) Z(I)", "{rows} rows, then {last}");
+}
+
 /// Between two crashes of PostgreSQL: of one that crashes sooner, its keeper takes it that it can't run.
 const CALM: Duration = Duration::from_secs(35);
 
+/// What faults happen to.
+struct Setup<'a> {
+    network: Option<&'a Network>,
+    pool: TestPool,
+    base: PoolConfig,
+    database: &'a Database<'a>,
+    keys: &'a Keys,
+    crashed: Option<Instant>,
+}
+
 /// Does one thing that goes wrong, or changes; gives its name.
-fn fault(
-    dice: &mut Random,
-    pool: &mut TestPool,
-    base: &PoolConfig,
-    database: &Database<'_>,
-    keys: &Keys,
-    crashed: &mut Option<Instant>,
-) -> &'static str {
+fn fault(dice: &mut Random, setup: &mut Setup<'_>, world: &World<'_>) -> &'static str {
+    let Setup { network, pool, base, database, keys, crashed } = setup;
     let server = database.server;
-    match dice.below(20) {
+    match dice.below(24) {
         0..7 => {
             let sql = format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND usename = 'app' \
@@ -318,6 +388,11 @@ fn fault(
             pool.upgrade().unwrap_or_else(|error| panic!("another process does not take over: {error}"));
             "another process takes over"
         }
+        20 => {
+            a_client_stalls(pool.address(), world.database);
+            "a client stalls"
+        }
+        21.. if network.is_some() => cuts::fault(network.expect("it has been seen"), dice, world, database),
         14 => {
             let column = dice.below(1 << 32);
             database.execute(&format!(
@@ -344,42 +419,65 @@ fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
+/// The pool's configuration, as far as its server is concerned.
+fn config(case: Case, network: Option<&Network>, server: &TestServer, has_tls: bool) -> PoolConfig {
+    let authority = Certificates::shared().path("authority.crt");
+    let lines = |mode| match has_tls {
+        true => format!("sslmode = \"{mode}\"\nsslrootcert = {authority:?}"),
+        false => "sslmode = \"disable\"".to_owned(),
+    };
+    let base = PoolConfig::without_databases(SLUICE, case);
+    match network {
+        Some(network) => {
+            let host = network.address(cuts::POSTGRESQL).to_string();
+            let base = base.listen((network.address(cuts::POOL), 0).into());
+            base.database_at("*", &host, server.port(), &lines("verify-ca"))
+        }
+        None if has_tls => base.database_at("*", "localhost", server.port(), &lines("verify-full")),
+        None => PoolConfig::new(SLUICE, case, server),
+    }
+}
+
 fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
     let time = Duration::from_secs(number("SLUICE_FAULT_SECONDS").unwrap_or(6));
     let mut dice = Random::new(number("SLUICE_FAULT_SEED").unwrap_or(1));
     // A cluster of its own: the others' tests go on. It keeps what it acknowledges.
     let keeps: [(&str, &str); 1] = [("synchronous_commit", "on")];
+    let network = Network::new(cuts::HOSTS);
+    let network = network.as_ref();
     // The tests' PostgreSQL 18 is built without TLS.
     let has_tls = case.version == Version::V15;
-    let server = match has_tls {
-        true => TestServer::start_with_tls(case.version, &keeps),
-        false => TestServer::start(case.version, &keeps),
+    let server = match network {
+        Some(network) => {
+            let settings = [&keeps[..], &cuts::OF_POSTGRESQL].concat();
+            TestServer::start_on(network, cuts::POSTGRESQL, case.version, &settings, has_tls)
+        }
+        None if has_tls => TestServer::start_with_tls(case.version, &keeps),
+        None => TestServer::start(case.version, &keeps),
     };
     let database = server.database();
     database.execute("CREATE TABLE ledger (client bigint, number bigint); GRANT SELECT, INSERT ON ledger TO app");
     let keys = Keys::make();
-    let base = match has_tls {
-        false => PoolConfig::new(SLUICE, case, &server),
-        true => {
-            let authority = Certificates::shared().path("authority.crt");
-            let lines = format!("sslmode = \"verify-full\"\nsslrootcert = {authority:?}");
-            PoolConfig::without_databases(SLUICE, case).database_at("*", "localhost", server.port(), &lines)
-        }
-    };
+    let base = config(case, network, &server, has_tls);
     let (cert, key) = (keys.path("server.crt"), keys.path("server.key"));
     let base = base.section(&format!("[tls]\ncert_file = {cert:?}\nkey_file = {key:?}\n"));
     let base = base.port(free_port()).workers(2).pool("backoff_max = \"200ms\"").top("upgrade_grace = \"5s\"");
-    let mut pool = base.clone().size(4).start();
+    let base = base.top(&format!("tcp_user_timeout = \"{}s\"", cuts::USER_TIMEOUT.as_secs()));
+    let start = || base.clone().size(4).start();
+    let pool = network.map_or_else(start, |network| network.within(cuts::POOL, start));
     let world = World {
         address: pool.address(),
         database: &database.name,
         tls: keys.client(),
+        has_network: network.is_some(),
+        cuts: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         books: Mutex::default(),
         steps: AtomicUsize::new(0),
         ends: AtomicUsize::new(0),
     };
     let first = pool.pid();
+    let mut setup = Setup { network, pool, base, database: &database, keys: &keys, crashed: None };
     let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
     thread::scope(|scope| {
         let _stop = Stop(&world.stop);
@@ -387,13 +485,14 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
         for client in 0..CLIENTS {
             scope.spawn(move || live(world, client as i64));
         }
-        let (begun, mut crashed) = (Instant::now(), None);
+        let begun = Instant::now();
         while begun.elapsed() < time {
             let sofar = world.steps.load(Ordering::Relaxed);
-            *faults.entry(fault(&mut dice, &mut pool, &base, &database, &keys, &mut crashed)).or_default() += 1;
+            *faults.entry(fault(&mut dice, &mut setup, world)).or_default() += 1;
             eventually("work is done", || world.steps.load(Ordering::Relaxed) > sofar + 50);
         }
     });
+    let pool = setup.pool;
     let (steps, ends) = (world.steps.load(Ordering::Relaxed), world.ends.load(Ordering::Relaxed));
     println!("{steps} steps, {ends} sessions ended; {faults:?}");
     let books = world.books.lock().unwrap();

@@ -1,7 +1,8 @@
 //! A network that is cut without a word: for less than `tcp_user_timeout` nobody notices, for longer each side is told.
+//! Who is there and does not read is waited for, as PostgreSQL and clients wait for each other.
 //!
 //! It is the loopback device of a namespace that the test has to itself, by which the pool reaches its server. Clients
-//! come by a Unix socket, which goes on, but for one.
+//! come by a Unix socket, which goes on, but for one. Or clients are on a host of their own, which is gone.
 //!
 //! And names that a test makes up, by a file of hosts that it has to itself.
 
@@ -16,11 +17,19 @@ use std::{
 
 use nix::unistd::Uid;
 use sluice_instance::StopMode;
-use sluice_testkit::{Auth, Case, PoolConfig, Raw, Script, TestServer, eventually, matrix, raw::transcript};
+use sluice_testkit::{
+    Auth, Case, Network, PoolConfig, Raw, Script, TestServer, becomes, eventually, matrix, network::TEST,
+    raw::transcript,
+};
 
-use crate::{HOLD, SLUICE};
+use crate::{HOLD, SLUICE, config, database};
 
-matrix!(transaction: a_network_that_is_cut_keeps_nobody_waiting, a_name_with_several_addresses_is_tried_at_each);
+matrix!(transaction:
+    who_does_not_read_is_waited_for,
+    clients_that_are_gone_hold_nothing,
+    a_network_that_is_cut_keeps_nobody_waiting,
+    a_name_with_several_addresses_is_tried_at_each,
+);
 
 /// Set for the process that has the namespace.
 const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
@@ -35,6 +44,73 @@ fn a_network_that_is_cut_keeps_nobody_waiting(case: Case) {
         Some(_) => inside(case),
         None => in_namespace(Command::new("unshare").arg("--net")),
     }
+}
+
+/// More than fits between a server and a client that does not read.
+const LARGE: &str = "SELECT repeat('x', 9999) FROM generate_series(1, 2000)";
+
+/// Longer than `tcp_user_timeout`, by far: the kernel gives up who has no room for that long.
+const STALL: Duration = Duration::from_secs(5);
+
+const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
+
+/// For longer than a peer may be silent: a client with an answer unread, and a server at work with a message unread.
+fn who_does_not_read_is_waited_for(case: Case) {
+    let server = TestServer::start_with_tcp(case.version, &[]);
+    let pool = PoolConfig::without_databases(SLUICE, case)
+        .database_at("*", "127.0.0.1", server.port(), "sslmode = \"disable\"")
+        .top("tcp_user_timeout = \"1s\"")
+        .size(3)
+        .start();
+    let client = || pool.raw().login("app", "postgres");
+    let (mut slow, mut asks, mut other) = (client(), client(), client());
+    slow.send(&query(LARGE));
+    let long = "x".repeat(24 << 20);
+    let sending = thread::spawn(move || {
+        asks.send(&query(&format!("SELECT pg_sleep({})", STALL.as_secs())).query(&format!("SELECT length('{long}')")));
+        asks
+    });
+    let begin = Instant::now();
+    while begin.elapsed() < STALL {
+        assert_eq!(other.query("SELECT 1"), ONE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let messages = slow.until_ready(1);
+    let rows = messages.iter().filter(|message| message.tag == b'D').count();
+    let last = transcript(&messages[messages.len().saturating_sub(2)..]);
+    assert!(rows == 2000 && last == "C(SELECT 2000) Z(I)", "{rows} rows, then {last}");
+    let answers = transcript(&sending.join().unwrap().until_ready(2));
+    let length = format!("T(length) D({}) C(SELECT 1) Z(I)", 24 << 20);
+    assert_eq!(answers, format!("T(pg_sleep) D() C(SELECT 1) Z(I) {length}"));
+}
+
+/// Half-open connections, as those of clients whose host has lost its power: within a transaction, with an answer
+/// unread, half-way into a message, and idle.
+fn clients_that_are_gone_hold_nothing(case: Case) {
+    let Some(network) = Network::new(1) else { return };
+    let database = database(case);
+    let pool = config(case)
+        .listen((network.test_address(), 0).into())
+        .top("tcp_user_timeout = \"1s\"")
+        .workers(2)
+        .size(4)
+        .start();
+    let client = || network.within(0, || Raw::tcp(pool.address())).login("app", &database.name);
+    let (mut amid, mut unread, mut half, mut idle) = (client(), client(), client(), client());
+    assert_eq!(amid.talk_to(&query(HOLD).query("SELECT 1"), 2), "C(BEGIN) Z(T) T(?column?) D(1) C(SELECT 1) Z(T)");
+    half.query(HOLD);
+    half.send_bytes(&query("SELECT 1").0[..8]);
+    assert_eq!(idle.query("SELECT 1"), ONE);
+    unread.send(&query(LARGE));
+    becomes("servers in use", 3, || database.count("state <> 'idle'"));
+    // For so long that it has said more than once that it has no room.
+    thread::sleep(Duration::from_secs(2));
+    network.cut(0, TEST);
+    becomes("servers in use by clients that are gone", 0, || database.count("state <> 'idle'"));
+    becomes("connections with a host that is gone", 0, || network.connections(TEST, 0));
+    drop((amid, unread, half, idle));
+    network.mend(0, TEST);
+    assert_eq!(client().query("SELECT 1"), ONE);
 }
 
 fn a_name_with_several_addresses_is_tried_at_each(case: Case) {

@@ -4,23 +4,33 @@
 //! A cut is a wrong hardware address in the sender's table of neighbours: what it sends goes to nobody.
 
 use std::{
+    fs::{self, File},
     net::Ipv4Addr,
     process::{Command, Stdio},
     sync::atomic::{AtomicU8, Ordering},
+    time::Duration,
 };
 
-use nix::unistd::Uid;
-use sluice_testkit::{eventually, proc};
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::socket::{setsockopt, sockopt},
+    unistd::Uid,
+};
+
+use crate::{Raw, eventually, proc};
 
 /// The hardware address that nobody has.
 const NOBODY: &str = "02:00:00:00:00:ff";
 
-/// The number of this test among the hosts.
-const TEST: u8 = 100;
+/// This test among the hosts.
+pub const TEST: usize = 100;
+
+/// The state of a connection in the kernel's table (`TCP_ESTABLISHED`).
+const ESTABLISHED: &str = "01";
 
 /// Hosts on one network. Dropping it ends all of their processes.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     name: String,
     hosts: usize,
     base: [u8; 3],
@@ -28,7 +38,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// So many hosts; none where this is not allowed, and then it says so.
-    pub(crate) fn new(hosts: usize) -> Option<Self> {
+    pub fn new(hosts: usize) -> Option<Self> {
         static NEXT: AtomicU8 = AtomicU8::new(0);
         if !Uid::effective().is_root() {
             eprintln!("skipped: network namespaces take root");
@@ -53,7 +63,7 @@ impl Network {
         for host in 0..self.hosts {
             let namespace = self.namespace(host);
             ip(&["netns", "add", &namespace])?;
-            let address = format!("address {} ", hardware(host as u8));
+            let address = format!("address {} ", hardware(host));
             let port = format!("port{host}");
             let link = format!("-n {namespace} link add eth0 {address}type veth peer name {port} netns {bridge}");
             ip(&words(&link))?;
@@ -67,10 +77,9 @@ impl Network {
         ip(&words(&format!("addr add {}/24 dev {own}", self.test_address())))?;
         ip(&words(&format!("link set {own} up")))?;
         self.plug("porttest")?;
-        for from in 0..self.hosts {
-            for to in 0..self.hosts {
-                self.reach(from, to, &hardware(to as u8))?;
-            }
+        let all = || (0..self.hosts).chain([TEST]);
+        for (from, to) in all().flat_map(|from| all().map(move |to| (from, to))) {
+            self.reach(from, to, &hardware(to))?;
         }
         Ok(())
     }
@@ -84,8 +93,12 @@ impl Network {
         if from == to {
             return Ok(());
         }
-        let (namespace, address) = (self.namespace(from), self.address(to));
-        ip(&words(&format!("-n {namespace} neigh replace {address} lladdr {hardware} dev eth0 nud permanent")))
+        let address = self.address(to);
+        let (namespace, device) = match from {
+            TEST => (String::new(), self.own_link()),
+            host => (format!("-n {} ", self.namespace(host)), "eth0".to_owned()),
+        };
+        ip(&words(&format!("{namespace}neigh replace {address} lladdr {hardware} dev {device} nud permanent")))
     }
 
     fn namespace_of_bridge(&self) -> String {
@@ -101,49 +114,82 @@ impl Network {
     }
 
     /// A host's address.
-    pub(crate) fn address(&self, host: usize) -> Ipv4Addr {
+    pub fn address(&self, host: usize) -> Ipv4Addr {
         let [a, b, c] = self.base;
         Ipv4Addr::new(a, b, c, host as u8 + 1)
     }
 
     /// That of this test, from which its clients and pools come.
-    pub(crate) fn test_address(&self) -> Ipv4Addr {
+    pub fn test_address(&self) -> Ipv4Addr {
+        self.address(TEST)
+    }
+
+    /// All of its addresses, as a rule of access has them.
+    pub fn addresses(&self) -> String {
         let [a, b, c] = self.base;
-        Ipv4Addr::new(a, b, c, TEST + 1)
+        format!("{a}.{b}.{c}.0/24")
     }
 
     /// A command that runs on a host.
-    pub(crate) fn command(&self, host: usize, program: &str) -> Command {
+    pub fn command(&self, host: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(host), program]);
         command
     }
 
+    /// Runs something on a host: the sockets that it makes, and the threads and processes that it starts, are there.
+    pub fn within<T>(&self, host: usize, run: impl FnOnce() -> T) -> T {
+        struct Back(File);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
+            }
+        }
+        if host == TEST {
+            return run();
+        }
+        let there = File::open(format!("/var/run/netns/{}", self.namespace(host))).unwrap();
+        let _back = Back(File::open("/proc/thread-self/ns/net").unwrap());
+        setns(there, CloneFlags::CLONE_NEWNET).unwrap();
+        run()
+    }
+
+    /// The connections that one host has with another one, as the first one takes it.
+    pub fn connections(&self, of: usize, with: usize) -> usize {
+        let table = self.within(of, || fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
+        let address = format!("{:08X}:", u32::from_ne_bytes(self.address(with).octets()));
+        let is_with = |line: &&str| {
+            let mut fields = line.split_whitespace().skip(2);
+            fields.next().is_some_and(|remote| remote.starts_with(&address)) && fields.next() == Some(ESTABLISHED)
+        };
+        table.lines().filter(is_with).count()
+    }
+
     /// Cuts what one host sends to another one.
-    pub(crate) fn cut_one_way(&self, from: usize, to: usize) {
+    pub fn cut_one_way(&self, from: usize, to: usize) {
         self.reach(from, to, NOBODY).unwrap();
     }
 
     /// Cuts two hosts off from each other.
-    pub(crate) fn cut(&self, one: usize, other: usize) {
+    pub fn cut(&self, one: usize, other: usize) {
         self.cut_one_way(one, other);
         self.cut_one_way(other, one);
     }
 
     /// Mends that.
-    pub(crate) fn mend(&self, one: usize, other: usize) {
-        self.reach(one, other, &hardware(other as u8)).unwrap();
-        self.reach(other, one, &hardware(one as u8)).unwrap();
+    pub fn mend(&self, one: usize, other: usize) {
+        self.reach(one, other, &hardware(other)).unwrap();
+        self.reach(other, one, &hardware(one)).unwrap();
     }
 
     /// The processes on a host.
-    pub(crate) fn processes(&self, host: usize) -> Vec<u32> {
+    pub fn processes(&self, host: usize) -> Vec<u32> {
         let output = Command::new("ip").args(["netns", "pids", &self.namespace(host)]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// Kills all of a host at once, as the loss of its power would.
-    pub(crate) fn kill(&self, host: usize) {
+    pub fn kill(&self, host: usize) {
         eventually("all processes of a host are gone", || {
             let left = self.processes(host);
             left.iter().for_each(|pid| proc::try_send(*pid, proc::Kind::SIGKILL));
@@ -169,7 +215,19 @@ impl Drop for Network {
     }
 }
 
-fn hardware(host: u8) -> String {
+impl Raw {
+    /// Has the kernel end the connection when its peer has not answered for so long, asked every second.
+    pub fn impatient(self, time: Duration) -> Self {
+        let stream = self.stream.tcp().expect("only by TCP");
+        setsockopt(stream, sockopt::TcpUserTimeout, &(time.as_millis() as u32)).unwrap();
+        setsockopt(stream, sockopt::KeepAlive, &true).unwrap();
+        setsockopt(stream, sockopt::TcpKeepIdle, &1).unwrap();
+        setsockopt(stream, sockopt::TcpKeepInterval, &1).unwrap();
+        self
+    }
+}
+
+fn hardware(host: usize) -> String {
     format!("02:00:00:00:00:{:02x}", host + 1)
 }
 
