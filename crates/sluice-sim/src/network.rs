@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 
 use sluice_core::{ids::ServerRef, io::PeerAddress};
-use sluice_net::{Delivery, LinkId, Socket};
+use sluice_net::{LinkId, Socket};
 
 use crate::{Faults, bytes::Bytes};
 
@@ -573,8 +573,8 @@ impl Socket for SimSocket {
     }
 
     /// Nothing is lost here without both sides being told.
-    fn delivery(&self) -> Delivery {
-        Delivery::Complete
+    fn delivery(&self) -> sluice_net::Delivery {
+        sluice_net::Delivery::Complete
     }
 
     fn set_user_timeout(&self, _: Duration) {}
