@@ -61,6 +61,8 @@ struct World<'a> {
     tls: Arc<ClientTls>,
     /// Whether the network is one that can be cut.
     has_network: bool,
+    /// Whether there is no time for what takes its time.
+    is_brief: bool,
     /// Odd while clients are cut off.
     cuts: AtomicUsize,
     stop: AtomicBool,
@@ -361,11 +363,15 @@ struct Setup<'a> {
     crashed: Option<Instant>,
 }
 
-/// Does one thing that goes wrong, or changes; gives its name.
-fn fault(dice: &mut Random, setup: &mut Setup<'_>, world: &World<'_>) -> &'static str {
+/// The numbers of faults, and the first of the network's.
+const FAULTS: usize = 24;
+const OF_NETWORK: usize = 21;
+
+/// Has the fault of that number happen, something that goes wrong or changes; gives its name.
+fn fault(number: usize, dice: &mut Random, setup: &mut Setup<'_>, world: &World<'_>) -> &'static str {
     let Setup { network, pool, base, database, keys, crashed } = setup;
     let server = database.server;
-    match dice.below(24) {
+    match number {
         0..7 => {
             let sql = format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND usename = 'app' \
@@ -388,11 +394,11 @@ fn fault(dice: &mut Random, setup: &mut Setup<'_>, world: &World<'_>) -> &'stati
             pool.upgrade().unwrap_or_else(|error| panic!("another process does not take over: {error}"));
             "another process takes over"
         }
-        20 => {
+        20 if !world.is_brief => {
             a_client_stalls(pool.address(), world.database);
             "a client stalls"
         }
-        21.. if network.is_some() => cuts::fault(network.expect("it has been seen"), dice, world, database),
+        OF_NETWORK.. if network.is_some() => cuts::fault(network.expect("it has been seen"), dice, world, database),
         14 => {
             let column = dice.below(1 << 32);
             database.execute(&format!(
@@ -439,7 +445,9 @@ fn config(case: Case, network: Option<&Network>, server: &TestServer, has_tls: b
 }
 
 fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
-    let time = Duration::from_secs(number("SLUICE_FAULT_SECONDS").unwrap_or(6));
+    let seconds = number("SLUICE_FAULT_SECONDS");
+    let (time, is_brief) = (Duration::from_secs(seconds.unwrap_or(4)), seconds.is_none());
+    let user_timeout = if is_brief { cuts::USER_TIMEOUT_MIN } else { cuts::USER_TIMEOUT };
     let mut dice = Random::new(number("SLUICE_FAULT_SEED").unwrap_or(1));
     // A cluster of its own: the others' tests go on. It keeps what it acknowledges.
     let keeps: [(&str, &str); 1] = [("synchronous_commit", "on")];
@@ -462,7 +470,7 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
     let (cert, key) = (keys.path("server.crt"), keys.path("server.key"));
     let base = base.section(&format!("[tls]\ncert_file = {cert:?}\nkey_file = {key:?}\n"));
     let base = base.port(free_port()).workers(2).pool("backoff_max = \"200ms\"").top("upgrade_grace = \"5s\"");
-    let base = base.top(&format!("tcp_user_timeout = \"{}s\"", cuts::USER_TIMEOUT.as_secs()));
+    let base = base.top(&format!("tcp_user_timeout = \"{}s\"", user_timeout.as_secs()));
     let start = || base.clone().size(4).start();
     let pool = network.map_or_else(start, |network| network.within(cuts::POOL, start));
     let world = World {
@@ -470,6 +478,7 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
         database: &database.name,
         tls: keys.client(),
         has_network: network.is_some(),
+        is_brief,
         cuts: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         books: Mutex::default(),
@@ -488,7 +497,9 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
         let begun = Instant::now();
         while begun.elapsed() < time {
             let sofar = world.steps.load(Ordering::Relaxed);
-            *faults.entry(fault(&mut dice, &mut setup, world)).or_default() += 1;
+            // A brief run has one of these, too.
+            let number = if faults.is_empty() { OF_NETWORK } else { dice.below(FAULTS) };
+            *faults.entry(fault(number, &mut dice, &mut setup, world)).or_default() += 1;
             eventually("work is done", || world.steps.load(Ordering::Relaxed) > sofar + 50);
         }
     });

@@ -50,7 +50,7 @@ fn a_network_that_is_cut_keeps_nobody_waiting(case: Case) {
 const LARGE: &str = "SELECT repeat('x', 9999) FROM generate_series(1, 2000)";
 
 /// Longer than `tcp_user_timeout`, by far: the kernel gives up who has no room for that long.
-const STALL: Duration = Duration::from_secs(5);
+const STALL: Duration = Duration::from_secs(6);
 
 const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
 
@@ -59,7 +59,7 @@ fn who_does_not_read_is_waited_for(case: Case) {
     let server = TestServer::start_with_tcp(case.version, &[]);
     let pool = PoolConfig::without_databases(SLUICE, case)
         .database_at("*", "127.0.0.1", server.port(), "sslmode = \"disable\"")
-        .top("tcp_user_timeout = \"1s\"")
+        .top(&format!("tcp_user_timeout = \"{}s\"", USER_TIMEOUT.as_secs()))
         .size(3)
         .start();
     let client = || pool.raw().login("app", "postgres");
