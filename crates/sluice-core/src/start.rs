@@ -20,6 +20,9 @@ type Assignment = (Box<str>, Box<[u8]>);
 
 const SEED: &str = "seed";
 
+/// Behind a snapshot, a query's own, PostgreSQL 18 refuses it. At a session's start it says nothing of any transaction.
+const DEFERRABLE: &str = "transaction_deferrable";
+
 /// The settings that DISCARD ALL does not bring back to what a session began with, or that count for a server which has
 /// no client.
 const NOT_DISCARDED: [&str; 6] = [
@@ -88,6 +91,7 @@ impl Start {
                 assignments.push((name.as_str().into(), value.as_bytes().into()));
             }
         }
+        assignments.retain(|(name, value)| !(name.eq_ignore_ascii_case(DEFERRABLE) && is_boolean(value)));
         Ok(Self(assignments.into()))
     }
 
@@ -111,6 +115,14 @@ impl Start {
         put_set_configs(&mut sql, self.0.iter().map(|(name, value)| (&**name, Some(&**value))), Scope::Session);
         (!sql.is_empty()).then_some(sql)
     }
+}
+
+/// Whether a value is one that PostgreSQL takes for a Boolean (`parse_bool`).
+fn is_boolean(value: &[u8]) -> bool {
+    let begins = |word: &str, least: usize| {
+        value.len() >= least && word.as_bytes().get(..value.len()).is_some_and(|part| part.eq_ignore_ascii_case(value))
+    };
+    ["true", "false", "yes", "no", "1", "0"].iter().any(|word| begins(word, 1)) || begins("on", 2) || begins("off", 2)
 }
 
 /// Reads `-c name=value`, `--name=value` and the switches for single settings, with `\` before a space that is part of

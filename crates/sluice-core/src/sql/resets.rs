@@ -28,7 +28,7 @@ pub struct Reset {
     unread: bool,
 }
 
-/// Those that `RESET ALL` leaves alone.
+/// Those that `RESET ALL` leaves alone. The role goes with the session's user, by whatever words that is changed.
 const IDENTITY: [&str; 2] = ["session_authorization", "role"];
 
 /// No statement that resets a setting has more words and signs before it is clear that it does.
@@ -150,30 +150,37 @@ impl Reset {
 
     /// Reads a setting's name, and what is done to it.
     fn target(&mut self, words: &mut Head<'_, '_>, is_local: bool, is_back: impl Fn(&mut Head<'_, '_>) -> bool) {
-        let name = if words.take("authorization") || words.take_both("session", "authorization") {
-            match is_back(words) {
-                true if is_local => IDENTITY.iter().for_each(|name| self.note_local(name)),
-                is_back => self.note_identity(is_back),
-            }
-            return;
+        let (name, needs_value) = if words.take("authorization") || words.take_both("session", "authorization") {
+            (IDENTITY[0].to_owned(), true)
         } else if words.take_both("time", "zone") {
-            "timezone".to_owned()
+            ("timezone".to_owned(), true)
         } else if words.take("names") {
-            if words.0.is_empty() {
-                return if is_local { self.note_local("client_encoding") } else { self.note("client_encoding", true) };
-            }
-            "client_encoding".to_owned()
+            ("client_encoding".to_owned(), false)
         } else if words.take("schema") {
-            "search_path".to_owned()
+            ("search_path".to_owned(), true)
         } else if let Some(name) = words.name() {
-            name
+            (of_today(name), true)
         } else {
             return;
         };
-        match is_back(words) {
-            true if is_local => self.note_local(&name),
-            is_back => self.note(&name, is_back),
+        let is_back = is_back(words) || (!needs_value && words.0.is_empty());
+        // Whoever changes the one, changes the other.
+        let names: &[&str] = if name == IDENTITY[0] { &IDENTITY } else { &[&name] };
+        for name in names {
+            match is_back {
+                true if is_local => self.note_local(name),
+                is_back => self.note(name, is_back),
+            }
         }
+    }
+}
+
+/// The name that a setting has today: PostgreSQL takes some old ones as well (`map_old_guc_names` in `guc.c`).
+fn of_today(name: String) -> String {
+    match &*name {
+        "sort_mem" => "work_mem".to_owned(),
+        "vacuum_mem" => "maintenance_work_mem".to_owned(),
+        _ => name,
     }
 }
 
@@ -423,6 +430,13 @@ mod tests {
             ("reset time zone", "timezone"),
             ("reset session authorization", "session_authorization role"),
             ("set session authorization default", "session_authorization role"),
+            ("reset session_authorization", "session_authorization role"),
+            ("set session \"session_authorization\" to default", "session_authorization role"),
+            (
+                "reset all; reset role; set session_authorization = a",
+                "datestyle timezone work_mem app.tenant search_path client_encoding",
+            ),
+            ("reset sort_mem", "work_mem"),
             ("set session authorization default; set role a", "session_authorization"),
             ("set time zone local", "timezone"),
             ("set local time zone default", "timezone"),

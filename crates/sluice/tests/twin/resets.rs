@@ -14,6 +14,8 @@ matrix!(transaction:
     errors_behind_a_reset_name_places_in_the_clients_text,
     what_a_session_began_with_is_there_in_session_mode,
     roles_behind_a_reset,
+    a_role_goes_with_the_sessions_user,
+    old_names_of_settings,
     what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it,
     a_reset_is_answered_in_the_midst_of_a_message,
     calls_behind_a_reset,
@@ -149,6 +151,69 @@ fn roles_behind_a_reset(case: Case) {
                 b.query(0, "RESET ROLE; RESET ALL");
                 b.query(0, who);
             }
+        }
+    });
+}
+
+/// A client that began with a role, and changes the session's user by the setting's name or by the command.
+fn a_role_goes_with_the_sessions_user(case: Case) {
+    const WHO: &str = "SELECT current_user, session_user, current_setting('role')";
+    beside(case, &[], |b| {
+        for text in [
+            "SET session_authorization TO DEFAULT",
+            "SET SESSION session_authorization = DEFAULT",
+            "RESET session_authorization",
+            "RESET SESSION AUTHORIZATION",
+            "SET session_authorization = app",
+            "SET \"session_authorization\" TO 'app'",
+            "SET SESSION AUTHORIZATION app",
+            "SET LOCAL session_authorization = app",
+        ] {
+            for before in ["SELECT 1", "SET ROLE NONE", "SET SESSION AUTHORIZATION app"] {
+                b.clients(&[&[("role", "trusted")], &[]]);
+                b.query(0, before);
+                b.query(0, text);
+                b.query(1, WHO);
+                b.query(0, WHO);
+                b.query(0, &format!("BEGIN; {text}; {WHO}"));
+                b.query(0, WHO);
+                b.query(0, "COMMIT");
+                b.query(1, WHO);
+                b.query(0, WHO);
+                b.says(0, &s().unnamed(text, &[]).unnamed(WHO, &[]).sync());
+                b.query(0, &format!("RESET ROLE; {WHO}"));
+                b.query(1, WHO);
+                b.query(0, WHO);
+            }
+        }
+    });
+}
+
+/// `sort_mem` is what `work_mem` was called once, `vacuum_mem` what `maintenance_work_mem` was.
+fn old_names_of_settings(case: Case) {
+    const SHOWS: &str = "SHOW work_mem; SHOW maintenance_work_mem";
+    let start: Startup<'_> = &[("work_mem", "7MB"), ("maintenance_work_mem", "9MB")];
+    beside(case, &[start, &[]], |b| {
+        for text in [
+            "RESET sort_mem",
+            "SET sort_mem TO DEFAULT",
+            "SET LOCAL Sort_Mem TO DEFAULT",
+            "RESET vacuum_mem",
+            "SET vacuum_mem = '3MB'",
+            "RESET ALL; SET sort_mem = '2MB'",
+        ] {
+            b.query(0, "SET work_mem = '3MB'; SET maintenance_work_mem = '4MB'");
+            b.query(0, &format!("{text}; {SHOWS}"));
+            b.query(0, "BEGIN");
+            b.query(0, text);
+            b.query(0, SHOWS);
+            b.query(0, "COMMIT");
+            b.query(0, SHOWS);
+            b.query(1, SHOWS);
+            if !text.contains(';') {
+                b.says(0, &s().unnamed(text, &[]).unnamed("SHOW work_mem", &[]).sync());
+            }
+            b.query(0, SHOWS);
         }
     });
 }
