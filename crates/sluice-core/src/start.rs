@@ -20,8 +20,8 @@ type Assignment = (Box<str>, Box<[u8]>);
 
 const SEED: &str = "seed";
 
-/// Behind a snapshot, a query's own, PostgreSQL 18 refuses it. At a session's start it says nothing of any transaction.
-const DEFERRABLE: &str = "transaction_deferrable";
+/// The levels of `transaction_isolation`.
+const LEVELS: [&str; 4] = ["serializable", "repeatable read", "read committed", "read uncommitted"];
 
 /// The settings that DISCARD ALL does not bring back to what a session began with, or that count for a server which has
 /// no client.
@@ -91,7 +91,7 @@ impl Start {
                 assignments.push((name.as_str().into(), value.as_bytes().into()));
             }
         }
-        assignments.retain(|(name, value)| !(name.eq_ignore_ascii_case(DEFERRABLE) && is_boolean(value)));
+        assignments.retain(|(name, value)| !is_of_transaction(name, value));
         Ok(Self(assignments.into()))
     }
 
@@ -114,6 +114,16 @@ impl Start {
         let mut sql = String::new();
         put_set_configs(&mut sql, self.0.iter().map(|(name, value)| (&**name, Some(&**value))), Scope::Session);
         (!sql.is_empty()).then_some(sql)
+    }
+}
+
+/// Whether it is a valid setting of a transaction. At a session's start that says nothing of any transaction, and a query
+/// could not make it: it is refused behind a snapshot.
+fn is_of_transaction(name: &str, value: &[u8]) -> bool {
+    match &*name.to_ascii_lowercase() {
+        "transaction_deferrable" | "transaction_read_only" => is_boolean(value),
+        "transaction_isolation" => LEVELS.iter().any(|level| level.as_bytes().eq_ignore_ascii_case(value)),
+        _ => false,
     }
 }
 
