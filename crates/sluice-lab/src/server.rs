@@ -71,7 +71,7 @@ enum Place {
         /// With the settings that `sluice up` writes, as several nodes have them.
         is_tuned: bool,
     },
-    Several(nodes::Order),
+    Several(Box<nodes::Order>),
 }
 
 struct Running {
@@ -110,7 +110,8 @@ impl Server {
         })?;
         let data_dir = spec(dir, pg_bin)?;
         let environment = Environment::prepare(patroni_dir, &data_dir.run_as, &Silent).map_err(Error::server)?;
-        Ok(Self::new(Place::Several(nodes::Order { count, data_dir, environment }), interrupt))
+        let order = nodes::Order { count, data_dir, environment };
+        Ok(Self::new(Place::Several(Box::new(order)), interrupt))
     }
 
     fn create_one(dir: &Path, pg_bin: Option<&Path>, interrupt: &Interrupt, is_tuned: bool) -> Result<Self, Error> {

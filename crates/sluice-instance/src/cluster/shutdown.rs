@@ -28,6 +28,8 @@ use crate::{
 const CHECKPOINT_TIME_MAX: Duration = Duration::from_secs(120);
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// The time for process 1 to reap a postmaster that has ended; one that takes longer may take seconds.
+const REAP_TIME_MAX: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Has the PostgreSQL on `pgdata` make a checkpoint, by its Unix socket, so that one that Patroni makes while clients are
@@ -66,11 +68,15 @@ pub fn shut_down(pgdata: &Path, time_max: Duration) -> io::Result<bool> {
         Err(Errno::ESRCH) => return Ok(true),
         Err(error) => return Err(error.into()),
     }
-    // One that has ended and was not reaped yet is none either.
     while orphans::is_server_of(postmaster, &pgdata) {
         if begin.elapsed() >= time_max {
             return Ok(false);
         }
+        thread::sleep(POLL);
+    }
+    // Patroni would take one that was not reaped yet for one that runs.
+    let (ended, process) = (Instant::now(), Path::new("/proc").join(postmaster.to_string()));
+    while process.exists() && ended.elapsed() < REAP_TIME_MAX {
         thread::sleep(POLL);
     }
     Ok(true)
