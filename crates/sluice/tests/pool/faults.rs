@@ -65,6 +65,7 @@ struct World<'a> {
     is_brief: bool,
     /// Odd while clients are cut off.
     cuts: AtomicUsize,
+    begun: Instant,
     stop: AtomicBool,
     books: Mutex<Books>,
     /// Steps that were answered, and sessions that were ended.
@@ -154,7 +155,12 @@ impl<'a> Session<'a> {
         let is_told = code.is_some_and(|code| ENDS.contains(&code)) && !self.raw.is_amid_message();
         // Inside half a row nothing can be said.
         let is_excused = self.is_slow || self.world.was_cut(self.cuts);
-        assert!(is_told || is_excused, "client {} ended without a word: {heard}", self.client);
+        let at = self.world.begun.elapsed();
+        assert!(
+            is_told || is_excused,
+            "client {} ended without a word, {at:?} after the beginning: {heard}",
+            self.client
+        );
         self.world.ends.fetch_add(1, Ordering::Relaxed);
         Err(Ended)
     }
@@ -480,6 +486,7 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
         has_network: network.is_some(),
         is_brief,
         cuts: AtomicUsize::new(0),
+        begun: Instant::now(),
         stop: AtomicBool::new(false),
         books: Mutex::default(),
         steps: AtomicUsize::new(0),
@@ -494,8 +501,7 @@ fn nothing_is_lost_or_mixed_up_by_faults(case: Case) {
         for client in 0..CLIENTS {
             scope.spawn(move || live(world, client as i64));
         }
-        let begun = Instant::now();
-        while begun.elapsed() < time {
+        while world.begun.elapsed() < time {
             let sofar = world.steps.load(Ordering::Relaxed);
             // A brief run has one of these, too.
             let number = if faults.is_empty() { OF_NETWORK } else { dice.below(FAULTS) };

@@ -35,6 +35,8 @@ pub(super) fn fault(network: &Network, dice: &mut Random, world: &World<'_>, dat
     match dice.below(8) {
         0 => {
             let from = *dice.of(&[TEST, POSTGRESQL]);
+            // Programs cut the network and mend it: on a busy machine a moment may become longer than is allowed.
+            let _cut = (from == TEST).then(|| world.cuts_clients_off());
             a_moment(network, dice, from)
         }
         1..4 => {
