@@ -8,6 +8,7 @@ ACTS ?= 56
 STRESS_SECONDS ?= 600
 N ?= 1000
 FROM ?= 0
+NODES ?= 3
 FAULT_SECONDS ?= 1800
 
 .PHONY: help up test regress driver-suites lint deb bench bench-peers bench-floods bench-gate soak faults fuzz reference
@@ -25,7 +26,8 @@ help:
 	@echo 'make soak         the simulations with many seeds, the twin test with a million statements, faults of all kinds under'
 	@echo '                  work of all kinds, then the stress test of the gate on four servers, one of them with assertions'
 	@echo '                  (SEEDS=20000 SESSIONS=940 ACTS=56 FAULT_SECONDS=1800 STRESS_SECONDS=600)'
-	@echo 'make faults       faults by seed on a cluster of three nodes under work, and what was lost: nothing  (N=1000 FROM=0)'
+	@echo 'make faults       faults by seed on a cluster of three hosts under work, and what was lost: nothing; as root'
+	@echo '                  (N=1000 FROM=0; NODES=2 has two hosts and a witness)'
 	@echo 'make driver-suites  two drivers'"'"' own test suites, straight and through the pool, and where they differ'
 	@echo 'make fuzz         coverage-guided fuzzing of each target        (SECONDS_EACH=60)'
 	@echo 'make reference    writes the generated references anew'
@@ -93,7 +95,8 @@ driver-suites:
 
 faults:
 	scripts/test-deps.sh
-	SLUICE_FAULTS=$(N) SLUICE_FAULTS_FROM=$(FROM) cargo test --locked -p sluice --test nodes faults -- --nocapture
+	SLUICE_FAULTS=$(N) SLUICE_FAULTS_FROM=$(FROM) SLUICE_FAULTS_NODES=$(NODES) \
+	    cargo test --locked -p sluice --test hosts faults -- --nocapture
 
 fuzz:
 	scripts/fuzz.sh $(SECONDS_EACH)

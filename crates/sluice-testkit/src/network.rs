@@ -45,6 +45,7 @@ impl Network {
             return None;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        remove_left();
         let pid = std::process::id();
         let base = [10, 64 + (pid % 128) as u8, ((pid / 128) % 25) as u8 * 10 + number];
         let network = Self { name: format!("sl{pid}-{number}"), hosts, base };
@@ -170,6 +171,30 @@ impl Network {
         self.reach(from, to, NOBODY).unwrap();
     }
 
+    /// Mends that.
+    pub fn mend_one_way(&self, from: usize, to: usize) {
+        self.reach(from, to, &hardware(to)).unwrap();
+    }
+
+    /// Cuts the members of etcd off from each other, and hosts from others' members; all else goes on.
+    pub fn cut_etcd(&self) {
+        self.rules_of_etcd("add").unwrap();
+    }
+
+    /// Mends that.
+    pub fn mend_etcd(&self) {
+        self.rules_of_etcd("del").unwrap();
+    }
+
+    fn rules_of_etcd(&self, change: &str) -> Result<(), String> {
+        for (host, port) in (0..self.hosts).flat_map(|host| [(host, 2379), (host, 2380)]) {
+            // What goes to a host's own address does not come to these rules.
+            let namespace = self.namespace(host);
+            ip(&words(&format!("-n {namespace} rule {change} ipproto tcp dport {port} blackhole")))?;
+        }
+        Ok(())
+    }
+
     /// Cuts two hosts off from each other.
     pub fn cut(&self, one: usize, other: usize) {
         self.cut_one_way(one, other);
@@ -178,8 +203,8 @@ impl Network {
 
     /// Mends that.
     pub fn mend(&self, one: usize, other: usize) {
-        self.reach(one, other, &hardware(other)).unwrap();
-        self.reach(other, one, &hardware(one)).unwrap();
+        self.mend_one_way(one, other);
+        self.mend_one_way(other, one);
     }
 
     /// The processes on a host.
@@ -190,11 +215,14 @@ impl Network {
 
     /// Kills all of a host at once, as the loss of its power would.
     pub fn kill(&self, host: usize) {
-        eventually("all processes of a host are gone", || {
-            let left = self.processes(host);
-            left.iter().for_each(|pid| proc::try_send(*pid, proc::Kind::SIGKILL));
-            left.is_empty()
-        });
+        eventually("all processes of a host are gone", || self.strike(host) == 0);
+    }
+
+    /// Sends SIGKILL to all that is there of a host; returns how many that were. Who waits for a disk dies later.
+    pub fn strike(&self, host: usize) -> usize {
+        let left = self.processes(host);
+        left.iter().for_each(|pid| proc::try_send(*pid, proc::Kind::SIGKILL));
+        left.len()
     }
 }
 
@@ -224,6 +252,24 @@ impl Raw {
         setsockopt(stream, sockopt::TcpKeepIdle, &1).unwrap();
         setsockopt(stream, sockopt::TcpKeepInterval, &1).unwrap();
         self
+    }
+}
+
+/// Removes what tests have left that were killed.
+fn remove_left() {
+    let listed = Command::new("ip").args(["netns", "list"]).output().map(|it| it.stdout).unwrap_or_default();
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    for namespace in listed.lines().filter_map(|line| line.split_whitespace().next()) {
+        let pid = namespace.strip_prefix("sl").and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
+        if pid.is_none_or(proc::is_alive) {
+            continue;
+        }
+        let pids = Command::new("ip").args(["netns", "pids", namespace]).output().map(|it| it.stdout);
+        for pid in String::from_utf8_lossy(&pids.unwrap_or_default()).split_whitespace() {
+            pid.parse().iter().for_each(|pid| proc::try_send(*pid, proc::Kind::SIGKILL));
+        }
+        // Another test may just be doing so as well.
+        let _ = ip(&["netns", "del", namespace]);
     }
 }
 

@@ -426,6 +426,16 @@ impl TestPool {
         }
     }
 
+    /// Kills it, whatever it is doing. It is not expected to end well any more.
+    pub fn kill(&mut self) {
+        self.end_successors(true);
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
     /// Remembers the server connections that it has now, for [`TestPool`]'s end: they must end with it.
     pub fn note_servers(&mut self, database: &Database<'_>) {
         let sql = format!(

@@ -7,35 +7,31 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::Network;
+use sluice_testkit::{Network, TestPool};
 
 use crate::{
-    GOING_ON, alone,
     hosts::Hosts,
-    ledger::{Ledger, Servers},
-    three,
+    ledger::{Allowed, Ledger, Servers},
 };
 
 /// The time in which a write is not acknowledged that would be within a moment.
 const SILENT: Duration = Duration::from_secs(3);
 
-#[test]
-fn a_primary_that_is_cut_off_acknowledges_nothing() {
-    let _alone = alone();
-    let Some(hosts) = three(false) else { return };
-    let pool = hosts.pool();
-    let ledger = Ledger::begin(&hosts, &pool);
+/// A round that no fault has.
+const ROUND: u64 = 1 << 32;
+
+pub(crate) fn a_primary_that_is_cut_off_acknowledges_nothing(hosts: &Hosts, pool: &TestPool) {
+    let ledger = Ledger::begin_round(hosts, pool, ROUND, Allowed::default());
     for (what, cut) in [("both ways", Network::cut as fn(&Network, usize, usize)), ("unheard", Network::cut_one_way)] {
-        thread::sleep(GOING_ON);
+        ledger.wait_for_writes();
         ledger.longest();
         let before = hosts.leader();
         let others: Vec<usize> = (0..3).filter(|host| *host != before).collect();
         others.iter().for_each(|other| cut(&hosts.network, before, *other));
-        let answer = write_at(&hosts, before);
+        let answer = write_at(hosts, before);
         let silence = answer.recv_timeout(SILENT);
         assert!(matches!(silence, Err(RecvTimeoutError::Timeout)), "{what}: {silence:?}");
         ledger.wait_for_writes();
-        thread::sleep(GOING_ON);
         println!("cut off, {what}: {:.1} s without an answer", ledger.longest().as_secs_f64());
         let next = others.iter().find(|host| hosts.is_primary(**host));
         assert!(next.is_some(), "{what}: one of the others takes the writes");
@@ -46,7 +42,7 @@ fn a_primary_that_is_cut_off_acknowledges_nothing() {
         hosts.wait_streaming(2);
         assert_ne!(hosts.leader(), before);
     }
-    let told = ledger.end(&hosts);
+    let told = ledger.end(hosts);
     assert!(told.acknowledged > 100, "{told}");
     println!("{told}");
 }

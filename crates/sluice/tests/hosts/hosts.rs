@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write,
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -14,10 +15,13 @@ use sluice_testkit::{
     Auth, Case, Driver, Mode, Network, PoolConfig, TestPool, Version, case::repository, cluster::environment, proc,
 };
 
-use crate::{SLUICE, ledger::Servers};
+use crate::{SLUICE, disk::Disk, ledger::Servers};
 
 /// The time for what takes long on a busy machine: copies, elections, recoveries.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+
+/// With which the folders of tests begin, before their processes' numbers.
+const PREFIX: &str = "sluice-hosts-";
 
 /// The hosts.
 pub(crate) struct Hosts {
@@ -27,6 +31,8 @@ pub(crate) struct Hosts {
     notices: Vec<UnixDatagram>,
     /// Whether the last one only votes.
     has_witness: bool,
+    /// Of each host one; none where this machine does not allow them.
+    disks: Vec<Disk>,
     place: tempfile::TempDir,
 }
 
@@ -34,13 +40,21 @@ impl Hosts {
     /// So many, with certificates and files; the last one may be a witness. None where network namespaces can't be had.
     pub(crate) fn new(count: usize, has_witness: bool) -> Option<Self> {
         let network = Network::new(count)?;
-        let place = tempfile::Builder::new().prefix("sluice-hosts-").tempdir().unwrap();
+        Disk::unmount_left(PREFIX);
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let place = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let running = Mutex::new((0..count).map(|_| None).collect());
         let notice = |host| UnixDatagram::bind(place.path().join(name(host)).with_extension("notify")).unwrap();
         let notices: Vec<_> = (0..count).map(notice).collect();
         notices.iter().for_each(|notice| notice.set_nonblocking(true).unwrap());
-        let hosts = Self { network, running, notices, has_witness, place };
+        let disks: Result<_, _> = (0..count).map(|host| Disk::new(&place.path().join(name(host)))).collect();
+        let disks = disks.unwrap_or_else(|why: String| {
+            eprintln!("hosts have no disks of their own: this machine allows none: {why}");
+            (0..count).for_each(|host| fs::create_dir_all(place.path().join(name(host))).unwrap());
+            Vec::new()
+        });
+        let hosts = Self { network, running, notices, has_witness, disks, place };
         let mut ca = Command::new(SLUICE);
         ca.args(["node", "ca"]).arg(hosts.place.path().join("ca"));
         ca.args((0..count).map(|host| format!("{}={}", name(host), hosts.network.address(host))));
@@ -53,13 +67,14 @@ impl Hosts {
     }
 
     fn text(&self, host: usize, count: usize) -> String {
-        let (place, name) = (self.place.path().display(), name(host));
+        let (data, name) = (self.data(host), name(host));
         // Of the environment's interpreter, below the folder that has all environments.
         let patroni = environment().python().ancestors().nth(3).unwrap().display().to_string();
         let mut text = format!(
-            "name = \"{name}\"\ndata = \"{place}/{name}\"\npg_bin = \"{}\"\npatroni_dir = \"{patroni}\"\n\
+            "name = \"{name}\"\ndata = \"{}\"\npg_bin = \"{}\"\npatroni_dir = \"{patroni}\"\n\
              client_networks = [\"{}\"]\n[tls]\nca_file = \"ca/{name}/ca.crt\"\ncert_file = \"ca/{name}/node.crt\"\n\
              key_file = \"ca/{name}/node.key\"\n",
+            data.display(),
             Version::V15.bin_dir().display(),
             self.network.test_address(),
         );
@@ -76,9 +91,14 @@ impl Hosts {
         self.place.path().join(format!("{}.toml", name(host)))
     }
 
-    /// A host's directory.
+    /// A host's directory, on its disk.
     pub(crate) fn data(&self, host: usize) -> PathBuf {
-        self.place.path().join(name(host))
+        self.place.path().join(name(host)).join("data")
+    }
+
+    /// A host's disk.
+    pub(crate) fn disk(&self, host: usize) -> Option<&Disk> {
+        self.disks.get(host)
     }
 
     /// A file of the authority's folder.
@@ -86,8 +106,17 @@ impl Hosts {
         self.place.path().join("ca").join(file)
     }
 
+    fn notify_socket(&self, host: usize) -> PathBuf {
+        self.place.path().join(name(host)).with_extension("notify")
+    }
+
     fn log(&self, host: usize) -> PathBuf {
         self.place.path().join(format!("{}.log", name(host)))
+    }
+
+    /// What it has said before it was started last.
+    fn earlier(&self, host: usize) -> PathBuf {
+        self.log(host).with_extension("earlier.log")
     }
 
     /// What a host has said since it was started last.
@@ -112,10 +141,15 @@ impl Hosts {
 
     /// Starts `sluice node` on a host.
     pub(crate) fn start(&self, host: usize) {
+        let before = fs::read(self.log(host)).unwrap_or_default();
+        let mut earlier = fs::OpenOptions::new().append(true).create(true).open(self.earlier(host)).unwrap();
+        earlier.write_all(&before).unwrap();
         let log = fs::File::create(self.log(host)).unwrap();
-        let mut command = self.network.command(host, SLUICE);
+        // It ends with the thread that started it, even if that is killed.
+        let mut command = self.network.command(host, "setpriv");
+        command.args(["--pdeathsig", "TERM", "--", SLUICE]);
         command.arg("node").arg("-c").arg(self.file(host)).env_remove("RUST_LOG").stdin(Stdio::null());
-        command.env("NOTIFY_SOCKET", self.data(host).with_extension("notify"));
+        command.env("NOTIFY_SOCKET", self.notify_socket(host));
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         self.lock()[host] = Some(child);
     }
@@ -182,12 +216,22 @@ impl Hosts {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self) -> usize {
+    /// Whether what was started on a host has not ended by itself.
+    pub(crate) fn is_running(&self, host: usize) -> bool {
+        self.lock()[host].as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
 
     /// A pool on this test's own host, before the cluster.
     pub(crate) fn pool(&self) -> TestPool {
+        self.pool_config(Driver::Uring).start()
+    }
+
+    /// How it is configured.
+    pub(crate) fn pool_config(&self, driver: Driver) -> PoolConfig {
         let urls: Vec<_> = self.addresses().map(|address| format!("\"https://{address}:8008\"")).collect();
         let ca = self.ca("ca.crt");
         let ca = ca.display();
@@ -197,8 +241,8 @@ impl Hosts {
             urls.join(", ")
         );
         let app = (self.app_name().to_owned(), self.password().to_owned());
-        let case = Case::new(Version::V15, Driver::Uring, Mode::Transaction);
-        PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&sections).start()
+        let case = Case::new(Version::V15, driver, Mode::Transaction);
+        PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&sections)
     }
 
     fn addresses(&self) -> impl Iterator<Item = std::net::Ipv4Addr> {
@@ -248,19 +292,18 @@ impl Hosts {
         asked.is_ok_and(|row| !row.get::<_, bool>(0))
     }
 
-    fn all_said(&self) -> String {
+    pub(crate) fn all_said(&self) -> String {
         (0..self.count()).map(|host| format!("\n== {}\n{}", name(host), self.said(host))).collect()
     }
 
-    /// Copies what all have said to where it stays.
-    fn keep_logs(&self) {
-        let kept = repository().join(format!("target/tests/hosts-{}", std::process::id()));
+    /// Copies what all have said to a folder, where it stays.
+    pub(crate) fn keep_logs(&self, kept: &Path) {
         for host in 0..self.count() {
             let to = kept.join(name(host));
             let _ = fs::create_dir_all(&to);
-            let _ = Command::new("cp").arg("-r").arg(self.log(host)).arg(self.data(host).join("log")).arg(&to).status();
+            let from = [self.log(host), self.earlier(host), self.data(host).join("log")];
+            let _ = Command::new("cp").arg("-r").args(from).arg(&to).status();
         }
-        eprintln!("the hosts' logs are kept in {}", kept.display());
     }
 }
 
@@ -298,8 +341,11 @@ impl Servers for Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
+        self.disks.iter().for_each(Disk::answer);
         if std::thread::panicking() {
-            self.keep_logs();
+            let kept = repository().join(format!("target/tests/hosts-{}", std::process::id()));
+            self.keep_logs(&kept);
+            eprintln!("the hosts' logs are kept in {}", kept.display());
         }
         for host in 0..self.count() {
             self.kill(host);

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod cuts;
+mod disk;
+mod faults;
 mod hosts;
 #[path = "../common/ledger.rs"]
 mod ledger;
+mod programs;
 mod refused;
 mod strangers;
 
@@ -21,6 +24,7 @@ use sluice_testkit::proc;
 
 use hosts::Hosts;
 use ledger::{Ledger, Servers};
+use programs::Program;
 
 /// The command under test.
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
@@ -31,13 +35,16 @@ static ONE_CLUSTER: Mutex<()> = Mutex::new(());
 /// The time for which writers go on behind a fault, so that there is something to lose.
 const GOING_ON: Duration = Duration::from_secs(1);
 
+/// The time in which processes end that have lost their postmaster.
+const SETTLING: Duration = Duration::from_millis(300);
+
 fn alone() -> MutexGuard<'static, ()> {
     ONE_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A cluster of three that has begun, and is complete; the last one may be a witness.
-fn three(has_witness: bool) -> Option<Hosts> {
-    let hosts = Hosts::new(3, has_witness)?;
+/// A cluster of three that has begun, and is complete.
+fn three() -> Option<Hosts> {
+    let hosts = Hosts::new(3, false)?;
     // Nobody begins a cluster who is not told to; and who waits, can be stopped.
     for host in [1, 2] {
         hosts.start(host);
@@ -55,12 +62,23 @@ fn three(has_witness: bool) -> Option<Hosts> {
     Some(hosts)
 }
 
+/// The same by the shortest way; the last one may be a witness.
+fn begun(has_witness: bool) -> Option<Hosts> {
+    let hosts = Hosts::new(3, has_witness)?;
+    hosts.init();
+    (0..3).for_each(|host| hosts.start(host));
+    (0..3).for_each(|host| hosts.wait_placed(host));
+    hosts.wait_streaming(hosts.nodes() - 1);
+    hosts.make_app();
+    Some(hosts)
+}
+
 /// From nothing to writes through the pool; a host dies and comes back; one loses its disk and gets a new one; one is
 /// stopped in order.
 #[test]
 fn three_hosts() {
     let _alone = alone();
-    let Some(hosts) = three(false) else { return };
+    let Some(hosts) = three() else { return };
     strangers::are_refused(&hosts);
     let pool = hosts.pool();
     let ledger = Ledger::begin(&hosts, &pool);
@@ -123,15 +141,12 @@ fn three_hosts() {
 /// Each program of a standby's host is killed in turn.
 fn what_dies_is_started_again(hosts: &Hosts) {
     let host = (0..3).find(|host| *host != hosts.leader()).unwrap();
-    for (program, said) in
-        [("etcd", "'s etcd ended by itself"), ("python", " ended by itself (signal: 9"), ("postgres", "")]
-    {
-        let is_it = |pid: &u32| {
-            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            // Of PostgreSQL's processes the first is the postmaster.
-            comm.starts_with(program)
-        };
-        let pid = hosts.network.processes(host).into_iter().filter(is_it).min().unwrap();
+    for (program, said) in [
+        (Program::Etcd, "'s etcd ended by itself"),
+        (Program::Patroni, " ended by itself (signal: 9"),
+        (Program::Postmaster, ""),
+    ] {
+        let pid = hosts.pid(host, program).unwrap();
         proc::send(pid, proc::Kind::SIGKILL);
         if !said.is_empty() {
             hosts.wait_said(host, &format!("{}{said}", hosts::name(host)));
@@ -140,11 +155,15 @@ fn what_dies_is_started_again(hosts: &Hosts) {
     }
 }
 
+/// Faults that two nodes go through without waiting for a lease: a postmaster that is killed, a standby that is cut off,
+/// and one whose disk is full.
+const WITH_TWO: [u64; 3] = [0, 9, 13];
+
 /// Two hosts with data, and one that votes: the standby takes over when the primary's lease has ended.
 #[test]
 fn two_hosts_and_a_witness() {
     let _alone = alone();
-    let Some(hosts) = three(true) else { return };
+    let Some(hosts) = begun(true) else { return };
     let pool = hosts.pool();
     let ledger = Ledger::begin(&hosts, &pool);
     thread::sleep(GOING_ON);
@@ -165,6 +184,8 @@ fn two_hosts_and_a_witness() {
     let told = ledger.end(&hosts);
     assert!(told.acknowledged > 100, "{told}");
     println!("two hosts and a witness: {told}");
+    drop(pool);
+    faults::happen(&hosts, WITH_TWO);
 
     // etcd is lost on all of them; the data are not.
     let last = hosts.leader();

@@ -4,7 +4,6 @@
 
 mod commands;
 mod failover;
-mod faults;
 #[path = "../common/ledger.rs"]
 mod ledger;
 mod readers;
