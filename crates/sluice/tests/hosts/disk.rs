@@ -55,19 +55,25 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Unmounts what tests have left that were killed: below folders that begin so, with the number of the process.
-    pub(crate) fn unmount_left(folders: &str) {
-        for line in fs::read_to_string("/proc/mounts").unwrap_or_default().lines() {
-            let Some(mount) = line.split(' ').nth(1).map(Path::new) else { continue };
-            let Some(folder) = mount.parent().filter(|it| it.starts_with(std::env::temp_dir())) else { continue };
+    /// Removes what tests have left that were killed: folders that begin so, with the number of the process, and the
+    /// disks that are mounted in them.
+    pub(crate) fn remove_left(folders: &str) {
+        let is_left = |folder: &Path| {
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
             let pid = name.strip_prefix(folders).and_then(|rest| rest.split('-').next()?.parse().ok());
-            if pid.is_some_and(|pid: u32| !proc::is_alive(pid)) {
+            pid.is_some_and(|pid: u32| !proc::is_alive(pid))
+        };
+        let place = std::env::temp_dir();
+        for line in fs::read_to_string("/proc/mounts").unwrap_or_default().lines() {
+            let mount = line.split(' ').nth(1).map(Path::new).unwrap_or(Path::new("/"));
+            if mount.parent().is_some_and(|folder| folder.parent() == Some(&place) && is_left(folder)) {
+                // Another test may be doing so as well.
                 let _ = run(Command::new("fsfreeze").arg("--unfreeze").arg(mount));
-                // What is in it goes with the folder, some time.
                 let _ = run(Command::new("umount").arg(mount));
             }
         }
+        let folders = fs::read_dir(place).unwrap().flatten().map(|entry| entry.path());
+        folders.filter(|folder| is_left(folder)).for_each(|folder| _ = fs::remove_dir_all(folder));
     }
 
     fn filler(&self) -> PathBuf {

@@ -40,7 +40,7 @@ impl Hosts {
     /// So many, with certificates and files; the last one may be a witness. None where network namespaces can't be had.
     pub(crate) fn new(count: usize, has_witness: bool) -> Option<Self> {
         let network = Network::new(count)?;
-        Disk::unmount_left(PREFIX);
+        Disk::remove_left(PREFIX);
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let place = tempfile::Builder::new().prefix(&prefix).tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
