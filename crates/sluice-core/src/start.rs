@@ -20,9 +20,6 @@ type Assignment = (Box<str>, Box<[u8]>);
 
 const SEED: &str = "seed";
 
-/// The levels of `transaction_isolation`.
-const LEVELS: [&str; 4] = ["serializable", "repeatable read", "read committed", "read uncommitted"];
-
 /// The settings that DISCARD ALL does not bring back to what a session began with, or that count for a server which has
 /// no client.
 const NOT_DISCARDED: [&str; 6] = [
@@ -91,7 +88,6 @@ impl Start {
                 assignments.push((name.as_str().into(), value.as_bytes().into()));
             }
         }
-        assignments.retain(|(name, value)| !is_of_transaction(name, value));
         Ok(Self(assignments.into()))
     }
 
@@ -115,24 +111,6 @@ impl Start {
         put_set_configs(&mut sql, self.0.iter().map(|(name, value)| (&**name, Some(&**value))), Scope::Session);
         (!sql.is_empty()).then_some(sql)
     }
-}
-
-/// Whether it is a valid setting of a transaction. At a session's start that says nothing of any transaction, and a query
-/// could not make it: it is refused behind a snapshot.
-fn is_of_transaction(name: &str, value: &[u8]) -> bool {
-    match &*name.to_ascii_lowercase() {
-        "transaction_deferrable" | "transaction_read_only" => is_boolean(value),
-        "transaction_isolation" => LEVELS.iter().any(|level| level.as_bytes().eq_ignore_ascii_case(value)),
-        _ => false,
-    }
-}
-
-/// Whether a value is one that PostgreSQL takes for a Boolean (`parse_bool`).
-fn is_boolean(value: &[u8]) -> bool {
-    let begins = |word: &str, least: usize| {
-        value.len() >= least && word.as_bytes().get(..value.len()).is_some_and(|part| part.eq_ignore_ascii_case(value))
-    };
-    ["true", "false", "yes", "no", "1", "0"].iter().any(|word| begins(word, 1)) || begins("on", 2) || begins("off", 2)
 }
 
 /// Reads `-c name=value`, `--name=value` and the switches for single settings, with `\` before a space that is part of

@@ -10,7 +10,7 @@ use crate::{
     ignored::ordered,
 };
 
-matrix!(transaction:
+matrix!(brief:
     start_values_in_order,
     clients_that_rest,
     log_ins_that_come_later,
@@ -23,14 +23,10 @@ fn start_values_in_order(case: Case) {
         &[("options", "--DateStyle=Postgres -e -c DateStyle=SQL")],
         &[("DateStyle", "YMD"), ("datestyle", "SQL")],
         &[("options", "-S 7MB -c work_mem=6MB"), ("application_name", "it's \\ one")],
-        // Those of a transaction say nothing of others.
-        &[("transaction_deferrable", "on"), ("transaction_read_only", "on")],
-        &[("options", "-c Transaction_Deferrable=off -c transaction_isolation=serializable")],
     ];
     beside(case, starts, |b| {
         for client in 0..starts.len() {
             b.query(client, "SHOW DateStyle; SHOW work_mem; SHOW application_name");
-            b.query(client, "SHOW transaction_deferrable; SHOW transaction_read_only; SHOW transaction_isolation");
             for sql in ["SET DateStyle = 'DMY'", "RESET DateStyle", "SHOW DateStyle"] {
                 b.query(client, sql);
             }
@@ -48,7 +44,6 @@ fn start_values_in_order(case: Case) {
             &[("log_statement", "all")],
             &[("server_version", "1")],
             &[("role", "nobody_at_all")],
-            &[("transaction_deferrable", "perhaps")],
         ];
         b.refuses(refused);
     });
