@@ -304,7 +304,7 @@ impl Probe {
         }
         self.named.clear();
         self.may_set_timeout = false;
-        Seen::Holding(std::mem::take(&mut self.given_up).complete(holding, asked, start))
+        Seen::Holding(std::mem::take(&mut self.given_up).complete(holding, asked, &self.beginnings, start))
     }
 
     /// Settings that a brief probe sets to what it needs: those by which it could be ended, or compiled.

@@ -1,7 +1,7 @@
 //! The settings that sessions begin with by their role and their database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`),
 //! where PostgreSQL does not say what RESET goes back to: roles, and custom settings.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::holding::Holding;
 
@@ -14,12 +14,12 @@ pub(super) struct Beginnings {
     /// Its role.
     role: Vec<u8>,
     /// The custom settings that it has then, by their lower-case names.
-    customs: BTreeSet<String>,
+    customs: BTreeMap<String, Vec<u8>>,
 }
 
 impl Default for Beginnings {
     fn default() -> Self {
-        Self { role: NO_ROLE.to_vec(), customs: BTreeSet::new() }
+        Self { role: NO_ROLE.to_vec(), customs: BTreeMap::new() }
     }
 }
 
@@ -35,17 +35,23 @@ impl Beginnings {
                 has_role = true;
                 begun.role = value.to_vec();
             } else if name.contains(&b'.') {
-                begun.customs.insert(String::from_utf8_lossy(name).to_ascii_lowercase());
+                let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+                begun.customs.entry(name).or_insert_with(|| value.to_vec());
             }
         }
         begun
+    }
+
+    /// The custom settings, by their lower-case names.
+    pub(super) fn customs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.customs.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
     /// Gives what a session holds, by its role and the custom settings that are empty: one that it has reset is back at
     /// what it began with, so an empty one that began otherwise was set.
     pub(super) fn complete(&self, holding: Holding, role: Option<&[u8]>, empty: &[String]) -> Holding {
         let role = role.filter(|role| *role != self.role);
-        let mut empty = empty.iter().filter(|name| self.customs.contains(*name)).peekable();
+        let mut empty = empty.iter().filter(|name| self.customs.contains_key(*name)).peekable();
         if role.is_none() && empty.peek().is_none() {
             return holding;
         }

@@ -1,12 +1,13 @@
 //! The settings that a session has given up, where its client began with them: the users whom it works as, and custom
-//! settings that are empty.
+//! settings that are empty, or as its role has them.
 //!
 //! No query tells `SET ROLE NONE` from `RESET ROLE`: the server does not know what the client began with, and lists
 //! neither `role` nor `session_authorization` among its settings. What texts say does. Where neither they do, a function
 //! has done it, and the client goes back to what it began with, by which it may do less.
 //!
-//! Nor does one tell `SET app.tenant = ''` from `RESET app.tenant`. There it is the empty string unless a text has taken
-//! the setting back: that is what functions do, and by which they may do less.
+//! Nor does one tell `SET app.tenant = ''` from `RESET app.tenant`, or where the role has a value of it
+//! (`ALTER ROLE … SET`), a SET to that. There it is this value unless a text has taken the setting back: that is what
+//! functions do, and by which they may do less.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use crate::{
     sql::{self, Reset},
 };
 
-use super::Circumstances;
+use super::{Circumstances, beginnings::Beginnings};
 
 /// The texts' word on such settings since the last probe.
 #[derive(Debug, Default)]
@@ -44,12 +45,18 @@ impl GivenUp {
         self.resets = Reset::both(self.resets.take(), Some(resets));
     }
 
-    /// Adds what the session has set to what the server has by itself, where its client began with something else.
-    pub(super) fn complete(self, holding: Holding, asked: Circumstances<'_>, start: &Profile) -> Holding {
+    /// Gives what the session has set itself, where its client began with something else than the server.
+    pub(super) fn complete(
+        self,
+        holding: Holding,
+        asked: Circumstances<'_>,
+        begun: &Beginnings,
+        start: &Profile,
+    ) -> Holding {
+        let began_elsewhere = |name: &str, own: &[u8]| start.get(name).is_some_and(|start| start != own);
+        let is_reset = |name: &str| self.resets.as_ref().is_some_and(|back| back.covers(name) || !back.is_read());
         let is_left = |name: &str, own: &[u8]| {
-            let began_elsewhere = start.get(name).is_some_and(|start| start != own);
-            let is_reset = || self.resets.as_ref().is_some_and(|back| back.covers(name) || !back.is_read());
-            began_elsewhere && holding.profile.get(name).is_none() && !is_reset()
+            began_elsewhere(name, own) && holding.profile.get(name).is_none() && !is_reset(name)
         };
         let is_set = |name: &str, own: &[u8]| self.set.contains(name) || asked.profile.get(name) == Some(own);
         let users = [(ROLE, "none".as_bytes()), (SESSION_AUTHORIZATION, asked.user.as_bytes())];
@@ -57,11 +64,19 @@ impl GivenUp {
         let customs = holding.made.iter().map(|name| (name.as_str(), &b""[..]));
         let customs = customs.filter(|(name, own)| !self.may_take_any && is_left(name, own));
         let left: Vec<_> = users.chain(customs).map(|(name, own)| (name.to_owned(), own.into())).collect();
-        if left.is_empty() {
+        // What is as the server has it, and was taken back, is the server's.
+        let is_back = |name: &str, own: &[u8]| {
+            began_elsewhere(name, own)
+                && holding.profile.get(name) == Some(own)
+                && (self.may_take_any || is_reset(name))
+        };
+        let back: Vec<_> = begun.customs().filter(|(name, own)| is_back(name, own)).map(|(name, _)| name).collect();
+        if left.is_empty() && back.is_empty() {
             return holding;
         }
         let mut settings = holding.profile.settings().clone();
         settings.extend(left);
+        settings.retain(|name, _| !back.contains(&name.as_str()));
         holding.with(settings)
     }
 }

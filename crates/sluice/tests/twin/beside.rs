@@ -41,8 +41,9 @@ impl Beside {
     /// Other clients, in place of those that are there.
     pub(crate) fn clients(&mut self, clients: &[Startup<'_>]) {
         let log_in = |mut raw: Raw, startup: Startup<'_>, database: &str| {
-            let user = [("user", "app"), ("database", database)];
-            let said = raw.login_with(ProtocolVersion::V3_0, &[&user, startup].concat());
+            let has_user = startup.iter().any(|(name, _)| *name == "user");
+            let user: &[_] = if has_user { &[] } else { &[("user", "app")] };
+            let said = raw.login_with(ProtocolVersion::V3_0, &[user, &[("database", database)], startup].concat());
             assert!(transcript(&said).ends_with("Z(I)"), "{}", transcript(&said));
             raw
         };

@@ -16,6 +16,7 @@ matrix!(transaction:
     roles_behind_a_reset,
     a_role_goes_with_the_sessions_user,
     old_names_of_settings,
+    custom_settings_of_a_role_go_back_to_the_clients_own,
     what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it,
     a_reset_is_answered_in_the_midst_of_a_message,
     calls_behind_a_reset,
@@ -184,6 +185,43 @@ fn a_role_goes_with_the_sessions_user(case: Case) {
                 b.query(0, &format!("RESET ROLE; {WHO}"));
                 b.query(1, WHO);
                 b.query(0, WHO);
+            }
+        }
+    });
+}
+
+/// A client that begins with another value of a custom setting than its role has (`ALTER ROLE … SET`).
+fn custom_settings_of_a_role_go_back_to_the_clients_own(case: Case) {
+    const SHOWS: &str = "SELECT current_setting('app.z', true), current_setting('work_mem')";
+    beside(case, &[], |b| {
+        let database = b.databases[0].clone();
+        let role = format!("own_{database}");
+        b.place.execute_as_superuser_in(
+            &database,
+            &format!("CREATE ROLE {role} LOGIN IN ROLE trusted; ALTER ROLE {role} SET app.z = 'its own'; ALTER ROLE {role} SET work_mem = '9MB'"),
+        );
+        let user = ("user", role.as_str());
+        for set in ["SELECT 1", "SET app.z = '1'", "SET app.z = 'its own'"] {
+            for text in [
+                "SET app.z TO DEFAULT",
+                "RESET App.Z",
+                "RESET ALL",
+                "DISCARD ALL",
+                "BEGIN; SET LOCAL app.z TO DEFAULT; COMMIT",
+            ] {
+                b.clients(&[&[user, ("app.z", "the client's"), ("work_mem", "7MB")], &[user]]);
+                b.query(0, set);
+                b.query(1, SHOWS);
+                b.query(0, text);
+                b.query(1, SHOWS);
+                b.query(0, SHOWS);
+                b.query(0, SHOWS);
+                if !text.contains(';') {
+                    b.query(0, set);
+                    b.says(0, &s().unnamed(text, &[]).sync());
+                    b.query(1, SHOWS);
+                    b.query(0, SHOWS);
+                }
             }
         }
     });

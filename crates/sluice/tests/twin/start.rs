@@ -10,7 +10,7 @@ use crate::{
     ignored::ordered,
 };
 
-matrix!(brief:
+matrix!(transaction:
     start_values_in_order,
     clients_that_rest,
     log_ins_that_come_later,
