@@ -30,8 +30,8 @@ fi
 "$target/debug/examples/patroni_environment" >&2
 # Three programs at once, for the same reason, each after others of its lane. The laboratory's tests that provoke stalls and
 # find their causes come last, alone: they would find the other tests.
-clusters='nodes up_nodes hosts cluster simulation regress package'
-sharing='twin gate'
+clusters='nodes up_nodes hosts cluster simulation'
+sharing='twin gate regress package'
 alone='stalls::'
 names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"
 rest=''
