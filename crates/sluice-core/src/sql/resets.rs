@@ -150,20 +150,21 @@ impl Reset {
 
     /// Reads a setting's name, and what is done to it.
     fn target(&mut self, words: &mut Head<'_, '_>, is_local: bool, is_back: impl Fn(&mut Head<'_, '_>) -> bool) {
-        let (name, needs_value) = if words.take("authorization") || words.take_both("session", "authorization") {
-            (IDENTITY[0].to_owned(), true)
+        let may_stand_alone = words.is(0, "names");
+        let name = if words.take("authorization") || words.take_both("session", "authorization") {
+            IDENTITY[0].to_owned()
         } else if words.take_both("time", "zone") {
-            ("timezone".to_owned(), true)
+            "timezone".to_owned()
         } else if words.take("names") {
-            ("client_encoding".to_owned(), false)
+            "client_encoding".to_owned()
         } else if words.take("schema") {
-            ("search_path".to_owned(), true)
+            "search_path".to_owned()
         } else if let Some(name) = words.name() {
-            (of_today(name), true)
+            of_today(name)
         } else {
             return;
         };
-        let is_back = is_back(words) || (!needs_value && words.0.is_empty());
+        let is_back = is_back(words) || (may_stand_alone && words.0.is_empty());
         // Whoever changes the one, changes the other.
         let names: &[&str] = if name == IDENTITY[0] { &IDENTITY } else { &[&name] };
         for name in names {

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     bootstrap::{BootstrapError, Lookup},
+    data_dir::HOST,
     files::{self, Owner},
     secret::Password,
 };
@@ -60,7 +61,7 @@ impl Known {
                 members: host.patroni.iter().map(encrypted).collect(),
                 tls: Some(Arc::new(tls)),
                 password: None,
-                data: vec![(host.name, root.join("node/pgdata"))],
+                data: vec![(host.name, root.join(HOST).join("pgdata"))],
                 pools: root.join(POOLS),
             }));
         }

@@ -241,9 +241,20 @@ impl Config<'_> {
 fn hold_command(program: &Path, scope: &str, node: &Node) -> String {
     let (program, pools) = (program.display().to_string(), node.pools_file().display().to_string());
     let (rest, pgdata) = (format!("http://{}", node.rest), node.pgdata.display().to_string());
-    let words = [&*program, "cluster", "hold", "--cluster", scope, "--rest", &rest, "--pools-file", &pools];
-    let words = words.into_iter().chain(["--shut-down", &*pgdata]);
-    words.map(quoted).collect::<Vec<_>>().join(" ")
+    let words = [
+        &*program,
+        "cluster",
+        "hold",
+        "--cluster",
+        scope,
+        "--rest",
+        &rest,
+        "--pools-file",
+        &pools,
+        "--shut-down",
+        &pgdata,
+    ];
+    words.map(quoted).join(" ")
 }
 
 /// A word as Python's `shlex` reads it.

@@ -37,14 +37,9 @@ pub(super) fn wait(level: &str, standby_names: &str, fsync: bool) -> CommitWait 
             ),
         ),
     };
-    match fsync {
-        true => CommitWait { flushes, why: format!("{which} ({settings})"), nodes_round_trip_us: None },
-        false => CommitWait {
-            flushes: 0,
-            why: format!("none, since fsync is off; else {which} ({settings})"),
-            nodes_round_trip_us: None,
-        },
-    }
+    let (flushes, which) =
+        if fsync { (flushes, which) } else { (0, format!("none, since fsync is off; else {which}")) };
+    CommitWait { flushes, why: format!("{which} ({settings})"), nodes_round_trip_us: None }
 }
 
 /// The standbys that are waited for.
