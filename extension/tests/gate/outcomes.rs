@@ -150,7 +150,12 @@ fn what_is_said_is_what_is_there(version: Version) {
     let crashes: u64 = std::env::var("SLUICE_OUTCOME_CRASHES").map_or(4, |text| text.parse().unwrap());
     let server = Arc::new(start(version));
     let next = Arc::new(AtomicU32::new(100));
-    for crash in 0..crashes {
+    // A crash between two transactions shows nothing, so it does not count; on a slow machine there are such.
+    let mut interrupted = 0;
+    for crash in 0..crashes * 10 {
+        if interrupted == crashes {
+            break;
+        }
         let mut random = Random::new(crash);
         let open = Arc::new(Mutex::new(Vec::new()));
         let writers: Vec<_> = (0..6)
@@ -171,13 +176,14 @@ fn what_is_said_is_what_is_there(version: Version) {
             run(&mut asker, "BEGIN; INSERT INTO t VALUES (0); COMMIT");
         }
         let open = std::mem::take(&mut *open.lock().unwrap());
-        assert!(!open.is_empty(), "a crash interrupts somebody");
+        interrupted += u64::from(!open.is_empty());
         for (entry, mark) in open {
             let is_there = server.value(&format!("SELECT count(*) FROM t WHERE n = {entry}")) == "1";
             let expected = if is_there { "committed" } else { "aborted" };
             assert_eq!(outcome(&mut asker, &mark).unwrap(), expected, "crash {crash}: entry {entry}, {mark}");
         }
     }
+    assert_eq!(interrupted, crashes, "crashes that interrupted somebody");
 }
 
 /// Writes entries up to the crash, and notes the one that it could not end, with its mark.
